@@ -1,0 +1,126 @@
+"""The refusal registry: every error a client can see, in one table.
+
+Clients branch on the type, never on the sentence; the sentence says what to do.
+"""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    """One registry row: HTTP status and the evidence fields it may carry."""
+
+    status: int
+    fields: tuple[str, ...] = ()
+
+
+class ErrorType(StrEnum):
+    """The stable, machine-readable names."""
+
+    INVALID_REQUEST = "invalid_request"
+    UNAUTHORIZED = "unauthorized"
+    TOTP_REQUIRED = "totp_required"
+    INVALID_CREDENTIALS = "invalid_credentials"
+    FORBIDDEN = "forbidden"
+    EMAIL_UNVERIFIED = "email_unverified"
+    CSRF_FAILED = "csrf_failed"
+    PLAN_LIMIT_REACHED = "plan_limit_reached"
+    DOMAIN_NOT_VERIFIED = "domain_not_verified"
+    NOT_FOUND = "not_found"
+    METHOD_NOT_ALLOWED = "method_not_allowed"
+    CONFLICT = "conflict"
+    TERMINAL_STATE = "terminal_state"
+    INVALID_STATE = "invalid_state"
+    PAYLOAD_TOO_LARGE = "payload_too_large"
+    UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
+    INVALID_ADDRESS = "invalid_address"
+    SUPPRESSED = "suppressed"
+    ATTACHMENT_BLOCKED = "attachment_blocked"
+    ATTACHMENT_INFECTED = "attachment_infected"
+    TEMPLATE_ERROR = "template_error"
+    THRESHOLD_REFUSED = "threshold_refused"
+    RATE_LIMITED = "rate_limited"
+    DAILY_LIMIT_REACHED = "daily_limit_reached"
+    MONTHLY_LIMIT_REACHED = "monthly_limit_reached"
+    PLATFORM_PAUSED = "platform_paused"
+    TOO_MANY_STREAMS = "too_many_streams"
+    DESTINATION_LOCKED = "destination_locked"
+    UNAVAILABLE = "unavailable"
+
+
+REGISTRY: dict[ErrorType, Entry] = {
+    ErrorType.INVALID_REQUEST: Entry(400, ("field", "limit")),
+    ErrorType.UNAUTHORIZED: Entry(401),
+    ErrorType.TOTP_REQUIRED: Entry(401, ("ticket",)),
+    ErrorType.INVALID_CREDENTIALS: Entry(401),
+    ErrorType.FORBIDDEN: Entry(403, ("scope",)),
+    ErrorType.EMAIL_UNVERIFIED: Entry(403),
+    ErrorType.CSRF_FAILED: Entry(403),
+    ErrorType.PLAN_LIMIT_REACHED: Entry(403, ("resource", "limit", "used")),
+    ErrorType.DOMAIN_NOT_VERIFIED: Entry(403, ("domain",)),
+    ErrorType.NOT_FOUND: Entry(404),
+    ErrorType.METHOD_NOT_ALLOWED: Entry(405),
+    ErrorType.CONFLICT: Entry(409, ("id",)),
+    ErrorType.TERMINAL_STATE: Entry(409, ("status",)),
+    ErrorType.INVALID_STATE: Entry(409, ("status",)),
+    ErrorType.PAYLOAD_TOO_LARGE: Entry(413, ("limit",)),
+    ErrorType.UNSUPPORTED_MEDIA_TYPE: Entry(415),
+    ErrorType.INVALID_ADDRESS: Entry(422, ("address", "field")),
+    ErrorType.SUPPRESSED: Entry(422, ("address", "reason")),
+    ErrorType.ATTACHMENT_BLOCKED: Entry(422, ("filename",)),
+    ErrorType.ATTACHMENT_INFECTED: Entry(422),
+    ErrorType.TEMPLATE_ERROR: Entry(422, ("missing", "template", "version")),
+    ErrorType.THRESHOLD_REFUSED: Entry(422, ("limit",)),
+    ErrorType.RATE_LIMITED: Entry(429),
+    ErrorType.DAILY_LIMIT_REACHED: Entry(429, ("limit", "sentToday")),
+    ErrorType.MONTHLY_LIMIT_REACHED: Entry(429, ("limit", "sentThisMonth")),
+    ErrorType.PLATFORM_PAUSED: Entry(429),
+    ErrorType.TOO_MANY_STREAMS: Entry(429, ("limit",)),
+    ErrorType.DESTINATION_LOCKED: Entry(429),
+    ErrorType.UNAVAILABLE: Entry(503),
+}
+
+
+class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault
+    """A request that the service declines, with the evidence for it.
+
+    `fields` go beside `type` and `message` into the error envelope; `retry_after_s` becomes the
+    `Retry-After` header.
+    """
+
+    def __init__(
+        self, kind: ErrorType, message: str, *, retry_after_s: int | None = None, **fields: object
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.fields = fields
+        self.retry_after_s = retry_after_s
+
+    @property
+    def status(self) -> int:
+        """HTTP status of the registry row."""
+        return REGISTRY[self.kind].status
+
+    def envelope(self) -> dict[str, dict[str, object]]:
+        """The body of the answer."""
+        return {"error": {"type": self.kind.value, "message": self.message, **self.fields}}
+
+
+def invalid(field: str, message: str, **fields: object) -> Refusal:
+    """A 400 that names the field at fault."""
+    return Refusal(ErrorType.INVALID_REQUEST, message, field=field, **fields)
+
+
+def not_found(what: str) -> Refusal:
+    """A 404 for an id that does not exist, belongs to another account, or names another kind."""
+    return Refusal(ErrorType.NOT_FOUND, f"There is no such {what} on this account.")
+
+
+def unavailable(retry_after_s: int = 5) -> Refusal:
+    """A 503: something we depend on is away, and nothing was accepted."""
+    return Refusal(
+        ErrorType.UNAVAILABLE,
+        "The service can't store anything right now. Nothing was accepted; try again shortly.",
+        retry_after_s=retry_after_s,
+    )

@@ -1,0 +1,109 @@
+"""Identifiers: a prefix that names the kind, then a UUIDv7 in 26 base32 characters.
+
+Ids sort by creation time, so the id of a stored thing also names its partition.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from enum import StrEnum
+from itertools import product
+from uuid import UUID
+
+ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford base32, lower case
+_VALUE = {letter: index for index, letter in enumerate(ALPHABET)}
+_PAIRS = tuple(a + b for a, b in product(ALPHABET, repeat=2))
+_LENGTH = 26
+
+
+class Kind(StrEnum):
+    """What an id names; the value is its prefix."""
+
+    MESSAGE = "msg"
+    EVENT = "evt"
+    WEBHOOK = "whk"
+    API_KEY = "key"
+    INVOICE = "inv"
+    ACCOUNT = "acc"
+    USER = "usr"
+    SESSION = "ses"
+    DOMAIN = "dom"
+    CONTACT = "con"
+    LIST = "lst"
+    BROADCAST = "brd"
+    VERIFICATION = "ver"
+    INBOUND_ADDRESS = "iad"
+    INBOUND_ROUTE = "irt"
+    RECEIVED = "imsg"
+    ATTACHMENT = "att"
+    ALERT_RULE = "alr"
+    ALERT_EVENT = "ale"
+    INVITE = "ivt"
+    PASSKEY = "pky"
+    LEAD = "lead"
+
+
+class WrongId(ValueError):  # noqa: N818 - named for what the caller gave
+    """The text is not an id of the expected kind."""
+
+
+def uuid7(at_ms: int | None = None, entropy: bytes | None = None) -> UUID:
+    """A fresh UUIDv7 (RFC 9562 section 5.7); `at_ms` is Unix time in milliseconds."""
+    milliseconds = time.time_ns() // 1_000_000 if at_ms is None else at_ms
+    random = int.from_bytes(entropy or os.urandom(10), "big")
+    high = (milliseconds << 16) | 0x7000 | (random >> 68)
+    low = (random & 0x3FFF_FFFF_FFFF_FFFF) | 0x8000_0000_0000_0000
+    return UUID(int=(high << 64) | low)
+
+
+def uuid7s(count: int, at_ms: int | None = None) -> Iterator[UUID]:
+    """`count` UUIDv7s in ascending order: the random part counts up within the call."""
+    milliseconds = time.time_ns() // 1_000_000 if at_ms is None else at_ms
+    start = int.from_bytes(os.urandom(10), "big") >> 7  # headroom: adding `count` cannot overflow
+    for step in range(count):
+        random = start + step
+        high = (milliseconds << 16) | 0x7000 | ((random >> 62) & 0xFFF)
+        low = (random & 0x3FFF_FFFF_FFFF_FFFF) | 0x8000_0000_0000_0000
+        yield UUID(int=(high << 64) | low)
+
+
+def floor_of(at_ms: int) -> UUID:
+    """The smallest UUIDv7 of that millisecond: a time bound expressed as an id."""
+    return UUID(int=(max(at_ms, 0) << 80) | (0x7 << 76) | (0x8 << 60))
+
+
+def milliseconds_of(value: UUID) -> int:
+    """Unix time in milliseconds at which a UUIDv7 was made."""
+    return value.int >> 80
+
+
+def format_id(kind: Kind, value: UUID) -> str:
+    """The public form, `msg_01h…`."""
+    return f"{kind.value}_{encode(value)}"
+
+
+def encode(value: UUID) -> str:
+    """26 base32 characters of a UUID, most significant first."""
+    rest = value.int
+    pairs = []
+    for _ in range(_LENGTH // 2):
+        pairs.append(_PAIRS[rest & 0x3FF])
+        rest >>= 10
+    pairs.reverse()
+    return "".join(pairs)
+
+
+def parse_id(kind: Kind, text: str) -> UUID:
+    """The UUID inside a public id; raises WrongId for another kind or a malformed text."""
+    prefix, _, body = text.partition("_")
+    if prefix != kind.value or len(body) != _LENGTH:
+        raise WrongId(f"expected an id that begins with {kind.value}_")
+    number = 0
+    for letter in body:
+        value = _VALUE.get(letter)
+        if value is None:
+            raise WrongId(f"an id that begins with {kind.value}_ has only the characters {ALPHABET}")
+        number = (number << 5) | value
+    if number >> 128:
+        raise WrongId(f"expected an id that begins with {kind.value}_")
+    return UUID(int=number)

@@ -1,0 +1,70 @@
+"""Plans and their caps, the request rates, and the daily ladder: one table each.
+
+`None` is unlimited. Enterprise figures are a floor that a per-account agreement can raise.
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class Plan(StrEnum):
+    """The five plans."""
+
+    FREE = "free"
+    STARTER = "starter"
+    GROWTH = "growth"
+    SCALE = "scale"
+    ENTERPRISE = "enterprise"
+
+
+class Caps(Struct, frozen=True, kw_only=True):
+    """What one plan includes; days for windows, items for the rest."""
+
+    monthly_emails: int
+    sending_domains: int | None
+    retention_days: int
+    schedule_days: int
+    templates: int | None
+    streams: int | None
+    inbound_addresses: int
+    monthly_received: int | None
+    monthly_verifications: int
+    monthly_address_checks: int
+    webhooks: int | None
+    api_keys: int | None
+    contacts: int | None
+    lists: int | None
+    seats: int | None
+    sub_accounts: int | None
+    analytics_days: int
+    requests_per_second: int
+
+
+_ROWS: dict[str, tuple[int | None, int | None, int | None, int | None, int | None]] = {
+    "monthly_emails": (750, 100_000, 300_000, 1_000_000, 1_000_000),
+    "sending_domains": (1, None, None, None, None),
+    "retention_days": (30, 90, 365, 730, 730),
+    "schedule_days": (1, 3, 7, 14, 21),
+    "templates": (3, 25, 100, None, None),
+    "streams": (1, 3, 10, 25, None),
+    "inbound_addresses": (0, 10, 50, 250, 2_000),
+    "monthly_received": (0, 50_000, 200_000, 750_000, None),
+    "monthly_verifications": (100, 5_000, 25_000, 100_000, 100_000),
+    "monthly_address_checks": (250, 10_000, 50_000, 250_000, 250_000),
+    "webhooks": (1, 3, 10, 25, None),
+    "api_keys": (5, 15, 40, 150, None),
+    "contacts": (500, 5_000, 50_000, 250_000, None),
+    "lists": (2, 10, 50, None, None),
+    "seats": (1, 3, 10, None, None),
+    "sub_accounts": (0, 0, 5, 25, None),
+    "analytics_days": (7, 30, 90, 90, 90),
+    "requests_per_second": (10, 50, 200, 1_000, 5_000),
+}
+
+CAPS: dict[Plan, Caps] = {
+    plan: Caps(**{name: row[column] for name, row in _ROWS.items()})  # type: ignore[arg-type]
+    for column, plan in enumerate(Plan)
+}
+
+DAILY_LADDER: tuple[int, ...] = (50, 200, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000)

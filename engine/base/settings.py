@@ -1,0 +1,248 @@
+"""Every setting of the service: one Struct, read from the environment in one place.
+
+A setting's variable is `WAYBILL_` and its field name in capitals. `secret` fields are masked wherever
+settings are shown.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+PREFIX = "WAYBILL_"
+MEBIBYTE = 1024 * 1024
+
+
+class BadSetting(ValueError):  # noqa: N818 - named for what it is about
+    """A variable holds a value that can't be used; the text names it and says what would be right."""
+
+
+class HostPort(Struct, frozen=True):
+    """One `host:port`."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """The values one process runs with. Times in seconds, sizes in bytes, ports as TCP port numbers."""
+
+    state: Path = Path(".state")
+    database_url: str | None = None  # None: embedded PostgreSQL under `state`
+    redis_url: str | None = None  # None: embedded Valkey under `state`
+    api_host: str = "127.0.0.1"
+    api_port: int = 8080
+    submission_port: int = 2587
+    mx_port: int = 2525
+    metrics_port: int = 9090
+    sink_port: int = 2600
+    dns_port: int = 2653
+    api_workers: int = 1
+    mta_workers: int = 2
+    delivery: Literal["local", "live"] = "local"
+    dns_servers: tuple[HostPort, ...] = ()  # empty: the system's resolvers (live), our own responder (local)
+    smtp_port: int = 25  # remote port in live mode
+    mail_host: str = "mail.waybill.test"
+    public_url: str = "http://127.0.0.1:8080"
+    key_pepper: str | None = None  # None: made on the first start and kept under `state`
+    allow_private_mx: bool = False
+    allow_private_webhooks: bool = False
+    platform_daily_ceiling: int = 1_000_000
+    max_message_bytes: int = 40 * MEBIBYTE
+    max_request_bytes: int = 60 * MEBIBYTE  # a single send: base64 and JSON around the message
+    max_inflight_bytes: int = 256 * MEBIBYTE  # request bodies held by one API worker at once
+    body_deadline_s: float = 60.0
+    body_min_bytes_per_s: int = 500  # Postfix smtpd_min_data_rate
+    request_rate: int = 0  # requests per second for every key; 0: the plan's own
+    unauthenticated_rate: int = 10  # requests per second per IP
+    shards: int = 256
+    lease_s: float = 6.0
+    fresh_due_s: float = 5.0  # how long the hint has before the shard's owner polls the row itself
+    site_connections: int = 20  # Postfix default_destination_concurrency_limit
+    messages_per_connection: int = 100
+    mta_active_limit: int = 2_000  # deliveries one mta process holds in memory
+    connect_timeout_s: float = 30.0
+    reply_timeout_s: float = 300.0  # RFC 5321 4.5.3.2: banner, MAIL, RCPT 5 minutes
+    final_dot_timeout_s: float = 600.0  # RFC 5321 4.5.3.2.6: an early cut delivers twice
+    retry_ladder_s: tuple[float, ...] = (
+        30, 60, 120, 300, 900, 1800, 3600, 7200, 14400, 28800,
+    )  # fmt: skip
+    give_up_s: float = 72 * 3600.0
+    drain_s: float = 20.0
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    signup_challenge: Literal["off", "required"] = "off"
+
+
+SECRETS = frozenset({"key_pepper", "database_url", "redis_url"})
+_PORTS = tuple(name for name in Settings.__struct_fields__ if name.endswith("_port"))
+_AT_LEAST: dict[str, float] = {
+    "api_workers": 1, "mta_workers": 1, "platform_daily_ceiling": 0, "max_message_bytes": 64 * 1024,
+    "max_request_bytes": 64 * 1024, "max_inflight_bytes": MEBIBYTE, "body_deadline_s": 1, "body_min_bytes_per_s": 0,
+    "request_rate": 0, "unauthenticated_rate": 1, "shards": 1, "lease_s": 1, "fresh_due_s": 0.5,
+    "site_connections": 1, "messages_per_connection": 1, "mta_active_limit": 10, "connect_timeout_s": 0.1,
+    "reply_timeout_s": 0.1, "final_dot_timeout_s": 0.1, "give_up_s": 1, "drain_s": 0,
+}  # fmt: skip
+
+
+class Loaded(Struct, frozen=True):
+    """Settings and, per field, where its value came from: `default` or the variable's name."""
+
+    settings: Settings
+    origin: dict[str, str]
+
+
+def variable(field: str) -> str:
+    """The environment variable of a field."""
+    return PREFIX + field.upper()
+
+
+def load(environ: Mapping[str, str]) -> Loaded:
+    """Read all settings; raises BadSetting for an unusable value or an unknown WAYBILL_ variable."""
+    values: dict[str, Any] = {}
+    origin = dict.fromkeys(Settings.__struct_fields__, "default")
+    known = {variable(field): field for field in Settings.__struct_fields__}
+    for name, text in sorted(environ.items()):
+        if not name.startswith(PREFIX):
+            continue
+        field = known.get(name)
+        if field is None:
+            raise BadSetting(f"{name} is not a setting of Waybill; `ops config` lists them")
+        if text == "":
+            continue
+        values[field] = _parse(name, field, text)
+        origin[field] = name
+    settings = msgspec.structs.replace(Settings(), **values)
+    if "public_url" not in values:
+        settings = msgspec.structs.replace(settings, public_url=f"http://127.0.0.1:{settings.api_port}")
+    _check(settings)
+    return Loaded(settings, origin)
+
+
+def shown(loaded: Loaded) -> list[tuple[str, str, str]]:
+    """(variable, value with secrets masked, origin) of every setting, in declaration order."""
+    rows = []
+    for field in Settings.__struct_fields__:
+        value = getattr(loaded.settings, field)
+        text = _text(value)
+        if field in SECRETS and value is not None:
+            text = _masked(text)
+        rows.append((variable(field), text, loaded.origin[field]))
+    return rows
+
+
+def to_environ(settings: Settings) -> dict[str, str]:
+    """The variables that make a child process read these same settings."""
+    default = Settings()
+    return {
+        variable(field): _text(value)
+        for field in Settings.__struct_fields__
+        if (value := getattr(settings, field)) is not None
+        and (value != getattr(default, field) or field == "public_url")
+    }
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ",".join(str(item) for item in value)
+    return "" if value is None else str(value)
+
+
+def _masked(text: str) -> str:
+    """A URL keeps its host and loses its password; any other secret shows nothing."""
+    parts = urlsplit(text)
+    if not parts.scheme:
+        return "********"
+    if parts.password is None:
+        return text
+    return text.replace(f":{parts.password}@", ":********@")
+
+
+def _parse(name: str, field: str, text: str) -> object:
+    kind = Settings.__annotations__[field]
+    parser = _PARSERS.get(kind)
+    if parser is None:  # the Literal fields
+        try:
+            return msgspec.convert(text, kind)
+        except msgspec.ValidationError:
+            choices = ", ".join(kind.__args__)
+            raise BadSetting(f"{name} is {text!r}; it must be one of: {choices}") from None
+    try:
+        return parser(text)
+    except ValueError:
+        raise BadSetting(f"{name} is {text!r}; it must be {_EXPECTED[kind]}") from None
+
+
+def _bool(text: str) -> bool:
+    if text.lower() in {"1", "true", "yes", "on"}:
+        return True
+    if text.lower() in {"0", "false", "no", "off"}:
+        return False
+    raise ValueError(text)
+
+
+def _host_ports(text: str) -> tuple[HostPort, ...]:
+    found = []
+    for item in text.split(","):
+        host, _, port = item.strip().rpartition(":")
+        host = host.strip("[]")
+        if not host or not 0 < int(port) < 65536:
+            raise ValueError(item)
+        found.append(HostPort(host, int(port)))
+    return tuple(found)
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    found = tuple(float(item) for item in text.split(","))
+    if not all(number > 0 for number in found):
+        raise ValueError(text)
+    return found
+
+
+_PARSERS: dict[object, Callable[[str], object]] = {
+    Path: Path,
+    str: str,
+    str | None: str,
+    int: int,
+    float: float,
+    bool: _bool,
+    tuple[HostPort, ...]: _host_ports,
+    tuple[float, ...]: _numbers,
+}
+_EXPECTED: dict[object, str] = {
+    int: "a whole number",
+    float: "a number of seconds",
+    bool: "true or false",
+    tuple[HostPort, ...]: "a list host:port,host:port",
+    tuple[float, ...]: "a list of seconds above 0, such as 30,60,120",
+}
+
+
+def _check(settings: Settings) -> None:
+    for field in _PORTS:
+        if not 0 < getattr(settings, field) < 65536:
+            raise BadSetting(
+                f"{variable(field)} is {getattr(settings, field)}; it must be a port from 1 to 65535"
+            )
+    for field, least in _AT_LEAST.items():
+        if not getattr(settings, field) >= least:
+            raise BadSetting(
+                f"{variable(field)} is {getattr(settings, field)}; it must be at least {least:g}"
+            )
+    for field, schemes in (
+        ("database_url", ("postgresql", "postgres")),
+        ("redis_url", ("redis", "rediss", "unix")),
+        ("public_url", ("http", "https")),
+    ):
+        value = getattr(settings, field)
+        if value is not None and urlsplit(value).scheme not in schemes:
+            raise BadSetting(f"{variable(field)} must be a URL that begins with {' or '.join(schemes)}://")
+    if settings.shards > 65536:
+        raise BadSetting(f"{variable('shards')} is {settings.shards}; it must be at most 65536")

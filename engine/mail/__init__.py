@@ -1,0 +1,1 @@
+"""Pure mail: addresses, composing, signing, replies. Bytes in, bytes out, no I/O."""
