@@ -107,9 +107,9 @@ class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault
         return {"error": {"type": self.kind.value, "message": self.message, **self.fields}}
 
 
-def invalid(field: str, message: str, **fields: object) -> Refusal:
+def invalid(field: str, message: str) -> Refusal:
     """A 400 that names the field at fault."""
-    return Refusal(ErrorType.INVALID_REQUEST, message, field=field, **fields)
+    return Refusal(ErrorType.INVALID_REQUEST, message, field=field)
 
 
 def not_found(what: str) -> Refusal:

@@ -79,12 +79,14 @@ class Settings(Struct, frozen=True, kw_only=True):
     signup_challenge: Literal["off", "required"] = "off"
 
 
+_DEFAULT = Settings()
 SECRETS = frozenset({"key_pepper", "database_url", "redis_url"})
 _PORTS = tuple(name for name in Settings.__struct_fields__ if name.endswith("_port"))
 _AT_LEAST: dict[str, float] = {
     "api_workers": 1, "mta_workers": 1, "platform_daily_ceiling": 0, "max_message_bytes": 64 * 1024,
-    "max_request_bytes": 64 * 1024, "max_inflight_bytes": MEBIBYTE, "body_deadline_s": 1, "body_min_bytes_per_s": 0,
-    "request_rate": 0, "unauthenticated_rate": 1, "shards": 1, "lease_s": 1, "fresh_due_s": 0.5,
+    "max_request_bytes": 64 * 1024, "max_inflight_bytes": MEBIBYTE, "body_deadline_s": 1,
+    "body_min_bytes_per_s": 0, "request_rate": 0, "unauthenticated_rate": 1, "shards": 1,
+    "lease_s": 1, "fresh_due_s": 0.5,
     "site_connections": 1, "messages_per_connection": 1, "mta_active_limit": 10, "connect_timeout_s": 0.1,
     "reply_timeout_s": 0.1, "final_dot_timeout_s": 0.1, "give_up_s": 1, "drain_s": 0,
 }  # fmt: skip
