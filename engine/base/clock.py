@@ -3,19 +3,18 @@
 import re
 from datetime import UTC, date, datetime, timedelta
 
-_ISO = re.compile(
-    r"(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?(Z|[+-]\d{2}:\d{2})", re.ASCII
-)
+_ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?(Z|[+-]\d{2}:\d{2})", re.ASCII)
 
 
 def now() -> datetime:
-    """The present, aware, UTC."""
-    return datetime.now(UTC)
+    """The present, aware, UTC, in whole milliseconds: what is hashed is what is stored and shown."""
+    at = datetime.now(UTC)
+    return at.replace(microsecond=at.microsecond // 1000 * 1000)
 
 
 def iso(at: datetime) -> str:
     """`2026-11-20T08:09:10.123Z`."""
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
+    return at.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def parse_iso(text: str) -> datetime:

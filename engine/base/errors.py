@@ -88,9 +88,7 @@ class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault
     `Retry-After` header.
     """
 
-    def __init__(
-        self, kind: ErrorType, message: str, *, retry_after_s: int | None = None, **fields: object
-    ) -> None:
+    def __init__(self, kind: ErrorType, message: str, *, retry_after_s: int | None = None, **fields: object) -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message

@@ -230,14 +230,10 @@ _EXPECTED: dict[object, str] = {
 def _check(settings: Settings) -> None:
     for field in _PORTS:
         if not 0 < getattr(settings, field) < 65536:
-            raise BadSetting(
-                f"{variable(field)} is {getattr(settings, field)}; it must be a port from 1 to 65535"
-            )
+            raise BadSetting(f"{variable(field)} is {getattr(settings, field)}; it must be a port from 1 to 65535")
     for field, least in _AT_LEAST.items():
         if not getattr(settings, field) >= least:
-            raise BadSetting(
-                f"{variable(field)} is {getattr(settings, field)}; it must be at least {least:g}"
-            )
+            raise BadSetting(f"{variable(field)} is {getattr(settings, field)}; it must be at least {least:g}")
     for field, schemes in (
         ("database_url", ("postgresql", "postgres")),
         ("redis_url", ("redis", "rediss", "unix")),

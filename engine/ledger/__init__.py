@@ -1,0 +1,1 @@
+"""Append-only facts: the account log, quota counts, idempotency."""

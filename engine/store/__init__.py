@@ -1,0 +1,1 @@
+"""Postgres and Redis: connections, named queries, migrations, partitions, caches."""

@@ -1,0 +1,1 @@
+"""Accounts: made by the operator or at sign-up, each with its head, its owner and its transactional stream."""

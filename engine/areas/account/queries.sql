@@ -1,0 +1,23 @@
+-- name: insert_account
+-- Account $1 with name $2, plan $3, agreed caps $4 and $5, its head and its transactional stream.
+WITH account AS (
+    INSERT INTO accounts (id, name, plan, daily_cap, monthly_cap) VALUES ($1, $2, $3, $4, $5) RETURNING id
+), head AS (
+    INSERT INTO account_heads (account_id) SELECT id FROM account
+)
+INSERT INTO streams (account_id, slug, name) SELECT id, 'transactional', 'Transactional' FROM account;
+
+-- name: insert_owner
+-- User $1 with email $2, password hash $3, verified at $4, owner of account $5.
+WITH person AS (
+    INSERT INTO users (id, email, password_hash, email_verified_at) VALUES ($1, $2, $3, $4) RETURNING id
+)
+INSERT INTO members (account_id, user_id, role) SELECT $5, id, 'owner' FROM person;
+
+-- name: read_account
+-- Account $1.
+SELECT id, name, plan, status, parent_id, daily_cap, monthly_cap, created_at FROM accounts WHERE id = $1;
+
+-- name: list_accounts
+-- Accounts, newest first, at most $1.
+SELECT id, name, plan, status, parent_id, daily_cap, monthly_cap, created_at FROM accounts ORDER BY id DESC LIMIT $1;

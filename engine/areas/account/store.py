@@ -1,0 +1,44 @@
+"""Rows of accounts, their people and heads."""
+
+from datetime import datetime
+from uuid import UUID
+
+from msgspec import Struct
+
+from engine.base.plans import Plan
+from engine.store.queries import Conn, Queries
+
+_SQL = Queries.beside(__file__)
+INSERT = _SQL.command("insert_account")
+INSERT_OWNER = _SQL.command("insert_owner")
+
+
+class AccountRow(Struct):
+    """One account."""
+
+    id: UUID
+    name: str
+    plan: str
+    status: str
+    parent_id: UUID | None
+    daily_cap: int | None
+    monthly_cap: int | None
+    created_at: datetime
+
+
+READ = _SQL.rows("read_account", AccountRow)
+LIST = _SQL.rows("list_accounts", AccountRow)
+
+
+async def insert(
+    connection: Conn, account: UUID, *, name: str, plan: Plan, daily_cap: int | None, monthly_cap: int | None
+) -> None:
+    """A new account with its head and its transactional stream."""
+    await INSERT.execute(connection, account, name, plan.value, daily_cap, monthly_cap)
+
+
+async def insert_owner(
+    connection: Conn, *, user: UUID, account: UUID, email: str, password_hash: str, verified_at: datetime | None
+) -> None:
+    """The account's first person; raises UniqueViolationError when the address is taken."""
+    await INSERT_OWNER.execute(connection, user, email, password_hash, verified_at, account)

@@ -1,0 +1,1 @@
+"""API keys: made once, stored as a digest, revoked but never deleted."""

@@ -1,0 +1,49 @@
+"""Rows of API keys."""
+
+from datetime import datetime
+from uuid import UUID
+
+from msgspec import Struct
+
+from engine.store.queries import Conn, Queries
+
+_SQL = Queries.beside(__file__)
+
+
+class KeyRow(Struct, frozen=True):
+    """What authentication needs to know of a key and its account."""
+
+    id: UUID
+    key_id: str
+    account_id: UUID
+    digest: bytes
+    scopes: list[str]
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    account_status: str
+    plan: str
+
+
+class KeyListRow(Struct):
+    """A key as the list shows it."""
+
+    id: UUID
+    key_id: str
+    name: str
+    scopes: list[str]
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+
+FIND = _SQL.rows("find_key", KeyRow)
+LIST = _SQL.rows("list_keys", KeyListRow)
+INSERT = _SQL.command("insert_key")
+REVOKE = _SQL.command("revoke_key")
+TOUCH = _SQL.command("touch_keys")
+
+
+async def touch(connection: Conn, used: dict[str, datetime]) -> None:
+    """Write when keys were last used; batched by the caller."""
+    await TOUCH.execute(connection, list(used), list(used.values()))

@@ -1,0 +1,1 @@
+"""What a send request may hold, and the message made of it."""

@@ -1,0 +1,1 @@
+"""Reading stored messages and their waybills."""

@@ -1,0 +1,1 @@
+"""Addresses an account must not send to, and why."""

@@ -1,0 +1,52 @@
+"""Keyed digests and sealed secrets, all under keys derived from the one pepper.
+
+Pure: the pepper is given by the caller; nothing here is kept.
+"""
+
+import hmac
+import os
+from hashlib import sha256
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+_NONCE_BYTES = 12
+BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+class Unsealable(ValueError):  # noqa: N818 - named for what it is about
+    """The sealed bytes were not made under this pepper, or were changed."""
+
+
+def derived(pepper: str, purpose: str) -> bytes:
+    """A 32-byte key for one purpose (HKDF-SHA-256, RFC 5869)."""
+    return HKDF(algorithm=SHA256(), length=32, salt=None, info=f"waybill {purpose}".encode()).derive(pepper.encode())
+
+
+def digest(pepper: str, secret: str) -> bytes:
+    """HMAC-SHA-256 of an API key's secret under the pepper."""
+    return hmac.digest(pepper.encode(), secret.encode(), sha256)
+
+
+def seal(key: bytes, plain: bytes, bound_to: bytes) -> bytes:
+    """AES-256-GCM with a random nonce; `bound_to` must be given again to open it."""
+    nonce = os.urandom(_NONCE_BYTES)
+    return nonce + AESGCM(key).encrypt(nonce, plain, bound_to)
+
+
+def unseal(key: bytes, sealed: bytes, bound_to: bytes) -> bytes:
+    """The sealed bytes; raises Unsealable."""
+    try:
+        return AESGCM(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound_to)
+    except InvalidTag as error:
+        raise Unsealable("sealed under another pepper, or changed since") from error
+
+
+def random_base62(length: int) -> str:
+    """Uniform base62 text; 32 characters hold 190 bits."""
+    letters: list[str] = []
+    while len(letters) < length:
+        letters += [BASE62[byte % 62] for byte in os.urandom(length) if byte < 248]
+    return "".join(letters[:length])

@@ -1,0 +1,107 @@
+"""Per-process caches of small tables, emptied within half a second of a change anywhere.
+
+A change adds one to its kind's row in `stamps` within its own transaction; every process reads all stamps twice
+a second in one tiny query. Postgres carries the stamps, not Redis, so that a revocation takes effect while
+Redis is away (ops/decisions/0003-cache-stamps-in-postgres.md).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+import asyncpg
+import structlog
+
+from engine.store.postgres import AWAY
+from engine.store.queries import Conn
+
+POLL_S = 0.4  # with the query itself well under the promised second
+_MOST_ENTRIES = 50_000
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+_log = structlog.get_logger("caches")
+
+
+class Cache(Generic[Key, Value]):
+    """Values of one kind by key, loaded on demand; concurrent loads of a key share one query."""
+
+    def __init__(self, kind: str, load: Callable[[Key], Awaitable[Value]]) -> None:
+        self.kind = kind
+        self._load = load
+        self._values: dict[Key, Value] = {}
+        self._loading: dict[Key, asyncio.Task[Value]] = {}
+        self._generation = 0
+
+    async def get(self, key: Key) -> Value:
+        """The value, from memory or loaded. Errors of the load are the caller's and are not kept."""
+        try:
+            return self._values[key]
+        except KeyError:
+            return await self._fetch(key)
+
+    def peek(self, key: Key) -> Value | None:
+        """The value if it is in memory."""
+        return self._values.get(key)
+
+    def clear(self) -> None:
+        """Forget everything; loads in flight deliver to their callers but are not kept."""
+        self._generation += 1
+        self._values.clear()
+        self._loading.clear()
+
+    async def _fetch(self, key: Key) -> Value:
+        task = self._loading.get(key)
+        if task is None:
+            task = asyncio.ensure_future(self._load_and_keep(key, self._generation))
+            self._loading[key] = task
+        return await asyncio.shield(task)
+
+    async def _load_and_keep(self, key: Key, generation: int) -> Value:
+        try:
+            value = await self._load(key)
+        finally:
+            if generation == self._generation:
+                self._loading.pop(key, None)
+        if generation == self._generation:
+            if len(self._values) >= _MOST_ENTRIES:
+                self._values.clear()
+            self._values[key] = value
+        return value
+
+
+class Stamps:
+    """Watches the stamps and clears the caches whose kind has moved."""
+
+    def __init__(self, pool: asyncpg.Pool, caches: list[Cache[Key, Value]]) -> None:
+        self._pool = pool
+        self._caches = caches
+        self._seen: dict[str, int] = {}
+
+    async def run(self) -> None:
+        """Poll until cancelled."""
+        while True:
+            try:
+                await self.check()
+            except AWAY as error:
+                _log.warning("stamps unreadable", error=str(error))
+            await asyncio.sleep(POLL_S)
+
+    async def check(self) -> None:
+        """Read the stamps once and clear what has changed."""
+        rows = await self._pool.fetch("SELECT kind, version FROM stamps", timeout=5)
+        now = {row["kind"]: row["version"] for row in rows}
+        for cache in self._caches:
+            if now.get(cache.kind) != self._seen.get(cache.kind):
+                cache.clear()
+        self._seen = now
+
+
+async def bump(connection: Conn, kind: str) -> None:
+    """Tell every process that something of this kind has changed; call it within the change's transaction."""
+    await connection.execute(
+        "INSERT INTO stamps (kind, version) VALUES ($1, 1) "
+        "ON CONFLICT (kind) DO UPDATE SET version = stamps.version + 1",
+        kind,
+    )

@@ -1,0 +1,70 @@
+"""Weekly partitions of the big tables, made ahead of time and never on the hot path.
+
+All four are partitioned on a UUIDv7, so a week is a range of ids (engine.base.ids.floor_of).
+"""
+
+from datetime import UTC, date, datetime, timedelta
+
+import asyncpg
+
+from engine.base import clock, ids
+
+TABLES = ("messages", "message_bodies", "recipients", "events")
+AHEAD = 5  # weeks: a month without a worker still finds its partition
+WEEK = timedelta(days=7)
+
+# Rows of messages and recipients are updated once or twice soon after their insert: room for HOT updates.
+_FILL = {"messages": " WITH (fillfactor = 85)", "recipients": " WITH (fillfactor = 80)"}
+
+
+async def ensure(connection: asyncpg.Connection, at: datetime, *, ahead: int = AHEAD) -> list[str]:
+    """Make the partitions from the week before `at` to `ahead` weeks after it; returns the names made."""
+    made = []
+    existing = {row["name"] for row in await connection.fetch(_EXISTING, list(TABLES))}
+    for step in range(-1, ahead + 1):
+        monday = week_of(at) + step * WEEK
+        for table in TABLES:
+            name = partition_name(table, monday)
+            if name in existing:
+                continue
+            low, high = bounds(monday)
+            await connection.execute(
+                f"CREATE TABLE IF NOT EXISTS {name} PARTITION OF {table} "
+                f"FOR VALUES FROM ('{low}') TO ('{high}'){_FILL.get(table, '')}"
+            )
+            made.append(name)
+    return made
+
+
+async def weeks_ahead(connection: asyncpg.Connection, at: datetime) -> int:
+    """How many whole weeks after the present one have partitions in every table."""
+    existing = {row["name"] for row in await connection.fetch(_EXISTING, list(TABLES))}
+    ahead = 0
+    while all(partition_name(table, week_of(at) + (ahead + 1) * WEEK) in existing for table in TABLES):
+        ahead += 1
+    return ahead
+
+
+def week_of(at: datetime) -> date:
+    """The Monday of the UTC week that holds `at`."""
+    day = at.astimezone(UTC).date()
+    return day - timedelta(days=day.weekday())
+
+
+def partition_name(table: str, monday: date) -> str:
+    """`messages_20261116`."""
+    return f"{table}_{monday:%Y%m%d}"
+
+
+def bounds(monday: date) -> tuple[str, str]:
+    """First id of the week and first id of the next."""
+    start = datetime.combine(monday, datetime.min.time(), UTC)
+    low, high = (ids.floor_of(clock.milliseconds(at)) for at in (start, start + WEEK))
+    return str(low), str(high)
+
+
+_EXISTING = """
+SELECT child.relname AS name
+FROM pg_inherits JOIN pg_class child ON child.oid = inhrelid JOIN pg_class parent ON parent.oid = inhparent
+WHERE parent.relname = ANY($1)
+"""

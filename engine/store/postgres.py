@@ -1,0 +1,48 @@
+"""The connection pool of one process."""
+
+import asyncpg
+
+# Bounded waits: a lock held by somebody else must become an answer, not a pile of waiting requests.
+LOCK_TIMEOUT_S = 10
+STATEMENT_TIMEOUT_S = 30
+ACQUIRE_TIMEOUT_S = 5
+
+# What a caller sees when Postgres is away, restarting, out of connections or waiting too long.
+AWAY = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.exceptions.CannotConnectNowError,
+    asyncpg.exceptions.AdminShutdownError,
+    asyncpg.exceptions.CrashShutdownError,
+    asyncpg.exceptions.TooManyConnectionsError,
+    asyncpg.exceptions.QueryCanceledError,
+    asyncpg.exceptions.LockNotAvailableError,
+    asyncpg.exceptions.DeadlockDetectedError,
+    asyncpg.exceptions.InsufficientResourcesError,
+    asyncpg.exceptions.PostgresSystemError,
+    asyncpg.exceptions.InternalServerError,
+    asyncpg.exceptions.ReadOnlySQLTransactionError,
+)
+
+
+async def open_pool(database_url: str, *, name: str, smallest: int = 1, largest: int = 8) -> asyncpg.Pool:
+    """A pool whose sessions carry `name` and the time-outs above."""
+    return await asyncpg.create_pool(
+        database_url,
+        min_size=smallest,
+        max_size=largest,
+        timeout=ACQUIRE_TIMEOUT_S,
+        command_timeout=STATEMENT_TIMEOUT_S + 5,
+        max_inactive_connection_lifetime=300,
+        server_settings={
+            "application_name": f"waybill {name}",
+            "timezone": "UTC",
+            "lock_timeout": f"{LOCK_TIMEOUT_S}s",
+            "statement_timeout": f"{STATEMENT_TIMEOUT_S}s",
+            "idle_in_transaction_session_timeout": "60s",
+            "synchronous_commit": "on",  # a 202 means it is on disk, whatever the server's default is
+            "jit": "off",
+        },
+    )
