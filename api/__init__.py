@@ -1,0 +1,1 @@
+"""The HTTP door: REST operations on Falcon, served by Granian."""

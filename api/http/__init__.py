@@ -1,0 +1,1 @@
+"""What every operation shares: its record, authentication, limits, decoding, refusals, OpenAPI."""

@@ -1,0 +1,1 @@
+"""How deliveries are spread, hinted at, retried and judged."""

@@ -1,0 +1,1 @@
+"""What spans areas: accepting, settling."""

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from engine.store import queries
 from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__, "heads.sql")
@@ -23,8 +24,6 @@ class Head(Struct):
     rung: int
     day: date
     sent_today: int
-    bounced_today: int
-    complained_today: int
     month: date
     sent_this_month: int
     plan: str
@@ -58,8 +57,8 @@ def columns(heads: Iterable[Head]) -> tuple[list[object], ...]:
     rows = [
         (
             head.account_id, head.seq, head.hash, head.rung, head.day, head.sent_today,
-            head.bounced_today, head.complained_today, head.month, head.sent_this_month,
+            head.month, head.sent_this_month,
         )
         for head in heads
     ]  # fmt: skip
-    return tuple(list(column) for column in zip(*rows, strict=True))
+    return queries.columns(rows, 8)

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from engine.base import clock, ids
 from engine.ledger.heads import Head
+from engine.store import queries
 from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__, "log.sql")
@@ -93,9 +94,7 @@ def seal_all(heads: dict[UUID, Head], entries: list[Entry]) -> list[LogRow]:
 
 def columns(rows: list[LogRow]) -> tuple[list[object], ...]:
     """Sealed events as column arrays, in the order of `append_events`."""
-    if not rows:
-        return tuple([] for _ in LogRow.__struct_fields__)
-    return tuple(list(column) for column in zip(*map(_values, rows), strict=True))
+    return queries.columns([_values(row) for row in rows], len(LogRow.__struct_fields__))
 
 
 async def append(connection: Conn, rows: list[LogRow]) -> None:

@@ -38,22 +38,24 @@ def reviewed_rung(rung: int, *, sent: int, bounced: int, complained: int, cap: i
     return rung
 
 
-def turn_to(head: Head, day: date) -> None:
+def due_for_review(head: Head, day: date) -> bool:
+    """True on the first send of `day` when the account sent on the day before; other idle days hold the rung."""
+    return head.day == day - timedelta(days=1)
+
+
+def turn_to(head: Head, day: date, *, bounced: int = 0, complained: int = 0) -> None:
     """Bring the head to `day`: on a new day the review of the day before, on a new month a fresh count.
 
-    A head that is ahead of `day` (the clock of another host) is left alone.
+    `bounced` and `complained` are the outcomes of the day before. A head that is ahead of `day` (the clock of
+    another host) is left alone.
     """
     if head.day < day:
-        if head.day == day - timedelta(days=1):
+        if due_for_review(head, day):
             head.rung = reviewed_rung(
-                head.rung,
-                sent=head.sent_today,
-                bounced=head.bounced_today,
-                complained=head.complained_today,
-                cap=daily_cap(head),
+                head.rung, sent=head.sent_today, bounced=bounced, complained=complained, cap=daily_cap(head)
             )
         head.day = day
-        head.sent_today = head.bounced_today = head.complained_today = 0
+        head.sent_today = 0
     month = clock.first_of_month(day)
     if head.month < month:
         head.month = month

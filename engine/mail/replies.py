@@ -21,11 +21,15 @@ class Phase(StrEnum):
 
 
 class Reply(Struct, frozen=True):
-    """One SMTP reply. `text` is printable, valid UTF-8, at most 1,000 characters, lines joined by a space."""
+    """One SMTP reply. `text` is printable, valid UTF-8, at most 1,000 characters, lines joined by a space.
+
+    `text` is all that followed the code, so it still begins with the enhanced code where there is one.
+    """
 
     code: int
     text: str
     enhanced: str | None = None  # RFC 3463, "5.1.1"
+    local: bool = False  # our own decision from what the server announced; it never crossed the wire
 
 
 class BreakKind(StrEnum):

@@ -6,8 +6,8 @@ Redis is away (ops/decisions/0003-cache-stamps-in-postgres.md).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Any, Generic, TypeVar
 
 import asyncpg
 import structlog
@@ -74,7 +74,7 @@ class Cache(Generic[Key, Value]):
 class Stamps:
     """Watches the stamps and clears the caches whose kind has moved."""
 
-    def __init__(self, pool: asyncpg.Pool, caches: list[Cache[Key, Value]]) -> None:
+    def __init__(self, pool: asyncpg.Pool, caches: Sequence[Cache[Any, Any]]) -> None:
         self._pool = pool
         self._caches = caches
         self._seen: dict[str, int] = {}

@@ -5,9 +5,8 @@ All four are partitioned on a UUIDv7, so a week is a range of ids (engine.base.i
 
 from datetime import UTC, date, datetime, timedelta
 
-import asyncpg
-
 from engine.base import clock, ids
+from engine.store.queries import Conn
 
 TABLES = ("messages", "message_bodies", "recipients", "events")
 AHEAD = 5  # weeks: a month without a worker still finds its partition
@@ -17,7 +16,7 @@ WEEK = timedelta(days=7)
 _FILL = {"messages": " WITH (fillfactor = 85)", "recipients": " WITH (fillfactor = 80)"}
 
 
-async def ensure(connection: asyncpg.Connection, at: datetime, *, ahead: int = AHEAD) -> list[str]:
+async def ensure(connection: Conn, at: datetime, *, ahead: int = AHEAD) -> list[str]:
     """Make the partitions from the week before `at` to `ahead` weeks after it; returns the names made."""
     made = []
     existing = {row["name"] for row in await connection.fetch(_EXISTING, list(TABLES))}
@@ -36,7 +35,7 @@ async def ensure(connection: asyncpg.Connection, at: datetime, *, ahead: int = A
     return made
 
 
-async def weeks_ahead(connection: asyncpg.Connection, at: datetime) -> int:
+async def weeks_ahead(connection: Conn, at: datetime) -> int:
     """How many whole weeks after the present one have partitions in every table."""
     existing = {row["name"] for row in await connection.fetch(_EXISTING, list(TABLES))}
     ahead = 0

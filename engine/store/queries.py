@@ -11,15 +11,17 @@ migrated database and compare its columns with the fields of the Struct it fills
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from asyncpg import Connection, Record
+from asyncpg import Connection, Pool, Record
 from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct
 
 Row = TypeVar("Row", bound=Struct)
-Conn = Connection | PoolConnectionProxy
+Conn = Connection | PoolConnectionProxy  # may hold a transaction
+Source = Conn | Pool  # for single statements
 
 _HEAD = re.compile(r"^-- name: ([a-z][a-z0-9_]*)$", re.MULTILINE)
 
@@ -35,12 +37,12 @@ class Query:
         self.sql = sql
         REGISTRY.append(self)
 
-    async def execute(self, connection: Conn, *arguments: object) -> str:
+    async def execute(self, connection: Source, *arguments: object) -> str:
         """Run it; returns the command tag."""
         tag: str = await connection.execute(self.sql, *arguments)
         return tag
 
-    async def records(self, connection: Conn, *arguments: object) -> list[Record]:
+    async def records(self, connection: Source, *arguments: object) -> list[Record]:
         """Run it; returns raw records in the columns' order."""
         rows: list[Record] = await connection.fetch(self.sql, *arguments)
         return rows
@@ -53,12 +55,12 @@ class RowQuery(Query, Generic[Row]):
         super().__init__(path, name, sql)
         self.row = row
 
-    async def fetch(self, connection: Conn, *arguments: object) -> list[Row]:
+    async def fetch(self, connection: Source, *arguments: object) -> list[Row]:
         """All rows."""
         row = self.row
         return [row(*record) for record in await connection.fetch(self.sql, *arguments)]
 
-    async def first(self, connection: Conn, *arguments: object) -> Row | None:
+    async def first(self, connection: Source, *arguments: object) -> Row | None:
         """The first row, or None."""
         record = await connection.fetchrow(self.sql, *arguments)
         return None if record is None else self.row(*record)
@@ -88,6 +90,13 @@ class Queries:
     def names(self) -> set[str]:
         """Names in the file, for the contract test that finds unused ones."""
         return set(self._texts)
+
+
+def columns(rows: Sequence[Sequence[object]], width: int) -> tuple[list[object], ...]:
+    """Rows as `width` column arrays, for `unnest`."""
+    if not rows:
+        return tuple([] for _ in range(width))
+    return tuple(list(column) for column in zip(*rows, strict=True))
 
 
 def _split(path: Path) -> dict[str, str]:

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from engine.store.queries import Conn, Queries
+from engine.store.queries import Queries, Source
 
 _SQL = Queries.beside(__file__)
 
@@ -44,6 +44,6 @@ REVOKE = _SQL.command("revoke_key")
 TOUCH = _SQL.command("touch_keys")
 
 
-async def touch(connection: Conn, used: dict[str, datetime]) -> None:
+async def touch(connection: Source, used: dict[str, datetime]) -> None:
     """Write when keys were last used; batched by the caller."""
     await TOUCH.execute(connection, list(used), list(used.values()))

@@ -21,16 +21,16 @@ from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.mail import attachments as files
 from engine.mail.address import BadAddress, Mailbox, canonical, parse_mailbox
-from engine.mail.compose import Attachment, Draft, compose
+from engine.mail.compose import Draft, compose
+from engine.mail.parts import Attachment
 
 MOST_HEADERS = 100
 MOST_METADATA = 50
 OWNED_HEADERS = frozenset({
     "from", "to", "cc", "bcc", "subject", "date", "message-id", "sender", "return-path", "received",
-    "dkim-signature", "mime-version", "authentication-results", "reply-to", "list-unsubscribe",
-    "list-unsubscribe-post",
+    "dkim-signature", "mime-version", "authentication-results",
 })  # fmt: skip
-OWNED_PREFIXES = ("content-", "arc-", "resent-", "x-waybill-")
+OWNED_PREFIXES = ("content-", "arc-")
 _FIELD_NAME = re.compile(r"[!-9;-~]+", re.ASCII)  # RFC 5322 2.2: printable ASCII but the colon
 _LINE_BREAKERS = re.compile(r"[\r\n\x00]")
 _CONTENT_TYPE = re.compile(
@@ -65,7 +65,7 @@ def prepare(
     check_shape(request)
     recipients = recipients_of(request)
     reply_to = _reply_to(request)
-    headers = checked_headers(request.headers)
+    headers = checked_headers(request)
     unsubscribe, one_click = _unsubscribe(request)
     attachments = [_attachment(item, index) for index, item in enumerate(request.attachments)]
     _forbid_nul(request)
@@ -146,17 +146,20 @@ def recipients_of(request: SendRequest) -> list[Recipient]:
     return list(found.values())
 
 
-def checked_headers(headers: dict[str, str]) -> tuple[tuple[str, str], ...]:
+def checked_headers(request: SendRequest) -> tuple[tuple[str, str], ...]:
     """Custom headers in order; refuses what the service itself writes, and what could start another header."""
-    for name, value in headers.items():
+    also_fields = {"reply-to": request.reply_to, "list-unsubscribe": request.list_unsubscribe}
+    for name, value in request.headers.items():
         field = f"headers.{name}"
         if not _FIELD_NAME.fullmatch(name):
             raise invalid("headers", f"{name!r} can't be a header name: use printable ASCII without spaces or a colon.")
         folded = name.lower()
         if folded in OWNED_HEADERS or folded.startswith(OWNED_PREFIXES):
             raise invalid(field, f"The service writes {name} itself; it can't be set in `headers`.")
+        if also_fields.get(folded):
+            raise invalid(field, f"{name} stands in `headers` and in a field of its own; give it once.")
         forbid_line_breaks(field, value)
-    return tuple(headers.items())
+    return tuple(request.headers.items())
 
 
 def forbid_line_breaks(field: str, text: str) -> None:

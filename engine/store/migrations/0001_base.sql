@@ -22,11 +22,20 @@ CREATE TABLE account_heads (
     rung               smallint NOT NULL DEFAULT 0,
     day                date NOT NULL DEFAULT '1970-01-01',
     sent_today         integer NOT NULL DEFAULT 0,
-    bounced_today      integer NOT NULL DEFAULT 0,
-    complained_today   integer NOT NULL DEFAULT 0,
     month              date NOT NULL DEFAULT '1970-01-01',
     sent_this_month    integer NOT NULL DEFAULT 0
 ) WITH (fillfactor = 30);
+
+-- What became of an account's mail by UTC day of the outcome: the ladder's review and the statistics read it.
+CREATE TABLE account_days (
+    account_id uuid NOT NULL REFERENCES accounts,
+    day        date NOT NULL,
+    delivered  integer NOT NULL DEFAULT 0,
+    bounced    integer NOT NULL DEFAULT 0,
+    complained integer NOT NULL DEFAULT 0,
+    failed     integer NOT NULL DEFAULT 0,
+    PRIMARY KEY (account_id, day)
+) WITH (fillfactor = 50);
 
 CREATE TABLE users (
     id                uuid PRIMARY KEY,
@@ -177,6 +186,7 @@ CREATE TABLE queue (
     account_id  uuid NOT NULL,
     from_domain text NOT NULL,
     recipients  jsonb NOT NULL,                      -- [[n, address], …] still to settle
+    total       smallint NOT NULL,                   -- recipients of the whole message
     due_at      timestamptz NOT NULL,
     attempts    smallint NOT NULL DEFAULT 0,
     signature   bytea,                               -- the DKIM-Signature fields of the first attempt

@@ -1,0 +1,260 @@
+"""The ASGI application: services of one worker, every area's operations, health.
+
+Granian starts it by the factory `create_app`; the services are opened and closed by the ASGI lifespan.
+"""
+
+import asyncio
+import functools
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import asyncpg
+import falcon
+import falcon.asgi
+import redis.asyncio as redis
+import structlog
+from msgspec import Struct
+
+from api.areas.account import resources as account
+from api.areas.emails import resources as emails
+from api.areas.messages import resources as messages
+from api.http import dispatch, openapi
+from api.http.auth import TOUCH_S, Keys
+from api.http.decode import Inflight
+from api.http.limits import Limits
+from api.http.operation import Access, Call, Operation, Raw
+from engine.base import clock, logs
+from engine.base.settings import Settings, load
+from engine.delivery.hints import Hints
+from engine.flows.accept import Acceptor
+from engine.store import metrics, partitions
+from engine.store import redis as redis_store
+from engine.store.caches import Stamps
+from engine.store.postgres import AWAY, open_pool
+
+OVERDUE_S = 120.0  # a due queue row older than this: nobody delivers that shard
+LEAST_DISK_BYTES = 512 * 1024 * 1024
+
+App = falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]
+
+_log = structlog.get_logger("api")
+
+
+class Services(Struct):
+    """What the handlers work with."""
+
+    pool: asyncpg.Pool
+    redis: redis.Redis
+    acceptor: Acceptor
+    keys: Keys
+    limits: Limits
+    hints: Hints
+    settings: Settings
+
+
+def all_operations() -> tuple[Operation, ...]:
+    """Every operation of the public API, the description document among them."""
+    listed = (*emails.OPERATIONS, *messages.OPERATIONS, *account.OPERATIONS)
+    return (*listed, _description())
+
+
+def create_app(settings: Settings | None = None) -> App:
+    """The application; without settings they are read from the environment."""
+    known = settings or load(os.environ).settings
+    lifespan = Lifespan(known)
+    app: App = falcon.asgi.App()
+    app.add_middleware(dispatch.RequestId())
+    app.add_middleware(lifespan)
+    lifespan.app = app
+    app.req_options.keep_blank_qs_values = True
+    app.add_error_handler(falcon.HTTPError, dispatch.on_http_error)
+    app.add_error_handler(Exception, dispatch.on_bug)
+    app.resp_options.default_media_type = "application/json"
+    return app
+
+
+class Lifespan:
+    """Falcon middleware: opens the services at start, drains and closes them at the end."""
+
+    app: App  # set by create_app, which needs this middleware to make it
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._tasks: list[asyncio.Task[None]] = []
+        self._services: Services | None = None
+
+    async def process_startup(self, scope: Mapping[str, Any], event: Mapping[str, Any]) -> None:  # noqa: ARG002
+        """Open what the worker needs and put the routes in."""
+        settings = self._settings
+        logs.configure("api", settings.log_level)
+        if settings.database_url is None or settings.redis_url is None or settings.key_pepper is None:
+            raise RuntimeError("the API needs WAYBILL_DATABASE_URL, WAYBILL_REDIS_URL and WAYBILL_KEY_PEPPER")
+        pool = await open_pool(settings.database_url, name="api", smallest=2, largest=10)
+        client = redis_store.connect(settings.redis_url)
+        hints = Hints(client)
+        services = Services(
+            pool=pool,
+            redis=client,
+            acceptor=Acceptor(pool, hints, settings, on_flush=functools.partial(metrics.flushed, "accept")),
+            keys=Keys(pool, settings.key_pepper),
+            limits=Limits(client),
+            hints=hints,
+            settings=settings,
+        )
+        self._services = services
+        stamps = Stamps(pool, [services.keys.cache, services.acceptor.domains, services.acceptor.streams])
+        self._tasks = [asyncio.create_task(stamps.run()), asyncio.create_task(_housekeeping(services))]
+        _add_routes(self.app, services)
+
+    async def process_shutdown(self, scope: Mapping[str, Any], event: Mapping[str, Any]) -> None:  # noqa: ARG002
+        """Finish what was begun, then close."""
+        services = self._services
+        if services is None:
+            return
+        for task in self._tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        await services.acceptor.drain()
+        await services.keys.write_last_uses()
+        await services.hints.drain()
+        await services.redis.aclose()
+        await services.pool.close()
+
+
+async def _housekeeping(services: Services) -> None:
+    """Gauges every second, last uses of keys every half minute."""
+    lost = 0
+    ticks = 0
+    while True:
+        await asyncio.sleep(1)
+        ticks += 1
+        metrics.REDIS_AWAY.set(1 if services.hints.away else 0)
+        metrics.HINTS_LOST.inc(services.hints.lost - lost)
+        lost = services.hints.lost
+        if ticks % TOUCH_S == 0:
+            await services.keys.write_last_uses()
+
+
+def _add_routes(app: App, services: Services) -> None:
+    door = dispatch.Door(
+        settings=services.settings,
+        services=services,
+        keys=services.keys,
+        limits=services.limits,
+        inflight=Inflight(services.settings.max_inflight_bytes),
+        on_answer=_count,
+    )
+    by_path: dict[str, list[Operation]] = {}
+    for operation in all_operations():
+        by_path.setdefault(operation.path, []).append(operation)
+    for path, operations in by_path.items():
+        app.add_route(path, dispatch.Endpoint(door, operations))
+    app.add_route("/healthz", Health())
+    app.add_route("/readyz", Readiness(services))
+
+
+def _count(operation: str, status: int, refused: str | None) -> None:
+    metrics.REQUESTS.labels(operation, status).inc()
+    if refused is not None:
+        metrics.REFUSED.labels(refused).inc()
+    elif operation == "post_v1_emails" and status == 202:
+        metrics.ACCEPTED.inc()
+
+
+def _description() -> Operation:
+    async def describe(call: Call) -> Raw:
+        return Raw(_document(call.settings.public_url), "application/json")
+
+    return Operation(
+        method="GET",
+        path="/v1/openapi.json",
+        tag="Other",
+        summary="This description",
+        access=Access.NONE,
+        handler=describe,
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def _document(server: str) -> bytes:
+    return openapi.document(all_operations(), server=server)
+
+
+class Health:
+    """`/healthz`: the process answers."""
+
+    async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:  # noqa: ARG002
+        """Always 200 while the event loop turns."""
+        response.media = {"status": "ok"}
+
+
+class Readiness:
+    """`/readyz`: every dependency with its own verdict; 503 when mail can't be accepted."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:  # noqa: ARG002
+        """200 with all checks, or 503 when one that acceptance needs has failed. Redis only warns."""
+        checks = {
+            "postgres": await self._postgres(),
+            "redis": await self._redis(),
+            "queue": await self._queue(),
+            "partitions": await self._partitions(),
+            "disk": await asyncio.to_thread(self._disk),
+        }
+        needed = ("postgres", "partitions", "disk")
+        ready = all(checks[name]["ok"] for name in needed)
+        response.status = falcon.HTTP_200 if ready else falcon.HTTP_503
+        response.media = {"status": "ready" if ready else "unready", "checks": checks}
+
+    async def _postgres(self) -> dict[str, object]:
+        try:
+            await self._services.pool.fetchval("SELECT 1", timeout=2)
+        except AWAY as error:
+            return {"ok": False, "detail": _short(error)}
+        return {"ok": True}
+
+    async def _redis(self) -> dict[str, object]:
+        try:
+            async with asyncio.timeout(1):
+                await self._services.redis.ping()
+        except redis_store.AWAY as error:
+            return {"ok": False, "detail": _short(error), "effect": "mail is accepted and found by its due time"}
+        return {"ok": True}
+
+    async def _queue(self) -> dict[str, object]:
+        try:
+            oldest = await self._services.pool.fetchval("SELECT min(due_at) FROM queue", timeout=2)
+        except AWAY as error:
+            return {"ok": False, "detail": _short(error)}
+        overdue = 0.0 if oldest is None else max(0.0, (clock.now() - oldest).total_seconds())
+        return {"ok": overdue < OVERDUE_S, "oldestDueSeconds": round(overdue, 1)}
+
+    async def _partitions(self) -> dict[str, object]:
+        try:
+            async with self._services.pool.acquire(timeout=2) as connection:
+                ahead = await partitions.weeks_ahead(connection, clock.now())
+        except AWAY as error:
+            return {"ok": False, "detail": _short(error)}
+        return {"ok": ahead >= 1, "weeksAhead": ahead}
+
+    def _disk(self) -> dict[str, object]:
+        folder = self._services.settings.state
+        if not folder.exists():
+            return {"ok": True, "detail": "no state folder on this host"}
+        free = shutil.disk_usage(folder).free
+        return {"ok": free > LEAST_DISK_BYTES, "freeBytes": free}
+
+
+def _short(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:200]
+
+
+def operations_by_id(operations: Iterable[Operation]) -> dict[str, Operation]:
+    """Operations by their id, for tests that walk all of them."""
+    return {one.id: one for one in operations}

@@ -1,0 +1,5 @@
+"""Operations of the area; filled in beside this file."""
+
+from api.http.operation import Operation
+
+OPERATIONS: tuple[Operation, ...] = ()

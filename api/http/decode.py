@@ -1,0 +1,169 @@
+"""From bytes and query strings to typed Structs, or a 400 that names the field.
+
+Bodies are read with a bound, a deadline and a minimum rate; the bytes that all requests of a worker hold at
+once are bounded too.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, get_args, get_origin
+from urllib.parse import parse_qsl
+
+import falcon.asgi
+import msgspec
+from msgspec import Struct
+
+from engine.base.errors import ErrorType, Refusal, invalid
+from engine.base.settings import Settings
+
+LARGE_BYTES = 1024 * 1024  # decoding more takes over a millisecond: off the event loop
+GRACE_S = 5.0  # before the minimum rate is asked for
+_AT = re.compile(r" - at `\$([^`]*)`$")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`")
+_MISSING = re.compile(r"Object missing required field `(.*?)`")
+
+
+class Inflight:
+    """The request bytes one worker holds."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.held = 0
+
+    def take(self, count: int) -> None:
+        """Reserve, or refuse with 503: memory is bounded, whoever sends."""
+        if self.held + count > self._most:
+            raise Refusal(
+                ErrorType.UNAVAILABLE,
+                "The server is busy receiving large requests. Nothing was accepted; try again shortly.",
+                retry_after_s=2,
+            )
+        self.held += count
+
+    def give(self, count: int) -> None:
+        """Release."""
+        self.held -= count
+
+
+async def read_body(request: falcon.asgi.Request, settings: Settings, inflight: Inflight) -> bytes:
+    """The whole body; its bytes stay counted in `inflight` until the caller gives them back.
+
+    Raises 413 above the bound, 400 when it comes too slowly.
+    """
+    limit = settings.max_request_bytes
+    declared = request.content_length
+    _check_size(declared or 0, limit)
+    chunks: list[bytes] = []
+    size = 0
+    started = time.monotonic()
+    stream = request.stream
+    try:
+        while True:
+            async with asyncio.timeout(_patience(settings, size, time.monotonic() - started)):
+                chunk = await stream.read(65536) if declared is None or declared > 65536 else await stream.read()
+            if not chunk:
+                break
+            size += len(chunk)
+            _check_size(size, limit)
+            inflight.take(len(chunk))
+            chunks.append(chunk)
+            if declared is not None and size >= declared:
+                break
+    except TimeoutError:
+        inflight.give(sum(map(len, chunks)))
+        raise invalid("body", "The request body came too slowly.") from None
+    except BaseException:
+        inflight.give(sum(map(len, chunks)))
+        raise
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _patience(settings: Settings, size: int, elapsed: float) -> float:
+    """Seconds the next chunk may take: until the deadline, or until the mean rate falls below the minimum."""
+    allowed = settings.body_deadline_s
+    if settings.body_min_bytes_per_s:
+        allowed = min(allowed, GRACE_S + size / settings.body_min_bytes_per_s)
+    return max(0.0, allowed - elapsed)
+
+
+def check_media_type(request: falcon.asgi.Request) -> None:
+    """Bodies are JSON; an absent Content-Type is taken as JSON."""
+    declared = request.content_type
+    if declared and declared.partition(";")[0].strip().lower() not in {"application/json", "text/json"}:
+        raise Refusal(ErrorType.UNSUPPORTED_MEDIA_TYPE, "Send the body as application/json.")
+
+
+def decode_body(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+    """The body as the operation's Struct."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise refusal_of(str(error)) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError) as error:
+        raise invalid("body", f"The body is not valid JSON: {_short(error)}") from None
+
+
+def decode_query(request: falcon.asgi.Request, shape: type[Struct] | None) -> Any:
+    """The query string as the operation's Struct; unknown and repeated parameters are refused by name."""
+    names = _parameters(shape)
+    values: dict[str, Any] = {}
+    for name, value in _pairs(request):
+        if name not in names:
+            raise invalid(name, f"There is no query parameter {name!r} here.")
+        if names[name]:
+            values.setdefault(name, []).append(value)
+        elif name in values:
+            raise invalid(name, f"The query parameter {name!r} is given twice.")
+        else:
+            values[name] = value
+    if shape is None:
+        return None
+    try:
+        return msgspec.convert(values, shape, strict=False)
+    except msgspec.ValidationError as error:
+        raise refusal_of(str(error)) from None
+
+
+def refusal_of(message: str) -> Refusal:
+    """A validation error in msgspec's words as a refusal that names the field."""
+    at = _AT.search(message)
+    path = at[1].lstrip(".") if at else ""
+    sentence = message[: at.start()] if at else message
+    for pattern, text in ((_UNKNOWN, "`{}` is not a field here."), (_MISSING, "`{}` is required.")):
+        named = pattern.search(sentence)
+        if named:
+            field = f"{path}.{named[1]}" if path else named[1]
+            return invalid(field, text.format(field))
+    field = path or "body"
+    return invalid(field, f"`{field}`: {sentence}.")
+
+
+def _pairs(request: falcon.asgi.Request) -> Iterable[tuple[str, str]]:
+
+    try:
+        return parse_qsl(request.query_string, keep_blank_values=True, strict_parsing=False, errors="strict")
+    except (ValueError, UnicodeDecodeError):
+        raise invalid("query", "The query string is not valid UTF-8 percent-encoding.") from None
+
+
+@lru_cache(maxsize=256)
+def _parameters(shape: type[Struct] | None) -> Mapping[str, bool]:
+    """Parameter names, and whether each may repeat."""
+    if shape is None:
+        return {}
+    return {
+        field.encode_name: any(get_origin(part) is list for part in (field.type, *get_args(field.type)))
+        for field in msgspec.structs.fields(shape)
+    }
+
+
+def _check_size(size: int, limit: int) -> None:
+    if size > limit:
+        raise Refusal(ErrorType.PAYLOAD_TOO_LARGE, f"A request may have {limit} bytes at the most.", limit=limit)
+
+
+def _short(error: Exception) -> str:
+    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]

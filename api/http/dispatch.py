@@ -1,0 +1,206 @@
+"""One request through its operation: authenticate, limit, decode, handle, answer."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+from uuid import UUID
+
+import falcon
+import falcon.asgi
+import msgspec
+import structlog
+from msgspec import Struct
+
+from api.http import auth, decode, limits
+from api.http.operation import Access, Call, Operation, Raw
+from engine.base import ids
+from engine.base.errors import ErrorType, Refusal, invalid, not_found
+from engine.base.plans import CAPS, Plan
+from engine.base.settings import Settings
+
+REQUEST_ID = "X-Request-Id"
+_JSON = "application/json"
+_ENCODER = msgspec.json.Encoder()
+_GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{8,64}", re.ASCII)
+
+_log = structlog.get_logger("api")
+
+Responder = Callable[..., Awaitable[None]]
+
+
+class Door(Struct):
+    """What dispatching needs of the process."""
+
+    settings: Settings
+    services: Any
+    keys: auth.Keys
+    limits: limits.Limits
+    inflight: decode.Inflight
+    on_answer: Callable[[str, int, str | None], None]  # operation id, status, refusal type
+
+
+class Endpoint:
+    """The Falcon resource of one path: a responder for each of its operations."""
+
+    def __init__(self, door: Door, operations: Iterable[Operation]) -> None:
+        for operation in operations:
+            setattr(self, f"on_{operation.method.lower()}", _responder(door, operation))
+
+
+def _responder(door: Door, operation: Operation) -> Responder:
+    decoder = None if operation.request is None else msgspec.json.Decoder(operation.request)
+
+    id_of_operation = operation.id
+
+    async def respond(request: falcon.asgi.Request, response: falcon.asgi.Response, **path: str) -> None:
+        call = Call(request, door.services, door.settings, path)
+        refused: str | None = None
+        try:
+            await _admit(door, operation, call, response)
+            call.query = decode.decode_query(request, operation.query)
+            if decoder is not None:
+                await _read(door, operation, call, decoder)
+            answer = await operation.handler(call)
+            _answer(response, operation, call, answer)
+        except Refusal as refusal:
+            refused = refusal.kind.value
+            refuse(response, refusal)
+        finally:
+            door.inflight.give(call.body_bytes)
+        door.on_answer(id_of_operation, int(str(response.status)[:3]), refused)
+
+    return respond
+
+
+async def _admit(door: Door, operation: Operation, call: Call, response: falcon.asgi.Response) -> None:
+    """Authenticate and count the request; a failed authentication counts against the address it came from."""
+    settings = door.settings
+    address = call.request.remote_addr
+    if operation.access is Access.NONE:
+        await _limit(door, f"ip:{address}", settings.unauthenticated_rate, response)
+        return
+    try:
+        caller = await door.keys.caller(auth.bearer(call.request.get_header("Authorization")))
+    except Refusal:
+        await _limit(door, f"ip:{address}", settings.unauthenticated_rate, response)
+        raise
+    rate = settings.request_rate or CAPS[Plan(caller.plan)].requests_per_second
+    await _limit(door, f"key:{caller.key_id}", rate, response)
+    auth.check_scope(caller, operation.scopes)
+    call.caller = caller
+
+
+async def _limit(door: Door, bucket: str, rate: float, response: falcon.asgi.Response) -> None:
+    standing = await door.limits.check(bucket, rate)
+    response.set_header("RateLimit-Limit", str(standing.limit))
+    response.set_header("RateLimit-Remaining", str(standing.remaining))
+    response.set_header("RateLimit-Reset", "1" if standing.allowed else str(max(1, round(standing.retry_after_s))))
+    if not standing.allowed:
+        raise limits.refusal(standing)
+
+
+async def _read(door: Door, operation: Operation, call: Call, decoder: msgspec.json.Decoder[Any]) -> None:
+    decode.check_media_type(call.request)
+    body = await decode.read_body(call.request, door.settings, door.inflight)
+    call.body_bytes = len(body)
+    if not body and operation.no_body_is_empty:
+        body = b"{}"
+    if len(body) > decode.LARGE_BYTES:
+        call.body = await asyncio.to_thread(decode.decode_body, body, decoder)
+    else:
+        call.body = decode.decode_body(body, decoder)
+
+
+def _answer(response: falcon.asgi.Response, operation: Operation, call: Call, answer: Struct | Raw | None) -> None:
+    response.status = falcon.code_to_http_status(call.status or operation.success)
+    if answer is None:
+        response.content_type = None
+        return
+    if isinstance(answer, Raw):
+        response.data = answer.content
+        response.content_type = answer.content_type
+        for name, value in answer.headers:
+            response.set_header(name, value)
+        return
+    response.data = _ENCODER.encode(answer)
+    response.content_type = _JSON
+
+
+def refuse(response: falcon.asgi.Response, refusal: Refusal) -> None:
+    """Write the error envelope."""
+    response.status = falcon.code_to_http_status(refusal.status)
+    response.data = _ENCODER.encode(refusal.envelope())
+    response.content_type = _JSON
+    if refusal.retry_after_s is not None:
+        response.set_header("Retry-After", str(refusal.retry_after_s))
+    if refusal.kind is ErrorType.UNAUTHORIZED:
+        response.set_header("WWW-Authenticate", "Bearer")
+
+
+class RequestId:
+    """Falcon middleware: every answer names its request; a sane id of the caller is kept."""
+
+    async def process_request(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
+        """Before routing, so that a 404 carries it too."""
+        given = request.get_header(REQUEST_ID)
+        name = given if given and _GIVEN_ID.fullmatch(given) else ids.encode(ids.uuid7())
+        request.context.id = name
+        response.set_header(REQUEST_ID, name)
+
+
+async def on_http_error(
+    request: falcon.asgi.Request,  # noqa: ARG001 - Falcon's signature
+    response: falcon.asgi.Response,
+    error: falcon.HTTPError,
+    params: dict[str, object],  # noqa: ARG001
+) -> None:
+    """Falcon's own refusals (routing, transport) in our envelope."""
+    allowed = dict(error.headers or {}) if not isinstance(error.headers, list) else dict(error.headers)
+    refuse(response, _translated(error))
+    if "Allow" in allowed:
+        response.set_header("Allow", allowed["Allow"])
+
+
+async def on_bug(
+    request: falcon.asgi.Request,
+    response: falcon.asgi.Response,
+    error: Exception,
+    params: dict[str, object],  # noqa: ARG001 - Falcon's signature
+) -> None:
+    """What nobody expected: logged with the request's id; the client gets a bare 500."""
+    _log.error("unhandled", request=getattr(request.context, "id", None), path=request.path, exc_info=error)
+    response.status = falcon.HTTP_500
+    response.data = b'{"title":"500 Internal Server Error"}'
+    response.content_type = _JSON
+
+
+def path_id(kind: ids.Kind, text: str, what: str) -> UUID:
+    """An id out of a path: a malformed one, or one of another kind, is as unknown as any other (404)."""
+    try:
+        return ids.parse_id(kind, text)
+    except ids.WrongId:
+        raise not_found(what) from None
+
+
+def cursor_id(kind: ids.Kind, text: str | None) -> UUID | None:
+    """An id out of a cursor: one of another kind is a 400."""
+    if text is None:
+        return None
+    try:
+        return ids.parse_id(kind, text)
+    except ids.WrongId as error:
+        raise invalid("before", f"`before` must be the `nextCursor` of an earlier page: {error}.") from None
+
+
+def _translated(error: falcon.HTTPError) -> Refusal:
+    status = int(str(error.status)[:3])
+    if status == 404:
+        return Refusal(ErrorType.NOT_FOUND, "There is nothing at this path.")
+    if status == 405:
+        return Refusal(ErrorType.METHOD_NOT_ALLOWED, "This path does not take that method.")
+    if status == 413:
+        return Refusal(ErrorType.PAYLOAD_TOO_LARGE, "The request is too large.")
+    if status == 415:
+        return Refusal(ErrorType.UNSUPPORTED_MEDIA_TYPE, "Send the body as application/json.")
+    return Refusal(ErrorType.INVALID_REQUEST, error.description or error.title or "The request is malformed.")

@@ -1,0 +1,138 @@
+"""Request rate: GCRA per key id, or per IP where there is no key, shared by all processes through Redis.
+
+Concurrent requests of one process are asked for together: one script call grants up to n of them. While Redis
+is away each process keeps its own count, so that a dead Redis never stops mail (fails open to a local limit).
+"""
+
+import asyncio
+import math
+import time
+from typing import Any
+
+import redis.asyncio as redis
+from msgspec import Struct
+
+from engine.base.errors import ErrorType, Refusal
+from engine.store.redis import Away, Circuit
+
+BURST_S = 2.0  # seconds' worth of requests that may come at once
+_MOST_LOCAL = 20_000
+
+# GCRA: one timestamp per key, "theoretical arrival time" in microseconds. KEYS[1]; ARGV: microseconds between
+# requests, burst tolerance in microseconds, requests wanted, 0 to look only. Returns granted, remaining, microseconds
+# until one more.
+_SCRIPT = """
+local now = redis.call('TIME')
+now = now[1] * 1000000 + now[2]
+local step, burst, wanted = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local tat = tonumber(redis.call('GET', KEYS[1]) or now)
+if tat < now then tat = now end
+local room = math.floor((now + burst - tat) / step)
+if room < 0 then room = 0 end
+local granted = math.min(wanted, room)
+if granted > 0 then
+  tat = tat + granted * step
+  redis.call('SET', KEYS[1], string.format('%.0f', tat), 'PX', math.ceil((tat - now) / 1000) + 1000)
+end
+return {granted, room - granted, math.max(0, math.ceil(tat + step - burst - now))}
+"""
+
+
+class Standing(Struct, frozen=True):
+    """Where a bucket stands after a request: for the limit headers."""
+
+    allowed: bool
+    limit: int
+    remaining: int
+    retry_after_s: float
+
+
+class _Ask(Struct):
+    rate: float
+    waiting: list[asyncio.Future[Standing]]
+
+
+class Limits:
+    """The request-rate buckets as one process asks for them."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
+        self._script = client.register_script(_SCRIPT)
+        self._circuit = Circuit()
+        self._asks: dict[str, _Ask] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._local: dict[str, float] = {}
+
+    async def check(self, bucket: str, rate: float) -> Standing:
+        """Count one request against `bucket` at `rate` per second."""
+        if self._circuit.open:
+            return self._check_locally(bucket, rate, 1)[0]
+        future: asyncio.Future[Standing] = asyncio.get_running_loop().create_future()
+        self._asks.setdefault(bucket, _Ask(rate, [])).waiting.append(future)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+        return await future
+
+    async def _run(self) -> None:
+        while self._asks:
+            asks, self._asks = self._asks, {}
+            try:
+                answers = await self._circuit.run(self._evaluate(asks))
+            except Away:
+                for bucket, ask in asks.items():
+                    _resolve(ask, self._check_locally(bucket, ask.rate, len(ask.waiting)))
+                continue
+            for ask, answer in zip(asks.values(), answers, strict=True):
+                granted, remaining, wait_us = (int(part) for part in answer)
+                _resolve(ask, _standings(ask.rate, len(ask.waiting), granted, remaining, wait_us / 1e6))
+
+    async def _evaluate(self, asks: dict[str, _Ask]) -> list[list[int]]:
+        if len(asks) == 1:
+            ((bucket, ask),) = asks.items()
+            return [await self._script(keys=[_key(bucket)], args=_arguments(ask))]
+        pipe = self._client.pipeline(transaction=False)
+        for bucket, ask in asks.items():
+            await self._script(keys=[_key(bucket)], args=_arguments(ask), client=pipe)
+        answers: list[Any] = await pipe.execute()
+        return answers
+
+    def _check_locally(self, bucket: str, rate: float, wanted: int) -> list[Standing]:
+        now = time.monotonic()
+        if len(self._local) > _MOST_LOCAL:
+            self._local.clear()
+        tat = max(self._local.get(bucket, now), now)
+        room = max(0, math.floor((now + BURST_S - tat) * rate))
+        granted = min(wanted, room)
+        self._local[bucket] = tat = tat + granted / rate
+        return _standings(rate, wanted, granted, room - granted, max(0.0, tat + 1 / rate - BURST_S - now))
+
+
+def refusal(standing: Standing) -> Refusal:
+    """The 429 for a bucket that is empty."""
+    wait = max(1, math.ceil(standing.retry_after_s))
+    return Refusal(
+        ErrorType.RATE_LIMITED,
+        f"More than {standing.limit} requests per second. Wait {wait} s and go on at a steady pace.",
+        retry_after_s=wait,
+    )
+
+
+def _standings(rate: float, wanted: int, granted: int, remaining: int, wait_s: float) -> list[Standing]:
+    limit = round(rate)
+    return [
+        Standing(index < granted, limit, remaining + max(0, granted - index - 1), wait_s) for index in range(wanted)
+    ]
+
+
+def _resolve(ask: _Ask, standings: list[Standing]) -> None:
+    for future, standing in zip(ask.waiting, standings, strict=True):
+        if not future.done():
+            future.set_result(standing)
+
+
+def _key(bucket: str) -> str:
+    return f"wb:rate:{bucket}"
+
+
+def _arguments(ask: _Ask) -> list[int]:
+    return [round(1e6 / ask.rate), round(BURST_S * 1e6), len(ask.waiting)]

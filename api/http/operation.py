@@ -1,0 +1,103 @@
+"""The operation record: everything one endpoint declares, once.
+
+Routing, authentication, limits, decoding and the OpenAPI document are driven by it. A handler gets a `Call`
+and returns a Struct, a `Raw`, or None for 204.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+import falcon.asgi
+from msgspec import Struct
+
+from engine.base.errors import ErrorType
+from engine.base.settings import Settings
+
+
+class Access(StrEnum):
+    """Who may call."""
+
+    NONE = "none"  # no credential
+    KEY = "key"  # an API key with one of the scopes
+
+
+class Caller(Struct, frozen=True):
+    """An authenticated API key."""
+
+    account_id: UUID
+    key_id: str
+    scopes: frozenset[str]
+    plan: str
+
+
+class Call(Struct):
+    """One request on its way through an operation."""
+
+    request: falcon.asgi.Request
+    services: Any  # api.app.Services; typed there, so that this floor does not know the upper ones
+    settings: Settings
+    path: Mapping[str, str]
+    caller: Caller | None = None
+    body: Any = None
+    query: Any = None
+    body_bytes: int = 0
+    status: int | None = None  # set by the handler when it is not the operation's success
+
+    @property
+    def account_id(self) -> UUID:
+        """The caller's account; only where the operation needs a credential."""
+        if self.caller is None:
+            raise RuntimeError("this operation has no caller")
+        return self.caller.account_id
+
+
+class Raw(Struct, frozen=True):
+    """An answer that is not JSON of ours."""
+
+    content: bytes
+    content_type: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+Handler = Callable[[Call], Awaitable[Struct | Raw | None]]
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """One endpoint."""
+
+    method: str
+    path: str
+    tag: str
+    summary: str
+    access: Access
+    handler: Handler
+    success: int = 200
+    also: tuple[int, ...] = ()  # other success statuses with the same reply
+    scopes: tuple[str, ...] = ()  # any one of them
+    request: Any = None  # Struct type of the body
+    query: type[Struct] | None = None
+    reply: Any = None
+    reply_type: str = "application/json"
+    refusals: tuple[ErrorType, ...] = ()  # beyond those every operation of its kind can answer
+    no_body_is_empty: bool = False
+
+    @property
+    def id(self) -> str:
+        """A stable name for the OpenAPI document: `post_v1_emails`."""
+        words = self.path.strip("/").replace("{", "").replace("}", "").replace("-", "_").replace(".", "_")
+        return f"{self.method.lower()}_{words.replace('/', '_')}"
+
+    def all_refusals(self) -> tuple[ErrorType, ...]:
+        """Every refusal this operation can answer, in the registry's order."""
+        own = {ErrorType.RATE_LIMITED, ErrorType.UNAVAILABLE, *self.refusals}
+        if self.access is Access.KEY:
+            own |= {ErrorType.UNAUTHORIZED, ErrorType.FORBIDDEN}
+        if self.request is not None:
+            own |= {ErrorType.INVALID_REQUEST, ErrorType.PAYLOAD_TOO_LARGE, ErrorType.UNSUPPORTED_MEDIA_TYPE}
+        if self.query is not None:
+            own.add(ErrorType.INVALID_REQUEST)
+        if "{" in self.path:
+            own.add(ErrorType.NOT_FOUND)
+        return tuple(kind for kind in ErrorType if kind in own)

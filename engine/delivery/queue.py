@@ -1,0 +1,100 @@
+"""The queue of pending deliveries: one row per message and recipient domain, deleted when it is settled.
+
+A row is found by its hint while that is fresh, otherwise by its due time. Only the owner of its shard loads it.
+"""
+
+from collections.abc import Collection
+from datetime import datetime
+from uuid import UUID
+
+import orjson
+from msgspec import Struct
+
+from engine.base import ids
+from engine.store.queries import Conn, Queries
+
+_SQL = Queries.beside(__file__, "queue.sql")
+
+
+class Row(Struct):
+    """One delivery to make, with the message it carries."""
+
+    message_id: UUID
+    domain: str
+    shard: int
+    account_id: UUID
+    from_domain: str
+    recipients: str  # JSON, see `pairs`
+    total: int
+    due_at: datetime
+    attempts: int
+    signature: bytes | None
+    mime: bytes
+    smtputf8: bool
+
+    @property
+    def pairs(self) -> list[tuple[int, str]]:
+        """(place among the message's recipients, address) of those still to settle."""
+        return [(place, address) for place, address in orjson.loads(self.recipients)]
+
+    @property
+    def key(self) -> tuple[UUID, str]:
+        """What identifies the row."""
+        return self.message_id, self.domain
+
+
+class DueKey(Struct, frozen=True):
+    """A row that has fallen due."""
+
+    message_id: UUID
+    domain: str
+    shard: int
+
+
+LOAD = _SQL.rows("load_rows", Row)
+HINTED = _SQL.rows("load_hinted", Row)
+DUE = _SQL.rows("due_rows", DueKey)
+POSTPONE = _SQL.command("postpone_rows")
+
+
+class Depth(Struct):
+    """What waits in one shard."""
+
+    shard: int
+    rows: int
+    oldest_due: datetime
+
+
+DEPTHS = _SQL.rows("depths", Depth)
+
+
+async def load(connection: Conn, keys: Collection[tuple[UUID, str]]) -> list[Row]:
+    """Rows by key; those settled meanwhile are left out."""
+    if not keys:
+        return []
+    messages = [key[0] for key in keys]
+    return await LOAD.fetch(connection, messages, [key[1] for key in keys], min(messages), max(messages))
+
+
+async def load_hinted(connection: Conn, messages: Collection[UUID], shards: Collection[int]) -> list[Row]:
+    """Rows of the hinted messages that lie in the given shards."""
+    if not messages:
+        return []
+    return await HINTED.fetch(connection, list(messages), list(shards), min(messages), max(messages))
+
+
+async def due(
+    connection: Conn, shards: Collection[int], at: datetime, *, most_each: int, but: Collection[UUID]
+) -> list[DueKey]:
+    """Due rows of the shards, oldest first within each, without the messages already in hand."""
+    return await DUE.fetch(connection, list(shards), at, most_each, list(but))
+
+
+async def postpone(connection: Conn, keys: Collection[tuple[UUID, str]], until: datetime, reason: str | None) -> None:
+    """Look at these rows again at `until`; no attempt is counted."""
+    await POSTPONE.execute(connection, [key[0] for key in keys], [key[1] for key in keys], until, reason)
+
+
+def accepted_at_ms(message: UUID) -> int:
+    """When the message was accepted: its id says so."""
+    return ids.milliseconds_of(message)

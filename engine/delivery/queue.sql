@@ -1,0 +1,35 @@
+-- name: load_rows
+-- Queue rows with messages $1 and domains $2, and their bodies; $3 and $4 bound the ids for partition pruning.
+SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipients::text, q.total, q.due_at, q.attempts,
+       q.signature, b.mime, b.smtputf8
+FROM unnest($1::uuid[], $2::text[]) AS n (message_id, domain)
+JOIN queue q ON q.message_id = n.message_id AND q.domain = n.domain
+JOIN message_bodies b ON b.message_id = q.message_id AND b.message_id BETWEEN $3 AND $4;
+
+-- name: load_hinted
+-- Queue rows of messages $1 in shards $2, and their bodies; $3 and $4 bound the ids for partition pruning.
+SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipients::text, q.total, q.due_at, q.attempts,
+       q.signature, b.mime, b.smtputf8
+FROM unnest($1::uuid[]) AS n (message_id)
+JOIN queue q ON q.message_id = n.message_id AND q.shard = ANY($2::int[])
+JOIN message_bodies b ON b.message_id = q.message_id AND b.message_id BETWEEN $3 AND $4;
+
+-- name: due_rows
+-- Rows of shards $1 due by $2, at most $3 a shard, without messages $4.
+SELECT r.message_id, r.domain, r.shard
+FROM unnest($1::int[]) AS s (shard)
+CROSS JOIN LATERAL (
+    SELECT q.message_id, q.domain, q.shard FROM queue q
+    WHERE q.shard = s.shard AND q.due_at <= $2 AND q.message_id <> ALL($4::uuid[])
+    ORDER BY q.due_at LIMIT $3
+) AS r;
+
+-- name: postpone_rows
+-- Rows with messages $1 and domains $2 wait until $3 for reason $4.
+UPDATE queue q SET due_at = $3, waiting = $4
+FROM unnest($1::uuid[], $2::text[]) AS n (message_id, domain)
+WHERE q.message_id = n.message_id AND q.domain = n.domain;
+
+-- name: depths
+-- Rows and oldest due time by shard.
+SELECT shard, count(*) AS rows, min(due_at) AS oldest_due FROM queue GROUP BY shard;

@@ -1,0 +1,302 @@
+"""Settling: what an attempt brought becomes history in one transaction.
+
+fence and queue rows checked → account heads locked → recipients → message status → events → suppressions →
+queue row deleted or due again. Outcomes of concurrent deliveries share transactions, as acceptance does.
+Settling the same attempt twice changes nothing: the queue row tells how many attempts it has seen.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import date, datetime
+from uuid import UUID
+
+import asyncpg
+import orjson
+import structlog
+from msgspec import Struct
+
+from engine.base import clock, ids
+from engine.base.events import MOVES, SETTLED, EventType, Status, status_of_message
+from engine.delivery.outcome import Outcome, Verdict, detail
+from engine.delivery.queue import Row
+from engine.ledger import heads, log
+from engine.mail.address import canonical
+from engine.store.group import GroupCommit
+from engine.store.postgres import AWAY
+from engine.store.queries import Conn, Queries, columns
+
+_SQL = Queries.beside(__file__, "settle.sql")
+_STILL_OWED = _SQL.command("still_owed")
+_IS_MEMBER = _SQL.command("is_member")
+_UPDATE_RECIPIENTS = _SQL.command("update_recipients")
+_RECIPIENT_STATUSES = _SQL.command("recipient_statuses")
+_SETTLE = _SQL.command("settle")
+
+_RETRY_S = 0.5
+_MOVES_TEXT = {status: ",".join(sorted(moves)) for status, moves in MOVES.items()}
+
+_log = structlog.get_logger("settle")
+
+
+class Fenced(Exception):  # noqa: N818 - named for what happened
+    """This process has lost its leases: what it did not settle belongs to others now."""
+
+
+class Result(Struct, frozen=True):
+    """What an attempt brought for one recipient. `suppressed` is a reason found right before the attempt."""
+
+    place: int
+    address: str
+    outcome: Outcome | None
+    suppressed: str | None = None
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    """One attempt at a queue row. `conversation` is None when no connection was tried."""
+
+    row: Row
+    started_at: datetime
+    ended_at: datetime
+    results: tuple[Result, ...]
+    conversation: dict[str, object] | None
+    signature: bytes | None
+    next_at: datetime | None  # when deferred recipients are tried again; None: they have failed
+
+
+class Plan(Struct):
+    """What one attempt writes."""
+
+    attempt: Attempt
+    statuses: list[tuple[Result, Status]]
+    entries: list[log.Entry]
+
+    @property
+    def waiting(self) -> list[Result]:
+        """Recipients that stay in the queue."""
+        return [result for result, status in self.statuses if status is Status.SENDING]
+
+
+class Settler:
+    """Settles for one process, sharing transactions; keeps trying while Postgres is away."""
+
+    def __init__(
+        self, pool: asyncpg.Pool, member: Callable[[], UUID], *, on_flush: Callable[[int, float], None]
+    ) -> None:
+        self._pool = pool
+        self._member = member
+        self._on_flush = on_flush
+        self._group: GroupCommit[Attempt, bool] = GroupCommit(
+            self._flush, most_waiting=1_000_000, bad_data=(asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
+        )
+
+    @property
+    def waiting(self) -> int:
+        """Outcomes not yet in a transaction."""
+        return self._group.waiting
+
+    async def settle(self, attempt: Attempt) -> bool:
+        """True when committed, False when the row was no longer ours to settle. Raises Fenced."""
+        return await self._group.submit(attempt)
+
+    async def idle(self) -> None:
+        """Wait until everything submitted is committed."""
+        await self._group.idle()
+
+    async def _flush(self, batch: Sequence[Attempt]) -> list[bool | Exception]:
+        started = asyncio.get_running_loop().time()
+        while True:
+            try:
+                done = await self._transact(batch)
+            except AWAY as error:
+                # The results exist nowhere else: wait for Postgres rather than forget what was delivered.
+                _log.warning("settling waits", error=repr(error), attempts=len(batch))
+                await asyncio.sleep(_RETRY_S)
+            else:
+                self._on_flush(len(batch), asyncio.get_running_loop().time() - started)
+                return [attempt.row.key in done for attempt in batch]
+
+    async def _transact(self, batch: Sequence[Attempt]) -> set[tuple[UUID, str]]:
+        async with self._pool.acquire() as connection, connection.transaction():
+            owed = await self._owed(connection, batch)
+            plans = [plan(attempt) for attempt in batch if attempt.row.key in owed]
+            if plans:
+                await _write(connection, plans)
+            return owed
+
+    async def _owed(self, connection: Conn, batch: Sequence[Attempt]) -> set[tuple[UUID, str]]:
+        member = self._member()
+        rows = await _STILL_OWED.records(
+            connection,
+            [attempt.row.message_id for attempt in batch],
+            [attempt.row.domain for attempt in batch],
+            [attempt.row.attempts for attempt in batch],
+            member,
+        )
+        if not rows and not await _IS_MEMBER.records(connection, member):
+            raise Fenced
+        return {(row["message_id"], row["domain"]) for row in rows}
+
+
+def plan(attempt: Attempt) -> Plan:
+    """Statuses and events of one attempt. Pure."""
+    row = attempt.row
+    message = ids.format_id(ids.Kind.MESSAGE, row.message_id)
+    entries: list[log.Entry] = []
+
+    def add(kind: EventType, text: str, at: datetime) -> None:
+        entries.append(log.Entry(row.account_id, kind, text, at, row.message_id, message))
+
+    if attempt.conversation is not None:
+        add(EventType.ATTEMPTED, log.detail_text(attempt.conversation), attempt.started_at)
+    statuses = []
+    for result in attempt.results:
+        kind, status = _consequence(result, again=attempt.next_at is not None)
+        add(kind, _detail(result, attempt, kind), attempt.ended_at)
+        statuses.append((result, status))
+    return Plan(attempt, statuses, entries)
+
+
+def _consequence(result: Result, *, again: bool) -> tuple[EventType, Status]:
+    if result.suppressed is not None or result.outcome is None:
+        return EventType.SUPPRESSED, Status.REJECTED
+    if result.outcome.verdict is Verdict.DELIVERED:
+        return EventType.DELIVERED, Status.DELIVERED
+    if result.outcome.verdict is Verdict.BOUNCED:
+        return EventType.BOUNCED, Status.BOUNCED
+    return (EventType.DEFERRED, Status.SENDING) if again else (EventType.FAILED, Status.FAILED)
+
+
+def _detail(result: Result, attempt: Attempt, kind: EventType) -> str:
+    found: dict[str, object] = {"recipient": result.address}
+    if result.outcome is None:
+        found |= {"address": result.address, "reason": result.suppressed, "phase": "delivery"}
+        return log.detail_text(found)
+    found |= detail(result.outcome)
+    if attempt.conversation is not None:
+        found |= {key: attempt.conversation[key] for key in ("mx", "tls") if key in attempt.conversation}
+    if kind is EventType.BOUNCED:
+        found["suppressed"] = result.outcome.suppress
+    found["attempt"] = attempt.row.attempts + 1
+    if kind is EventType.DEFERRED and attempt.next_at is not None:
+        found["next_attempt_at"] = clock.iso(attempt.next_at)
+    return log.detail_text(found)
+
+
+async def _write(connection: Conn, plans: list[Plan]) -> None:
+    locked = await heads.lock(connection, {one.attempt.row.account_id for one in plans})
+    low, high = _bounds(plans)
+    await _UPDATE_RECIPIENTS.execute(connection, *_recipient_columns(plans), low, high)
+    messages = await _message_columns(connection, plans, low, high)
+    events = log.seal_all(locked, [entry for one in plans for entry in one.entries])
+    await _SETTLE.execute(
+        connection,
+        *messages,
+        *_gone_columns(plans),
+        *_later_columns(plans),
+        *_suppression_columns(plans),
+        *_day_columns(plans),
+        *log.columns(events),
+        [head.account_id for head in locked.values()],
+        [head.seq for head in locked.values()],
+        [head.hash for head in locked.values()],
+        low,
+        high,
+    )
+
+
+def _bounds(plans: list[Plan]) -> tuple[UUID, UUID]:
+    messages = [one.attempt.row.message_id for one in plans]
+    return min(messages), max(messages)
+
+
+def _recipient_columns(plans: list[Plan]) -> tuple[list[object], ...]:
+    rows = [
+        (
+            one.attempt.row.message_id,
+            result.place,
+            status.value,
+            _response(result),
+            one.attempt.next_at if status is Status.SENDING else None,
+            0 if result.outcome is None else 1,
+        )
+        for one in plans
+        for result, status in one.statuses
+    ]
+    return columns(rows, 6)
+
+
+def _response(result: Result) -> str | None:
+    if result.outcome is None:
+        return f"suppressed: {result.suppressed}"
+    return result.outcome.diagnostic or None
+
+
+async def _message_columns(connection: Conn, plans: list[Plan], low: UUID, high: UUID) -> tuple[list[object], ...]:
+    """Message statuses. One attempt that covers all recipients decides alone; else the stored ones are asked."""
+    partial = {one.attempt.row.message_id for one in plans if len(one.statuses) < one.attempt.row.total}
+    stored: dict[UUID, list[Status]] = {}
+    if partial:
+        for row in await _RECIPIENT_STATUSES.records(connection, list(partial), low, high):
+            stored[row["message_id"]] = [Status(status) for status in row["statuses"]]
+    decided: dict[UUID, tuple[Status, datetime]] = {}
+    for one in plans:
+        message = one.attempt.row.message_id
+        statuses = stored.get(message) or [status for _, status in one.statuses]
+        decided[message] = (status_of_message(_on_the_way(statuses)), one.attempt.ended_at)
+    rows = [
+        (message, status.value, at if status is Status.DELIVERED else None, _MOVES_TEXT[status])
+        for message, (status, at) in decided.items()
+    ]
+    return columns(rows, 4)
+
+
+def _on_the_way(statuses: list[Status]) -> list[Status]:
+    return [status if status in SETTLED else Status.SENDING for status in statuses]
+
+
+def _gone_columns(plans: list[Plan]) -> tuple[list[object], ...]:
+    rows = [one.attempt.row.key for one in plans if not one.waiting]
+    return columns(rows, 2)
+
+
+def _later_columns(plans: list[Plan]) -> tuple[list[object], ...]:
+    rows = [
+        (
+            *one.attempt.row.key,
+            orjson.dumps([(result.place, result.address) for result in one.waiting]).decode(),
+            one.attempt.next_at,
+            one.attempt.signature,
+        )
+        for one in plans
+        if one.waiting
+    ]
+    return columns(rows, 5)
+
+
+def _suppression_columns(plans: list[Plan]) -> tuple[list[object], ...]:
+    rows = [
+        (
+            one.attempt.row.account_id,
+            canonical(result.address),
+            "bounce",
+            one.attempt.row.message_id,
+            result.outcome.diagnostic,
+        )
+        for one in plans
+        for result, status in one.statuses
+        if status is Status.BOUNCED and result.outcome is not None and result.outcome.suppress
+    ]
+    return columns(rows, 5)
+
+
+_COUNTED = (Status.DELIVERED, Status.BOUNCED, Status.COMPLAINED, Status.FAILED)
+
+
+def _day_columns(plans: list[Plan]) -> tuple[list[object], ...]:
+    counts: dict[tuple[UUID, date], list[int]] = {}
+    for one in plans:
+        for _, status in one.statuses:
+            if status in _COUNTED:
+                key = (one.attempt.row.account_id, one.attempt.ended_at.date())
+                counts.setdefault(key, [0] * len(_COUNTED))[_COUNTED.index(status)] += 1
+    return columns([(*key, *found) for key, found in sorted(counts.items())], 6)

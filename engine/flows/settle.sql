@@ -1,0 +1,63 @@
+-- name: still_owed
+-- Which of the queue rows (messages $1, domains $2, attempts made $3) still stand as the attempt found them,
+-- provided that member $4 is not fenced: its row is held until the transaction ends.
+WITH fence AS MATERIALIZED (SELECT 1 FROM shard_members WHERE id = $4 FOR KEY SHARE)
+SELECT q.message_id, q.domain
+FROM fence, unnest($1::uuid[], $2::text[], $3::smallint[]) AS n (message_id, domain, attempts)
+JOIN queue q ON q.message_id = n.message_id AND q.domain = n.domain AND q.attempts = n.attempts;
+
+-- name: is_member
+-- Whether member $1 holds its leases.
+SELECT id FROM shard_members WHERE id = $1;
+
+-- name: update_recipients
+-- Recipients $1 (messages) and $2 (places) after an attempt: statuses $3, last responses $4, next attempts $5,
+-- attempts to add $6; $7 and $8 bound the ids for partition pruning.
+UPDATE recipients r
+SET status = n.status, last_response = n.last_response, next_attempt_at = n.next_attempt_at, attempts = r.attempts + n.made
+FROM unnest($1::uuid[], $2::smallint[], $3::text[], $4::text[], $5::timestamptz[], $6::smallint[])
+     AS n (message_id, n, status, last_response, next_attempt_at, made)
+WHERE r.message_id = n.message_id AND r.n = n.n AND r.message_id BETWEEN $7 AND $8;
+
+-- name: recipient_statuses
+-- Statuses of all recipients of messages $1, whose ids lie between $2 and $3.
+SELECT message_id, array_agg(status) AS statuses FROM recipients
+WHERE message_id = ANY($1::uuid[]) AND message_id BETWEEN $2 AND $3 GROUP BY message_id;
+
+-- name: settle
+-- The rest of a batch of outcomes, in one statement. Messages $1 with status $2, delivered at $3, provided that
+-- their status is one of $4 (comma-separated); finished queue rows $5, $6; rows to retry $7, $8 with recipients $9,
+-- due $10, signature $11; suppressions $12-$16; account days $17-$22; events $23-$30; heads $31-$33; id bounds $34, $35.
+WITH message AS (
+    UPDATE messages m SET status = n.status, delivered_at = coalesce(n.delivered_at, m.delivered_at)
+    FROM unnest($1::uuid[], $2::text[], $3::timestamptz[], $4::text[]) AS n (id, status, delivered_at, moves)
+    WHERE m.id = n.id AND m.status = ANY(string_to_array(n.moves, ',')) AND m.id BETWEEN $34 AND $35
+), gone AS (
+    DELETE FROM queue q USING unnest($5::uuid[], $6::text[]) AS n (message_id, domain)
+    WHERE q.message_id = n.message_id AND q.domain = n.domain
+), later AS (
+    UPDATE queue q SET recipients = n.recipients::jsonb, due_at = n.due_at, attempts = q.attempts + 1,
+        signature = coalesce(n.signature, q.signature), waiting = NULL
+    FROM unnest($7::uuid[], $8::text[], $9::text[], $10::timestamptz[], $11::bytea[])
+         AS n (message_id, domain, recipients, due_at, signature)
+    WHERE q.message_id = n.message_id AND q.domain = n.domain
+), suppressed AS (
+    INSERT INTO suppressions (account_id, address, reason, message_id, detail)
+    SELECT DISTINCT ON (account_id, address) account_id, address, reason, message_id, detail
+    FROM unnest($12::uuid[], $13::text[], $14::text[], $15::uuid[], $16::text[])
+         AS n (account_id, address, reason, message_id, detail)
+    ON CONFLICT (account_id, address) DO NOTHING
+), day AS (
+    INSERT INTO account_days AS d (account_id, day, delivered, bounced, complained, failed)
+    SELECT * FROM unnest($17::uuid[], $18::date[], $19::int[], $20::int[], $21::int[], $22::int[])
+    ON CONFLICT (account_id, day) DO UPDATE
+    SET delivered = d.delivered + excluded.delivered, bounced = d.bounced + excluded.bounced,
+        complained = d.complained + excluded.complained, failed = d.failed + excluded.failed
+), event AS (
+    INSERT INTO events (id, account_id, seq, type, message_id, occurred_at, payload, hash)
+    SELECT * FROM unnest($23::uuid[], $24::uuid[], $25::bigint[], $26::text[], $27::uuid[], $28::timestamptz[],
+                         $29::text[], $30::bytea[])
+)
+UPDATE account_heads h SET seq = n.seq, hash = n.hash
+FROM unnest($31::uuid[], $32::bigint[], $33::bytea[]) AS n (account_id, seq, hash)
+WHERE h.account_id = n.account_id;

@@ -1,0 +1,89 @@
+"""What may be attached and in which form it arrives: blocked file types, base64, media types, content ids.
+
+Used at the door, before anything is composed.
+"""
+
+import binascii
+import re
+import unicodedata
+from typing import Final
+
+# Google, "File types blocked in Gmail" (support.google.com/mail/answer/6590, November 2026): a message that
+# carries one is refused for every recipient there.
+_GMAIL: Final = """
+    ade adp apk appx appxbundle bat cab chm cmd com cpl diagcab diagcfg diagpkg dll dmg ex ex_ exe hta img
+    ins iso isp jar jnlp js jse lib lnk mde mjs msc msi msix msixbundle msp mst nsh pif ps1 scr sct shb sys
+    vb vbe vbs vhd vxd wsc wsf wsh xll
+"""
+# Microsoft, "Blocked attachments in Outlook": what runs by itself when opened, with the Unix shell's scripts
+# beside it. Its data formats (certificates, databases, mail stores) are left out: they are ordinary business
+# documents elsewhere.
+_OUTLOOK: Final = """
+    app application appref-ms asp aspx bas cdxml csh fxp gadget hlp htc inf ksh mcf msh msh1 msh1xml msh2
+    msh2xml mshxml msu ops osd pl ps1xml ps2 ps2xml psc1 psc2 psd1 psdm1 pssc py pyc pyo pyw pyz pyzw reg
+    scf settingcontent-ms sh shs udl url vbp vhdx vsmacros website ws wsb xbap
+"""
+BLOCKED: Final = frozenset(_GMAIL.split() + _OUTLOOK.split())
+
+# In the middle of a name these are far more often the end of a domain (`invoice-example.com.pdf`).
+_ALSO_DOMAINS: Final = frozenset({"app", "com", "pl", "py", "sh", "ws"})
+_separators = re.compile(r"[./\\:]+").split  # a path or an NTFS stream name hides no extension
+
+_TOKEN = r"[A-Za-z0-9!#$%&'*+.^_`{|}~-]+"  # noqa: S105 - RFC 2045 5.1 token, not a secret
+_PARAMETER = rf'[ \t]*;[ \t]*({_TOKEN})=({_TOKEN}|"(?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\[\x20-\x7e])*")'
+_media_type = re.compile(rf"({_TOKEN}/{_TOKEN})((?:{_PARAMETER})*)[ \t]*;?[ \t]*").fullmatch
+_parameters = re.compile(_PARAMETER).findall
+_content_id = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.@:,$-]+").fullmatch
+
+
+class BadContent(ValueError):  # noqa: N818 - named for what the caller gave
+    """An attachment's content, type or content id can't be used; the sentence says why."""
+
+
+def blocked_extension(filename: str) -> str | None:
+    """The extension for which mailbox providers would refuse this file, or None.
+
+    Looks past what hides it: case, full-width letters, invisible and direction-changing characters, trailing
+    dots and spaces, and a harmless extension after it (`a.exe.txt`).
+    """
+    visible = "".join(
+        letter for letter in unicodedata.normalize("NFKC", filename) if unicodedata.category(letter)[0] != "C"
+    )
+    parts = [part.strip().lower() for part in _separators(visible)]
+    endings = [part for part in parts[1:] if part]
+    for place, ending in enumerate(endings, start=1):
+        if ending in BLOCKED and (place == len(endings) or ending not in _ALSO_DOMAINS):
+            return ending
+    return None
+
+
+def decode_content(text: str) -> bytes:
+    """The bytes of standard, padded base64 (RFC 4648 section 4); raises BadContent for anything else.
+
+    Line breaks are allowed, since common encoders wrap at 76; no other foreign character is.
+    """
+    if "\n" in text or "\r" in text:
+        text = text.replace("\r", "").replace("\n", "")
+    try:
+        return binascii.a2b_base64(text, strict_mode=True)
+    except ValueError as error:  # binascii.Error, and characters outside ASCII
+        raise BadContent("The content is not valid base64 (standard alphabet, with padding).") from error
+
+
+def media_type(text: str) -> str:
+    """`type/subtype` with its parameters as RFC 2045 5.1 writes them; raises BadContent."""
+    match = _media_type(text.strip(" \t"))
+    if match is None:
+        raise BadContent("The content type must look like type/subtype, for example application/pdf.")
+    return "".join((match[1].lower(), *(f"; {name}={value}" for name, value in _parameters(match[2]))))
+
+
+def content_id(text: str) -> str:
+    """A `cid` as it stands between the angle brackets of Content-ID; raises BadContent.
+
+    Accepts `<logo>` and `logo`, and does not insist on the @ of RFC 2392, as no mail program does.
+    """
+    bare = text[1:-1] if text.startswith("<") and text.endswith(">") else text
+    if _content_id(bare) is None:
+        raise BadContent("A cid has only ASCII letters, digits and punctuation without spaces or brackets.")
+    return bare

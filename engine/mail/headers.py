@@ -1,0 +1,176 @@
+"""Header fields as octets that every server and mail program reads alike (RFC 5322, 2047, 2369).
+
+Each function returns whole fields with their CRLF, folded. They trust that no value holds CR, LF or NUL:
+composing checks all of them at once.
+"""
+
+import re
+from binascii import b2a_base64
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final
+
+from engine.mail.address import Mailbox
+from engine.mail.encode import MAX_LINE
+
+FOLD_AT: Final = 76  # RFC 5322 2.1.1 asks for 78, RFC 2047 2 for 76 where there are encoded words
+WORD_LIMIT: Final = 75  # RFC 2047 2, one encoded word
+_WRAPPING: Final = len("=?utf-8?q??=")
+_PHRASE_WORD: Final = 64  # short enough for the first to share a line with the longest name, "Reply-To:"
+_LEAST_WORD: Final = 24  # less room than this on the first line, and the words begin on the next
+
+_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS: Final = ("", "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+_words = re.compile(r" *[^ ]+").findall  # each with the blanks before it: unfolding gives them back
+_atoms = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?: [A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*").fullmatch
+_escaped = re.compile(r'(["\\])').sub
+
+
+def _escapes(unescaped: bytes) -> tuple[str, ...]:
+    table = [chr(code) if code in unescaped else f"={code:02X}" for code in range(256)]
+    table[0x20] = "_"
+    return tuple(table)
+
+
+_LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+_IN_PHRASE: Final = _escapes(_LETTERS + b"!*+-/")  # RFC 2047 5 (3)
+_IN_TEXT: Final = _escapes(bytes(set(range(0x21, 0x7F)) - set(b"=?_")))  # RFC 2047 4.2
+
+
+def date_field(at: datetime) -> str:
+    """`Date: Fri, 20 Nov 2026 08:09:10 +0000`, of an aware time."""
+    return _date_field(int(at.timestamp()))
+
+
+def text_field(name: str, value: str) -> str:
+    """An unstructured field (Subject, a customer's own): raw where it may, else encoded words.
+
+    Blanks around the value are dropped: no parser keeps them.
+    """
+    value = value.strip(" \t")
+    if value.isascii() and value.isprintable() and "=?" not in value:
+        if not value:
+            return f"{name}:\r\n"
+        if len(name) + len(value) <= FOLD_AT - 2:
+            return f"{name}: {value}\r\n"
+        words = _words(" " + value)
+        if max(map(len, words)) + len(name) < MAX_LINE:  # else: a run that no fold can break
+            return folded(name, words)
+    room = FOLD_AT - len(name) - 2
+    words = encoded_words(value, _IN_TEXT, first=min(room, WORD_LIMIT) if room >= _LEAST_WORD else WORD_LIMIT)
+    return folded(name, [" " + word for word in words])
+
+
+def mailbox_field(name: str, mailboxes: Sequence[Mailbox]) -> str:
+    """From, To, Cc or Reply-To; a non-ASCII local part stands raw (RFC 6532), all else is ASCII."""
+    if len(mailboxes) == 1 and not mailboxes[0].name:
+        return f"{name}: {mailboxes[0].address}\r\n"
+    last = len(mailboxes) - 1
+    parts: list[str] = []
+    for place, mailbox in enumerate(mailboxes):
+        comma = "," if place < last else ""
+        if mailbox.name:
+            parts += [" " + word for word in phrase(mailbox.name)]
+            parts.append(f" <{mailbox.address}>{comma}")
+        else:
+            parts.append(f" {mailbox.address}{comma}")
+    return folded(name, parts)
+
+
+def url_list_field(name: str, value: str) -> str:
+    """List-Unsubscribe: angle-bracketed URLs, in which blanks mean nothing (RFC 2369 2).
+
+    Only for that reason may a URL too long for any line be divided.
+    """
+    words = [
+        " " + word[at : at + MAX_LINE // 2] for word in value.split(" ") for at in range(0, len(word), MAX_LINE // 2)
+    ]
+    return folded(name, words)
+
+
+def folded(name: str, words: Iterable[str]) -> str:
+    """One field from words that carry their own leading blanks; a line ends only before such a blank.
+
+    The first word stays beside the name unless that line would be illegal.
+    """
+    lines: list[str] = []
+    line = name + ":"
+    for word in words:
+        full = len(line) + len(word) > FOLD_AT
+        if full and (lines or len(line) > len(name) + 1 or _is_encoded(word)):
+            lines.append(line)
+            line = word
+        else:
+            line += word
+    lines.append(line)
+    return "\r\n".join(lines) + "\r\n"
+
+
+def phrase(name: str) -> list[str]:
+    """A display name as words: atoms, one quoted string, or encoded words (RFC 5322 3.2.5, RFC 2047 5)."""
+    if name.isascii() and name.isprintable() and len(name) < _PHRASE_WORD and "=?" not in name:
+        if _atoms(name) is not None:
+            return [name]
+        return ['"' + _escaped(r"\\\1", name) + '"']
+    return encoded_words(name, _IN_PHRASE, first=_PHRASE_WORD, limit=_PHRASE_WORD)
+
+
+def encoded_words(text: str, escapes: Sequence[str], *, first: int = WORD_LIMIT, limit: int = WORD_LIMIT) -> list[str]:
+    """RFC 2047 words of `text` in UTF-8, Q or B as shorter, no character divided between two words.
+
+    `first` and `limit` are the longest first and later word.
+    """
+    raw = text.encode()
+    quoted = "".join([escapes[code] for code in raw])
+    if len(quoted) <= (len(raw) + 2) // 3 * 4:
+        return [f"=?utf-8?q?{piece}?=" for piece in _cut_quoted(quoted, first - _WRAPPING, limit - _WRAPPING)]
+    return [
+        f"=?utf-8?b?{b2a_base64(piece, newline=False).decode()}?="
+        for piece in _cut_octets(raw, (first - _WRAPPING) // 4 * 3, (limit - _WRAPPING) // 4 * 3)
+    ]
+
+
+@lru_cache(maxsize=16)
+def _date_field(second: int) -> str:
+    """Of a Unix second: at a thousand messages a second, nearly always the one before."""
+    utc = datetime.fromtimestamp(second, UTC)
+    return (
+        f"Date: {_DAYS[utc.weekday()]}, {utc.day:02d} {_MONTHS[utc.month]} {utc.year:04d}"
+        f" {utc.hour:02d}:{utc.minute:02d}:{utc.second:02d} +0000\r\n"
+    )
+
+
+def _is_encoded(word: str) -> bool:
+    return word.startswith(" =?")
+
+
+def _cut_quoted(quoted: str, first: int, limit: int) -> list[str]:
+    """Q text in pieces of at most `limit` characters, cut where a UTF-8 character begins."""
+    pieces, start, room = [], 0, first
+    while len(quoted) - start > room:
+        end = start + room
+        if quoted[end - 1] == "=":
+            end -= 1
+        elif quoted[end - 2] == "=":
+            end -= 2
+        while quoted[end] == "=" and quoted[end + 1] in "89AB":  # =80 to =BF continue a character
+            end -= 3
+        pieces.append(quoted[start:end])
+        start, room = end, limit
+    pieces.append(quoted[start:])
+    return pieces
+
+
+def _cut_octets(raw: bytes, first: int, limit: int) -> list[bytes]:
+    """UTF-8 in pieces of at most `limit` octets, cut where a character begins."""
+    pieces, start, room = [], 0, first
+    while len(raw) - start > room:
+        end = start + room
+        while 0x80 <= raw[end] < 0xC0:
+            end -= 1
+        pieces.append(raw[start:end])
+        start, room = end, limit
+    pieces.append(raw[start:])
+    return pieces

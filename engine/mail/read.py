@@ -1,0 +1,229 @@
+"""Stored MIME read back: the text, the HTML and the n-th attachment.
+
+Our own messages, and those that customers hand to the relay, which may be hostile. The standard library's
+parser recurses with the nesting, splits a 40 MB message into half a million lines and raises six kinds of
+exceptions; this reader walks offsets within fixed bounds, decodes only what was asked for, and fails in one
+way.
+"""
+
+import binascii
+import codecs
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+MAX_DEPTH: Final = 20  # multiparts within multiparts; Postfix allows 100, mail programs write 4
+MAX_PARTS: Final = 1_000  # Amazon SES refuses more than 500
+MAX_HEADER: Final = 102_400  # octets of one part's header looked at, as in Postfix's header_size_limit
+_MAX_VALUE: Final = 2_048  # octets of one field looked at
+_MAX_PARAMETERS: Final = 32
+_MAX_CANDIDATES: Final = 10_000  # lines that begin like a delimiter of one multipart
+
+_header_end = re.compile(rb"\r?\n\r?\n").search
+_field = re.compile(
+    rb"^content-(type|transfer-encoding|disposition)[ \t]*:(.*(?:\r?\n[ \t].*)*)", re.IGNORECASE | re.MULTILINE
+)
+_essence = re.compile(r"\s*([^\s/;]+/[^\s/;]+)").match
+_parameter = re.compile(r';\s*([^\s=;"]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^;]*)', re.DOTALL)
+_unescaped = re.compile(r"\\(.)", re.DOTALL).sub
+_after_delimiter = re.compile(rb"(--)?[ \t]*(?:\r?\n|\Z)").match
+_NOT_BASE64: Final = bytes(set(range(256)) - set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"))
+# Python codecs that are no charsets of mail: they evaluate escapes, or take quadratic time.
+_NO_CHARSET: Final = frozenset({"unicode-escape", "raw-unicode-escape", "idna", "punycode", "undefined"})
+
+
+class UnreadableMail(ValueError):  # noqa: N818 - named for what was given
+    """The octets go beyond what the reader takes, or hold no such attachment."""
+
+
+class Bodies(Struct, frozen=True):
+    """The first plain text and the first HTML of a message, in LF lines; None where there is none."""
+
+    text: str | None
+    html: str | None
+
+
+class _Part(NamedTuple):
+    """A leaf of the MIME tree: its fields, and where in the message its content lies."""
+
+    kind: str  # "text/plain"
+    charset: str
+    encoding: str
+    attached: bool
+    start: int
+    end: int
+
+
+class _Node(NamedTuple):
+    part: _Part
+    boundary: bytes  # b"": a leaf
+
+
+def bodies(mime: bytes) -> Bodies:
+    """What a reader sees. Unknown charsets and broken octets show as replacement characters.
+
+    Raises UnreadableMail beyond MAX_DEPTH or MAX_PARTS.
+    """
+    text: str | None = None
+    html: str | None = None
+    for part in _leaves(mime):
+        if part.attached:
+            continue
+        if part.kind == "text/plain" and text is None:
+            text = _text(mime, part)
+        elif part.kind == "text/html" and html is None:
+            html = _text(mime, part)
+        if text is not None and html is not None:
+            break
+    return Bodies(text, html)
+
+
+def attachment(mime: bytes, index: int) -> bytes:
+    """The decoded content of attachment `index` (from 0, in the order of the MIME text).
+
+    For what we composed, that is `Composed.places[i]` of the draft's attachment `i`. Raises UnreadableMail when
+    there is none.
+    """
+    if index >= 0:
+        for part in islice((part for part in _leaves(mime) if part.attached), index, None):
+            return _content(mime, part)
+    raise UnreadableMail(f"The message has no attachment number {index}.")
+
+
+def _leaves(mime: bytes) -> Iterator[_Part]:
+    """All leaves in order, walked with a stack of our own."""
+    waiting = [(0, len(mime), 0)]
+    nodes = 0
+    while waiting:
+        start, end, depth = waiting.pop()
+        nodes += 1
+        if nodes > MAX_PARTS:
+            raise UnreadableMail(f"The message has more than {MAX_PARTS} parts.")
+        part, boundary = _node(mime, start, end)
+        inner = _divided(mime, part, boundary) if boundary else []
+        if not inner:  # a multipart without a single delimiter line is shown as it is
+            yield part._replace(kind="text/plain") if boundary else part
+            continue
+        if depth == MAX_DEPTH:
+            raise UnreadableMail(f"The message nests deeper than {MAX_DEPTH} multiparts.")
+        waiting += [(a, b, depth + 1) for a, b in reversed(inner)]
+
+
+def _node(mime: bytes, start: int, end: int) -> _Node:
+    """The entity between two offsets, by its own header."""
+    head_end, body = _header_bounds(mime, start, end)
+    head = mime[start : min(head_end, start + MAX_HEADER)]
+    fields: dict[bytes, str] = {}
+    for found in _field.finditer(head):
+        fields.setdefault(found[1].lower(), found[2][:_MAX_VALUE].decode("ascii", "replace"))
+    kind, parameters = _content_type(fields.get(b"type", ""))
+    disposition = fields.get(b"disposition", "").lower()
+    encoding = fields.get(b"transfer-encoding", "").strip().lower()
+    boundary = b""
+    if kind.startswith("multipart/"):
+        boundary = parameters.get("boundary", "").rstrip().encode("ascii", "replace")
+        kind = kind if boundary else "text/plain"
+    attached = (
+        disposition.lstrip().startswith("attachment")
+        or "filename" in disposition
+        or any(name.startswith("name") for name in parameters)
+        or (not boundary and kind not in {"text/plain", "text/html"})
+    )
+    charset = parameters.get("charset", "utf-8")
+    return _Node(_Part(kind, charset, encoding, attached, body, end), boundary)
+
+
+def _header_bounds(mime: bytes, start: int, end: int) -> tuple[int, int]:
+    """(where the header ends, where the content starts)."""
+    if mime.startswith((b"\r\n", b"\n"), start, end):
+        return start, start + (2 if mime[start] == 0x0D else 1)
+    found = _header_end(mime, start, end)
+    return (end, end) if found is None else (found.start(), found.end())
+
+
+def _content_type(value: str) -> tuple[str, dict[str, str]]:
+    """(lower-case type/subtype, parameters by lower-case name); text/plain where there is no usable type."""
+    essence = _essence(value)
+    if essence is None:
+        return "text/plain", {}
+    parameters: dict[str, str] = {}
+    for found in islice(_parameter.finditer(value, essence.end()), _MAX_PARAMETERS):
+        content = found[2].strip()
+        if content.startswith('"'):
+            content = _unescaped(r"\1", content[1:-1])
+        parameters.setdefault(found[1].lower(), content)
+    return essence[1].lower(), parameters
+
+
+def _divided(mime: bytes, part: _Part, boundary: bytes) -> list[tuple[int, int]]:
+    """The offsets of the entities between a multipart's delimiter lines (RFC 2046 5.1.1)."""
+    line = b"\n--" + boundary
+    entities: list[tuple[int, int]] = []
+    opened = -1
+    for at, after, closing in _delimiters(mime, part, line):
+        if opened >= 0:
+            before = at - 1 if at > opened and mime[at - 1] == 0x0D else at
+            entities.append((opened, max(opened, before)))
+        opened = after
+        if closing:
+            return entities
+        if len(entities) > MAX_PARTS:
+            raise UnreadableMail(f"The message has more than {MAX_PARTS} parts.")
+    if opened >= 0:  # cut off before its closing delimiter
+        entities.append((opened, part.end))
+    return entities
+
+
+def _delimiters(mime: bytes, part: _Part, line: bytes) -> Iterator[tuple[int, int, bool]]:
+    """(offset of the line feed before, offset after the line, whether it closes) of each delimiter line."""
+    at = part.start - 1 if mime.startswith(line[1:], part.start, part.end) else -1
+    if at < 0:
+        at = mime.find(line, part.start, part.end)
+    for _ in range(_MAX_CANDIDATES):
+        if at < 0:
+            return
+        found = _after_delimiter(mime, at + len(line), part.end)
+        if found is not None:
+            yield at, found.end(), found[1] is not None
+        # The line feed that ends one delimiter line may begin the next.
+        at = mime.find(line, at + len(line), part.end)
+    raise UnreadableMail("The message has too many lines that look like part boundaries.")
+
+
+def _content(mime: bytes, part: _Part) -> bytes:
+    raw = mime[part.start : part.end]
+    if part.encoding == "base64":
+        return _from_base64(raw)
+    if part.encoding == "quoted-printable":
+        return binascii.a2b_qp(raw)
+    return raw
+
+
+def _from_base64(raw: bytes) -> bytes:
+    """All that can be saved: foreign characters skipped, a cut end dropped."""
+    try:
+        return binascii.a2b_base64(raw)
+    except binascii.Error:
+        letters = raw.translate(None, _NOT_BASE64)
+        whole = len(letters) - (len(letters) % 4 == 1)
+        return binascii.a2b_base64(letters[:whole] + b"=" * (-whole % 4))
+
+
+def _text(mime: bytes, part: _Part) -> str:
+    """The part as text that can be encoded in UTF-8 again, in LF lines."""
+    raw = _content(mime, part)
+    try:
+        text = raw.decode(_charset(part.charset), "replace")
+        text.encode()
+    except (LookupError, ValueError):  # no text codec; UTF-7 that spells lone surrogates
+        text = raw.decode("utf-8", "replace")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _charset(name: str) -> str:
+    """The codec for a declared charset: UTF-8 for ASCII, which it contains, and for what is none."""
+    found = codecs.lookup(name.strip("'\" ") or "utf-8").name
+    return "utf-8" if found == "ascii" or found in _NO_CHARSET else found

@@ -1,0 +1,36 @@
+"""Prometheus metrics of all processes. With PROMETHEUS_MULTIPROC_DIR set (the supervisor does) each process writes
+to files there, and the worker serves their sum.
+
+Counted per batch or per attempt, never per byte: an increment costs about a microsecond.
+"""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+
+REQUESTS = Counter("waybill_http_requests", "Requests answered", ["operation", "status"])
+ACCEPTED = Counter("waybill_accepted", "Messages accepted")
+REFUSED = Counter("waybill_refused", "Requests refused", ["type"])
+FLUSH_SIZE = Histogram("waybill_flush_items", "Items per group commit", ["flow"], buckets=_SIZES)
+FLUSH_SECONDS = Histogram("waybill_flush_seconds", "Time of a group commit", ["flow"], buckets=_SECONDS)
+ATTEMPTS = Counter("waybill_attempts", "Recipients attempted", ["verdict", "scope"])
+CONNECTIONS = Counter("waybill_smtp_connections", "Connections to mail servers", ["how"])
+CONNECTIONS_OPEN = Gauge("waybill_smtp_connections_open", "Connections now open", multiprocess_mode="livesum")
+STAGE_SECONDS = Histogram("waybill_smtp_stage_seconds", "Time per SMTP stage", ["stage"], buckets=_SECONDS)
+SETTLE_SECONDS = Histogram("waybill_settle_seconds", "From the final reply to the settled commit", buckets=_SECONDS)
+IN_HAND = Gauge("waybill_deliveries_in_hand", "Deliveries held in memory", multiprocess_mode="livesum")
+SHARDS_OWNED = Gauge("waybill_shards_owned", "Shards owned", multiprocess_mode="livesum")
+HINTS_LOST = Counter("waybill_hints_lost", "Messages announced to a Redis that was away")
+REDIS_AWAY = Gauge("waybill_redis_away", "Processes that can't reach Redis", multiprocess_mode="livesum")
+QUEUE_ROWS = Gauge("waybill_queue_rows", "Pending deliveries", ["shard"], multiprocess_mode="mostrecent")
+QUEUE_AGE = Gauge(
+    "waybill_queue_overdue_seconds", "How long the oldest due row has waited", ["shard"], multiprocess_mode="mostrecent"
+)
+WEEKS_AHEAD = Gauge("waybill_partition_weeks_ahead", "Weeks with partitions made", multiprocess_mode="mostrecent")
+
+
+def flushed(flow: str, items: int, seconds: float) -> None:
+    """Record one group commit."""
+    FLUSH_SIZE.labels(flow).observe(items)
+    FLUSH_SECONDS.labels(flow).observe(seconds)
