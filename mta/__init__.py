@@ -1,0 +1,1 @@
+"""Mail transfer: delivery over pooled SMTP connections."""

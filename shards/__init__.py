@@ -1,0 +1,1 @@
+"""Who delivers what: members, leases, and the assignment of shards to them."""

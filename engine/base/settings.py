@@ -4,6 +4,8 @@ A setting's variable is `WAYBILL_` and its field name in capitals. `secret` fiel
 settings are shown.
 """
 
+import math
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -67,6 +69,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     site_connections: int = 20  # Postfix default_destination_concurrency_limit
     messages_per_connection: int = 100
     mta_active_limit: int = 2_000  # deliveries one mta process holds in memory
+    mta_connections: int = 1_000  # connections to mail servers one mta process holds open
     connect_timeout_s: float = 30.0
     reply_timeout_s: float = 300.0  # RFC 5321 4.5.3.2: banner, MAIL, RCPT 5 minutes
     final_dot_timeout_s: float = 600.0  # RFC 5321 4.5.3.2.6: an early cut delivers twice
@@ -79,7 +82,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     signup_challenge: Literal["off", "required"] = "off"
 
 
-_DEFAULT = Settings()
+_QUERY_PASSWORD = re.compile(r"([?&](?:ssl)?password=)[^&]*", re.IGNORECASE)  # libpq and redis-py take it there too
 SECRETS = frozenset({"key_pepper", "database_url", "redis_url"})
 _PORTS = tuple(name for name in Settings.__struct_fields__ if name.endswith("_port"))
 _AT_LEAST: dict[str, float] = {
@@ -87,7 +90,8 @@ _AT_LEAST: dict[str, float] = {
     "max_request_bytes": 64 * 1024, "max_inflight_bytes": MEBIBYTE, "body_deadline_s": 1,
     "body_min_bytes_per_s": 0, "request_rate": 0, "unauthenticated_rate": 1, "shards": 1,
     "lease_s": 1, "fresh_due_s": 0.5,
-    "site_connections": 1, "messages_per_connection": 1, "mta_active_limit": 10, "connect_timeout_s": 0.1,
+    "site_connections": 1, "messages_per_connection": 1, "mta_active_limit": 10, "mta_connections": 1,
+    "connect_timeout_s": 0.1,
     "reply_timeout_s": 0.1, "final_dot_timeout_s": 0.1, "give_up_s": 1, "drain_s": 0,
 }  # fmt: skip
 
@@ -158,13 +162,13 @@ def _text(value: object) -> str:
 
 
 def _masked(text: str) -> str:
-    """A URL keeps its host and loses its password; any other secret shows nothing."""
-    parts = urlsplit(text)
-    if not parts.scheme:
+    """A URL keeps its host and loses every password in it; any other secret shows nothing."""
+    if "://" not in text:
         return "********"
-    if parts.password is None:
-        return text
-    return text.replace(f":{parts.password}@", ":********@")
+    password = urlsplit(text).password
+    if password:
+        text = text.replace(f":{password}@", ":********@")
+    return _QUERY_PASSWORD.sub(r"\1********", text)
 
 
 def _parse(name: str, field: str, text: str) -> object:
@@ -180,6 +184,13 @@ def _parse(name: str, field: str, text: str) -> object:
         return parser(text)
     except ValueError:
         raise BadSetting(f"{name} is {text!r}; it must be {_EXPECTED[kind]}") from None
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
 
 
 def _bool(text: str) -> bool:
@@ -202,7 +213,7 @@ def _host_ports(text: str) -> tuple[HostPort, ...]:
 
 
 def _numbers(text: str) -> tuple[float, ...]:
-    found = tuple(float(item) for item in text.split(","))
+    found = tuple(_finite(item) for item in text.split(","))
     if not all(number > 0 for number in found):
         raise ValueError(text)
     return found
@@ -213,7 +224,7 @@ _PARSERS: dict[object, Callable[[str], object]] = {
     str: str,
     str | None: str,
     int: int,
-    float: float,
+    float: _finite,
     bool: _bool,
     tuple[HostPort, ...]: _host_ports,
     tuple[float, ...]: _numbers,
@@ -240,7 +251,14 @@ def _check(settings: Settings) -> None:
         ("public_url", ("http", "https")),
     ):
         value = getattr(settings, field)
-        if value is not None and urlsplit(value).scheme not in schemes:
+        if value is not None and _scheme(value) not in schemes:
             raise BadSetting(f"{variable(field)} must be a URL that begins with {' or '.join(schemes)}://")
     if settings.shards > 65536:
         raise BadSetting(f"{variable('shards')} is {settings.shards}; it must be at most 65536")
+
+
+def _scheme(url: str) -> str:
+    try:
+        return urlsplit(url).scheme
+    except ValueError:  # such as an IPv6 host without its closing bracket
+        return ""

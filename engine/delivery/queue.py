@@ -4,14 +4,14 @@ A row is found by its hint while that is fresh, otherwise by its due time. Only 
 """
 
 from collections.abc import Collection
-from datetime import datetime
+from datetime import UTC, datetime
 from uuid import UUID
 
 import orjson
 from msgspec import Struct
 
 from engine.base import ids
-from engine.store.queries import Conn, Queries
+from engine.store.queries import Queries, Source
 
 _SQL = Queries.beside(__file__, "queue.sql")
 
@@ -29,6 +29,7 @@ class Row(Struct):
     due_at: datetime
     attempts: int
     signature: bytes | None
+    waiting: str | None  # why it was held back, where that has been told
     mime: bytes
     smtputf8: bool
 
@@ -68,7 +69,7 @@ class Depth(Struct):
 DEPTHS = _SQL.rows("depths", Depth)
 
 
-async def load(connection: Conn, keys: Collection[tuple[UUID, str]]) -> list[Row]:
+async def load(connection: Source, keys: Collection[tuple[UUID, str]]) -> list[Row]:
     """Rows by key; those settled meanwhile are left out."""
     if not keys:
         return []
@@ -76,7 +77,7 @@ async def load(connection: Conn, keys: Collection[tuple[UUID, str]]) -> list[Row
     return await LOAD.fetch(connection, messages, [key[1] for key in keys], min(messages), max(messages))
 
 
-async def load_hinted(connection: Conn, messages: Collection[UUID], shards: Collection[int]) -> list[Row]:
+async def load_hinted(connection: Source, messages: Collection[UUID], shards: Collection[int]) -> list[Row]:
     """Rows of the hinted messages that lie in the given shards."""
     if not messages:
         return []
@@ -84,17 +85,17 @@ async def load_hinted(connection: Conn, messages: Collection[UUID], shards: Coll
 
 
 async def due(
-    connection: Conn, shards: Collection[int], at: datetime, *, most_each: int, but: Collection[UUID]
+    connection: Source, shards: Collection[int], at: datetime, *, most_each: int, but: Collection[UUID]
 ) -> list[DueKey]:
     """Due rows of the shards, oldest first within each, without the messages already in hand."""
     return await DUE.fetch(connection, list(shards), at, most_each, list(but))
 
 
-async def postpone(connection: Conn, keys: Collection[tuple[UUID, str]], until: datetime, reason: str | None) -> None:
+async def postpone(connection: Source, keys: Collection[tuple[UUID, str]], until: datetime, reason: str | None) -> None:
     """Look at these rows again at `until`; no attempt is counted."""
     await POSTPONE.execute(connection, [key[0] for key in keys], [key[1] for key in keys], until, reason)
 
 
-def accepted_at_ms(message: UUID) -> int:
+def accepted_at(message: UUID) -> datetime:
     """When the message was accepted: its id says so."""
-    return ids.milliseconds_of(message)
+    return datetime.fromtimestamp(ids.milliseconds_of(message) / 1000, UTC)

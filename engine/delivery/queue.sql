@@ -1,7 +1,7 @@
 -- name: load_rows
 -- Queue rows with messages $1 and domains $2, and their bodies; $3 and $4 bound the ids for partition pruning.
 SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipients::text, q.total, q.due_at, q.attempts,
-       q.signature, b.mime, b.smtputf8
+       q.signature, q.waiting, b.mime, b.smtputf8
 FROM unnest($1::uuid[], $2::text[]) AS n (message_id, domain)
 JOIN queue q ON q.message_id = n.message_id AND q.domain = n.domain
 JOIN message_bodies b ON b.message_id = q.message_id AND b.message_id BETWEEN $3 AND $4;
@@ -9,7 +9,7 @@ JOIN message_bodies b ON b.message_id = q.message_id AND b.message_id BETWEEN $3
 -- name: load_hinted
 -- Queue rows of messages $1 in shards $2, and their bodies; $3 and $4 bound the ids for partition pruning.
 SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipients::text, q.total, q.due_at, q.attempts,
-       q.signature, b.mime, b.smtputf8
+       q.signature, q.waiting, b.mime, b.smtputf8
 FROM unnest($1::uuid[]) AS n (message_id)
 JOIN queue q ON q.message_id = n.message_id AND q.shard = ANY($2::int[])
 JOIN message_bodies b ON b.message_id = q.message_id AND b.message_id BETWEEN $3 AND $4;
@@ -26,7 +26,7 @@ CROSS JOIN LATERAL (
 
 -- name: postpone_rows
 -- Rows with messages $1 and domains $2 wait until $3 for reason $4.
-UPDATE queue q SET due_at = $3, waiting = $4
+UPDATE queue q SET due_at = $3, waiting = coalesce($4, q.waiting)
 FROM unnest($1::uuid[], $2::text[]) AS n (message_id, domain)
 WHERE q.message_id = n.message_id AND q.domain = n.domain;
 

@@ -30,7 +30,7 @@ from engine.ledger import heads, log, quota
 from engine.ledger.heads import Head
 from engine.store.caches import Cache
 from engine.store.group import GroupCommit, Overloaded
-from engine.store.postgres import AWAY
+from engine.store.postgres import AWAY, BAD_DATA
 from engine.store.queries import Conn, Queries, columns
 
 _SQL = Queries.beside(__file__, "accept.sql")
@@ -75,7 +75,7 @@ class Acceptor:
         self._settings = settings
         self._on_flush = on_flush
         self._ceiling = Ceiling(settings.platform_daily_ceiling)
-        self._group: GroupCommit[Pending, Accepted] = GroupCommit(self._flush, bad_data=(asyncpg.DataError,))
+        self._group: GroupCommit[Pending, Accepted] = GroupCommit(self._flush, bad_data=BAD_DATA)
         self.domains: Cache[UUID, dict[str, str]] = Cache("domains", self._load_domains)
         self.streams: Cache[UUID, frozenset[str]] = Cache("streams", self._load_streams)
 

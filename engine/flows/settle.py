@@ -22,7 +22,7 @@ from engine.delivery.queue import Row
 from engine.ledger import heads, log
 from engine.mail.address import canonical
 from engine.store.group import GroupCommit
-from engine.store.postgres import AWAY
+from engine.store.postgres import AWAY, BAD_DATA
 from engine.store.queries import Conn, Queries, columns
 
 _SQL = Queries.beside(__file__, "settle.sql")
@@ -86,7 +86,7 @@ class Settler:
         self._member = member
         self._on_flush = on_flush
         self._group: GroupCommit[Attempt, bool] = GroupCommit(
-            self._flush, most_waiting=1_000_000, bad_data=(asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
+            self._flush, most_waiting=1_000_000, bad_data=(*BAD_DATA, asyncpg.IntegrityConstraintViolationError)
         )
 
     @property
@@ -94,9 +94,9 @@ class Settler:
         """Outcomes not yet in a transaction."""
         return self._group.waiting
 
-    async def settle(self, attempt: Attempt) -> bool:
-        """True when committed, False when the row was no longer ours to settle. Raises Fenced."""
-        return await self._group.submit(attempt)
+    def settle(self, attempt: Attempt) -> "asyncio.Future[bool]":
+        """Resolves to True when committed, False when the row was no longer ours to settle; or to Fenced."""
+        return self._group.enqueue(attempt)
 
     async def idle(self) -> None:
         """Wait until everything submitted is committed."""
@@ -107,6 +107,8 @@ class Settler:
         while True:
             try:
                 done = await self._transact(batch)
+            except BAD_DATA:
+                raise
             except AWAY as error:
                 # The results exist nowhere else: wait for Postgres rather than forget what was delivered.
                 _log.warning("settling waits", error=repr(error), attempts=len(batch))

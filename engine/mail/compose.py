@@ -88,6 +88,8 @@ def _check(draft: Draft) -> None:
     for file in draft.attachments:
         values += (file.filename, file.content_type, file.cid or "")
     together = "".join(values)
+    if draft.list_unsubscribe and not draft.list_unsubscribe.isascii():
+        raise BadDraft("A List-Unsubscribe URL holds characters outside ASCII; percent-encode them.")
     if together.isprintable():
         return
     if any(letter in together for letter in _BREAKING):
@@ -132,7 +134,7 @@ def _content(draft: Draft) -> Entity:
     shown, beside = _sorted(draft)
     if shown:  # RFC 2387: the root first, its type as a parameter
         files = [file_entity(draft.attachments[index]) for index in shown]
-        content = multipart("related", boundary + ".r", [content, *files], f' type="{root}";')
+        content = multipart("related", boundary + ".r", [content, *files], f' type="{root}";\r\n')
     if beside:
         files = [file_entity(draft.attachments[index]) for index in beside]
         content = multipart("mixed", boundary + ".m", [content, *files])

@@ -23,7 +23,7 @@ _LEAST_WORD: Final = 24  # less room than this on the first line, and the words 
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS: Final = ("", "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
-_words = re.compile(r" *[^ ]+").findall  # each with the blanks before it: unfolding gives them back
+words_of = re.compile(r" *[^ ]+").findall  # each with the blanks before it: unfolding gives them back
 _atoms = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?: [A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*").fullmatch
 _escaped = re.compile(r'(["\\])').sub
 
@@ -55,7 +55,7 @@ def text_field(name: str, value: str) -> str:
             return f"{name}:\r\n"
         if len(name) + len(value) <= FOLD_AT - 2:
             return f"{name}: {value}\r\n"
-        words = _words(" " + value)
+        words = words_of(" " + value)
         if max(map(len, words)) + len(name) < MAX_LINE:  # else: a run that no fold can break
             return folded(name, words)
     room = FOLD_AT - len(name) - 2

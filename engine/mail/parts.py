@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from engine.mail.attachments import content_id, media_type
 from engine.mail.encode import base64_body, text_body
-from engine.mail.headers import FOLD_AT, folded
+from engine.mail.headers import FOLD_AT, folded, words_of
 
 # A name of these stands in plain quotes, which every mail program reads; others take RFC 2231.
 _plain_filename = re.compile(r"[A-Za-z0-9!#$&+._^`{}~()@,;:=\[\]'-]+(?: +[A-Za-z0-9!#$&+._^`{}~()@,;:=\[\]'-]+)*")
@@ -52,7 +52,7 @@ def file_entity(file: Attachment) -> Entity:
         # RFC 2045 6.4 forbids base64 for these, and the file's octets must arrive as they are.
         kind = "application/octet-stream"
     head = (
-        folded("Content-Type", [" " + word for word in kind.split(" ")])
+        folded("Content-Type", words_of(" " + kind))
         + "Content-Transfer-Encoding: base64\r\n"
         + folded("Content-Disposition", _disposition(file))
     )
@@ -62,7 +62,10 @@ def file_entity(file: Attachment) -> Entity:
 
 
 def multipart(subtype: str, boundary: str, entities: Sequence[Entity], parameters: str = "") -> Entity:
-    """The entities in one multipart; without a last CRLF, which belongs to what follows."""
+    """The entities in one multipart; without a last CRLF, which belongs to what follows.
+
+    `parameters` come before the boundary, each with a blank before and a semicolon behind it.
+    """
     body: list[bytes] = []
     for entity in entities:
         body.append(f"--{boundary}\r\n{entity.head}\r\n".encode())

@@ -45,13 +45,17 @@ class GroupCommit(Generic[Item, Result]):
 
     async def submit(self, item: Item) -> Result:
         """The item's result, after the transaction that holds it was committed."""
+        return await self.enqueue(item)
+
+    def enqueue(self, item: Item) -> "asyncio.Future[Result]":
+        """The same without waiting: a future of the result. Raises Overloaded."""
         if len(self._waiting) >= self._most_waiting:
             raise Overloaded
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
-        return await future
+        return future
 
     async def idle(self) -> None:
         """Wait until everything submitted so far has been flushed."""

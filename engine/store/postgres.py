@@ -27,6 +27,10 @@ AWAY = (
 )
 
 
+# What no retry can mend: a value that Postgres, or asyncpg before it, can't take.
+BAD_DATA = (asyncpg.DataError, asyncpg.exceptions._base.DataError)  # noqa: SLF001 - the client's own is not exported
+
+
 async def open_pool(database_url: str, *, name: str, smallest: int = 1, largest: int = 8) -> asyncpg.Pool:
     """A pool whose sessions carry `name` and the time-outs above."""
     return await asyncpg.create_pool(

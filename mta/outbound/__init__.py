@@ -1,0 +1,1 @@
+"""Outbound delivery: load, sign, route, pool, deliver, settle."""

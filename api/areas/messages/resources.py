@@ -1,5 +1,195 @@
-"""Operations of the area; filled in beside this file."""
+"""`GET /v1/messages`, one message with its waybill, and its attachments."""
 
-from api.http.operation import Operation
+import asyncio
+from datetime import datetime
+from typing import Any, Literal, cast
 
-OPERATIONS: tuple[Operation, ...] = ()
+import msgspec
+from msgspec import Struct, structs
+
+from api.areas.messages.schemas import (
+    Attachment,
+    ListQuery,
+    Message,
+    MessageDetail,
+    MessagePage,
+    Recipient,
+    WaybillEvent,
+)
+from api.http.dispatch import cursor_id, path_id
+from api.http.download import OCTETS, download
+from api.http.operation import Access, Call, Operation, Raw
+from engine.areas.messages import rules, store
+from engine.areas.messages.types import EventRow, MessageRow, OpenedRow, RecipientRow
+from engine.base import clock, ids
+from engine.base.errors import not_found, unavailable
+from engine.base.events import Status
+from engine.mail.read import Bodies, UnreadableMail, bodies
+
+LARGE_BYTES = 128 * 1024  # taking more apart takes over a millisecond: off the event loop
+_LARGE_READS = asyncio.Semaphore(4)  # 40 MiB each at the most, and as much again taken apart
+
+_ENCODER = msgspec.json.Encoder()
+_TAGS = msgspec.json.Decoder(list[str])
+_METADATA = msgspec.json.Decoder(dict[str, str])
+
+
+class _Payload(Struct):
+    detail: dict[str, Any]
+
+
+_PAYLOAD = msgspec.json.Decoder(_Payload)
+
+
+async def list_messages(call: Call) -> MessagePage:
+    """A page of the account's messages."""
+    query: ListQuery = call.query
+    wanted = rules.filters(
+        before=cursor_id(ids.Kind.MESSAGE, query.before),
+        status=query.status,
+        to=query.to,
+        search=query.search,
+        domain=query.domain,
+        stream=query.stream,
+        tags=query.tag,
+        metadata=query.metadata,
+        since=query.from_,
+        until=query.until,
+    )
+    try:
+        page = await store.page(call.services.pool, call.account_id, wanted, limit=query.limit)
+    except TimeoutError:
+        raise rules.too_slow(wanted) or unavailable() from None
+    data = [Message(**_fields(row)) for row in page.rows]
+    return MessagePage(data, data[-1].id if page.has_more else None, page.has_more)
+
+
+async def read_message(call: Call) -> MessageDetail | Raw:
+    """One message with its bodies and its waybill."""
+    message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
+    row = await store.read(call.services.pool, call.account_id, message)
+    if row is None:
+        raise not_found("message")
+    weight = row.size_bytes + sum(len(fields[-1]) for fields in row.waybill)
+    if weight <= LARGE_BYTES:
+        return _detail(row, await store.body(call.services.pool, call.account_id, message))
+    async with _LARGE_READS:
+        mime = await store.body(call.services.pool, call.account_id, message)
+        content = await asyncio.to_thread(lambda: _ENCODER.encode(_detail(row, mime)))
+    return Raw(content, "application/json")
+
+
+async def read_attachment(call: Call) -> Raw:
+    """An attachment's octets, always as a download."""
+    message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
+    wanted = path_id(ids.Kind.ATTACHMENT, call.path["attachmentId"], "attachment")
+    found = await store.files(call.services.pool, call.account_id, message)
+    if found is None:
+        raise not_found("message")
+    files, size_bytes = found
+    name = ids.format_id(ids.Kind.ATTACHMENT, wanted)
+    file = next((one for one in files if one.id == name), None)
+    if file is None:
+        raise not_found("attachment")
+    if size_bytes <= LARGE_BYTES:
+        mime = await store.body(call.services.pool, call.account_id, message)
+        content = None if mime is None else rules.content_of(mime, files, file)
+    else:
+        async with _LARGE_READS:
+            mime = await store.body(call.services.pool, call.account_id, message)
+            content = None if mime is None else await asyncio.to_thread(rules.content_of, mime, files, file)
+    if content is None:
+        raise not_found("attachment")
+    return download(content, filename=file.filename, content_type=file.content_type)
+
+
+def _detail(row: OpenedRow, mime: bytes | None) -> MessageDetail:
+    try:
+        shown = bodies(mime) if mime is not None else Bodies(None, None)
+    except UnreadableMail:  # a message handed to the relay may be anything
+        shown = Bodies(None, None)
+    waybill = [_event(EventRow(*fields)) for fields in row.waybill]
+    return MessageDetail(**_fields(row), text=shown.text, html=shown.html, waybill=waybill)
+
+
+def _fields(row: MessageRow) -> dict[str, Any]:
+    """What the list and the single fetch have in common."""
+    recipients = [RecipientRow(*fields) for fields in row.recipients]
+    return {
+        "id": ids.format_id(ids.Kind.MESSAGE, row.id),
+        "status": Status(row.status),
+        "source": row.source,
+        "from_": row.sender,
+        **{
+            kind: [rules.written(one.name, one.address) for one in recipients if one.kind == kind]
+            for kind in ("to", "cc", "bcc")
+        },
+        "reply_to": row.reply_to,
+        "subject": row.subject,
+        "stream": row.stream,
+        "template": row.template,
+        "template_version": row.template_version,
+        "tags": [] if row.tags is None else _TAGS.decode(row.tags),
+        "metadata": {} if row.metadata is None else _METADATA.decode(row.metadata),
+        "created_at": clock.iso(rules.made_at(row.id)),
+        "scheduled_at": _iso(row.scheduled_at),
+        "delivered_at": _iso(row.delivered_at),
+        "size_bytes": row.size_bytes,
+        "attachments": [Attachment(**structs.asdict(one)) for one in rules.files_of(row.attachments)],
+        "recipients": [_recipient(one) for one in recipients],
+    }
+
+
+def _recipient(row: RecipientRow) -> Recipient:
+    return Recipient(
+        row.address,
+        cast("Literal['to', 'cc', 'bcc']", row.kind),
+        Status(row.status),
+        row.attempts,
+        row.last_response,
+        _iso(row.next_attempt_at),
+    )
+
+
+def _event(row: EventRow) -> WaybillEvent:
+    detail = _PAYLOAD.decode(row.payload).detail
+    return WaybillEvent(ids.format_id(ids.Kind.EVENT, row.id), row.seq, row.type, clock.iso(row.occurred_at), detail)
+
+
+def _iso(at: datetime | None) -> str | None:
+    return None if at is None else clock.iso(at)
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/messages",
+        tag="Messages",
+        summary="List messages",
+        access=Access.KEY,
+        scopes=("messages:read",),
+        query=ListQuery,
+        reply=MessagePage,
+        handler=list_messages,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/messages/{id}",
+        tag="Messages",
+        summary="Read a message with its bodies and its waybill",
+        access=Access.KEY,
+        scopes=("messages:read",),
+        reply=MessageDetail,
+        handler=read_message,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/messages/{id}/attachments/{attachmentId}",
+        tag="Messages",
+        summary="Download an attachment",
+        access=Access.KEY,
+        scopes=("messages:read",),
+        reply_type=OCTETS,
+        handler=read_attachment,
+    ),
+)

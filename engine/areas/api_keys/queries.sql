@@ -20,3 +20,7 @@ UPDATE api_keys SET revoked_at = coalesce(revoked_at, now()) WHERE account_id = 
 -- Last use of the keys with clear parts $1 at times $2.
 UPDATE api_keys k SET last_used_at = greatest(k.last_used_at, n.at)
 FROM unnest($1::text[], $2::timestamptz[]) AS n (key_id, at) WHERE k.key_id = n.key_id;
+
+-- name: count_live_keys
+-- How many keys of account $1 are not revoked.
+SELECT count(*) AS live FROM api_keys WHERE account_id = $1 AND revoked_at IS NULL;

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from engine.store.queries import Queries, Source
+from engine.store.queries import Conn, Queries, Source
 
 _SQL = Queries.beside(__file__)
 
@@ -42,8 +42,14 @@ LIST = _SQL.rows("list_keys", KeyListRow)
 INSERT = _SQL.command("insert_key")
 REVOKE = _SQL.command("revoke_key")
 TOUCH = _SQL.command("touch_keys")
+COUNT_LIVE = _SQL.command("count_live_keys")
 
 
 async def touch(connection: Source, used: dict[str, datetime]) -> None:
     """Write when keys were last used; batched by the caller."""
     await TOUCH.execute(connection, list(used), list(used.values()))
+
+
+async def count_live(connection: Conn, account: UUID) -> int:
+    """Keys that still authenticate."""
+    return int((await COUNT_LIVE.records(connection, account))[0]["live"])

@@ -1,0 +1,116 @@
+"""Wire shapes of reading messages. Attachment metadata and event details are snake_case, as in events."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from engine.areas.emails.types import Slug, Tag
+from engine.base.events import Status
+
+MOST_TAGS = 10  # no message has more
+
+Moment = Annotated[
+    str,
+    Meta(
+        max_length=40,
+        description="ISO 8601, UTC, with `Z`",
+        examples=["2026-11-20T08:09:10Z"],
+        extra_json_schema={"format": "date-time"},
+    ),
+]
+
+
+class ListQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}, kw_only=True):
+    """`GET /v1/messages`: newest first; every filter given must match."""
+
+    limit: Annotated[int, Meta(ge=1, le=100)] = 25
+    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the page before")] | None = None
+    status: Status | None = None
+    to: Annotated[
+        str,
+        Meta(min_length=3, max_length=320, description="Any recipient", extra_json_schema={"format": "email"}),
+    ] | None = None  # fmt: skip
+    search: Annotated[
+        str, Meta(min_length=1, max_length=200, description="Anywhere in the subject, the sender or a recipient")
+    ] | None = None  # fmt: skip
+    domain: Annotated[str, Meta(min_length=1, max_length=253, description="The sending domain")] | None = None
+    stream: Slug | None = None
+    tag: Annotated[list[Tag], Meta(max_length=MOST_TAGS, description="Repeatable; all must be on the message")] = []
+    metadata: Annotated[str, Meta(max_length=577, description="`name:value`")] | None = None
+    from_: Moment | None = None
+    until: Moment | None = None
+
+
+class Attachment(Struct):
+    """A file of a message; its content has a path of its own."""
+
+    id: str
+    filename: str
+    content_type: str
+    size_bytes: int
+    sha256: str
+
+
+class Recipient(Struct, rename="camel"):
+    """Where one recipient stands."""
+
+    address: str
+    kind: Literal["to", "cc", "bcc"]
+    status: Status
+    attempts: int
+    last_response: str | None
+    next_attempt_at: str | None
+
+
+class Message(Struct, rename={
+    "from_": "from", "reply_to": "replyTo", "template_version": "templateVersion", "created_at": "createdAt",
+    "scheduled_at": "scheduledAt", "delivered_at": "deliveredAt", "size_bytes": "sizeBytes",
+}, kw_only=True):  # fmt: skip
+    """A message as the list shows it."""
+
+    id: str
+    status: Status
+    source: Literal["api", "smtp", "broadcast", "verification"]
+    from_: str
+    to: list[str]
+    cc: list[str]
+    bcc: list[str]
+    reply_to: str | None
+    subject: str
+    stream: str
+    template: str | None
+    template_version: int | None
+    tags: list[str]
+    metadata: dict[str, str]
+    created_at: str
+    scheduled_at: str | None
+    delivered_at: str | None
+    size_bytes: int
+    attachments: list[Attachment]
+    recipients: list[Recipient]
+
+
+class WaybillEvent(Struct, rename="camel"):
+    """One step of a message's way; the shape of `detail` varies with the type."""
+
+    id: str
+    seq: int
+    type: str
+    created_at: str
+    detail: dict[str, Any]
+
+
+class MessageDetail(Message, kw_only=True):
+    """A message with its bodies and its waybill, in the order of `seq`."""
+
+    text: str | None
+    html: str | None
+    waybill: list[WaybillEvent]
+
+
+class MessagePage(Struct, rename="camel"):
+    """Messages, newest first. `nextCursor` is null on the last page."""
+
+    data: list[Message]
+    next_cursor: str | None
+    has_more: bool

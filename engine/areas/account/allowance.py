@@ -1,0 +1,62 @@
+"""What an account may still send: the figures that its next send will be held to."""
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from msgspec import Struct
+
+from engine.ledger import heads, quota
+from engine.store.queries import Conn, Queries
+
+_SQL = Queries.beside(__file__, "allowance.sql")
+
+
+class _DayCounts(Struct):
+    bounced: int
+    complained: int
+
+
+_SETTLED_ON = _SQL.rows("settled_on", _DayCounts)
+
+
+class Allowance(Struct, frozen=True, kw_only=True):
+    """Counts of accepted messages by UTC day and calendar month, and their caps."""
+
+    daily_limit: int
+    sent_today: int
+    rung: int
+    monthly_limit: int
+    sent_this_month: int
+
+    @property
+    def remaining_today(self) -> int:
+        """Never below 0, though a cap may have been lowered during the day."""
+        return max(0, self.daily_limit - self.sent_today)
+
+    @property
+    def remaining_this_month(self) -> int:
+        """Likewise for the month."""
+        return max(0, self.monthly_limit - self.sent_this_month)
+
+
+async def read(connection: Conn, account: UUID, at: datetime) -> Allowance:
+    """The allowance at `at`, as if a message were sent at that moment; nothing is written.
+
+    The stored head stands where the last send left it. It is turned to today here as acceptance would turn it,
+    the review of the day before included, so that what is shown is what the next send meets.
+    """
+    head = await heads.read(connection, account)
+    if head is None:
+        raise LookupError(f"account {account} has no head")
+    counts = None
+    if quota.due_for_review(head, at.date()):
+        counts = await _SETTLED_ON.first(connection, account, at.date() - timedelta(days=1))
+    counts = counts or _DayCounts(0, 0)
+    quota.turn_to(head, at.date(), bounced=counts.bounced, complained=counts.complained)
+    return Allowance(
+        daily_limit=quota.daily_cap(head),
+        sent_today=head.sent_today,
+        rung=head.rung,
+        monthly_limit=quota.monthly_cap(head),
+        sent_this_month=head.sent_this_month,
+    )

@@ -1,0 +1,69 @@
+-- name: list_messages
+-- Messages of account $1 with ids from $2 up to but without $3, newest first, at most $4. Each further filter is
+-- open when null: status $5, sending domain $6, stream $7, tags $8 and metadata $9 (JSON contained in the
+-- message's), any of the patterns $10 in the subject, the sender or a recipient.
+WITH page AS (
+    SELECT m.id, m.status, m.source, m.sender, m.reply_to, m.subject, m.stream, m.template, m.template_version,
+           m.tags, m.metadata, m.attachments, m.size_bytes, m.scheduled_at, m.delivered_at
+    FROM messages m
+    WHERE m.account_id = $1 AND m.id >= $2 AND m.id < $3
+      AND ($5::text IS NULL OR m.status = $5)
+      AND ($6::text IS NULL OR m.from_domain = $6)
+      AND ($7::text IS NULL OR m.stream = $7)
+      AND ($8::jsonb IS NULL OR m.tags @> $8)
+      AND ($9::jsonb IS NULL OR m.metadata @> $9)
+      AND ($10::text[] IS NULL OR m.subject ILIKE ANY($10) OR m.sender ILIKE ANY($10) OR EXISTS (
+          SELECT 1 FROM recipients r
+          WHERE r.message_id = m.id AND r.account_id = $1 AND (r.address ILIKE ANY($10) OR r.name ILIKE ANY($10))))
+    ORDER BY m.id DESC
+    LIMIT $4
+)
+SELECT page.*, ARRAY(
+    SELECT ROW(r.kind, r.address, r.name, r.status, r.attempts, r.last_response, r.next_attempt_at)
+    FROM recipients r WHERE r.message_id = page.id AND r.account_id = $1 ORDER BY r.n) AS recipients
+FROM page ORDER BY page.id DESC;
+
+-- name: list_messages_to
+-- The same for messages that went to address $11, in any case: from the index on addresses, not through every message.
+WITH page AS (
+    SELECT m.id, m.status, m.source, m.sender, m.reply_to, m.subject, m.stream, m.template, m.template_version,
+           m.tags, m.metadata, m.attachments, m.size_bytes, m.scheduled_at, m.delivered_at
+    FROM recipients addressed JOIN messages m ON m.id = addressed.message_id
+    WHERE addressed.account_id = $1 AND lower(addressed.address) = lower($11)
+      AND addressed.message_id >= $2 AND addressed.message_id < $3
+      AND m.account_id = $1 AND m.id >= $2 AND m.id < $3
+      AND ($5::text IS NULL OR m.status = $5)
+      AND ($6::text IS NULL OR m.from_domain = $6)
+      AND ($7::text IS NULL OR m.stream = $7)
+      AND ($8::jsonb IS NULL OR m.tags @> $8)
+      AND ($9::jsonb IS NULL OR m.metadata @> $9)
+      AND ($10::text[] IS NULL OR m.subject ILIKE ANY($10) OR m.sender ILIKE ANY($10) OR EXISTS (
+          SELECT 1 FROM recipients r
+          WHERE r.message_id = m.id AND r.account_id = $1 AND (r.address ILIKE ANY($10) OR r.name ILIKE ANY($10))))
+    ORDER BY addressed.message_id DESC
+    LIMIT $4
+)
+SELECT page.*, ARRAY(
+    SELECT ROW(r.kind, r.address, r.name, r.status, r.attempts, r.last_response, r.next_attempt_at)
+    FROM recipients r WHERE r.message_id = page.id AND r.account_id = $1 ORDER BY r.n) AS recipients
+FROM page ORDER BY page.id DESC;
+
+-- name: read_message
+-- Message $2 of account $1 with its recipients and, by seq, its waybill. Events of a message have ids not below
+-- $3, which spares the older partitions.
+SELECT m.id, m.status, m.source, m.sender, m.reply_to, m.subject, m.stream, m.template, m.template_version,
+       m.tags, m.metadata, m.attachments, m.size_bytes, m.scheduled_at, m.delivered_at, ARRAY(
+    SELECT ROW(r.kind, r.address, r.name, r.status, r.attempts, r.last_response, r.next_attempt_at)
+    FROM recipients r WHERE r.message_id = m.id AND r.account_id = $1 ORDER BY r.n) AS recipients, ARRAY(
+    SELECT ROW(e.id, e.seq, e.type, e.occurred_at, e.payload)
+    FROM events e WHERE e.message_id = m.id AND e.account_id = $1 AND e.id >= $3 ORDER BY e.seq) AS waybill
+FROM messages m WHERE m.account_id = $1 AND m.id = $2;
+
+-- name: read_files
+-- The attachments of message $2 of account $1.
+SELECT attachments, size_bytes FROM messages WHERE account_id = $1 AND id = $2;
+
+-- name: read_body
+-- The composed octets of message $2, which account $1 must own.
+SELECT b.mime FROM messages m JOIN message_bodies b ON b.message_id = m.id AND b.message_id = $2
+WHERE m.account_id = $1 AND m.id = $2;

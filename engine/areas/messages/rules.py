@@ -1,0 +1,162 @@
+"""What a list of messages may be narrowed to, how recipients are written, which file a download is. Pure."""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from uuid import UUID
+
+import msgspec
+import orjson
+
+from engine.areas.messages.types import Filters, StoredFile
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, Refusal, invalid
+from engine.mail.address import BadAddress, domain_name, parse_mailbox
+from engine.mail.read import UnreadableMail, attachment
+
+MOST_NAME, MOST_VALUE = 64, 512  # characters of a metadata entry
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST, _LAST = UUID(int=0), UUID(int=(1 << 128) - 1)
+_WILD = re.compile(r"[\\%_]")
+_SPECIALS = re.compile(r'[()<>\[\]:;@\\,."]')  # RFC 5322 3.2.3: these need quotes in a display name
+_FILES = msgspec.json.Decoder(list[StoredFile])
+
+
+def filters(
+    *,
+    before: UUID | None,
+    status: str | None,
+    to: str | None,
+    search: str | None,
+    domain: str | None,
+    stream: str | None,
+    tags: Sequence[str],
+    metadata: str | None,
+    since: str | None,
+    until: str | None,
+) -> Filters:
+    """The filters of a list request; raises the 400 that names the parameter at fault."""
+    for name, text in (("search", search), ("metadata", metadata), *(("tag", tag) for tag in tags)):
+        if text is not None and "\0" in text:
+            raise invalid(name, f"`{name}` must not hold NUL.")
+    low = _FIRST if since is None else _bound("from", since)
+    high = _LAST if until is None else _bound("until", until)
+    return Filters(
+        low=low,
+        high=high if before is None else min(high, before),
+        status=status,
+        to=None if to is None else _address(to),
+        search=None if search is None else patterns(search),
+        domain=None if domain is None else _domain(domain),
+        stream=stream,
+        tags=orjson.dumps(list(tags)).decode() if tags else None,
+        metadata=None if metadata is None else _entry(metadata),
+    )
+
+
+def patterns(text: str) -> list[str]:
+    """ILIKE patterns that find `text` anywhere, its wildcards taken literally.
+
+    Under the C locale Postgres folds the case of ASCII letters only, so the other letters are asked for in
+    lower and upper case besides.
+    """
+    composed = unicodedata.normalize("NFC", text)
+    found = dict.fromkeys((text, composed))
+    if not text.isascii():
+        found |= dict.fromkeys((composed.lower(), composed.upper()))
+    return ["%" + _WILD.sub(r"\\\g<0>", one) + "%" for one in found]
+
+
+def too_slow(wanted: Filters) -> Refusal | None:
+    """The answer to a list that took too long: what to narrow, or None where no filter is to blame."""
+    name = wanted.unindexed
+    if name is None:
+        return None
+    return Refusal(
+        ErrorType.INVALID_REQUEST,
+        f"Too many messages would have to be looked through for `{name}`. Narrow the time with `from` and `until`, "
+        "or add `to`.",
+        field=name,
+    )
+
+
+def made_at(message: UUID) -> datetime:
+    """When a message was accepted: its id says so, to the millisecond."""
+    return _EPOCH + timedelta(milliseconds=ids.milliseconds_of(message))
+
+
+def written(name: str | None, address: str) -> str:
+    """A recipient as `a@b.example` or `Name <a@b.example>`; `parse_mailbox` reads it back."""
+    if not name:
+        return address
+    if _SPECIALS.search(name):
+        escaped = name.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}" <{address}>'
+    return f"{name} <{address}>"
+
+
+def files_of(attachments: str | None) -> list[StoredFile]:
+    """The stored attachments of a message from their JSON."""
+    return [] if attachments is None else _FILES.decode(attachments)
+
+
+def content_of(mime: bytes, files: Sequence[StoredFile], wanted: StoredFile) -> bytes | None:
+    """The octets of one stored attachment, or None when the message no longer holds them.
+
+    Images that the HTML shows stand before the other files, so the place in the request is only the first
+    guess: what counts is the digest taken at acceptance.
+    """
+    first = files.index(wanted)
+    for place in (first, *(place for place in range(len(files)) if place != first)):
+        for content in _read(mime, place):
+            if len(content) == wanted.size_bytes and sha256(content).hexdigest() == wanted.sha256:
+                return content
+    return None
+
+
+def _read(mime: bytes, place: int) -> Iterator[bytes]:
+    try:
+        yield attachment(mime, place)
+    except UnreadableMail:
+        return
+
+
+def _bound(name: str, text: str) -> UUID:
+    """The first id at or after a moment."""
+    if not text.endswith("Z"):
+        raise invalid(name, f"`{name}` must be a UTC time such as 2026-11-20T08:09:10Z.")
+    try:
+        since = clock.parse_iso(text) - _EPOCH
+    except ValueError:
+        raise invalid(name, f"`{name}` must be a UTC time such as 2026-11-20T08:09:10Z.") from None
+    return ids.floor_of(-(-since // timedelta(milliseconds=1)))
+
+
+def _address(text: str) -> str:
+    try:
+        mailbox = parse_mailbox(text)
+    except BadAddress as error:
+        raise invalid("to", f"`to` is not an address: {error}") from None
+    if mailbox.name or "<" in text:
+        raise invalid("to", "`to` takes a bare address such as ann@example.com.")
+    return mailbox.address
+
+
+def _domain(text: str) -> str:
+    try:
+        return domain_name(text)
+    except BadAddress as error:
+        raise invalid("domain", f"`domain` is not a domain name: {error}") from None
+
+
+def _entry(text: str) -> str:
+    """`name:value` as JSON; the value may hold colons, the name can't."""
+    name, colon, value = text.partition(":")
+    if not colon or not 1 <= len(name) <= MOST_NAME or len(value) > MOST_VALUE:
+        raise invalid(
+            "metadata",
+            f"`metadata` has the form name:value, the name up to {MOST_NAME} characters, the value up to {MOST_VALUE}.",
+        )
+    return orjson.dumps({name: value}).decode()

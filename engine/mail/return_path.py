@@ -1,0 +1,57 @@
+"""The return path of a delivery: an unguessable address that names the message and the recipient (VERP).
+
+`b+<token>@bounces.<mail host>`: 40 base32 characters hold the message's id, the recipient's place and a
+64-bit keyed digest of both. Place 255 stands for all recipients of a shared transaction.
+"""
+
+import hmac
+from hashlib import sha256
+from uuid import UUID
+
+from msgspec import Struct
+
+from engine.base.ids import ALPHABET
+
+SHARED = 255
+_PREFIX = "b+"
+_MAC_BYTES = 8
+_BYTES = 16 + 1 + _MAC_BYTES
+_LENGTH = _BYTES * 8 // 5
+_VALUES = {letter: value for value, letter in enumerate(ALPHABET)}
+
+
+class Origin(Struct, frozen=True):
+    """What a return path names."""
+
+    message_id: UUID
+    place: int
+
+
+def return_path(key: bytes, message_id: UUID, place: int, domain: str) -> str:
+    """The envelope sender for one transaction; `domain` is the bounce domain."""
+    named = message_id.bytes + bytes((place,))
+    number = int.from_bytes(named + _mac(key, named), "big")
+    letters = [ALPHABET[number >> shift & 31] for shift in range(_BYTES * 8 - 5, -1, -5)]
+    return f"{_PREFIX}{''.join(letters)}@{domain}"
+
+
+def origin(key: bytes, address: str) -> Origin | None:
+    """What a return path of ours names; None for any other address, forged ones included."""
+    local = address.rpartition("@")[0].lower()
+    if not local.startswith(_PREFIX) or len(local) != len(_PREFIX) + _LENGTH:
+        return None
+    number = 0
+    for letter in local[len(_PREFIX) :]:
+        value = _VALUES.get(letter)
+        if value is None:
+            return None
+        number = number << 5 | value
+    raw = number.to_bytes(_BYTES, "big")
+    named, mac = raw[:17], raw[17:]
+    if not hmac.compare_digest(mac, _mac(key, named)):
+        return None
+    return Origin(UUID(bytes=named[:16]), named[16])
+
+
+def _mac(key: bytes, named: bytes) -> bytes:
+    return hmac.digest(key, named, sha256)[:_MAC_BYTES]

@@ -1,0 +1,293 @@
+"""The worker of a site: one connection, one delivery after the other, each turned into an Attempt.
+
+What a server does comes back as values; the worker decides what they mean for the delivery (engine.delivery
+.outcome), for its connection and for the site.
+"""
+
+import random
+import time
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+from engine.base import clock
+from engine.base.settings import Settings
+from engine.delivery.ladder import next_attempt_at
+from engine.delivery.outcome import Category, Outcome, Scope, Verdict, classify
+from engine.delivery.queue import accepted_at
+from engine.flows.settle import Attempt, Result
+from engine.mail.replies import Answer, Break, BreakKind, Phase
+from engine.store import metrics
+from mta.outbound.prepare import Delivery, Preparer
+from mta.outbound.site import IDLE_S, Site, Sockets, Tried, blames_site, worn_out
+from mta.smtp.connection import Connection, Envelope, Transaction
+
+MOST_TRIES = 3  # connections that may die under a delivery before that counts as an attempt
+STALE_S = 5.0  # a delivery that waited longer is looked up in the suppressions again
+NO_KEY = Outcome(
+    Verdict.DEFERRED,
+    Scope.MESSAGE,
+    Category.AUTH,
+    suppress=False,
+    smtp_code=None,
+    enhanced_code=None,
+    diagnostic="the sending domain has no signing key any more: it was removed after the message was accepted",
+)
+
+
+class Report:
+    """What a worker tells the loop: finished attempts, and deliveries it could not make."""
+
+    def __init__(
+        self,
+        *,
+        settle: Callable[[Delivery, Attempt], None],
+        hand_back: Callable[[Delivery], None],
+        recheck: Callable[[Delivery], Awaitable[None]],
+        may_send: Callable[[], bool],
+    ) -> None:
+        self.settle = settle
+        self.hand_back = hand_back
+        self.recheck = recheck
+        self.may_send = may_send
+
+
+class Worker:
+    """One connection's worth of work on a site."""
+
+    def __init__(self, site: Site, sockets: Sockets, preparer: Preparer, report: Report, settings: Settings) -> None:
+        self._site = site
+        self._sockets = sockets
+        self._preparer = preparer
+        self._report = report
+        self._settings = settings
+        self._begun: Delivery | None = None
+        self._stop = False
+        self._mx = ""
+
+    def stop(self) -> None:
+        """End after the present delivery."""
+        self._stop = True
+        for sleeper in self._site.sleepers:
+            if not sleeper.done():
+                sleeper.set_result(False)
+
+    async def run(self) -> None:
+        """Open a connection, deliver until there is nothing left to do, close it."""
+        await self._sockets.slot()
+        try:
+            await self._run()
+        finally:
+            self._sockets.free()
+
+    async def _run(self) -> None:
+        if not self._site.waiting:
+            return
+        opened = await self._sockets.open(self._site.route)
+        if isinstance(opened, Tried):
+            self._unreachable(opened)
+            return
+        connection, self._mx = opened
+        metrics.CONNECTIONS.labels("opened").inc()
+        metrics.CONNECTIONS_OPEN.inc()
+        self._site.connected += 1
+        try:
+            await self._use(connection)
+        finally:
+            self._site.connected -= 1
+            metrics.CONNECTIONS_OPEN.dec()
+            self._give_back_begun()
+            await connection.close()
+
+    async def _use(self, connection: Connection) -> None:
+        opened_at = time.monotonic()
+        while not self._stop:
+            delivery = self._begun or self._next()
+            if delivery is None:
+                if worn_out(connection, opened_at, self._settings.messages_per_connection) or not await self._wait():
+                    return
+                continue
+            self._begun = None
+            if delivery.envelope is None and time.monotonic() - delivery.loaded_at > STALE_S:
+                await self._report.recheck(delivery)
+            if not delivery.addresses:
+                self._report.settle(delivery, without_recipients(delivery))
+                continue
+            last = worn_out(connection, opened_at, self._settings.messages_per_connection - 1)
+            await self._deliver(connection, delivery, upcoming=None if last else self._upcoming)
+            if worn_out(connection, opened_at, self._settings.messages_per_connection):
+                return
+
+    async def _wait(self) -> bool:
+        self._sockets.idle(id(self), self.stop)
+        try:
+            return await self._site.work(IDLE_S)
+        finally:
+            self._sockets.busy(id(self))
+
+    def _next(self) -> Delivery | None:
+        return self._site.waiting.popleft() if self._site.waiting else None
+
+    def _upcoming(self) -> Envelope | None:
+        """The next envelope to pipeline behind the final dot, when one is ready to go."""
+        waiting = self._site.waiting
+        if self._stop or not waiting or not self._report.may_send():
+            return None
+        delivery = waiting[0]
+        if time.monotonic() - delivery.loaded_at > STALE_S or not delivery.addresses:
+            return None
+        self._begun = waiting.popleft()
+        return self._preparer.envelope(self._begun)
+
+    def _give_back_begun(self) -> None:
+        if self._begun is not None:
+            self._begun.envelope = None
+            self._site.put(self._begun, first=True)
+            self._begun = None
+
+    async def _deliver(
+        self, connection: Connection, delivery: Delivery, upcoming: Callable[[], Envelope | None] | None
+    ) -> None:
+        reused = connection.messages_sent > 0
+        envelope = delivery.envelope or self._preparer.envelope(delivery)
+        started = clock.now()
+        transaction = await connection.send(envelope, upcoming, self._report.may_send)
+        if reused:
+            metrics.CONNECTIONS.labels("reused").inc()
+        if _undecided(transaction):
+            delivery.envelope = None
+            delivery.tries += 1
+            if not all(blames_site(answer.outcome) for answer in transaction.answers):
+                self._report.hand_back(delivery)
+                return
+            if reused and delivery.tries < MOST_TRIES:
+                self._site.put(delivery, first=True)  # a kept connection had died: nothing was tried yet
+                return
+        attempt = self._attempt(connection, delivery, transaction, started)
+        self._learn(attempt)
+        self._report.settle(delivery, attempt)
+
+    def _attempt(
+        self, connection: Connection, delivery: Delivery, transaction: Transaction, started: datetime
+    ) -> Attempt:
+        alone = len(transaction.answers) == 1
+        outcomes = {
+            address: classify(answer, alone=alone)
+            for address, answer in zip(transaction.recipients, transaction.answers, strict=True)
+        }
+        for step in transaction.steps:
+            metrics.STAGE_SECONDS.labels(step.phase.value).observe(step.seconds)
+        tls = connection.tls
+        conversation: dict[str, object] = {
+            "mx": self._mx,
+            "attempt": delivery.row.attempts + 1,
+            "tls": None
+            if tls is None
+            else {"version": tls.version, "cipher": tls.cipher, "certificate": tls.certificate},
+            "conversation": transaction.transcript,
+        }
+        return attempt_of(delivery, outcomes, conversation, started, self._settings)
+
+    def _learn(self, attempt: Attempt) -> None:
+        """What the outcome says about the site."""
+        for result in attempt.results:
+            if result.outcome is None:
+                continue
+            metrics.ATTEMPTS.labels(result.outcome.verdict.value, result.outcome.scope.value).inc()
+            if result.outcome.verdict is Verdict.DELIVERED:
+                self._site.succeeded()
+            elif result.outcome.verdict is Verdict.DEFERRED and result.outcome.scope in (Scope.SITE, Scope.SESSION):
+                self._site.pushed_back()
+
+    def _unreachable(self, tried: Tried) -> None:
+        """No connection came about. Where others stand, the site only wants fewer; else everything waiting for it
+        shares the outcome, and the site rests."""
+        site = self._site
+        if not blames_site(tried.answer.outcome):
+            while site.waiting:
+                self._report.hand_back(site.waiting.popleft())
+            return
+        if site.connected:
+            site.window = max(1.0, float(site.connected))
+            return
+        site.rest(tried.answer)
+        conversation: dict[str, object] | None = {"mx": tried.mx, "tls": None, "conversation": list(tried.steps)}
+        while site.waiting:
+            delivery = site.waiting.popleft()
+            self._report.settle(delivery, refused_by_route(delivery, tried.answer, conversation, self._settings))
+            conversation = None  # the steps stand on the waybill of the message that took them
+
+
+def attempt_of(
+    delivery: Delivery,
+    outcomes: dict[str, Outcome],
+    conversation: dict[str, object] | None,
+    started: datetime,
+    settings: Settings,
+) -> Attempt:
+    """An attempt with its outcomes by address, suppressed recipients among its results."""
+    now = clock.now()
+    results = []
+    for place, address in delivery.pairs:
+        reason = delivery.suppressed.get(address)
+        results.append(Result(place, address, None if reason else outcomes[address], reason))
+    deferred = any(one.outcome is not None and one.outcome.verdict is Verdict.DEFERRED for one in results)
+    next_at = None
+    if deferred:
+        next_at = next_attempt_at(
+            delivery.row.attempts + 1,
+            accepted_at(delivery.row.message_id),
+            now,
+            ladder_s=settings.retry_ladder_s,
+            give_up_s=settings.give_up_s,
+            jitter=random.random(),
+        )
+    return Attempt(
+        row=delivery.row,
+        started_at=started,
+        ended_at=now,
+        results=tuple(results),
+        conversation=conversation,
+        signature=delivery.signature if deferred else None,
+        next_at=next_at,
+    )
+
+
+def refused_by_route(
+    delivery: Delivery, answer: Answer, conversation: dict[str, object] | None, settings: Settings
+) -> Attempt:
+    """One answer for all recipients: there was no server to ask, or none that could be reached."""
+    outcome = classify(answer)
+    return attempt_of(delivery, dict.fromkeys(delivery.addresses, outcome), conversation, clock.now(), settings)
+
+
+def without_key(delivery: Delivery, settings: Settings) -> Attempt:
+    """The domain was removed while the message waited: it fails, since it can't be signed."""
+    attempt = attempt_of(delivery, dict.fromkeys(delivery.addresses, NO_KEY), None, clock.now(), settings)
+    return Attempt(
+        row=attempt.row,
+        started_at=attempt.started_at,
+        ended_at=attempt.ended_at,
+        results=attempt.results,
+        conversation=None,
+        signature=None,
+        next_at=None,
+    )
+
+
+def without_recipients(delivery: Delivery) -> Attempt:
+    """Everybody was suppressed meanwhile."""
+    now = clock.now()
+    results = tuple(Result(place, address, None, delivery.suppressed[address]) for place, address in delivery.pairs)
+    return Attempt(
+        row=delivery.row, started_at=now, ended_at=now, results=results, conversation=None, signature=None, next_at=None
+    )
+
+
+def _undecided(transaction: Transaction) -> bool:
+    """True when the session broke before the server decided about anything: no content was sent."""
+    return all(
+        isinstance(answer.outcome, Break)
+        and answer.phase is not Phase.BODY
+        and answer.outcome.kind in (BreakKind.CLOSED, BreakKind.LOCAL)
+        for answer in transaction.answers
+    )

@@ -1,0 +1,299 @@
+"""From a recipient's domain to the hosts to try, in order (RFC 5321 section 5): the first step of a delivery."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2b
+from ipaddress import ip_address
+from typing import TypeVar
+
+from msgspec import Struct
+
+from engine.base.netaddr import is_public
+from engine.base.settings import Settings
+from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
+from mta.outbound.resolver import (
+    FAILURE_TTL_S,
+    MAX_TTL_S,
+    NEGATIVE_TTL_S,
+    Answered,
+    Mx,
+    NoData,
+    NxDomain,
+    Records,
+    Resolver,
+    Shared,
+    TemporaryFailure,
+    ascii_domain,
+)
+
+MAX_HOSTS = 10  # of a thousand MX records the first ten are enough; Postfix smtp_mx_address_limit is 5
+MAX_ADDRESSES = 8  # per host and family
+HOSTS_WAIT_S = 8.0  # for the addresses of all MX hosts together; whoever is later is left out
+
+T = TypeVar("T")
+
+
+class Host(Struct, frozen=True):
+    """One mail exchanger: `addresses` in order of trial, IPv4 first, at least one."""
+
+    name: str
+    addresses: tuple[str, ...]
+
+
+class Route(Struct, frozen=True):
+    """Where a domain's mail goes. `site` is the same for all domains with the same set of MX hosts."""
+
+    site: str
+    hosts: tuple[Host, ...]
+    port: int
+
+
+class Unroutable(Struct, frozen=True):
+    """There is nobody to connect to; `answer` (phase ROUTE) says for how long: a Reply ends it, a Break
+    is tried again."""
+
+    answer: Answer
+
+
+class Router:
+    """Routes by domain, cached as long as the records behind them.
+
+    `own_names` are host names of this service: where one is listed as MX, it and everything less preferred
+    is left out (RFC 5321 5.1). `rng` orders equals: hosts of one preference, addresses of one host.
+    """
+
+    def __init__(
+        self,
+        resolver: Resolver,
+        *,
+        port: int,
+        allow_private: bool = False,
+        own_names: Iterable[str] = (),
+        rng: random.Random | None = None,
+        capacity: int = 50_000,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._resolver = resolver
+        self._port = port
+        self._allow_private = allow_private
+        self._own_names = frozenset(name.lower() for name in own_names)
+        self._rng = rng or random.Random()
+        self._clock = clock
+        self._plans: Shared[str, _Plan] = Shared(self._plan, capacity, clock)
+
+    @classmethod
+    def from_settings(cls, settings: Settings, resolver: Resolver) -> "Router":
+        """Live: the remote port, public hosts only. Local: everything goes to the built-in sink's port.
+
+        `own_names` stays empty: our MX server never relays, so mail to a domain that it serves for a
+        customer is delivered to ourselves like to anyone, and can't loop.
+        """
+        local = settings.delivery == "local"
+        return cls(
+            resolver,
+            port=settings.sink_port if local else settings.smtp_port,
+            allow_private=local or settings.allow_private_mx,
+        )
+
+    async def route(self, domain: str) -> Route | Unroutable:
+        """The hosts for `domain` (A- or U-label), in order of trial; equals are shuffled on every call."""
+        plan = await self._plans.get(domain)
+        if plan.unroutable is not None:
+            return plan.unroutable
+        if plan.fixed is not None:
+            return plan.fixed
+        hosts = [
+            Host(host.name, self._shuffled(host.ipv4) + self._shuffled(host.ipv6))
+            for group in plan.groups
+            for host in self._shuffled(group)
+        ]
+        return Route(plan.site, tuple(hosts), self._port)
+
+    async def close(self) -> None:
+        """Cancel what is under way. The resolver belongs to whoever made it."""
+        await self._plans.close()
+
+    def _shuffled(self, items: tuple[T, ...]) -> tuple[T, ...]:
+        if len(items) < 2:
+            return items
+        return tuple(self._rng.sample(items, len(items)))
+
+    async def _plan(self, domain: str) -> "_Plan":
+        name = ascii_domain(domain)
+        if name is None or domain.startswith("["):
+            return self._refuse("5.1.2", f"{domain[:255]!r} is not a domain name", MAX_TTL_S)
+        found = await self._resolver.mx(name)
+        match found:
+            case TemporaryFailure():
+                return self._defer(found.detail)
+            case NxDomain():
+                return self._refuse("5.1.2", f"The domain {name} does not exist", NEGATIVE_TTL_S)
+            case NoData():
+                return await self._implicit(name, found.until)
+        exchangers = found.values
+        if len(exchangers) == 1 and not exchangers[0].host:
+            text = f"The domain {name} does not accept mail (null MX)"
+            return self._refuse("5.1.10", text, NEGATIVE_TTL_S, code=556)
+        chosen = _choose(exchangers, self._own_names)
+        if not chosen:
+            return self._refuse("5.4.6", f"Mail for {name} loops back to this service", NEGATIVE_TTL_S)
+        return await self._reach(name, chosen, found.until)
+
+    async def _implicit(self, name: str, until: float) -> "_Plan":
+        """RFC 5321 5.1: a domain without MX is its own exchanger, with preference 0."""
+        return await self._reach(name, (Mx(0, name),), until, implicit=True)
+
+    async def _reach(self, name: str, chosen: Sequence[Mx], until: float, *, implicit: bool = False) -> "_Plan":
+        """Look up the addresses of all chosen hosts at once and keep those that can be used."""
+        looked_up = await self._addresses([mx.host for mx in chosen])
+        hosts: dict[str, _Host] = {}
+        failure: str | None = None
+        refused = False
+        for mx in chosen:
+            answer = looked_up[mx.host]
+            failure = failure or answer.failure
+            usable = self._usable(mx.host, answer)
+            refused = refused or (usable is None and bool(answer.ipv4 or answer.ipv6))
+            if usable is not None:
+                hosts[mx.host] = usable
+            until = min(until, answer.until)
+        if hosts:
+            groups = _groups(chosen, hosts)
+            return _Plan(until, _site([mx.host for mx in chosen]), groups).with_fixed(self._port)
+        if failure is not None:
+            return self._defer(failure)
+        if refused:
+            text = f"The mail hosts of {name} have no public address"
+        elif implicit:
+            return self._refuse("5.1.2", f"The domain {name} has no mail host", NEGATIVE_TTL_S)
+        else:
+            text = f"None of the mail hosts of {name} has an address"
+        return self._refuse("5.4.4", text, NEGATIVE_TTL_S)
+
+    async def _addresses(self, names: Sequence[str]) -> "dict[str, _Addresses]":
+        tasks = {name: asyncio.create_task(self._address(name)) for name in dict.fromkeys(names)}
+        try:
+            await asyncio.wait(tasks.values(), timeout=HOSTS_WAIT_S)
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+        late = _Addresses((), (), self._clock() + FAILURE_TTL_S, "the addresses of a mail host are not found")
+        return {name: late if task.cancelled() else task.result() for name, task in tasks.items()}
+
+    async def _address(self, name: str) -> "_Addresses":
+        literal = _literal(name)
+        if literal is not None:
+            until = self._clock() + MAX_TTL_S
+            return _Addresses((literal,), (), until, None)
+        four, six = await asyncio.gather(self._resolver.addresses(name, "A"), self._resolver.addresses(name, "AAAA"))
+        failure = four.detail if isinstance(four, TemporaryFailure) else None
+        if failure is None and isinstance(six, TemporaryFailure):
+            failure = six.detail
+        return _Addresses(_values(four), _values(six), min(four.until, six.until), failure)
+
+    def _usable(self, name: str, found: "_Addresses") -> "_Host | None":
+        if self._allow_private:
+            ipv4, ipv6 = found.ipv4, found.ipv6
+        elif _literal(name) is not None:  # RFC 5321 5.1 wants a name; a literal is a trick or a mistake
+            return None
+        else:
+            ipv4 = tuple(filter(is_public, found.ipv4))
+            ipv6 = tuple(filter(is_public, found.ipv6))
+        if not ipv4 and not ipv6:
+            return None
+        return _Host(name, ipv4[:MAX_ADDRESSES], ipv6[:MAX_ADDRESSES])
+
+    def _refuse(self, status: str, text: str, ttl_s: float, *, code: int = 550) -> "_Plan":
+        answer = Answer(Phase.ROUTE, Reply(code, f"{status} {text}", status))
+        return _Plan(self._clock() + ttl_s, unroutable=Unroutable(answer))
+
+    def _defer(self, detail: str) -> "_Plan":
+        answer = Answer(Phase.ROUTE, Break(BreakKind.DNS, detail))
+        return _Plan(self._clock() + FAILURE_TTL_S, unroutable=Unroutable(answer))
+
+
+class _Addresses(Struct, frozen=True):
+    ipv4: tuple[str, ...]
+    ipv6: tuple[str, ...]
+    until: float
+    failure: str | None
+
+
+class _Host(Struct, frozen=True):
+    name: str
+    ipv4: tuple[str, ...]
+    ipv6: tuple[str, ...]
+
+
+class _Plan(Struct, frozen=True):
+    """What is cached: hosts by preference, or a refusal. `fixed` is the route when nothing is left to
+    shuffle, which is the common case."""
+
+    until: float
+    site: str = ""
+    groups: tuple[tuple[_Host, ...], ...] = ()
+    unroutable: Unroutable | None = None
+    fixed: Route | None = None
+
+    def with_fixed(self, port: int) -> "_Plan":
+        """The same, with its one possible route if there is only one."""
+        single = all(len(group) == 1 and len(group[0].ipv4) < 2 and len(group[0].ipv6) < 2 for group in self.groups)
+        if not single:
+            return self
+        hosts = tuple(Host(host.name, host.ipv4 + host.ipv6) for group in self.groups for host in group)
+        return _Plan(self.until, self.site, self.groups, fixed=Route(self.site, hosts, port))
+
+
+def _choose(exchangers: Sequence[Mx], own_names: frozenset[str]) -> tuple[Mx, ...]:
+    """The hosts worth trying, most preferred first, each once; equals by name, so that the choice among a
+    thousand is always the same."""
+    listed = sorted((mx for mx in exchangers if mx.host), key=lambda mx: (mx.preference, mx.host))
+    own = min((mx.preference for mx in listed if mx.host in own_names), default=None)
+    chosen: dict[str, Mx] = {}
+    for mx in listed:
+        if own is not None and mx.preference >= own:
+            break
+        chosen.setdefault(mx.host, mx)
+        if len(chosen) == MAX_HOSTS:
+            break
+    return tuple(chosen.values())
+
+
+def _groups(chosen: Sequence[Mx], hosts: dict[str, _Host]) -> tuple[tuple[_Host, ...], ...]:
+    groups: dict[int, list[_Host]] = {}
+    for mx in chosen:
+        host = hosts.get(mx.host)
+        if host is not None:
+            groups.setdefault(mx.preference, []).append(host)
+    return tuple(tuple(groups[preference]) for preference in sorted(groups))
+
+
+def _site(names: Sequence[str]) -> str:
+    """A readable key of a set of hosts: the one name, or what the names end in and a digest of them all."""
+    distinct = sorted(set(names))
+    if len(distinct) == 1:
+        return distinct[0]
+    digest = blake2b(",".join(distinct).encode(), digest_size=4).hexdigest()
+    reversed_labels = [name.split(".")[::-1] for name in distinct]
+    common = []
+    for labels in zip(*reversed_labels, strict=False):
+        if len(set(labels)) > 1:
+            break
+        common.append(labels[0])
+    shared = ".".join(reversed(common)) if len(common) > 1 else distinct[0]
+    return f"{shared}#{digest}"
+
+
+def _values(found: Answered[str]) -> tuple[str, ...]:
+    return found.values if isinstance(found, Records) else ()
+
+
+def _literal(name: str) -> str | None:
+    """The address that an MX record names where a host name belongs."""
+    try:
+        return str(ip_address(name.strip("[]")))
+    except ValueError:
+        return None

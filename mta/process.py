@@ -1,0 +1,111 @@
+"""One mta process: start, own shards, deliver, drain on SIGTERM, stop.
+
+`python -m mta.process --name mta-1`; settings come from the environment.
+"""
+
+import argparse
+import asyncio
+import functools
+import os
+import signal
+from contextlib import suppress
+
+import structlog
+import uvloop
+
+from engine.base import logs
+from engine.base.settings import Settings, load
+from engine.delivery.hints import HintReader, Wakes, WokenShards
+from engine.flows.settle import Settler
+from engine.store import metrics
+from engine.store import redis as redis_store
+from engine.store.caches import Stamps
+from engine.store.postgres import AWAY, open_pool
+from mta.outbound.loop import Outbound
+from mta.outbound.prepare import Preparer
+from mta.outbound.resolver import Resolver
+from mta.outbound.route import Router
+from shards.member import Member
+
+_log = structlog.get_logger("mta")
+
+
+def main() -> None:
+    """The process's entry."""
+    parser = argparse.ArgumentParser(prog="mta.process")
+    parser.add_argument("--name", default="mta-1")
+    name: str = parser.parse_args().name
+    settings = load(os.environ).settings
+    logs.configure(name, settings.log_level)
+    uvloop.run(run(settings, name))
+
+
+async def run(settings: Settings, name: str) -> None:
+    """Deliver until SIGTERM or SIGINT, then drain."""
+    if settings.database_url is None or settings.redis_url is None:
+        raise RuntimeError("an mta process needs WAYBILL_DATABASE_URL and WAYBILL_REDIS_URL")
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    pool = await open_pool(settings.database_url, name=name, smallest=2, largest=6)
+    client = redis_store.connect(settings.redis_url)
+    listener = redis_store.connect(settings.redis_url, timeout_s=30)
+    resolver = Resolver.from_settings(settings)
+    router = Router.from_settings(settings, resolver)
+    preparer = Preparer(pool, settings)
+    woken = WokenShards()
+    settler = Settler(pool, lambda: member.id, on_flush=functools.partial(metrics.flushed, "settle"))
+    outbound = Outbound(
+        settings=settings,
+        pool=pool,
+        reader=HintReader(client, name),
+        woken=woken,
+        router=router,
+        preparer=preparer,
+        settler=settler,
+    )
+    member = outbound.member = Member(
+        pool,
+        name=name,
+        shards=settings.shards,
+        lease_s=settings.lease_s,
+        on_gain=outbound.gained,
+        on_release=outbound.release,
+        on_fenced=outbound.fenced,
+    )
+    work = asyncio.create_task(_work(outbound, member, Stamps(pool, [preparer.keys]), Wakes(listener), woken))
+    ended = asyncio.create_task(stop.wait())
+    await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
+    if work.done():
+        ended.cancel()
+        work.result()  # raises what ended it: the supervisor starts a fresh process
+    await _stop(outbound, member, work, settings.drain_s)
+    await router.close()
+    await resolver.close()
+    await client.aclose()
+    await listener.aclose()
+    await pool.close()
+    _log.info("stopped")
+
+
+async def _work(outbound: Outbound, member: Member, stamps: Stamps, wakes: Wakes, woken: WokenShards) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(member.run())
+        tasks.create_task(stamps.run())
+        tasks.create_task(wakes.run(woken))
+        tasks.create_task(outbound.run())
+
+
+async def _stop(outbound: Outbound, member: Member, work: "asyncio.Task[None]", grace_s: float) -> None:
+    """Drain while the lease is still being renewed, then give it up."""
+    _log.info("draining", in_hand=outbound.in_hand)
+    await outbound.drain(grace_s)
+    work.cancel()
+    with suppress(asyncio.CancelledError):
+        await work
+    with suppress(*AWAY):
+        await member.leave()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,455 @@
+"""One SMTP connection to a remote server: socket, clock and time-outs around the pure `session`.
+
+The only place of the service that opens sockets towards mail servers. Whatever the server does ends up as a
+value in a Transaction, or in ConnectFailed while opening; only our own bugs raise anything else.
+"""
+
+import asyncio
+import errno
+import ipaddress
+import math
+import ssl
+from collections.abc import Callable
+from typing import cast
+
+from msgspec import Struct
+
+from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
+from mta.smtp.envelope import Envelope, Features
+from mta.smtp.exchange import Exchange, Transaction
+from mta.smtp.session import Session, State
+from mta.smtp.tls import TlsMode, agreed, unverified_context
+from mta.smtp.transcript import Json, Step, Tls, opening, said
+
+__all__ = ["ConnectFailed", "Connection", "Envelope", "Timeouts", "TlsMode", "Transaction"]
+
+_WHOLE = 256 * 1024  # content up to here goes out in one write: one copy is cheaper than many calls
+_CHUNK = 128 * 1024
+_LAST_WORDS = 4_096  # octets still to write at the end that are commands, not the rest of a message
+_SHORTAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
+
+
+class Timeouts(Struct, frozen=True, kw_only=True):
+    """Seconds a stage may take as a whole: a reply that trickles in does not prolong it (RFC 5321 4.5.3.2)."""
+
+    connect_s: float = 30.0  # Postfix smtp_connect_timeout
+    tls_s: float = 60.0  # handshake
+    reply_s: float = 300.0  # greeting, EHLO, MAIL, each RCPT
+    data_s: float = 120.0  # the reply to DATA
+    envelope_s: float = 900.0  # from the reply to MAIL to that to DATA, however many recipients
+    block_s: float = 180.0  # each 128 KB of content
+    content_s: float = 1_800.0  # all of it
+    final_dot_s: float = 600.0  # an early cut delivers twice
+    quit_s: float = 2.0  # manners, within reason
+
+
+class ConnectFailed(Exception):  # noqa: N818 - named for what happened
+    """No session came about: `outcome` at `phase`, and the steps up to there."""
+
+    def __init__(self, phase: Phase, outcome: Reply | Break, transcript: tuple[Json, ...]) -> None:
+        super().__init__(phase, outcome)
+        self.phase = phase
+        self.outcome = outcome
+        self.transcript = transcript
+
+
+class Connection(asyncio.Protocol):
+    """A session that takes one envelope after another. Made by `Connection.open`; for one task at a time."""
+
+    @classmethod
+    async def open(
+        cls,
+        address: tuple[str, int],
+        *,
+        server_name: str,
+        helo: str,
+        tls: TlsMode = TlsMode.OPPORTUNISTIC,
+        timeouts: Timeouts | None = None,
+        source_ip: str | None = None,
+    ) -> "Connection":
+        """Connect to `address` (IP address, port), greet, negotiate TLS: a connection that is `usable`.
+
+        `server_name` is the MX host name, for SNI and the certificate verdict. Raises ConnectFailed and
+        nothing else; after one at Phase.TLS the caller may try once more with TlsMode.OFF.
+        """
+        limits = timeouts or Timeouts()
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        connect: Json = {"step": Phase.CONNECT.value, "to": f"{server_name} [{address[0]}]:{address[1]}"}
+        try:
+            async with asyncio.timeout(limits.connect_s):
+                _, connection = await loop.create_connection(
+                    lambda: cls(helo, tls, limits, server_name, loop),
+                    address[0],
+                    address[1],
+                    local_addr=(source_ip, 0) if source_ip is not None else None,
+                )
+        except OSError as error:  # TimeoutError is one
+            broken = _connect_break(error, limits.connect_s)
+            connect |= {"break": said(broken), "ms": round((loop.time() - started) * 1_000, 1)}
+            raise ConnectFailed(Phase.CONNECT, broken, (connect,)) from None
+        connect["ms"] = round((loop.time() - started) * 1_000, 1)
+        try:
+            await connection._open(connect)  # noqa: SLF001 - our own class, from its constructor
+        except BaseException:
+            connection.abort()
+            raise
+        return connection
+
+    def __init__(
+        self, helo: str, tls: TlsMode, timeouts: Timeouts, server_name: str, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.server_name = server_name
+        self.messages_sent = 0  # envelopes whose content was written
+        self.idle_since = loop.time()
+        self._loop = loop
+        self._timeouts = timeouts
+        self._session = Session(helo, starttls=tls is not TlsMode.OFF, now=loop.time())
+        self._transport: asyncio.Transport | None = None
+        self._wake: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._content_until = math.inf
+        self._block_until = math.inf
+        self._paused = False
+        self._sending = False
+        self._opening: tuple[Json, ...] = ()
+        self._limits = {
+            Phase.GREETING: timeouts.reply_s,
+            Phase.EHLO: timeouts.reply_s,
+            Phase.STARTTLS: timeouts.reply_s,
+            Phase.MAIL: timeouts.reply_s,
+            Phase.RCPT: timeouts.reply_s,
+            Phase.DATA: timeouts.data_s,
+            Phase.BODY: timeouts.final_dot_s,
+        }
+        self._shortest = min(*self._limits.values(), timeouts.envelope_s, timeouts.block_s, timeouts.content_s)
+
+    # -- for the pool --------------------------------------------------------------------------
+
+    @property
+    def usable(self) -> bool:
+        """True when the next `send` can go over this connection (first of all the one `begun`)."""
+        return self._session.state is State.READY and not self._sending
+
+    @property
+    def begun(self) -> Envelope | None:
+        """The envelope that `upcoming` gave and whose commands are already out: the next one to send."""
+        return self._session.begun
+
+    @property
+    def features(self) -> Features:
+        """What the server offers."""
+        return self._session.features
+
+    @property
+    def tls(self) -> Tls | None:
+        """What the handshake agreed on; None in plaintext."""
+        return self._session.tls
+
+    @property
+    def transcript(self) -> tuple[Json, ...]:
+        """The steps that opened the session."""
+        return self._opening
+
+    @property
+    def ended(self) -> Answer | None:
+        """Why the session is over, None while it is not."""
+        return self._session.ended
+
+    # -- sending -------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        envelope: Envelope,
+        upcoming: Callable[[], Envelope | None] | None = None,
+        before_content: Callable[[], bool] | None = None,
+    ) -> Transaction:
+        """Perform one transaction; what the server did stands in the answers, in recipient order.
+
+        `before_content` is asked right before content is written: False drops the connection instead and
+        answers Break LOCAL. `upcoming` is asked at the same moment, where the server takes PIPELINING; the
+        envelope it returns goes out behind the final dot and must be given to the next `send` (RuntimeError
+        otherwise). When the connection has died meanwhile that send answers at once. Cancelling aborts the
+        connection. Exceptions of the two callables abort the connection and are raised.
+        """
+        if self._sending:
+            raise RuntimeError("one envelope at a time")
+        self._sending = True
+        try:
+            now = self._loop.time()
+            exchange, commands = self._session.begin(envelope, now)
+            self._write(commands)
+            while not exchange.done:
+                if self._session.content_due is exchange:
+                    await self._content(exchange, upcoming, before_content)
+                else:
+                    self._watch()
+                    await self._sleep()
+        except BaseException:
+            self.abort()
+            raise
+        finally:
+            self._sending = False
+        self.idle_since = self._loop.time()
+        self._settle_end()
+        return exchange.transaction(self._opening)
+
+    async def _content(
+        self,
+        exchange: Exchange,
+        upcoming: Callable[[], Envelope | None] | None,
+        before_content: Callable[[], bool] | None,
+    ) -> None:
+        session = self._session
+        if before_content is not None and not before_content():
+            session.fail(Break(BreakKind.LOCAL, "withheld: the right to send was lost"), self._loop.time())
+            return
+        following = upcoming() if upcoming is not None and session.features.pipelining else None
+        now = self._loop.time()
+        chunks = session.content(following, now)
+        self.messages_sent += 1
+        if exchange.size <= _WHOLE and not self._paused:
+            self._write(b"".join(chunks))
+        else:
+            self._content_until = now + self._timeouts.content_s
+            await self._write_slowly(chunks, exchange)
+        session.content_written(self._loop.time())
+
+    async def _write_slowly(self, chunks: list[bytes], exchange: Exchange) -> None:
+        """Large content piece by piece, as fast as the peer reads."""
+        for chunk in chunks:
+            view = memoryview(chunk)
+            for start in range(0, len(view), _CHUNK):
+                self._block_until = self._loop.time() + self._timeouts.block_s
+                while self._paused and not exchange.done:
+                    self._watch()
+                    await self._sleep()
+                if exchange.done:  # answered or broken half-way
+                    break
+                self._write(view[start : start + _CHUNK])
+        self._block_until = self._content_until = math.inf
+
+    async def close(self) -> None:
+        """QUIT, wait a moment for the answer, close. Never raises for what the server does."""
+        session, transport = self._session, self._transport
+        if transport is None or transport.is_closing():
+            return
+        if session.state is State.READY and not session.busy:
+            self._write(session.quit(self._loop.time()))
+            try:
+                async with asyncio.timeout(self._timeouts.quit_s):
+                    await self._sleep()
+            except TimeoutError:
+                pass
+            except asyncio.CancelledError:
+                self.abort()
+                raise
+        session.fail(Break(BreakKind.LOCAL, "we closed the session"), self._loop.time())
+        self._drop()
+
+    def abort(self) -> None:
+        """Drop the connection now, without QUIT; open exchanges are answered with Break LOCAL."""
+        self._session.fail(Break(BreakKind.LOCAL, "we dropped the connection"), self._loop.time())
+        self._drop()
+
+    # -- opening -------------------------------------------------------------------------------
+
+    async def _open(self, connect: Json) -> None:
+        session = self._session
+        session.opening_steps.insert(0, connect)  # a quick greeting may be there already
+        while session.state not in (State.READY, State.ENDED):
+            if session.state is State.HANDSHAKE:
+                await self._handshake()
+            else:
+                self._watch()
+                await self._sleep()
+        self._settle_end()
+        if session.ended is not None:
+            phase, outcome = session.ended.phase, session.ended.outcome
+            if isinstance(outcome, Break):
+                step = Step(phase, outcome, self._loop.time() - session.waiting_since)
+                session.opening_steps.append(step)
+            raise ConnectFailed(phase, outcome, opening(session.opening_steps))
+        self._opening = opening(session.opening_steps)
+        self.idle_since = self._loop.time()
+
+    async def _handshake(self) -> None:
+        """STARTTLS was answered 220; reading has been paused since, so no plaintext can slip in behind it."""
+        if self._transport is None:
+            return
+        try:
+            transport = await self._loop.start_tls(
+                self._transport,
+                self,
+                unverified_context(),
+                server_hostname=None if _is_ip(self.server_name) else self.server_name,
+                ssl_handshake_timeout=self._timeouts.tls_s,
+                ssl_shutdown_timeout=self._timeouts.quit_s,
+            )
+        except (OSError, ValueError) as error:
+            # ssl.SSLError, resets and the time-out are OSErrors; a host name out of DNS that can't be an SNI
+            # name is a ValueError.
+            broken = Break(BreakKind.TLS, _tls_failure(error))
+            self._session.fail(broken, self._loop.time())
+            self._drop()
+            return
+        self._transport = transport
+        if transport is None or self._session.state is not State.HANDSHAKE:
+            # It closed, or spoke before we did: over TLS too nothing may come before EHLO.
+            self._session.fail(Break(BreakKind.TLS, "the peer closed during the handshake"), self._loop.time())
+            self._drop()
+            return
+        facts = agreed(transport.get_extra_info("ssl_object"), self.server_name)
+        self._write(self._session.secured(facts, self._loop.time()))
+
+    # -- asyncio.Protocol ----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is up."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are not subclasses
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the server: feed the session and write what it says at once."""
+        session = self._session
+        commands = session.received(data, self._loop.time())
+        if commands:
+            self._write(commands)
+        if session.state is State.HANDSHAKE and self._transport is not None:
+            self._transport.pause_reading()
+        elif session.state is State.ENDED:
+            self._settle_end()
+        else:
+            self._watch()
+        self._rouse()
+
+    def eof_received(self) -> bool:
+        """The server will say no more: close."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+        detail = "the peer closed the connection" if exc is None else f"connection lost: {_words(exc)}"
+        self._session.fail(Break(BreakKind.CLOSED, detail), self._loop.time())
+        self._transport = None
+        self._paused = False
+        self._stop_timer()
+        self._rouse()
+
+    def pause_writing(self) -> None:
+        """The peer reads more slowly than we write."""
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        """There is room again."""
+        self._paused = False
+        self._rouse()
+
+    # -- clock and wire ------------------------------------------------------------------------
+
+    def _write(self, data: bytes | memoryview) -> None:
+        if data and self._transport is not None:
+            self._transport.write(data)
+
+    async def _sleep(self) -> None:
+        """Until something happened: bytes, room to write, the end, or a deadline."""
+        self._wake = self._loop.create_future()
+        try:
+            await self._wake
+        finally:
+            self._wake = None
+
+    def _rouse(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    def _watch(self) -> None:
+        """See to it that a timer runs. It rings at least once in the shortest limit and only then looks at
+        the deadline, so that a message costs no timer; no stage can begin after one rang and be over before
+        the next one does, so nothing is noticed late.
+        """
+        if self._timer is None:
+            self._ring_at(self._deadline())
+
+    def _ring_at(self, deadline: float) -> None:
+        at = min(deadline, self._loop.time() + self._shortest)
+        self._timer = self._loop.call_at(at, self._rings)
+
+    def _deadline(self) -> float:
+        """When the stage that the session is in must be over."""
+        session = self._session
+        phase = session.waiting
+        if phase is None:
+            return math.inf
+        deadline = session.waiting_since + self._limits[phase]
+        if phase is Phase.BODY:
+            return min(deadline, self._block_until, self._content_until)
+        if session.due_since is not None:
+            return min(deadline, session.due_since + self._timeouts.envelope_s)
+        return deadline
+
+    def _rings(self) -> None:
+        self._timer = None
+        deadline = self._deadline()
+        if deadline == math.inf:
+            return
+        now = self._loop.time()
+        if now < deadline:
+            self._ring_at(deadline)
+            return
+        phase = self._session.waiting
+        what = f"no complete reply at {phase.value} in time" if phase is not None else "out of time"
+        if self._block_until != math.inf:
+            what = "the peer stopped reading the content"
+        self._session.fail(Break(BreakKind.TIMEOUT, what), now)
+        self._drop()
+        self._rouse()
+
+    def _settle_end(self) -> None:
+        """A session that is over has no use for its socket: flush a last QUIT, but don't linger for it."""
+        transport = self._transport
+        if self._session.state is not State.ENDED or transport is None or transport.is_closing():
+            return
+        self._stop_timer()
+        if transport.get_write_buffer_size() > _LAST_WORDS:
+            transport.abort()
+        else:
+            transport.close()
+            self._timer = self._loop.call_later(self._timeouts.quit_s, transport.abort)
+
+    def _drop(self) -> None:
+        self._stop_timer()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _is_ip(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _connect_break(error: OSError, limit_s: float) -> Break:
+    if isinstance(error, TimeoutError):
+        return Break(BreakKind.TIMEOUT, f"no connection within {limit_s:g} s")
+    if error.errno in _SHORTAGE:
+        return Break(BreakKind.LOCAL, f"we could not open a connection: {_words(error)}")
+    return Break(BreakKind.REFUSED, _words(error))
+
+
+def _tls_failure(error: OSError | ValueError) -> str:
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return f"handshake failed: {error.reason.replace('_', ' ').lower()}"
+    return f"handshake failed: {_words(error)}"
+
+
+def _words(error: Exception) -> str:
+    """An error in one short printable sentence."""
+    text = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    return "".join(letter if letter.isprintable() else " " for letter in text)[:200]

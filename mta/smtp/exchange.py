@@ -1,0 +1,63 @@
+"""One envelope under way, and what came of it: an answer per recipient and the steps that led there."""
+
+from typing import cast
+
+from msgspec import Struct
+
+from engine.mail.replies import Answer
+from mta.smtp.envelope import Envelope
+from mta.smtp.transcript import Json, Step, conversation
+
+
+class Transaction(Struct, frozen=True):
+    """What came back for an envelope: `answers[i]` belongs to `recipients[i]`.
+
+    A Break at `Phase.BODY` leaves open whether the message was taken; at any earlier phase it was not.
+    """
+
+    recipients: tuple[str, ...]
+    answers: tuple[Answer, ...]
+    opening: tuple[Json, ...]  # the session's own steps: connect, greeting, EHLO, TLS
+    steps: tuple[Step, ...]
+
+    @property
+    def transcript(self) -> list[Json]:
+        """The conversation for the waybill: session and transaction, under 4 KB of JSON, no content."""
+        return conversation(self.opening, self.steps, self.recipients)
+
+    def transcript_of(self, recipient: int) -> list[Json]:
+        """As `transcript`, with the RCPT step of that one recipient only."""
+        return conversation(self.opening, self.steps, self.recipients, only=recipient)
+
+
+class Exchange:
+    """One envelope on its way: an answer per recipient, filled as replies come in."""
+
+    __slots__ = ("accepted", "answers", "began", "done", "envelope", "mail", "pending", "size", "steps")
+
+    def __init__(self, envelope: Envelope) -> None:
+        self.envelope = envelope
+        self.answers: list[Answer | None] = [None] * len(envelope.recipients)
+        self.pending: list[int] = []  # recipients whose RCPT goes over the wire
+        self.mail = ""  # its MAIL command
+        self.size = 0  # of the content
+        self.accepted = 0
+        self.steps: list[Step] = []
+        self.began: float | None = None  # when its first reply became the next one due
+        self.done = False
+
+    def settle(self, answer: Answer) -> None:
+        """Give `answer` to every recipient that has none yet."""
+        self.answers = [answer if known is None else known for known in self.answers]
+        self.accepted = 0
+
+    def settle_one(self, recipient: int, answer: Answer) -> None:
+        """Give `answer` to one recipient unless it has one."""
+        if self.answers[recipient] is None:
+            self.answers[recipient] = answer
+
+    def transaction(self, opening: tuple[Json, ...]) -> Transaction:
+        """The result; only when `done`."""
+        assert None not in self.answers
+        answers = cast("list[Answer]", self.answers)
+        return Transaction(self.envelope.recipients, tuple(answers), opening, tuple(self.steps))

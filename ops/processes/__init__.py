@@ -1,0 +1,1 @@
+"""Entries of the service processes that have no package of their own."""

@@ -1,0 +1,37 @@
+"""The `api` process: Granian with the configured number of workers, each running `api.app`."""
+
+import os
+
+from granian import Granian
+from granian.constants import Interfaces, Loops
+from granian.http import HTTP1Settings
+
+from engine.base.settings import load
+
+BACKLOG = 1024
+HEADER_TIMEOUT_MS = 30_000  # Postfix cuts at 300 s; a request's head is far smaller than a dialogue
+
+
+def main() -> None:
+    """Serve until SIGTERM; requests under way are finished within the drain time."""
+    settings = load(os.environ).settings
+    Granian(
+        "api.app:create_app",
+        factory=True,
+        address=settings.api_host,
+        port=settings.api_port,
+        interface=Interfaces.ASGI,
+        loop=Loops.uvloop,
+        workers=settings.api_workers,
+        backlog=BACKLOG,
+        respawn_failed_workers=True,
+        respawn_interval=0.5,
+        workers_kill_timeout=max(1, round(settings.drain_s)),
+        http1_settings=HTTP1Settings(header_read_timeout=HEADER_TIMEOUT_MS),
+        log_enabled=True,
+        log_access=False,
+    ).serve()
+
+
+if __name__ == "__main__":
+    main()

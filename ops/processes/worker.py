@@ -1,0 +1,98 @@
+"""The `worker` process: background jobs, and the metrics of all processes on their own port.
+
+Every job runs in a loop of its own, so that a slow one delays no other; a job that fails is logged and comes
+round again.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import asyncpg
+import structlog
+import uvloop
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from engine.base import clock, logs
+from engine.base.settings import Settings, load
+from engine.delivery import queue
+from engine.store import metrics, partitions
+from engine.store.postgres import AWAY, open_pool
+
+GAUGES_EVERY_S = 5.0
+PARTITIONS_EVERY_S = 3600.0
+
+_log = structlog.get_logger("worker")
+
+
+def main() -> None:
+    """The process's entry."""
+    settings = load(os.environ).settings
+    logs.configure("worker", settings.log_level)
+    uvloop.run(run(settings))
+
+
+async def run(settings: Settings) -> None:
+    """Work until SIGTERM or SIGINT."""
+    if settings.database_url is None:
+        raise RuntimeError("the worker needs WAYBILL_DATABASE_URL")
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    server, thread = _serve_metrics(settings)
+    pool = await open_pool(settings.database_url, name="worker", largest=4)
+    jobs = [
+        asyncio.create_task(_repeat("gauges", GAUGES_EVERY_S, lambda: _gauges(pool, settings.shards))),
+        asyncio.create_task(_repeat("partitions", PARTITIONS_EVERY_S, lambda: _partitions(pool))),
+    ]
+    await stop.wait()
+    for job in jobs:
+        job.cancel()
+        with suppress(asyncio.CancelledError):
+            await job
+    await pool.close()
+    server.shutdown()
+    thread.join(5)
+
+
+def _serve_metrics(settings: Settings):  # type: ignore[no-untyped-def]  # (WSGIServer, Thread), untyped there
+    registry = CollectorRegistry()
+    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    return start_http_server(settings.metrics_port, addr=settings.api_host, registry=registry)
+
+
+async def _repeat(name: str, every_s: float, job: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        try:
+            await job()
+        except AWAY as error:
+            _log.warning("job put off", job=name, error=repr(error))
+        except Exception:  # noqa: BLE001 - process loop: one job must not end the others
+            _log.exception("job failed", job=name)
+        await asyncio.sleep(every_s)
+
+
+async def _gauges(pool: asyncpg.Pool, shards: int) -> None:
+    depths = {depth.shard: depth for depth in await queue.DEPTHS.fetch(pool)}
+    now = clock.now()
+    for shard in range(shards):
+        depth = depths.get(shard)
+        overdue = 0.0 if depth is None else max(0.0, (now - depth.oldest_due).total_seconds())
+        metrics.QUEUE_ROWS.labels(shard).set(0 if depth is None else depth.rows)
+        metrics.QUEUE_AGE.labels(shard).set(overdue)
+
+
+async def _partitions(pool: asyncpg.Pool) -> None:
+    async with pool.acquire() as connection:
+        made = await partitions.ensure(connection, clock.now())
+        metrics.WEEKS_AHEAD.set(await partitions.weeks_ahead(connection, clock.now()))
+    if made:
+        _log.info("partitions made", names=made)
+
+
+if __name__ == "__main__":
+    main()

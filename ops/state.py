@@ -1,0 +1,173 @@
+"""The state folder: who may enter, the lock that one running `up` holds, the pepper, the logs."""
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+LOG_LIMIT_BYTES = 10 * 1024 * 1024
+_TAIL_BYTES = 8192
+_PROBE_S = 0.2  # a `holder` that looks has the lock for microseconds: that is no second start
+
+
+class AlreadyRunning(RuntimeError):  # noqa: N818 - named for what it says
+    """Another process works on the state folder; `pid` is 0 when it can't be told."""
+
+    def __init__(self, state: Path, pid: int) -> None:
+        who = f"process {pid}" if pid else "another process"
+        how = f"`kill {pid}`" if pid else "Ctrl-C where it runs"
+        super().__init__(
+            f"Waybill already runs on {state} ({who}). Stop it with {how},"
+            " or set WAYBILL_STATE to another folder (and other ports) for a second one."
+        )
+        self.pid = pid
+
+
+class UnusableState(RuntimeError):  # noqa: N818 - named for what it says
+    """The state folder can't be made, written or trusted; the text says what to do."""
+
+
+class StateLock:
+    """Held while one supervisor works on a state folder; the kernel drops it with the process."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self._file: IO[str] | None = None
+
+    def __enter__(self) -> Self:
+        """Raises AlreadyRunning at once when somebody holds it, UnusableState when it can't be written."""
+        try:
+            file = os.fdopen(os.open(self._state / "lock", os.O_RDWR | os.O_CREAT, 0o644), "r+")
+        except OSError as error:
+            raise _unusable(self._state, error) from error
+        deadline = time.monotonic() + _PROBE_S
+        while not _locked(file, fcntl.LOCK_EX):
+            if time.monotonic() > deadline:
+                pid = _pid(file)
+                file.close()
+                raise AlreadyRunning(self._state, pid)
+            time.sleep(0.01)
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        self._file = file
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.truncate(0)
+            self._file.close()
+            self._file = None
+
+
+def holder(state: Path) -> int | None:
+    """The pid of the `up` that runs on this state folder (0 when it can't be told), or None."""
+    try:
+        file = (state / "lock").open("r")
+    except OSError:
+        return None
+    with file:
+        return None if _locked(file, fcntl.LOCK_SH) else _pid(file)
+
+
+def make_state(state: Path) -> Path:
+    """Create the state folder if needed and give its absolute path.
+
+    Closed to others; a root's is passable (not readable), so that the servers' user gets to its own part.
+    Raises UnusableState.
+    """
+    state = state.expanduser().absolute()
+    try:
+        if not state.is_dir():
+            state.mkdir(parents=True)
+            state.chmod(0o711 if os.geteuid() == 0 else 0o700)
+        (state / "log").mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise _unusable(state, error) from error
+    return state
+
+
+def kept_pepper(state: Path) -> str:
+    """The pepper of this state folder, 64 hex digits, made on the first call; call under the lock.
+
+    Losing it makes every API key invalid, so it reaches the disk before its first use.
+    """
+    path = state / "pepper"
+    with contextlib.suppress(FileNotFoundError):
+        text = path.read_text("ascii").strip()
+        if len(text) != 64:
+            raise UnusableState(f"{path} must hold 64 hexadecimal digits. Restore it from a backup.")
+        return text
+    pepper = secrets.token_hex(32)
+    write_private(path, pepper + "\n")
+    return pepper
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a 0600 file so that a crash leaves the old one or the new one, never half of it."""
+    partial = path.with_name(path.name + ".partial")
+    partial.unlink(missing_ok=True)
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make names created or renamed in a folder survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def tail(path: Path, lines: int = 15) -> str:
+    """The last lines of a text file, at most 8 KB of it; empty when it can't be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return "\n".join(text.splitlines()[-lines:])
+
+
+def bound_log(path: Path, limit_bytes: int = LOG_LIMIT_BYTES) -> None:
+    """Set a log that has grown over `limit_bytes` aside as `.log.1` and begin anew.
+
+    The file itself stays: its writer appends, and goes on at the new end.
+    """
+    try:
+        if path.stat().st_size > limit_bytes:
+            shutil.copyfile(path, path.with_suffix(".log.1"))
+            os.truncate(path, 0)
+    except FileNotFoundError:
+        return
+
+
+def _locked(file: IO[str], kind: int) -> bool:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _pid(file: IO[str]) -> int:
+    text = file.read(32).strip()
+    return int(text) if text.isdigit() else 0
+
+
+def _unusable(state: Path, error: OSError) -> UnusableState:
+    why = error.strerror or str(error)
+    return UnusableState(f"{state} can't be used ({why}). Set WAYBILL_STATE to a folder of your own.")

@@ -1,0 +1,256 @@
+"""Generic supervision of child processes: start, watch, restart with backoff, stop in order.
+
+Knows nothing of Waybill's processes; `ops.up` says what runs. Output of a child goes to its log file,
+only its life (started again, ended, killed) is told to `say`.
+"""
+
+import asyncio
+import contextlib
+import signal
+import subprocess
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from ops.state import bound_log, tail
+
+FIRST_BACKOFF_S = 0.2
+LONGEST_BACKOFF_S = 10.0
+SETTLED_AFTER_S = 30.0  # alive this long: the next death is a new story, not the same crash loop
+START_PATIENCE_S = 5.0  # deaths before the first readiness are forgiven this long
+READY_POLL_S = 0.05
+LOG_CHECK_S = 30.0
+LOG_LIMIT_BYTES = 64 * 1024 * 1024
+_AFTER_LAST_SIGNAL_S = 5.0
+
+
+class StartFailed(RuntimeError):  # noqa: N818 - named for what happened
+    """A process did not get ready; the text holds the end of its log."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessSpec:
+    """How one process is started, known to be ready, and stopped."""
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    log: Path
+    cwd: Path = Path("/")
+    before: Callable[[], None] | None = None  # run in a thread before each start
+    ready: Callable[[int], Awaitable[bool]] | None = None  # given the pid; None: ready once started
+    ended: Callable[[int], None] | None = None  # given the pid of a process that is gone
+    stop_signal: signal.Signals = signal.SIGTERM
+    last_signal: signal.Signals = signal.SIGKILL
+    grace_s: float = 20.0
+
+
+@dataclass
+class _Child:
+    spec: ProcessSpec
+    stopping: asyncio.Event
+    process: asyncio.subprocess.Process | None = None
+    keeper: asyncio.Task[None] | None = None
+    first_start: float = 0.0
+    restarts: int = 0
+    was_ready: bool = False
+    failed: bool = False  # kept ending before it was ever ready
+
+
+class Supervisor:
+    """Runs children until told to stop; use inside one event loop of the main thread.
+
+    A context manager: leaving it kills what still runs.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._children: dict[str, _Child] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.kill_all()
+
+    def start(self, spec: ProcessSpec) -> None:
+        """Begin to run `spec` and keep it running."""
+        if spec.name in self._children:
+            raise ValueError(f"{spec.name} runs already")
+        child = _Child(spec, asyncio.Event(), first_start=time.monotonic())
+        self._children[spec.name] = child
+        child.keeper = asyncio.create_task(self._keep(child), name=f"keep {spec.name}")
+
+    async def wait_ready(self, *names: str, timeout_s: float = 60.0) -> None:
+        """Return when all (default: every child) are ready; raises StartFailed with the log of one that isn't.
+
+        `timeout_s` counts from each child's first start.
+        """
+        waiting = [self._children[name] for name in names or self._children]
+        while waiting := [child for child in waiting if not child.was_ready]:
+            for child in waiting:
+                _refuse_hopeless(child, timeout_s)
+            await asyncio.sleep(READY_POLL_S)
+
+    async def stop(self, *names: str) -> None:
+        """Stop these together: the stop signal, the grace period, then the last signal."""
+        async with asyncio.TaskGroup() as group:
+            for name in names:
+                if name in self._children:
+                    group.create_task(self._stop(self._children[name]))
+
+    async def kill_all(self) -> None:
+        """Send every child its last signal now, in reverse order of start, and wait for the end."""
+        for child in reversed(self._children.values()):
+            child.stopping.set()
+            _signal(child.process, child.spec.last_signal)
+        for child in reversed(self._children.values()):
+            await _gone(child.process, _AFTER_LAST_SIGNAL_S)
+            await _cancelled(child.keeper)
+
+    def pids(self) -> dict[str, int]:
+        """The process ids of the living, by name."""
+        return {
+            name: child.process.pid
+            for name, child in self._children.items()
+            if child.process is not None and child.process.returncode is None
+        }
+
+    def restarts(self, name: str) -> int:
+        """How often this one was started again."""
+        return self._children[name].restarts
+
+    async def _keep(self, child: _Child) -> None:
+        """Start, wait for the end, and start again after a pause that doubles with each early death."""
+        pause_s = FIRST_BACKOFF_S
+        while not child.stopping.is_set():
+            began = time.monotonic()
+            code = await self._live(child)
+            if child.stopping.is_set():
+                return
+            lived_s = time.monotonic() - began
+            pause_s = FIRST_BACKOFF_S if lived_s >= SETTLED_AFTER_S else pause_s
+            if child.was_ready:
+                self._say(
+                    f"{child.spec.name} {_ending(code)}; starting it again in {pause_s:.1f} s (log: {child.spec.log})"
+                )
+            elif time.monotonic() > child.first_start + START_PATIENCE_S:
+                child.failed = True
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, LONGEST_BACKOFF_S)
+            child.restarts += 1
+
+    async def _live(self, child: _Child) -> int:
+        """One life of a child; its exit status, negative for a signal."""
+        spec = child.spec
+        try:
+            if spec.before is not None:
+                await asyncio.to_thread(spec.before)
+            if child.stopping.is_set():
+                return 0
+            child.process = process = await _spawn(spec)
+        except Exception as error:  # noqa: BLE001 - a failed start is a death like another: told, then tried again
+            _note(spec.log, f"can't start {spec.name}: {error}")
+            return 127
+        if child.stopping.is_set():  # told to stop while it was being started
+            _signal(process, spec.stop_signal)
+        async with asyncio.TaskGroup() as group:
+            watch = group.create_task(self._watch(child, process.pid))
+            code = await process.wait()
+            watch.cancel()
+        if spec.ended is not None:
+            spec.ended(process.pid)
+        return code
+
+    async def _watch(self, child: _Child, pid: int) -> None:
+        """Note when the process gets ready; then keep its log within bounds."""
+        while True:
+            if child.spec.ready is None or await _probe(child.spec.ready, pid):
+                break
+            await asyncio.sleep(READY_POLL_S)
+        if child.was_ready:
+            self._say(f"{child.spec.name} runs again")
+        child.was_ready = True
+        while True:
+            await asyncio.sleep(LOG_CHECK_S)
+            await asyncio.to_thread(bound_log, child.spec.log, LOG_LIMIT_BYTES)
+
+    async def _stop(self, child: _Child) -> None:
+        child.stopping.set()
+        spec = child.spec
+        _signal(child.process, spec.stop_signal)
+        if not await _gone(child.process, spec.grace_s):
+            self._say(f"{spec.name} did not end within {spec.grace_s:.0f} s; ending it by force")
+            _signal(child.process, spec.last_signal)
+            if not await _gone(child.process, _AFTER_LAST_SIGNAL_S):
+                _signal(child.process, signal.SIGKILL)
+                await _gone(child.process, _AFTER_LAST_SIGNAL_S)
+        await _cancelled(child.keeper)
+
+
+def _refuse_hopeless(child: _Child, timeout_s: float) -> None:
+    spec = child.spec
+    if child.failed:
+        what = "keeps ending at its start"
+    elif time.monotonic() > child.first_start + timeout_s:
+        what = f"is not ready after {timeout_s:.0f} s"
+    else:
+        return
+    raise StartFailed(f"{spec.name} {what}. The end of {spec.log}:\n{tail(spec.log)}")
+
+
+async def _spawn(spec: ProcessSpec) -> asyncio.subprocess.Process:
+    """Its own session, so that a Ctrl-C in the terminal reaches the supervisor alone."""
+    bound_log(spec.log)
+    with spec.log.open("ab") as log:
+        return await asyncio.create_subprocess_exec(
+            *spec.argv, env=dict(spec.env), cwd=spec.cwd, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+
+async def _probe(ready: Callable[[int], Awaitable[bool]], pid: int) -> bool:
+    """A probe that fails, or takes over five seconds, says not yet."""
+    try:
+        async with asyncio.timeout(5.0):
+            return await ready(pid)
+    except (OSError, TimeoutError):
+        return False
+
+
+def _signal(process: asyncio.subprocess.Process | None, number: signal.Signals) -> None:
+    if process is not None and process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(number)
+
+
+async def _gone(process: asyncio.subprocess.Process | None, timeout_s: float) -> bool:
+    if process is None:
+        return True
+    try:
+        async with asyncio.timeout(timeout_s):
+            await process.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _cancelled(task: asyncio.Task[None] | None) -> None:
+    if task is not None:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"ended with status {code}"
+    with contextlib.suppress(ValueError):
+        return f"was ended by {signal.Signals(-code).name}"
+    return f"was ended by signal {-code}"
+
+
+def _note(log: Path, text: str) -> None:
+    with contextlib.suppress(OSError), log.open("a") as file:
+        file.write(text + "\n")

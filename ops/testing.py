@@ -1,0 +1,31 @@
+"""`ops test`: the whole test suite with pytest, in the project's environment."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+from engine.base.settings import PREFIX
+
+ROOT = Path(__file__).resolve().parent.parent
+WORKERS = 2  # each has its own PostgreSQL and Valkey; more than the cores of a small machine gain nothing
+
+
+def run(args: list[str]) -> int:
+    """Become pytest with these arguments, so that its exit status and closing line are the command's own.
+
+    Gives 1 where pytest is not installed. Settings of the shell stay outside: a test that wants one sets it.
+    """
+    if importlib.util.find_spec("pytest") is not None:
+        os.chdir(ROOT)
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+        sys.stdout.flush()
+        os.execve(sys.executable, command(args), environ)
+    print("The test packages are not installed here: run `python3 -m ops test`.", file=sys.stderr)
+    return 1
+
+
+def command(args: list[str]) -> list[str]:
+    """pytest's command line: our number of workers unless `args` say otherwise."""
+    own_workers = any(word.startswith(("-n", "--numprocesses", "--dist")) for word in args)
+    return [sys.executable, "-m", "pytest", *([] if own_workers else ["-n", str(WORKERS)]), *args]

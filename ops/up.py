@@ -1,0 +1,235 @@
+"""`ops up`: brings the whole service up on this machine, keeps it up, and drains it at the end.
+
+Order: state lock, ports, embedded servers, migrations, local helpers, first run, service processes. They
+stop in the order of a message's way: doors first, so that what was accepted can still be settled.
+"""
+
+import asyncio
+import json
+import os
+import shlex
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from engine.base.settings import HostPort, Loaded, Settings
+from ops import fleet
+from ops.embedded import CannotServe, PostgresServer, ValkeyServer
+from ops.fleet import PortTaken
+from ops.state import AlreadyRunning, StateLock, UnusableState, holder, kept_pepper, make_state, write_private
+from ops.supervise import StartFailed, Supervisor
+from ops.voice import Voice
+
+READY_TIMEOUT_S = 60.0
+INTERRUPTED = 130
+_RUNNING = "running.json"
+_FIRST_RUN = "first-run.json"
+
+
+class NotRunning(RuntimeError):  # noqa: N818 - named for what it says
+    """An operator command needs the embedded servers and no `up` runs on the state folder."""
+
+
+def run(loaded: Loaded) -> int:
+    """Run the service until SIGINT, SIGTERM or SIGHUP; gives the exit status.
+
+    The first signal drains, a second one ends everything at once. 0 after a drain, 1 when the service
+    could not be brought up (said on standard error), 130 after the second signal.
+    """
+    with Voice() as voice:
+        try:
+            state = make_state(loaded.settings.state)
+            with StateLock(state):
+                return asyncio.run(_serve(loaded, state, voice))
+        except (AlreadyRunning, CannotServe, PortTaken, StartFailed, UnusableState) as error:
+            voice.fail(str(error))
+    return 1
+
+
+def attach(loaded: Loaded) -> Settings:
+    """The settings of the service that runs on this state folder, for operator commands beside it.
+
+    URLs given in the environment are taken as they are; embedded ones and the pepper come from the state
+    folder. Raises NotRunning when an embedded server is meant and none runs.
+    """
+    settings = loaded.settings
+    state = settings.state.expanduser().absolute()
+    found: dict[str, Any] = {"state": state}
+    if settings.database_url is None or settings.redis_url is None:
+        if holder(state) is None or not (state / _RUNNING).is_file():
+            raise NotRunning(f"Waybill does not run on {state}. Start it with `python3 -m ops up`.")
+        running = json.loads((state / _RUNNING).read_text())
+        found["database_url"] = settings.database_url or running["databaseUrl"]
+        found["redis_url"] = settings.redis_url or running["redisUrl"]
+    if settings.key_pepper is None:
+        found["key_pepper"] = kept_pepper(make_state(state))
+    return msgspec.structs.replace(settings, **found)
+
+
+async def _serve(loaded: Loaded, state: Path, voice: Voice) -> int:
+    """Rise, wait for a signal, descend."""
+    first, second = _signals()
+    servers = _embedded(loaded.settings, state)
+    (state / _RUNNING).unlink(missing_ok=True)
+    try:
+        async with Supervisor(voice.say) as supervisor:
+            rising = asyncio.create_task(_rise(loaded, state, supervisor, servers, voice))
+            await _either(rising, first)
+            if not rising.done():
+                rising.cancel()
+                await asyncio.wait({rising})
+            elif rising.exception() is None:
+                await first.wait()
+            if first.is_set():
+                voice.say("Stopping: open requests and deliveries end first (a second Ctrl-C ends all at once)")
+            await _either(asyncio.create_task(_descend(supervisor)), second)
+            if not rising.cancelled():
+                rising.result()
+    finally:
+        (state / _RUNNING).unlink(missing_ok=True)
+        for server in servers.values():
+            server.forget_sockets()
+    voice.say("Stopped at once" if second.is_set() else "Stopped")
+    return INTERRUPTED if second.is_set() else 0
+
+
+async def _rise(
+    loaded: Loaded,
+    state: Path,
+    supervisor: Supervisor,
+    servers: Mapping[str, PostgresServer | ValkeyServer],
+    voice: Voice,
+) -> None:
+    """Everything from nothing to the ready line."""
+    began = time.monotonic()
+    fleet.check_ports(loaded.settings)
+    for server in servers.values():
+        voice.stage(f"Starting {server.name}")
+        await asyncio.to_thread(server.prepare)
+        supervisor.start(fleet.server(server))
+    await supervisor.wait_ready(timeout_s=READY_TIMEOUT_S)
+    settings = _filled(loaded, state, {field: server.url for field, server in servers.items()})
+    _record(settings, state)
+    voice.stage("Bringing the database up to date")
+    await _migrate(settings)
+    fleet.empty_metrics(state)
+    first_run: dict[str, Any] = {}
+    fresh = not (state / _FIRST_RUN).exists()
+    if settings.delivery == "local":
+        voice.stage("Starting the local DNS responder and the sink")
+        for spec in fleet.helpers(settings):
+            supervisor.start(spec)
+        await supervisor.wait_ready(*fleet.HELPERS, timeout_s=READY_TIMEOUT_S)
+        first_run = await _first_run(settings, state)
+    voice.stage("Starting the service")
+    for spec in fleet.processes(settings):
+        supervisor.start(spec)
+    await supervisor.wait_ready(timeout_s=READY_TIMEOUT_S)
+    voice.ready(_ready_line(settings, time.monotonic() - began))
+    if fresh and first_run:
+        voice.say(_invitation(first_run, state / _FIRST_RUN, show_key=voice.terminal))
+
+
+async def _descend(supervisor: Supervisor) -> None:
+    """Doors, delivery, background work, the local world, then what they all stand on."""
+    mtas = [name for name in supervisor.pids() if name.startswith("mta-")]
+    for stage in (["api"], mtas, ["worker"], list(fleet.HELPERS), ["valkey"], ["postgres"]):
+        await supervisor.stop(*stage)
+
+
+def _embedded(settings: Settings, state: Path) -> dict[str, PostgresServer | ValkeyServer]:
+    """The servers that no URL names, by the setting they fill."""
+    servers: dict[str, PostgresServer | ValkeyServer] = {}
+    if settings.database_url is None:
+        servers["database_url"] = PostgresServer(state)
+    if settings.redis_url is None:
+        servers["redis_url"] = ValkeyServer(state)
+    return servers
+
+
+def _filled(loaded: Loaded, state: Path, urls: Mapping[str, str]) -> Settings:
+    """The settings with every `None` that `up` stands for filled in, as the children read them."""
+    given = loaded.settings
+    found: dict[str, Any] = {"state": state, "key_pepper": given.key_pepper or kept_pepper(state), **urls}
+    if given.delivery == "local":
+        if loaded.origin["dns_servers"] == "default":
+            found["dns_servers"] = (HostPort(fleet.LOOPBACK, given.dns_port),)
+        if loaded.origin["allow_private_mx"] == "default":
+            found["allow_private_mx"] = True  # the sink listens on loopback
+    return msgspec.structs.replace(given, **found)
+
+
+def _record(settings: Settings, state: Path) -> None:
+    """What `attach` reads."""
+    running = {"pid": os.getpid(), "databaseUrl": settings.database_url, "redisUrl": settings.redis_url}
+    write_private(state / _RUNNING, json.dumps(running) + "\n")
+
+
+async def _migrate(settings: Settings) -> list[str]:
+    from engine.store.migrate import migrate  # noqa: PLC0415 - a second `up` must fail before it loads
+
+    assert settings.database_url is not None
+    try:
+        return await migrate(settings.database_url)
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise StartFailed(
+            f"The database can't be brought up to date: {str(error) or type(error).__name__}."
+            " If WAYBILL_DATABASE_URL is set, check that it is reachable and that its user may create tables."
+        ) from error
+
+
+async def _first_run(settings: Settings, state: Path) -> dict[str, Any]:
+    from ops.first_run import ensure  # noqa: PLC0415 - as above
+
+    return dict(await ensure(settings, state))
+
+
+def _ready_line(settings: Settings, took_s: float) -> str:
+    host = f"[{settings.api_host}]" if ":" in settings.api_host else settings.api_host
+    parts = [f"API http://{host}:{settings.api_port}", f"metrics http://{host}:{settings.metrics_port}/metrics"]
+    if settings.delivery == "local":
+        parts += [f"sink {settings.state / 'sink'}", f"first run {settings.state / _FIRST_RUN}"]
+    return f"Waybill is ready in {took_s:.1f} s: " + " · ".join(parts)
+
+
+def _invitation(first_run: Mapping[str, Any], file: Path, *, show_key: bool) -> str:
+    """The first send, to paste. The key itself appears on a terminal only, so that no log keeps it."""
+    read = f'import json; print(json.load(open({json.dumps(str(file))}))["apiKey"])'
+    key = first_run["apiKey"] if show_key else f"$(python3 -c {shlex.quote(read)})"
+    body = {
+        "from": f"hello@{first_run['domain']}",
+        "to": ["ann@example.com"],
+        "subject": "Hello from Waybill",
+        "text": "It works.",
+    }
+    return (
+        f"Send a first message:\n\n  curl -s {first_run['baseUrl']}/v1/emails \\\n"
+        f'    -H "Authorization: Bearer {key}" \\\n'
+        f"    -H 'Content-Type: application/json' \\\n    -d {shlex.quote(json.dumps(body))}\n"
+    )
+
+
+def _signals() -> tuple[asyncio.Event, asyncio.Event]:
+    """Events of the first and of the second signal to stop."""
+    first, second = asyncio.Event(), asyncio.Event()
+
+    def stop() -> None:
+        (second if first.is_set() else first).set()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+    return first, second
+
+
+async def _either(task: asyncio.Task[None], event: asyncio.Event) -> None:
+    """Return when the task is done or the event is set; the task goes on."""
+    waiting = asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()

@@ -1,0 +1,160 @@
+"""One process as an owner of shards: joins, keeps its lease, takes its share, hands over, and knows when to stop.
+
+A lease is a promise in both directions. Others leave the shards alone until it has run out by a margin; the
+member itself stops starting anything once its own clock says that the lease may have run out. Whoever removes
+an expired member waits for that member's settling transactions and makes every later one fail (`Fenced`).
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection
+
+import asyncpg
+import structlog
+
+from engine.base import ids
+from engine.store.postgres import AWAY
+from shards import lease
+from shards.ring import assign
+
+MARGIN = 0.25  # of the lease: how much earlier the member stops than others may take over
+
+_log = structlog.get_logger("shards")
+
+
+class Member:
+    """The membership of one process.
+
+    `on_gain` hears of shards that came; `on_release` finishes what is in hand of shards that are to go, however
+    long that takes; `on_fenced` drops everything: the work belongs to others already.
+    """
+
+    def __init__(
+        self,
+        pool: asyncpg.Pool,
+        *,
+        name: str,
+        shards: int,
+        lease_s: float,
+        on_gain: Callable[[Collection[int]], Awaitable[None]],
+        on_release: Callable[[Collection[int]], Awaitable[None]],
+        on_fenced: Callable[[], None],
+    ) -> None:
+        self._pool = pool
+        self._name = name
+        self._shards = shards
+        self._lease_s = lease_s
+        self._on_gain = on_gain
+        self._on_release = on_release
+        self._on_fenced = on_fenced
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._held_until = 0.0
+        self._steady_since = 0.0
+        self.id = ids.uuid7()
+        self.owned: frozenset[int] = frozenset()
+
+    @property
+    def holds(self) -> bool:
+        """True while the lease certainly stands. Asked right before message content is written."""
+        return time.monotonic() < self._held_until
+
+    async def run(self) -> None:
+        """Join, then heartbeat and rebalance until cancelled."""
+        while True:
+            try:
+                await self._join()
+                while await self._beat():
+                    await self._rebalance()
+                    await asyncio.sleep(self._lease_s / 3)
+                _log.warning("fenced", member=str(self.id))
+                self.lose_all()
+            except AWAY as error:
+                _log.warning("lease not renewed", error=repr(error))
+                await asyncio.sleep(self._lease_s / 12)
+
+    async def leave(self) -> None:
+        """Give everything up at once, so that others need not wait for the lease to run out."""
+        self._held_until = 0.0
+        await lease.LEAVE.execute(self._pool, self.id)
+        self.owned = frozenset()
+
+    def lose_all(self) -> None:
+        """Forget every shard: they are somebody else's by now. The next turn joins under a new id."""
+        self._held_until = 0.0
+        lost, self.owned = self.owned, frozenset()
+        self.id = ids.uuid7()
+        if lost:
+            self._on_fenced()
+
+    async def _join(self) -> None:
+        """Become a member, unless a connection loss only interrupted the membership."""
+        if await self._beat():
+            return
+        self.lose_all()
+        began = time.monotonic()
+        await lease.MAKE.execute(self._pool, self._shards)
+        await lease.JOIN.execute(self._pool, self.id, self._name, 1.0, self._lease_s)
+        self._renewed(began)
+        _log.info("joined", member=str(self.id), name=self._name)
+
+    async def _beat(self) -> bool:
+        """Renew the lease; False when it was taken away."""
+        began = time.monotonic()
+        rows = await lease.HEARTBEAT.records(self._pool, self.id, self._lease_s)
+        if not rows:
+            return False
+        self._renewed(began)
+        return True
+
+    def _renewed(self, began: float) -> None:
+        if began > self._held_until:
+            self._steady_since = began
+        self._held_until = began + self._lease_s * (1 - MARGIN)
+
+    async def _rebalance(self) -> None:
+        # Only who has itself been renewing steadily judges others: after an outage of Postgres everybody's
+        # lease has run out, and nobody is to blame.
+        if time.monotonic() - self._steady_since > self._lease_s:
+            for row in await lease.FENCE.records(self._pool, self._lease_s * MARGIN):
+                _log.warning("fenced a member whose lease ran out", member=str(row["id"]), name=row["name"])
+        members = {str(row.id): row.weight for row in await lease.MEMBERS.fetch(self._pool)}
+        if str(self.id) not in members:
+            return
+        owners = await lease.OWNERS.fetch(self._pool, self._shards)
+        current = {row.shard: str(row.owner) for row in owners if row.alive and row.owner is not None}
+        wanted = assign(self._shards, members, current)
+        mine = {shard for shard, member in wanted.items() if member == str(self.id)}
+        self._hand_over({shard for shard in self.owned if shard not in mine})
+        await self._take({row.shard for row in owners if not row.alive and row.shard in mine})
+
+    def _hand_over(self, shards: Collection[int]) -> None:
+        """Take nothing new of these shards, finish what is in hand, then let them go; heartbeats go on meanwhile."""
+        if not shards:
+            return
+        self.owned = self.owned.difference(shards)
+        task = asyncio.create_task(self._release(shards))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    async def _release(self, shards: Collection[int]) -> None:
+        owner = self.id
+        await self._on_release(shards)
+        while owner == self.id:
+            try:
+                await lease.RELEASE.execute(self._pool, owner, list(shards))
+            except AWAY as error:
+                _log.warning("release waits", error=repr(error))
+                await asyncio.sleep(1)
+            else:
+                _log.info("handed over", shards=len(shards))
+                return
+
+    async def _take(self, shards: Collection[int]) -> None:
+        if not shards:
+            return
+        rows = await lease.TAKE.records(self._pool, self.id, list(shards))
+        taken = frozenset(row["shard"] for row in rows)
+        if taken:
+            self.owned |= taken
+            _log.info("took", shards=len(taken), owned=len(self.owned))
+            await self._on_gain(taken)

@@ -1,0 +1,126 @@
+"""What tests stand on: real servers of their own per worker, a migrated database, and the API on a real socket."""
+
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import aiohttp
+import asyncpg
+import pytest
+
+from engine.base.settings import Settings
+from engine.store.migrate import migrate
+from engine.store.postgres import open_pool
+from ops.embedded import Temporary, temporary_servers
+from tests.harness.accounts import PEPPER
+from tests.harness.api import Api, serving
+
+TEMPLATE = "waybill_template"
+
+NewDatabase = Callable[[], Awaitable[str]]
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Temporary]:
+    """PostgreSQL and Valkey of this worker; they end with it, however it ends."""
+    with temporary_servers() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+async def template(servers: Temporary) -> str:
+    """The name of a migrated database that nobody writes to."""
+    connection = await asyncpg.connect(servers.database_url)
+    try:
+        await connection.execute(f"CREATE DATABASE {TEMPLATE}")
+    finally:
+        await connection.close()
+    await migrate(_url(servers, TEMPLATE))
+    return TEMPLATE
+
+
+@pytest.fixture(scope="session")
+def new_database(servers: Temporary, template: str) -> NewDatabase:
+    """Makes another migrated database and gives its URL: for tests that need a queue or a ledger to themselves."""
+    numbers = itertools.count(1)
+
+    async def make() -> str:
+        name = f"waybill_{next(numbers)}"
+        connection = await asyncpg.connect(servers.database_url)
+        try:
+            await connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+        finally:
+            await connection.close()
+        return _url(servers, name)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+async def database_url(new_database: NewDatabase) -> str:
+    """The database that the tests of this worker share: each makes its own accounts in it."""
+    return await new_database()
+
+
+@pytest.fixture(scope="session")
+def redis_url(servers: Temporary) -> str:
+    """The Valkey of this worker."""
+    return servers.redis_url
+
+
+@pytest.fixture(scope="session")
+async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
+    """Connections to the shared database."""
+    opened = await open_pool(database_url, name="tests", largest=8)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture(scope="session")
+def settings(database_url: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Settings on this worker's servers; `msgspec.structs.replace` makes variants."""
+    return Settings(
+        state=tmp_path_factory.mktemp("state"),
+        database_url=database_url,
+        redis_url=redis_url,
+        key_pepper=PEPPER,
+        shards=16,
+        unauthenticated_rate=100_000,  # every test comes from one address
+        dns_servers=(),
+    )
+
+
+@pytest.fixture(scope="session")
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    """One HTTP client without a limit on connections."""
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0),
+        timeout=aiohttp.ClientTimeout(total=60),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        trust_env=False,
+    ) as session:
+        yield session
+
+
+@pytest.fixture(scope="session")
+def api_url(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The base URL of the application, served by Granian in a process of its own."""
+    with serving(settings, tmp_path_factory.mktemp("api") / "api.log") as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def api(api_url: str, http: aiohttp.ClientSession) -> Api:
+    """A client of the running API."""
+    return Api(api_url, http)
+
+
+@pytest.fixture
+def api_log(tmp_path: Path) -> Path:
+    """Where a test's own API process may write: `with serving(settings, api_log) as url`."""
+    return tmp_path / "api.log"
+
+
+def _url(servers: Temporary, database: str) -> str:
+    return servers.database_url.replace("/postgres?", f"/{database}?", 1)

@@ -1,0 +1,142 @@
+"""Accounts for tests: each test makes its own, so that a leak between tenants becomes a failing test."""
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import ClassVar
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+
+from engine.areas.account import store as accounts
+from engine.areas.api_keys import rules as keys
+from engine.areas.api_keys import store as key_store
+from engine.areas.domains import store as domains
+from engine.base import ids
+from engine.base.plans import Plan
+from engine.base.scopes import SCOPES
+from engine.base.secrets import digest
+from engine.store.caches import bump
+
+PEPPER = "test pepper, of no use anywhere else"
+
+
+class TestAccount(Struct, frozen=True):
+    """An account with a key and a verified domain."""
+
+    __test__: ClassVar[bool] = False  # pytest takes the name for a test class
+
+    id: UUID
+    token: str
+    domain: str
+
+    @property
+    def public_id(self) -> str:
+        """`acc_…`."""
+        return ids.format_id(ids.Kind.ACCOUNT, self.id)
+
+    @property
+    def sender(self) -> str:
+        """An address of the verified domain."""
+        return f"shop@{self.domain}"
+
+    def email(self, **fields: object) -> dict[str, object]:
+        """A send request that is accepted, with `fields` in place of its own; a field of None is left out."""
+        request = {"from": self.sender, "to": "ann@people.test", "subject": "Hello", "text": "Hello!"} | fields
+        return {name: value for name, value in request.items() if value is not None}
+
+
+async def make_account(
+    pool: asyncpg.Pool,
+    *,
+    plan: str = "growth",
+    daily_cap: int | None = 100_000,
+    monthly_cap: int | None = None,
+    scopes: Collection[str] = SCOPES,
+    domain: str | None = None,
+    verified: bool = True,
+    pepper: str = PEPPER,
+) -> TestAccount:
+    """A new account; `daily_cap` None leaves it on the ladder. Nothing is cached of it anywhere yet."""
+    account = ids.uuid7()
+    name = domain or f"{ids.encode(account)}.test"
+    key = keys.new_key()
+    async with pool.acquire() as connection, connection.transaction():
+        await accounts.insert(
+            connection, account, name=f"Account {name}", plan=Plan(plan), daily_cap=daily_cap, monthly_cap=monthly_cap
+        )
+        await _insert_key(connection, account, key, scopes, None, pepper)
+        await _insert_domain(connection, account, name, verified=verified, pepper=pepper)
+    return TestAccount(account, key.token, name)
+
+
+async def add_key(
+    pool: asyncpg.Pool,
+    account: UUID,
+    *,
+    scopes: Collection[str] = SCOPES,
+    expires_at: datetime | None = None,
+    pepper: str = PEPPER,
+) -> str:
+    """Another key of the account; gives its token."""
+    key = keys.new_key()
+    async with pool.acquire() as connection, connection.transaction():
+        await _insert_key(connection, account, key, scopes, expires_at, pepper)
+        await bump(connection, "keys")
+    return key.token
+
+
+async def revoke_key(pool: asyncpg.Pool, account: UUID, token: str) -> None:
+    """Revoke a key as the service does: processes hear of it by the stamp."""
+    key = keys.parse(token)
+    assert key is not None
+    async with pool.acquire() as connection, connection.transaction():
+        row = await key_store.FIND.first(connection, key.key_id)
+        assert row is not None
+        await key_store.REVOKE.execute(connection, account, row.id)
+        await bump(connection, "keys")
+
+
+async def set_status(pool: asyncpg.Pool, account: UUID, status: str) -> None:
+    """`active`, `suspended` or `closing`."""
+    async with pool.acquire() as connection, connection.transaction():
+        await connection.execute("UPDATE accounts SET status = $2 WHERE id = $1", account, status)
+        await bump(connection, "keys")
+
+
+async def add_domain(
+    pool: asyncpg.Pool, account: UUID, name: str, *, verified: bool = True, pepper: str = PEPPER
+) -> None:
+    """Another domain of the account."""
+    async with pool.acquire() as connection, connection.transaction():
+        await _insert_domain(connection, account, name, verified=verified, pepper=pepper)
+        await bump(connection, "domains")
+
+
+async def add_stream(pool: asyncpg.Pool, account: UUID, slug: str) -> None:
+    """Another stream of the account."""
+    async with pool.acquire() as connection, connection.transaction():
+        await connection.execute("INSERT INTO streams (account_id, slug, name) VALUES ($1, $2, $2)", account, slug)
+        await bump(connection, "streams")
+
+
+async def _insert_key(
+    connection: asyncpg.pool.PoolConnectionProxy,
+    account: UUID,
+    key: keys.NewKey,
+    scopes: Collection[str],
+    expires_at: datetime | None,
+    pepper: str,
+) -> None:
+    await key_store.INSERT.execute(
+        connection, ids.uuid7(), key.key_id, account, "tests", digest(pepper, key.secret), sorted(scopes), expires_at
+    )
+
+
+async def _insert_domain(
+    connection: asyncpg.pool.PoolConnectionProxy, account: UUID, name: str, *, verified: bool, pepper: str
+) -> None:
+    domain = ids.uuid7()
+    await domains.insert(connection, domain, account, name, pepper=pepper)
+    if verified:
+        await domains.MARK.execute(connection, domain, "verified")

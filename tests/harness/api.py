@@ -1,0 +1,170 @@
+"""The API as its customers meet it: Granian in a process of its own, and a small HTTP client."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+from msgspec import Struct, structs
+
+from engine.base.settings import PREFIX, Settings, to_environ
+from ops import launch
+
+ROOT = Path(__file__).resolve().parents[2]
+START_TIMEOUT_S = 30.0
+STOP_GRACE_S = 10.0
+_TRIES = 3  # a free port may be taken by somebody else before Granian has it
+
+Params = Mapping[str, str] | Sequence[tuple[str, str]]
+
+
+class Answer(Struct, frozen=True):
+    """One HTTP answer; header names are lower-case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body read as JSON."""
+        return orjson.loads(self.body)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The error envelope's inside."""
+        found: dict[str, Any] = self.json["error"]
+        return found
+
+
+class Api:
+    """Calls to one running API. Paths may carry a query string; `token` becomes a bearer token."""
+
+    def __init__(self, base_url: str, session: aiohttp.ClientSession) -> None:
+        self.base_url = base_url
+        self._session = session
+
+    async def get(
+        self, path: str, token: str | None = None, *, params: Params | None = None, headers: Params | None = None
+    ) -> Answer:
+        """`GET path`; `params` are percent-encoded here."""
+        return await self.request("GET", path, token=token, params=params, headers=headers)
+
+    async def post(
+        self,
+        path: str,
+        token: str | None = None,
+        json: object = None,
+        *,
+        body: bytes | None = None,
+        headers: Params | None = None,
+    ) -> Answer:
+        """`POST path` with `json` encoded, or with the very octets of `body`."""
+        content = orjson.dumps(json) if body is None else body
+        sent = [("Content-Type", "application/json"), *_pairs(headers)]
+        return await self.request("POST", path, token=token, body=content, headers=sent)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        token: str | None = None,
+        params: Params | None = None,
+        body: bytes | None = None,
+        headers: Params | None = None,
+    ) -> Answer:
+        """Any request; a header of `headers` replaces one of the same name."""
+        sent = dict(_pairs(headers))
+        if token is not None:
+            sent.setdefault("Authorization", f"Bearer {token}")
+        async with self._session.request(
+            method, self.base_url + path, params=params, data=body, headers=sent, allow_redirects=False
+        ) as response:
+            content = await response.read()
+            kept = {name.lower(): value for name, value in response.headers.items()}
+            return Answer(response.status, kept, content)
+
+
+@contextlib.contextmanager
+def serving(settings: Settings, log: Path) -> Iterator[str]:
+    """Run the application on a free port of loopback; gives its base URL. Enter from the main thread.
+
+    Granian ends with this process, and its worker with Granian, whatever kills either.
+    """
+    for last in (False,) * (_TRIES - 1) + (True,):
+        port = free_port()
+        process = _start(settings, port, log)
+        try:
+            if not _answers(process, port, must=last, log=log):
+                continue
+            yield f"http://127.0.0.1:{port}"
+            return
+        finally:
+            _stop(process)
+
+
+def free_port() -> int:
+    """A TCP port of loopback that nobody had a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _start(settings: Settings, port: int, log: Path) -> "subprocess.Popen[bytes]":
+    own = structs.replace(settings, api_port=port, public_url=f"http://127.0.0.1:{port}")
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    words = [
+        sys.executable, "-m", "granian", "--interface", "asgi", "--factory", "--workers", "1", "--host", "127.0.0.1",
+        "--port", str(port), "--loop", "uvloop", "--log-level", "warning", "tests.harness.served:create_app",
+    ]  # fmt: skip
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            launch.command(words),
+            env=environ | to_environ(own),
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def _answers(process: "subprocess.Popen[bytes]", port: int, *, must: bool, log: Path) -> bool:
+    """True once `/healthz` answers; False when the process ended by itself and another try is left."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=2):
+            if process.poll() is None:
+                return True
+        time.sleep(0.03)
+    if must or process.poll() is None:
+        raise RuntimeError(f"the API did not start:\n{log.read_text('utf-8', 'replace')[-4000:]}")
+    return False
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    """Drain it, or end it and its workers by force."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_GRACE_S)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # its session's group: the workers that are left
+    process.wait()
+
+
+def _pairs(headers: Params | None) -> list[tuple[str, str]]:
+    if headers is None:
+        return []
+    return list(headers.items()) if isinstance(headers, Mapping) else list(headers)

@@ -1,0 +1,158 @@
+"""`ops up` before its processes: ports, one start per state folder, and what operator commands attach to."""
+
+import json
+import os
+import socket
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from engine.base.settings import Settings, load
+from ops import fleet, up
+from ops.fleet import PortTaken
+from ops.state import StateLock, kept_pepper, write_private
+from ops.up import NotRunning
+
+PORTS = ("API", "METRICS", "SINK", "DNS")
+
+
+def free_ports(count: int) -> list[int]:
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [server.getsockname()[1] for server in held]
+    for server in held:
+        server.close()
+    return ports
+
+
+def environ(state: Path, **more: str) -> dict[str, str]:
+    ports = {f"WAYBILL_{name}_PORT": str(port) for name, port in zip(PORTS, free_ports(4), strict=True)}
+    return {"WAYBILL_STATE": str(state), **ports, **more}
+
+
+def test_free_ports_pass(tmp_path: Path) -> None:
+    fleet.check_ports(load(environ(tmp_path)).settings)
+
+
+@pytest.mark.parametrize("name", PORTS)
+def test_a_busy_port_is_named_with_the_variable_that_moves_it(tmp_path: Path, name: str) -> None:
+    settings = load(environ(tmp_path)).settings
+    port = getattr(settings, f"{name.lower()}_port")
+    kind = socket.SOCK_DGRAM if name == "DNS" else socket.SOCK_STREAM
+    with socket.socket(socket.AF_INET, kind) as other:
+        other.bind(("127.0.0.1", port))
+        if kind is socket.SOCK_STREAM:
+            other.listen()
+        with pytest.raises(PortTaken, match=rf"Port {port} is in use.*WAYBILL_{name}_PORT"):
+            fleet.check_ports(settings)
+
+
+def test_local_ports_do_not_matter_in_live_mode(tmp_path: Path) -> None:
+    loaded = load(environ(tmp_path, WAYBILL_DELIVERY="live"))
+    with socket.create_server(("127.0.0.1", loaded.settings.sink_port)):
+        fleet.check_ports(loaded.settings)
+
+
+def test_two_settings_with_one_port_are_told_apart(tmp_path: Path) -> None:
+    port = str(free_ports(1)[0])
+    settings = load(environ(tmp_path, WAYBILL_API_PORT=port, WAYBILL_SINK_PORT=port)).settings
+
+    with pytest.raises(PortTaken, match="WAYBILL_SINK_PORT and WAYBILL_API_PORT"):
+        fleet.check_ports(settings)
+
+
+def test_a_second_up_fails_at_once_with_the_pid_of_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loaded = load(environ(tmp_path))
+    with StateLock(tmp_path):
+        assert up.run(loaded) == 1
+
+    assert f"kill {os.getpid()}" in capsys.readouterr().err
+
+
+def test_an_unusable_state_folder_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+
+    assert up.run(load(environ(tmp_path / "file"))) == 1
+    assert "WAYBILL_STATE" in capsys.readouterr().err
+
+
+def test_children_read_settings_with_every_gap_filled(tmp_path: Path) -> None:
+    loaded = load({"WAYBILL_DNS_PORT": "5353"})
+    filled = up._filled(loaded, tmp_path, {"database_url": "postgresql:///x", "redis_url": "unix:///y"})
+    child = next(spec for spec in fleet.processes(filled) if spec.name == "mta-2")
+
+    read = load({name: text for name, text in child.env.items() if name.startswith("WAYBILL_")}).settings
+    assert read == filled
+    assert [str(server) for server in read.dns_servers] == ["127.0.0.1:5353"]
+    assert read.allow_private_mx
+    assert read.key_pepper == kept_pepper(tmp_path)
+    assert child.argv[-4:] == ("-m", "mta.process", "--name", "mta-2")
+
+
+def test_what_the_operator_set_is_not_overridden(tmp_path: Path) -> None:
+    pepper = "ab" * 32
+    given = {"WAYBILL_DNS_SERVERS": "192.0.2.1:53", "WAYBILL_ALLOW_PRIVATE_MX": "no", "WAYBILL_KEY_PEPPER": pepper}
+    filled = up._filled(load(given), tmp_path, {})
+
+    assert [str(server) for server in filled.dns_servers] == ["192.0.2.1:53"]
+    assert not filled.allow_private_mx
+    assert filled.key_pepper == pepper
+
+
+def test_live_mode_uses_the_systems_resolvers_and_refuses_private_mx(tmp_path: Path) -> None:
+    filled = up._filled(load({"WAYBILL_DELIVERY": "live"}), tmp_path, {})
+
+    assert filled.dns_servers == ()
+    assert not filled.allow_private_mx
+
+
+def test_an_operator_command_finds_the_running_servers(tmp_path: Path) -> None:
+    running = {"pid": 1, "databaseUrl": "postgresql:///x", "redisUrl": "unix:///y"}
+    write_private(tmp_path / "running.json", json.dumps(running))
+    loaded = load({"WAYBILL_STATE": str(tmp_path)})
+    with pytest.raises(NotRunning, match="ops up"):
+        up.attach(loaded)
+    with StateLock(tmp_path):
+        found = up.attach(loaded)
+
+    assert (found.database_url, found.redis_url) == ("postgresql:///x", "unix:///y")
+    assert found.key_pepper == kept_pepper(tmp_path)
+    assert stat.S_IMODE((tmp_path / "running.json").stat().st_mode) == 0o600
+
+
+def test_given_urls_need_no_running_service(tmp_path: Path) -> None:
+    found = up.attach(
+        load(
+            {
+                "WAYBILL_STATE": str(tmp_path),
+                "WAYBILL_DATABASE_URL": "postgresql://db/x",
+                "WAYBILL_REDIS_URL": "redis://cache",
+            }
+        )
+    )
+    assert found.database_url == "postgresql://db/x"
+
+
+def test_the_first_send_shows_the_key_on_a_terminal_only(tmp_path: Path) -> None:
+    first_run = {"baseUrl": "http://127.0.0.1:1", "apiKey": "svc_live_secret", "domain": "d.test"}
+    file = tmp_path / "first-run.json"
+    file.write_text(json.dumps(first_run))
+    logged = up._invitation(first_run, file, show_key=False)
+    command = logged.split("\n\n", 1)[1].replace("curl", "printf '%s\\n'")
+    pasted = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=True).stdout
+
+    assert "svc_live_secret" in up._invitation(first_run, file, show_key=True)
+    assert "svc_live_secret" not in logged
+    assert "Authorization: Bearer svc_live_secret\n" in pasted
+
+
+def test_the_ready_line_names_every_door(tmp_path: Path) -> None:
+    line = up._ready_line(Settings(state=tmp_path, api_port=8123), 1.26)
+
+    assert "ready in 1.3 s" in line
+    assert "\n" not in line
+    for part in ("http://127.0.0.1:8123", ":9090/metrics", str(tmp_path / "sink"), "first-run.json"):
+        assert part in line
