@@ -14,7 +14,10 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
+from engine.delivery.reply_codes import Category, Finding, Scope, by_code, by_phase, by_status
 from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
+
+__all__ = ["Category", "Outcome", "Scope", "Verdict", "classify", "detail"]
 
 
 class Verdict(StrEnum):
@@ -23,44 +26,6 @@ class Verdict(StrEnum):
     DELIVERED = "delivered"
     DEFERRED = "deferred"
     BOUNCED = "bounced"
-
-
-class Scope(StrEnum):
-    """Whom the answer concerns, and so what has to slow down."""
-
-    RECIPIENT = "recipient"
-    MESSAGE = "message"
-    SITE = "site"
-    SESSION = "session"
-
-
-class Category(StrEnum):
-    """The `class` of an event's detail."""
-
-    ACCEPTED = "accepted"
-    USER_UNKNOWN = "user_unknown"
-    MAILBOX_DISABLED = "mailbox_disabled"
-    MAILBOX_UNAVAILABLE = "mailbox_unavailable"  # a 550 that says no more
-    MAILBOX_FULL = "mailbox_full"
-    NULL_MX = "null_mx"
-    RELAYING = "relaying"  # the server does not serve the recipient's domain
-    SENDER_REFUSED = "sender_refused"
-    POLICY = "policy"
-    REPUTATION = "reputation"
-    AUTH = "auth"
-    RATE = "rate"
-    GREYLISTED = "greylisted"
-    CONTENT = "content"
-    SIZE = "size"
-    SMTPUTF8 = "smtputf8"
-    PROTOCOL = "protocol"
-    SYSTEM = "system"  # a fault on their side
-    UNAVAILABLE = "unavailable"
-    NETWORK = "network"
-    DNS = "dns"
-    TLS = "tls"
-    UNKNOWN_AFTER_DOT = "unknown_after_dot"  # they may have it: the next try may be a second copy
-    LOCAL = "local"  # ours: never counted against the peer
 
 
 class Outcome(Struct, frozen=True):
@@ -78,11 +43,6 @@ class Outcome(Struct, frozen=True):
 # Looking up an enum member by attribute costs 40 ns in Python 3.11; every delivery passes here.
 _BODY = Phase.BODY
 _DELIVERED, _RECIPIENT, _ACCEPTED = Verdict.DELIVERED, Scope.RECIPIENT, Category.ACCEPTED
-
-
-class _Finding(NamedTuple):
-    category: Category
-    scope: Scope
 
 
 class _TextRule(Struct, frozen=True):
@@ -217,27 +177,27 @@ def _plain(text: str, status: str | None) -> str:
     return " ".join(words)
 
 
-def _unroutable(status: str | None) -> _Finding:
+def _unroutable(status: str | None) -> Finding:
     """A null MX is the owner's own word (RFC 7505). Other findings of our resolver never suppress: a
     resolver gone wrong, or a domain lapsed for a day, must not cost a customer its whole list."""
     if status == "5.1.10":
-        return _Finding(Category.NULL_MX, Scope.RECIPIENT)
+        return Finding(Category.NULL_MX, Scope.RECIPIENT)
     if status == "5.4.6":
-        return _Finding(Category.PROTOCOL, Scope.SITE)
-    return _Finding(Category.DNS, Scope.SITE)
+        return Finding(Category.PROTOCOL, Scope.SITE)
+    return Finding(Category.DNS, Scope.SITE)
 
 
-def _find(phase: Phase, code: int, status: str | None, text: str) -> _Finding:
+def _find(phase: Phase, code: int, status: str | None, text: str) -> Finding:
     return (
         _by_text(_RULES, text)
-        or _by_status(status, code)
+        or by_status(status, code)
         or _by_text(_HINTS, text)
-        or _by_code(phase, code)
-        or _by_phase(phase, code)
+        or by_code(phase, code)
+        or by_phase(phase, code)
     )
 
 
-def _by_text(rules: "tuple[_Words, ...]", text: str) -> _Finding | None:
+def _by_text(rules: "tuple[_Words, ...]", text: str) -> Finding | None:
     for first, rest, finding in rules:
         at = text.find(first)
         if at >= 0 and (not rest or _follow(text, at + len(first), rest)):
@@ -257,14 +217,14 @@ def _follow(text: str, at: int, fragments: tuple[str, ...]) -> bool:
 class _Words(NamedTuple):
     first: str
     rest: tuple[str, ...]
-    finding: _Finding
+    finding: Finding
 
 
 def _compiled(rules: tuple[_TextRule, ...]) -> tuple[_Words, ...]:
     words = []
     for rule in rules:
         first, *rest = rule.text.split(_ELLIPSIS)
-        words.append(_Words(first, tuple(rest), _Finding(rule.category, rule.scope)))
+        words.append(_Words(first, tuple(rest), Finding(rule.category, rule.scope)))
     return tuple(words)
 
 
@@ -272,149 +232,19 @@ _RULES = _compiled(_REPLIES.rules)
 _HINTS = _compiled(_REPLIES.hints)
 
 
-def _by_status(status: str | None, code: int) -> _Finding | None:
-    """By subject and detail of RFC 3463; the class digit is the code's business."""
-    if status is None:
-        return None
-    subject, _, number = status[2:].partition(".")
-    if subject == "7":
-        return _by_policy(int(number), temporary=code < 500)
-    if subject == "6" and number not in {"7", "8", "9", "10"}:
-        return _Finding(Category.CONTENT, Scope.MESSAGE)
-    return _BY_STATUS.get(f"{subject}.{number}")
-
-
-_BY_STATUS: dict[str, _Finding] = {
-    "1.0": _Finding(Category.MAILBOX_UNAVAILABLE, Scope.RECIPIENT),  # 550 5.1.0 Address rejected
-    "1.1": _Finding(Category.USER_UNKNOWN, Scope.RECIPIENT),  # 550 5.1.1 User unknown
-    "1.2": _Finding(Category.DNS, Scope.RECIPIENT),  # 550 5.1.2 Host unknown
-    "1.3": _Finding(Category.USER_UNKNOWN, Scope.RECIPIENT),  # 501 5.1.3 Bad recipient address syntax
-    "1.4": _Finding(Category.MAILBOX_UNAVAILABLE, Scope.RECIPIENT),  # 550 5.1.4 Ambiguous address
-    "1.6": _Finding(Category.USER_UNKNOWN, Scope.RECIPIENT),  # 551 5.1.6 Mailbox has moved
-    "1.7": _Finding(Category.SENDER_REFUSED, Scope.MESSAGE),  # 553 5.1.7 Bad sender address syntax
-    "1.8": _Finding(Category.SENDER_REFUSED, Scope.MESSAGE),  # 553 5.1.8 Sender's domain does not exist
-    "1.10": _Finding(Category.NULL_MX, Scope.RECIPIENT),  # 556 5.1.10 (RFC 7505 4.1)
-    "2.0": _Finding(Category.MAILBOX_UNAVAILABLE, Scope.RECIPIENT),  # 450 4.2.0 Mailbox busy
-    "2.1": _Finding(Category.MAILBOX_DISABLED, Scope.RECIPIENT),  # 550 5.2.1 Mailbox disabled
-    "2.2": _Finding(Category.MAILBOX_FULL, Scope.RECIPIENT),  # 452 4.2.2 Over quota
-    "2.3": _Finding(Category.SIZE, Scope.MESSAGE),  # 552 5.2.3 Longer than the recipient's limit
-    "2.4": _Finding(Category.MAILBOX_UNAVAILABLE, Scope.RECIPIENT),  # 450 4.2.4 List expansion failed
-    "3.0": _Finding(Category.SYSTEM, Scope.SITE),  # 451 4.3.0 Temporary system problem
-    "3.1": _Finding(Category.SYSTEM, Scope.SITE),  # 452 4.3.1 Insufficient system storage
-    "3.2": _Finding(Category.UNAVAILABLE, Scope.SITE),  # 453 4.3.2 Not accepting network messages
-    "3.3": _Finding(Category.PROTOCOL, Scope.MESSAGE),  # 554 5.3.3 Feature not supported
-    "3.4": _Finding(Category.SIZE, Scope.MESSAGE),  # 552 5.3.4 Message too big for system
-    "3.5": _Finding(Category.SYSTEM, Scope.SITE),  # 451 4.3.5 Server configuration error
-    "4.0": _Finding(Category.NETWORK, Scope.SITE),
-    "4.1": _Finding(Category.NETWORK, Scope.SITE),  # 450 4.4.1 No answer from host
-    "4.2": _Finding(Category.NETWORK, Scope.SESSION),  # 421 4.4.2 Connection timed out
-    "4.3": _Finding(Category.DNS, Scope.SITE),  # 451 4.4.3 Directory server failure
-    "4.4": _Finding(Category.DNS, Scope.SITE),  # 550 5.4.4 Unable to route
-    "4.5": _Finding(Category.RATE, Scope.SITE),  # 421 4.4.5 Server busy (Gmail)
-    "4.6": _Finding(Category.PROTOCOL, Scope.MESSAGE),  # 554 5.4.6 Routing loop
-    "4.7": _Finding(Category.NETWORK, Scope.MESSAGE),  # 550 5.4.7 Delivery time expired
-    "5.0": _Finding(Category.PROTOCOL, Scope.MESSAGE),
-    "5.1": _Finding(Category.PROTOCOL, Scope.MESSAGE),  # 502 5.5.1 Unrecognized command
-    "5.2": _Finding(Category.PROTOCOL, Scope.MESSAGE),  # 500 5.5.2 Syntax error
-    "5.3": _Finding(Category.RATE, Scope.SESSION),  # 452 4.5.3 Too many recipients
-    "5.4": _Finding(Category.PROTOCOL, Scope.MESSAGE),  # 501 5.5.4 Invalid arguments
-    "5.5": _Finding(Category.PROTOCOL, Scope.MESSAGE),
-    "5.6": _Finding(Category.PROTOCOL, Scope.MESSAGE),  # 500 5.5.6 Authentication exchange line too long
-    "6.7": _Finding(Category.SMTPUTF8, Scope.MESSAGE),  # 553 5.6.7 Non-ASCII addresses not permitted
-    "6.8": _Finding(Category.SMTPUTF8, Scope.MESSAGE),  # RFC 6531 3.5
-    "6.9": _Finding(Category.SMTPUTF8, Scope.MESSAGE),
-    "6.10": _Finding(Category.SMTPUTF8, Scope.MESSAGE),
-}
-
-_BY_POLICY: dict[int, _Finding] = {
-    4: _Finding(Category.TLS, Scope.SITE),  # X.7.4 Security features not supported
-    5: _Finding(Category.AUTH, Scope.MESSAGE),  # 554 5.7.5 DKIM check failed (Yahoo AU01)
-    7: _Finding(Category.CONTENT, Scope.MESSAGE),  # X.7.7 Message integrity failure
-    8: _Finding(Category.AUTH, Scope.MESSAGE),  # 535 5.7.8 Credentials invalid (RFC 4954)
-    9: _Finding(Category.AUTH, Scope.MESSAGE),
-    10: _Finding(Category.TLS, Scope.SITE),  # 523 5.7.10 Encryption needed
-    11: _Finding(Category.TLS, Scope.SITE),
-    17: _Finding(Category.USER_UNKNOWN, Scope.RECIPIENT),  # 550 5.7.17 Mailbox owner has changed (RFC 7293)
-    18: _Finding(Category.USER_UNKNOWN, Scope.RECIPIENT),  # 550 5.7.18 Domain owner has changed (RFC 7293)
-    25: _Finding(Category.AUTH, Scope.SITE),  # 550 5.7.25 Reverse DNS validation failed (RFC 7372)
-    27: _Finding(Category.SENDER_REFUSED, Scope.MESSAGE),  # 550 5.7.27 Sender has null MX (RFC 7505 4.2)
-    28: _Finding(Category.RATE, Scope.SITE),  # 421 4.7.28 Mail flood detected
-    30: _Finding(Category.TLS, Scope.SITE),  # 530 5.7.30 REQUIRETLS support required (RFC 8689)
-    509: _Finding(Category.AUTH, Scope.MESSAGE),  # 550 5.7.509 DMARC reject (Exchange Online)
-    515: _Finding(Category.AUTH, Scope.MESSAGE),  # 550 5.7.515 Authentication level (Outlook.com)
-}
-
-
-def _by_policy(number: int, *, temporary: bool) -> _Finding:
-    """X.7.n says that we are refused, whoever the recipient is; never a reason to suppress."""
-    found = _BY_POLICY.get(number)
-    if found is not None:
-        return found
-    if 20 <= number <= 29:  # RFC 7372: DKIM 20-22, SPF 23-24, several 26; ARC 29 (RFC 8617)
-        return _Finding(Category.AUTH, Scope.MESSAGE)
-    if 500 <= number < 800:  # Exchange Online: 5xx and 6xx refuse the host, 7xx the sending tenant
-        return _Finding(Category.RATE if temporary else Category.REPUTATION, Scope.SITE)
-    return _Finding(Category.POLICY, Scope.SITE if temporary else Scope.MESSAGE)
-
-
-def _by_code(phase: Phase, code: int) -> _Finding | None:
-    """RFC 5321 4.2.3, RFC 7504 and RFC 4954 for a reply that says nothing else."""
-    if code == 552:  # storage of the mailbox at RCPT; of the message (RFC 1870) elsewhere
-        if phase is Phase.RCPT:
-            return _Finding(Category.MAILBOX_FULL, Scope.RECIPIENT)
-        return _Finding(Category.SIZE, Scope.MESSAGE)
-    return _BY_CODE.get(code)
-
-
-_BY_CODE: dict[int, _Finding] = {
-    421: _Finding(Category.UNAVAILABLE, Scope.SITE),  # service not available, closing
-    450: _Finding(Category.MAILBOX_UNAVAILABLE, Scope.RECIPIENT),  # mailbox busy
-    452: _Finding(Category.SYSTEM, Scope.SITE),  # insufficient system storage
-    454: _Finding(Category.TLS, Scope.SITE),  # TLS not available (RFC 3207)
-    455: _Finding(Category.PROTOCOL, Scope.MESSAGE),  # parameters not supported now
-    500: _Finding(Category.PROTOCOL, Scope.MESSAGE),
-    502: _Finding(Category.PROTOCOL, Scope.MESSAGE),
-    503: _Finding(Category.PROTOCOL, Scope.MESSAGE),
-    504: _Finding(Category.PROTOCOL, Scope.MESSAGE),
-    521: _Finding(Category.UNAVAILABLE, Scope.SITE),  # host accepts no mail (RFC 7504 3)
-    530: _Finding(Category.AUTH, Scope.MESSAGE),  # authentication required (RFC 4954)
-    535: _Finding(Category.AUTH, Scope.MESSAGE),
-    550: _Finding(Category.MAILBOX_UNAVAILABLE, Scope.RECIPIENT),
-    551: _Finding(Category.USER_UNKNOWN, Scope.RECIPIENT),  # user not local
-    553: _Finding(Category.MAILBOX_UNAVAILABLE, Scope.RECIPIENT),  # mailbox name not allowed
-    555: _Finding(Category.PROTOCOL, Scope.MESSAGE),  # MAIL or RCPT parameters not recognized
-    556: _Finding(Category.NULL_MX, Scope.RECIPIENT),  # domain does not accept mail (RFC 7504 4)
-    571: _Finding(Category.POLICY, Scope.MESSAGE),  # delivery not authorized, message refused
-}
-
-
-def _by_phase(phase: Phase, code: int) -> _Finding:
-    if phase is Phase.RCPT:
-        if code < 500:
-            return _Finding(Category.SYSTEM, Scope.RECIPIENT)
-        return _Finding(Category.MAILBOX_UNAVAILABLE, Scope.RECIPIENT)
-    if phase is Phase.MAIL:
-        return _Finding(Category.SYSTEM if code < 500 else Category.SENDER_REFUSED, Scope.MESSAGE)
-    if phase in {Phase.DATA, Phase.BODY}:
-        return _Finding(Category.SYSTEM if code < 500 else Category.POLICY, Scope.MESSAGE)
-    if phase in {Phase.STARTTLS, Phase.TLS}:
-        return _Finding(Category.TLS, Scope.SITE)
-    return _Finding(Category.UNAVAILABLE, Scope.SITE)
-
-
-def _within(phase: Phase, found: _Finding, *, alone: bool) -> _Finding:
+def _within(phase: Phase, found: Finding, *, alone: bool) -> Finding:
     """Narrow a finding to what a server can know at this phase."""
     if phase in _BEFORE_MAIL:
         if found.scope is Scope.SESSION:
             return found
         personal = found.scope is Scope.RECIPIENT
-        return _Finding(Category.UNAVAILABLE if personal else found.category, Scope.SITE)
+        return Finding(Category.UNAVAILABLE if personal else found.category, Scope.SITE)
     if found.scope is not Scope.RECIPIENT:
         return found
     if phase is Phase.MAIL:  # the sender is all it has seen
-        return _Finding(Category.SENDER_REFUSED, Scope.MESSAGE)
+        return Finding(Category.SENDER_REFUSED, Scope.MESSAGE)
     if phase is not Phase.RCPT and not alone:
-        return _Finding(found.category, Scope.MESSAGE)
+        return Finding(found.category, Scope.MESSAGE)
     return found
 
 

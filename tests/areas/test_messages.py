@@ -3,7 +3,6 @@
 import asyncio
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import asyncpg
 import pytest
@@ -62,7 +61,7 @@ async def test_a_row_tells_everything_about_its_message(api: Api, account: TestA
     message = await send(
         api,
         account,
-        to=["ann@people.test", "Bob, the <builder> <bob@PEOPLE.test>".replace("Bob, the <builder>", '"Bob, the 2nd"')],
+        to=["ann@people.test", '"Bob, the 2nd" <bob@PEOPLE.test>'],
         cc=["Chloé <chloe@people.test>"],
         bcc=["dan@people.test"],
         replyTo="help@people.test",
@@ -297,7 +296,7 @@ async def test_search_takes_wildcards_literally(api: Api, account: TestAccount, 
 async def test_search_folds_the_case_of_letters_beyond_ascii(api: Api, account: TestAccount) -> None:
     message = await send(api, account, subject="ÄRGER mit der Öde")
 
-    for text in ("ÄRGER", "ärger", "Ö", "é".upper().replace("É", "Öde")):
+    for text in ("ÄRGER", "ärger", "Ö", "Öde", "A\u0308RGER"):
         assert await listed(api, account, {"search": text}) == [message]
 
 
@@ -382,21 +381,21 @@ async def test_from_is_inclusive_and_until_is_exclusive(api: Api, account: TestA
     assert await walked(api, account, until="9999-12-31T23:59:59.999999999Z", limit="1") == [second, first]
 
 
-@pytest.mark.parametrize("text", ["2026-11-20", "2026-11-20T08:00:00+00:00", "2026-11-20T08:00:00", "2026-02-30T08:00:00Z",
-                                  "2026-11-20T25:00:00Z", "yesterday", "", "2026-11-20t08:00:00z", "1763625600"])  # fmt: skip
+@pytest.mark.parametrize("text", [
+    "2026-11-20", "2026-11-20T08:00:00+00:00", "2026-11-20T08:00:00", "2026-02-30T08:00:00Z", "2026-11-20T25:00:00Z",
+    "yesterday", "", "2026-11-20t08:00:00z", "1763625600",
+])  # fmt: skip
 async def test_times_are_utc_with_z(api: Api, account: TestAccount, text: str) -> None:
     for name in ("from", "until"):
         assert refused(await api.get("/v1/messages", account.token, params={name: text}), name)
 
 
 async def test_filters_combine(api: Api, account: TestAccount) -> None:
-    wanted = await send(api, account, to="zoe@people.test", subject="Ticket 5", tags=["t"], metadata={"k": "v"})
-    for change in ({"to": "x@people.test"}, {"subject": "Other"}, {"tags": ["u"]}, {"metadata": {"k": "w"}}):
-        await send(
-            api,
-            account,
-            **({"to": "zoe@people.test", "subject": "Ticket 5", "tags": ["t"], "metadata": {"k": "v"}} | change),
-        )
+    same = {"to": "zoe@people.test", "subject": "Ticket 5", "tags": ["t"], "metadata": {"k": "v"}}
+    wanted = await send(api, account, **same)
+    elsewhere = await send(api, account, **same | {"to": "x@people.test"})
+    for change in ({"subject": "Other"}, {"tags": ["u"]}, {"metadata": {"k": "w"}}):
+        await send(api, account, **same | change)
     now = datetime.now(UTC)
     params = {
         "limit": "5",
@@ -412,10 +411,10 @@ async def test_filters_combine(api: Api, account: TestAccount) -> None:
     }
 
     assert await listed(api, account, params) == [wanted]
-    del params["to"]
-    params["search"] = "ZOE@people"
-    assert await listed(api, account, params) == [wanted]
     assert await listed(api, account, params | {"status": "delivered"}) == []
+    del params["to"]
+    assert await listed(api, account, params) == [elsewhere, wanted]
+    assert await walked(api, account, **params | {"limit": "1"}) == [elsewhere, wanted]
 
 
 @pytest.mark.parametrize("name", ["search", "tag", "metadata", "to", "domain", "stream"])
@@ -454,8 +453,10 @@ async def test_a_list_that_takes_too_long_is_cut_off_and_says_what_to_narrow(
     assert (refusal.kind, refusal.fields["field"]) == (ErrorType.INVALID_REQUEST, "search")
 
 
-@pytest.mark.parametrize("name", ["", "Ann", "Ann Lee", "Lee, Ann", 'The "Boss"', "back\\slash", "J. Doe", "Chloé", "a@b", "(x)",
-                                  "semi;colon", "<angle>", "O'Hara"])  # fmt: skip
+@pytest.mark.parametrize("name", [
+    "", "Ann", "Ann Lee", "Lee, Ann", 'The "Boss"', "back\\slash", "J. Doe", "Chloé", "a@b", "(x)", "semi;colon",
+    "<angle>", "O'Hara", '"', "\\", '\\"',
+])  # fmt: skip
 def test_a_written_recipient_reads_back_as_the_same(name: str) -> None:
     written = rules.written(name or None, "ann@people.test")
 

@@ -1,6 +1,7 @@
 """The API as its customers meet it: Granian in a process of its own, and a small HTTP client."""
 
 import contextlib
+import io
 import os
 import signal
 import socket
@@ -87,8 +88,9 @@ class Api:
         sent = dict(_pairs(headers))
         if token is not None:
             sent.setdefault("Authorization", f"Bearer {token}")
+        data = None if body is None else io.BytesIO(body)  # aiohttp sends large octets piece by piece only so
         async with self._session.request(
-            method, self.base_url + path, params=params, data=body, headers=sent, allow_redirects=False
+            method, self.base_url + path, params=params, data=data, headers=sent, allow_redirects=False
         ) as response:
             content = await response.read()
             kept = {name.lower(): value for name, value in response.headers.items()}

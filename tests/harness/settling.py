@@ -21,8 +21,8 @@ async def settle(
 ) -> None:
     """Settle one attempt at each pending delivery of `message` (`msg_…`).
 
-    `replies` are (address, code, text that begins with an enhanced code); recipients without one were accepted with 250. A deferred recipient
-    waits `again_after`, or has failed when that is None.
+    `replies` are (address, code, text that begins with an enhanced code); recipients without one were accepted
+    with 250. A deferred recipient waits `again_after`, or has failed when that is None.
     """
     said = {address: (code, text) for address, code, text in replies}
     member = await _member(pool)
@@ -58,4 +58,4 @@ async def _member(pool: asyncpg.Pool) -> UUID:
 
 def _answer(code: int, text: str) -> Answer:
     phase = Phase.BODY if code < 300 else Phase.RCPT
-    return Answer(phase, Reply(code, text, text.split()[0]))
+    return Answer(phase, Reply(code, text, text.split(maxsplit=1)[0]))

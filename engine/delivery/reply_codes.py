@@ -1,0 +1,185 @@
+"""What the codes of a reply mean by themselves: enhanced status (RFC 3463), three digits, phase.
+
+The tables behind outcome.py, which consults them after the telling words of provider_replies.toml.
+"""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from engine.mail.replies import Phase
+
+
+class Scope(StrEnum):
+    """Whom the answer concerns, and so what has to slow down."""
+
+    RECIPIENT = "recipient"
+    MESSAGE = "message"
+    SITE = "site"
+    SESSION = "session"
+
+
+class Category(StrEnum):
+    """The `class` of an event's detail."""
+
+    ACCEPTED = "accepted"
+    USER_UNKNOWN = "user_unknown"
+    MAILBOX_DISABLED = "mailbox_disabled"
+    MAILBOX_UNAVAILABLE = "mailbox_unavailable"  # a 550 that says no more
+    MAILBOX_FULL = "mailbox_full"
+    NULL_MX = "null_mx"
+    RELAYING = "relaying"  # the server does not serve the recipient's domain
+    SENDER_REFUSED = "sender_refused"
+    POLICY = "policy"
+    REPUTATION = "reputation"
+    AUTH = "auth"
+    RATE = "rate"
+    GREYLISTED = "greylisted"
+    CONTENT = "content"
+    SIZE = "size"
+    SMTPUTF8 = "smtputf8"
+    PROTOCOL = "protocol"
+    SYSTEM = "system"  # a fault on their side
+    UNAVAILABLE = "unavailable"
+    NETWORK = "network"
+    DNS = "dns"
+    TLS = "tls"
+    UNKNOWN_AFTER_DOT = "unknown_after_dot"  # they may have it: the next try may be a second copy
+    LOCAL = "local"  # ours: never counted against the peer
+
+
+class Finding(NamedTuple):
+    """What an answer is about, and whom it concerns."""
+
+    category: Category
+    scope: Scope
+
+
+def by_status(status: str | None, code: int) -> Finding | None:
+    """By subject and detail of RFC 3463; the class digit is the code's business."""
+    if status is None:
+        return None
+    subject, _, number = status[2:].partition(".")
+    if subject == "7":
+        return _by_policy(int(number), temporary=code < 500)
+    if subject == "6" and number not in {"7", "8", "9", "10"}:
+        return Finding(Category.CONTENT, Scope.MESSAGE)
+    return _BY_STATUS.get(f"{subject}.{number}")
+
+
+_BY_STATUS: dict[str, Finding] = {
+    "1.0": Finding(Category.MAILBOX_UNAVAILABLE, Scope.RECIPIENT),  # 550 5.1.0 Address rejected
+    "1.1": Finding(Category.USER_UNKNOWN, Scope.RECIPIENT),  # 550 5.1.1 User unknown
+    "1.2": Finding(Category.DNS, Scope.RECIPIENT),  # 550 5.1.2 Host unknown
+    "1.3": Finding(Category.USER_UNKNOWN, Scope.RECIPIENT),  # 501 5.1.3 Bad recipient address syntax
+    "1.4": Finding(Category.MAILBOX_UNAVAILABLE, Scope.RECIPIENT),  # 550 5.1.4 Ambiguous address
+    "1.6": Finding(Category.USER_UNKNOWN, Scope.RECIPIENT),  # 551 5.1.6 Mailbox has moved
+    "1.7": Finding(Category.SENDER_REFUSED, Scope.MESSAGE),  # 553 5.1.7 Bad sender address syntax
+    "1.8": Finding(Category.SENDER_REFUSED, Scope.MESSAGE),  # 553 5.1.8 Sender's domain does not exist
+    "1.10": Finding(Category.NULL_MX, Scope.RECIPIENT),  # 556 5.1.10 (RFC 7505 4.1)
+    "2.0": Finding(Category.MAILBOX_UNAVAILABLE, Scope.RECIPIENT),  # 450 4.2.0 Mailbox busy
+    "2.1": Finding(Category.MAILBOX_DISABLED, Scope.RECIPIENT),  # 550 5.2.1 Mailbox disabled
+    "2.2": Finding(Category.MAILBOX_FULL, Scope.RECIPIENT),  # 452 4.2.2 Over quota
+    "2.3": Finding(Category.SIZE, Scope.MESSAGE),  # 552 5.2.3 Longer than the recipient's limit
+    "2.4": Finding(Category.MAILBOX_UNAVAILABLE, Scope.RECIPIENT),  # 450 4.2.4 List expansion failed
+    "3.0": Finding(Category.SYSTEM, Scope.SITE),  # 451 4.3.0 Temporary system problem
+    "3.1": Finding(Category.SYSTEM, Scope.SITE),  # 452 4.3.1 Insufficient system storage
+    "3.2": Finding(Category.UNAVAILABLE, Scope.SITE),  # 453 4.3.2 Not accepting network messages
+    "3.3": Finding(Category.PROTOCOL, Scope.MESSAGE),  # 554 5.3.3 Feature not supported
+    "3.4": Finding(Category.SIZE, Scope.MESSAGE),  # 552 5.3.4 Message too big for system
+    "3.5": Finding(Category.SYSTEM, Scope.SITE),  # 451 4.3.5 Server configuration error
+    "4.0": Finding(Category.NETWORK, Scope.SITE),
+    "4.1": Finding(Category.NETWORK, Scope.SITE),  # 450 4.4.1 No answer from host
+    "4.2": Finding(Category.NETWORK, Scope.SESSION),  # 421 4.4.2 Connection timed out
+    "4.3": Finding(Category.DNS, Scope.SITE),  # 451 4.4.3 Directory server failure
+    "4.4": Finding(Category.DNS, Scope.SITE),  # 550 5.4.4 Unable to route
+    "4.5": Finding(Category.RATE, Scope.SITE),  # 421 4.4.5 Server busy (Gmail)
+    "4.6": Finding(Category.PROTOCOL, Scope.MESSAGE),  # 554 5.4.6 Routing loop
+    "4.7": Finding(Category.NETWORK, Scope.MESSAGE),  # 550 5.4.7 Delivery time expired
+    "5.0": Finding(Category.PROTOCOL, Scope.MESSAGE),
+    "5.1": Finding(Category.PROTOCOL, Scope.MESSAGE),  # 502 5.5.1 Unrecognized command
+    "5.2": Finding(Category.PROTOCOL, Scope.MESSAGE),  # 500 5.5.2 Syntax error
+    "5.3": Finding(Category.RATE, Scope.SESSION),  # 452 4.5.3 Too many recipients
+    "5.4": Finding(Category.PROTOCOL, Scope.MESSAGE),  # 501 5.5.4 Invalid arguments
+    "5.5": Finding(Category.PROTOCOL, Scope.MESSAGE),
+    "5.6": Finding(Category.PROTOCOL, Scope.MESSAGE),  # 500 5.5.6 Authentication exchange line too long
+    "6.7": Finding(Category.SMTPUTF8, Scope.MESSAGE),  # 553 5.6.7 Non-ASCII addresses not permitted
+    "6.8": Finding(Category.SMTPUTF8, Scope.MESSAGE),  # RFC 6531 3.5
+    "6.9": Finding(Category.SMTPUTF8, Scope.MESSAGE),
+    "6.10": Finding(Category.SMTPUTF8, Scope.MESSAGE),
+}
+
+_BY_POLICY: dict[int, Finding] = {
+    4: Finding(Category.TLS, Scope.SITE),  # X.7.4 Security features not supported
+    5: Finding(Category.AUTH, Scope.MESSAGE),  # 554 5.7.5 DKIM check failed (Yahoo AU01)
+    7: Finding(Category.CONTENT, Scope.MESSAGE),  # X.7.7 Message integrity failure
+    8: Finding(Category.AUTH, Scope.MESSAGE),  # 535 5.7.8 Credentials invalid (RFC 4954)
+    9: Finding(Category.AUTH, Scope.MESSAGE),
+    10: Finding(Category.TLS, Scope.SITE),  # 523 5.7.10 Encryption needed
+    11: Finding(Category.TLS, Scope.SITE),
+    17: Finding(Category.USER_UNKNOWN, Scope.RECIPIENT),  # 550 5.7.17 Mailbox owner has changed (RFC 7293)
+    18: Finding(Category.USER_UNKNOWN, Scope.RECIPIENT),  # 550 5.7.18 Domain owner has changed (RFC 7293)
+    25: Finding(Category.AUTH, Scope.SITE),  # 550 5.7.25 Reverse DNS validation failed (RFC 7372)
+    27: Finding(Category.SENDER_REFUSED, Scope.MESSAGE),  # 550 5.7.27 Sender has null MX (RFC 7505 4.2)
+    28: Finding(Category.RATE, Scope.SITE),  # 421 4.7.28 Mail flood detected
+    30: Finding(Category.TLS, Scope.SITE),  # 530 5.7.30 REQUIRETLS support required (RFC 8689)
+    509: Finding(Category.AUTH, Scope.MESSAGE),  # 550 5.7.509 DMARC reject (Exchange Online)
+    515: Finding(Category.AUTH, Scope.MESSAGE),  # 550 5.7.515 Authentication level (Outlook.com)
+}
+
+
+def _by_policy(number: int, *, temporary: bool) -> Finding:
+    """X.7.n says that we are refused, whoever the recipient is; never a reason to suppress."""
+    found = _BY_POLICY.get(number)
+    if found is not None:
+        return found
+    if 20 <= number <= 29:  # RFC 7372: DKIM 20-22, SPF 23-24, several 26; ARC 29 (RFC 8617)
+        return Finding(Category.AUTH, Scope.MESSAGE)
+    if 500 <= number < 800:  # Exchange Online: 5xx and 6xx refuse the host, 7xx the sending tenant
+        return Finding(Category.RATE if temporary else Category.REPUTATION, Scope.SITE)
+    return Finding(Category.POLICY, Scope.SITE if temporary else Scope.MESSAGE)
+
+
+def by_code(phase: Phase, code: int) -> Finding | None:
+    """RFC 5321 4.2.3, RFC 7504 and RFC 4954 for a reply that says nothing else."""
+    if code == 552:  # storage of the mailbox at RCPT; of the message (RFC 1870) elsewhere
+        if phase is Phase.RCPT:
+            return Finding(Category.MAILBOX_FULL, Scope.RECIPIENT)
+        return Finding(Category.SIZE, Scope.MESSAGE)
+    return _BY_CODE.get(code)
+
+
+_BY_CODE: dict[int, Finding] = {
+    421: Finding(Category.UNAVAILABLE, Scope.SITE),  # service not available, closing
+    450: Finding(Category.MAILBOX_UNAVAILABLE, Scope.RECIPIENT),  # mailbox busy
+    452: Finding(Category.SYSTEM, Scope.SITE),  # insufficient system storage
+    454: Finding(Category.TLS, Scope.SITE),  # TLS not available (RFC 3207)
+    455: Finding(Category.PROTOCOL, Scope.MESSAGE),  # parameters not supported now
+    500: Finding(Category.PROTOCOL, Scope.MESSAGE),
+    502: Finding(Category.PROTOCOL, Scope.MESSAGE),
+    503: Finding(Category.PROTOCOL, Scope.MESSAGE),
+    504: Finding(Category.PROTOCOL, Scope.MESSAGE),
+    521: Finding(Category.UNAVAILABLE, Scope.SITE),  # host accepts no mail (RFC 7504 3)
+    530: Finding(Category.AUTH, Scope.MESSAGE),  # authentication required (RFC 4954)
+    535: Finding(Category.AUTH, Scope.MESSAGE),
+    550: Finding(Category.MAILBOX_UNAVAILABLE, Scope.RECIPIENT),
+    551: Finding(Category.USER_UNKNOWN, Scope.RECIPIENT),  # user not local
+    553: Finding(Category.MAILBOX_UNAVAILABLE, Scope.RECIPIENT),  # mailbox name not allowed
+    555: Finding(Category.PROTOCOL, Scope.MESSAGE),  # MAIL or RCPT parameters not recognized
+    556: Finding(Category.NULL_MX, Scope.RECIPIENT),  # domain does not accept mail (RFC 7504 4)
+    571: Finding(Category.POLICY, Scope.MESSAGE),  # delivery not authorized, message refused
+}
+
+
+def by_phase(phase: Phase, code: int) -> Finding:
+    """The most likely reading of a code that says nothing, from where it was said."""
+    if phase is Phase.RCPT:
+        if code < 500:
+            return Finding(Category.SYSTEM, Scope.RECIPIENT)
+        return Finding(Category.MAILBOX_UNAVAILABLE, Scope.RECIPIENT)
+    if phase is Phase.MAIL:
+        return Finding(Category.SYSTEM if code < 500 else Category.SENDER_REFUSED, Scope.MESSAGE)
+    if phase in {Phase.DATA, Phase.BODY}:
+        return Finding(Category.SYSTEM if code < 500 else Category.POLICY, Scope.MESSAGE)
+    if phase in {Phase.STARTTLS, Phase.TLS}:
+        return Finding(Category.TLS, Scope.SITE)
+    return Finding(Category.UNAVAILABLE, Scope.SITE)
