@@ -135,17 +135,19 @@ class HintReader:
             if entry is not None
         ]
 
-    async def ack(self, entries: Mapping[int, list[bytes]]) -> None:
-        """Finish entries whose messages are settled; a failure only means that they will be looked at again."""
-        if not entries or self._circuit.open:
-            return
+    async def ack(self, entries: Mapping[int, list[bytes]]) -> bool:
+        """Finish entries whose messages are settled; False when Redis is away and it should be tried again."""
+        if not entries:
+            return True
         pipe = self._client.pipeline(transaction=False)
         for shard, ids in entries.items():
             pipe.execute_command("XACK", hint_stream(shard), GROUP, *ids)
         try:
-            await self._circuit.run(pipe.execute(raise_on_error=False))
+            await self._circuit.run(pipe.execute(raise_on_error=False), timeout_s=2)
         except Away as error:
-            _log.warning("acknowledgements lost", error=str(error))
+            _log.warning("acknowledgements put off", shards=len(entries), error=str(error))
+            return False
+        return True
 
     async def _ensure_groups(self, shards: list[int]) -> None:
         missing = [shard for shard in shards if shard not in self._grouped]

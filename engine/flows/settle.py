@@ -33,6 +33,8 @@ _RECIPIENT_STATUSES = _SQL.command("recipient_statuses")
 _SETTLE = _SQL.command("settle")
 
 _RETRY_S = 0.5
+# Each flush costs about 1 ms of CPU whatever its size; 8 ms more between a remote 250 and its commit is the price.
+LEAST_INTERVAL_S = 0.008
 _MOVES_TEXT = {status: ",".join(sorted(moves)) for status, moves in MOVES.items()}
 
 _log = structlog.get_logger("settle")
@@ -86,7 +88,11 @@ class Settler:
         self._member = member
         self._on_flush = on_flush
         self._group: GroupCommit[Attempt, bool] = GroupCommit(
-            self._flush, most_waiting=1_000_000, bad_data=(*BAD_DATA, asyncpg.IntegrityConstraintViolationError)
+            self._flush,
+            most_waiting=1_000_000,
+            least_interval_s=LEAST_INTERVAL_S,
+            bad_data=(*BAD_DATA, asyncpg.IntegrityConstraintViolationError),
+        ),
         )
 
     @property

@@ -20,7 +20,7 @@ MAX_TEXT: Final = 1_000
 
 _ENHANCED = re.compile(r"([245])\.\d{1,3}\.\d{1,3}(?=\s|$)", re.ASCII)
 # Nearly every reply: one line of printable ASCII. Code, text, and the enhanced code it begins with.
-_PLAIN = re.compile(rb"([2-5]\d\d) ((?:([245]\.\d{1,3}\.\d{1,3})(?= |\r|$))?[!-~](?:[ -~]*[!-~])?)\r?")
+_PLAIN = re.compile(rb"([2-5]\d\d) (([245]\.\d{1,3}\.\d{1,3})(?=[ \r]|$)(?:[ -~]*[!-~])?|[!-~](?:[ -~]*[!-~])?)\r?")
 _CACHED_LINE: Final = 128
 _CACHE_SIZE: Final = 1_024
 

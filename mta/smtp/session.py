@@ -379,8 +379,8 @@ class Session:
         exchange.settle(Answer(due.phase, reply))
         self._finish(exchange)
         if self._writing:  # refused half-way: the rest can be neither sent nor left out
-            broken = Break(BreakKind.LOCAL, "the server refused the message before all of it was written")
-            self._end(Answer(due.phase, broken))
+            broken = Break(BreakKind.LOCAL, "the server refused a message before all of it was written")
+            self._end(Answer(_MAIL, broken))  # whatever was begun behind it never reached the server
 
     def _on_quit(self, _due: _Due, _heard: Heard) -> None:
         self._end(Answer(_MAIL, Break(BreakKind.LOCAL, "we closed the session")))
