@@ -92,7 +92,6 @@ class Settler:
             most_waiting=1_000_000,
             least_interval_s=LEAST_INTERVAL_S,
             bad_data=(*BAD_DATA, asyncpg.IntegrityConstraintViolationError),
-        ),
         )
 
     @property

@@ -90,10 +90,10 @@ class Conversation(asyncio.Protocol):
         """Commands or content."""
         self.last_active = self._loop.time()
         self._buffer += data
-        if len(self._buffer) > self._host.max_size * 2 + 65_536:
-            self.hang_up()  # pipelined behind a reply that is held back, without end
-        elif self._held is None and not self._handshaking:
+        if self._held is None and not self._handshaking:
             self._run()
+        elif len(self._buffer) > self._host.max_size * 2 + 65_536:
+            self.hang_up()  # pipelined behind a reply that is held back, without end
 
     def connection_lost(self, _exc: Exception | None) -> None:
         """Over."""

@@ -215,7 +215,7 @@ def test_what_was_learnt_before_tls_is_forgotten() -> None:
     session.received(b"220 mx\r\n", 0.0)
     session.received(b"250-mx\r\n250-SIZE 10\r\n250-PIPELINING\r\n250 STARTTLS\r\n", 0.0)
     session.received(b"220 go\r\n", 0.0)
-    assert session.state is State.HANDSHAKE
+    assert session.state.value == "handshake"
     assert session.secured(Tls("TLSv1.3", "c", "unverified"), 0.0) == b"EHLO client.test\r\n"
     session.received(b"250 mx\r\n", 0.0)
     assert session.features == Features()
