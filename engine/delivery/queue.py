@@ -55,6 +55,7 @@ class DueKey(Struct, frozen=True):
 LOAD = _SQL.rows("load_rows", Row)
 HINTED = _SQL.rows("load_hinted", Row)
 DUE = _SQL.rows("due_rows", DueKey)
+BURY = _SQL.command("bury_row")
 POSTPONE = _SQL.command("postpone_rows")
 
 
@@ -94,6 +95,11 @@ async def due(
 async def postpone(connection: Source, keys: Collection[tuple[UUID, str]], until: datetime, reason: str | None) -> None:
     """Look at these rows again at `until`; no attempt is counted."""
     await POSTPONE.execute(connection, [key[0] for key in keys], [key[1] for key in keys], until, reason)
+
+
+async def bury(connection: Source, key: tuple[UUID, str], until: datetime, reason: str) -> None:
+    """Set a row aside whose outcome could not be stored; counts as an attempt."""
+    await BURY.execute(connection, *key, until, reason)
 
 
 def accepted_at(message: UUID) -> datetime:

@@ -33,3 +33,7 @@ WHERE q.message_id = n.message_id AND q.domain = n.domain;
 -- name: depths
 -- Rows and oldest due time by shard.
 SELECT shard, count(*) AS rows, min(due_at) AS oldest_due FROM queue GROUP BY shard;
+
+-- name: bury_row
+-- The row of message $1 and domain $2 waits until $3 for reason $4, one attempt more on its count.
+UPDATE queue SET due_at = $3, waiting = $4, attempts = attempts + 1 WHERE message_id = $1 AND domain = $2;

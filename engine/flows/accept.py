@@ -97,6 +97,8 @@ class Acceptor:
         try:
             async with asyncio.timeout(COMMIT_TIMEOUT_S):
                 return await self._group.submit(Pending(message))
+        except BAD_DATA as error:
+            raise Refusal(ErrorType.INVALID_REQUEST, "The message holds a value that can't be stored.") from error
         except (*AWAY, Overloaded) as error:
             _log.warning("acceptance unavailable", error=repr(error))
             raise unavailable() from error

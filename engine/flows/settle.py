@@ -120,15 +120,21 @@ class Settler:
                 await asyncio.sleep(_RETRY_S)
             else:
                 self._on_flush(len(batch), asyncio.get_running_loop().time() - started)
-                return [attempt.row.key in done for attempt in batch]
+                return done
 
-    async def _transact(self, batch: Sequence[Attempt]) -> set[tuple[UUID, str]]:
+    async def _transact(self, batch: Sequence[Attempt]) -> list[bool | Exception]:
         async with self._pool.acquire() as connection, connection.transaction():
             owed = await self._owed(connection, batch)
-            plans = [plan(attempt) for attempt in batch if attempt.row.key in owed]
+            done: list[bool | Exception] = []
+            plans: list[Plan] = []
+            for attempt in batch:
+                done.append(attempt.row.key in owed)
+                if attempt.row.key in owed:
+                    owed.remove(attempt.row.key)  # should an attempt stand in the batch twice
+                    plans.append(plan(attempt))
             if plans:
                 await _write(connection, plans)
-            return owed
+            return done
 
     async def _owed(self, connection: Conn, batch: Sequence[Attempt]) -> set[tuple[UUID, str]]:
         member = self._member()

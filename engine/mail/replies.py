@@ -20,7 +20,7 @@ class Phase(StrEnum):
     BODY = "body"  # from the first content octet to the reply to the final dot
 
 
-class Reply(Struct, frozen=True):
+class Reply(Struct, frozen=True, gc=False):
     """One SMTP reply. `text` is printable, valid UTF-8, at most 1,000 characters, lines joined by a space.
 
     `text` is all that followed the code, so it still begins with the enhanced code where there is one.
@@ -44,14 +44,14 @@ class BreakKind(StrEnum):
     LOCAL = "local"  # our own limit or shutdown: says nothing about the peer
 
 
-class Break(Struct, frozen=True):
+class Break(Struct, frozen=True, gc=False):
     """The conversation ended without a reply to what was asked."""
 
     kind: BreakKind
     detail: str  # one printable sentence
 
 
-class Answer(Struct, frozen=True):
+class Answer(Struct, frozen=True, gc=False):
     """What came back for one recipient, and at which phase it was decided."""
 
     phase: Phase

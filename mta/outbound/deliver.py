@@ -9,6 +9,8 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 
+import msgspec
+
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery.ladder import next_attempt_at
@@ -21,6 +23,7 @@ from mta.outbound.prepare import Delivery, Preparer
 from mta.outbound.site import IDLE_S, Site, Sockets, Tried, blames_site, worn_out
 from mta.smtp.connection import Connection, Envelope, Transaction
 
+MOST_FAULTS = 5  # attempts that may end in a fault of ours before the message fails
 MOST_TRIES = 3  # connections that may die under a delivery before that counts as an attempt
 STALE_S = 5.0  # a delivery that waited longer is looked up in the suppressions again
 NO_KEY = Outcome(
@@ -42,10 +45,12 @@ class Report:
         *,
         settle: Callable[[Delivery, Attempt], None],
         hand_back: Callable[[Delivery], None],
+        fault: Callable[[Delivery, Exception], None],
         recheck: Callable[[Delivery], Awaitable[None]],
         may_send: Callable[[], bool],
     ) -> None:
         self.settle = settle
+        self.fault = fault
         self.hand_back = hand_back
         self.recheck = recheck
         self.may_send = may_send
@@ -61,6 +66,7 @@ class Worker:
         self._report = report
         self._settings = settings
         self._begun: Delivery | None = None
+        self._current: Delivery | None = None
         self._stop = False
         self._mx = ""
 
@@ -76,6 +82,10 @@ class Worker:
         await self._sockets.slot()
         try:
             await self._run()
+        except Exception as error:
+            if self._current is None:
+                raise
+            self._report.fault(self._current, error)
         finally:
             self._sockets.free()
 
@@ -106,7 +116,7 @@ class Worker:
                 if worn_out(connection, opened_at, self._settings.messages_per_connection) or not await self._wait():
                     return
                 continue
-            self._begun = None
+            self._begun, self._current = None, delivery
             if delivery.envelope is None and time.monotonic() - delivery.loaded_at > STALE_S:
                 await self._report.recheck(delivery)
             if not delivery.addresses:
@@ -135,8 +145,13 @@ class Worker:
         delivery = waiting[0]
         if time.monotonic() - delivery.loaded_at > STALE_S or not delivery.addresses:
             return None
+        try:
+            envelope = self._preparer.envelope(delivery)
+        except Exception as error:  # noqa: BLE001 - as in `run`: the delivery on the wire must not suffer
+            self._report.fault(waiting.popleft(), error)
+            return None
         self._begun = waiting.popleft()
-        return self._preparer.envelope(self._begun)
+        return envelope
 
     def _give_back_begun(self) -> None:
         if self._begun is not None:
@@ -263,15 +278,7 @@ def refused_by_route(
 def without_key(delivery: Delivery, settings: Settings) -> Attempt:
     """The domain was removed while the message waited: it fails, since it can't be signed."""
     attempt = attempt_of(delivery, dict.fromkeys(delivery.addresses, NO_KEY), None, clock.now(), settings)
-    return Attempt(
-        row=attempt.row,
-        started_at=attempt.started_at,
-        ended_at=attempt.ended_at,
-        results=attempt.results,
-        conversation=None,
-        signature=None,
-        next_at=None,
-    )
+    return msgspec.structs.replace(attempt, next_at=None)
 
 
 def without_recipients(delivery: Delivery) -> Attempt:
@@ -281,6 +288,23 @@ def without_recipients(delivery: Delivery) -> Attempt:
     return Attempt(
         row=delivery.row, started_at=now, ended_at=now, results=results, conversation=None, signature=None, next_at=None
     )
+
+
+def at_fault(delivery: Delivery, error: Exception, settings: Settings) -> Attempt:
+    """Something of ours broke on this message: tried again on the ladder, and failed after a few times."""
+    outcome = Outcome(
+        Verdict.DEFERRED,
+        Scope.MESSAGE,
+        Category.PROTOCOL,
+        suppress=False,
+        smtp_code=None,
+        enhanced_code=None,
+        diagnostic=f"an internal fault ({type(error).__name__}); the operator's log has the details",
+    )
+    attempt = attempt_of(delivery, dict.fromkeys(delivery.addresses, outcome), None, clock.now(), settings)
+    if delivery.row.attempts + 1 < MOST_FAULTS:
+        return attempt
+    return msgspec.structs.replace(attempt, next_at=None)
 
 
 def _undecided(transaction: Transaction) -> bool:

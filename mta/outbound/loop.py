@@ -26,7 +26,7 @@ from engine.mail.address import canonical
 from engine.store import metrics
 from engine.store.postgres import AWAY
 from engine.store.redis import Away
-from mta.outbound.deliver import Report, Worker, refused_by_route, without_key, without_recipients
+from mta.outbound.deliver import Report, Worker, at_fault, refused_by_route, without_key, without_recipients
 from mta.outbound.prepare import Delivery, Entry, Preparer
 from mta.outbound.route import Router, Unroutable
 from mta.outbound.site import Site, Sockets
@@ -39,6 +39,7 @@ SITE_SHARE = 4  # one site may hold a quarter of what is in hand
 PARK_S = 10.0
 ACK_EVERY_S = 0.1
 KEEP_SETTLED_S = 60.0
+BURIED_S = 3600.0
 MOST_UNACKED = 100_000  # entries to acknowledge once Redis is back; a forgotten one costs a look at settled rows
 
 _log = structlog.get_logger("mta")
@@ -78,7 +79,11 @@ class Outbound:
         self._more_due = asyncio.Event()
         self._stopping = False
         self._report = Report(
-            settle=self._settle, hand_back=self._hand_back, recheck=self._recheck, may_send=self._may_send
+            settle=self._settle,
+            hand_back=self._hand_back,
+            fault=self._fault,
+            recheck=self._recheck,
+            may_send=self._may_send,
         )
         self.member: Member  # set by the process: the two need each other
 
@@ -262,13 +267,18 @@ class Outbound:
     async def _route(self, domain: str, group: list[Delivery]) -> None:
         """Bring the deliveries of a domain to their site; without a route they settle at once."""
         try:
-            signed = [one for one in group if await self._signable(one)]
-            route = await self._router.route(domain)
+            await self._route_all(domain, group)
         except AWAY as error:
             _log.warning("not routed", domain=domain, error=repr(error))
             for one in group:
                 self._hand_back(one)
-            return
+        except Exception as error:  # noqa: BLE001 - process loop: a fault costs these deliveries an attempt, not more
+            for one in group:
+                self._fault(one, error)
+
+    async def _route_all(self, domain: str, group: list[Delivery]) -> None:
+        signed = [one for one in group if await self._signable(one)]
+        route = await self._router.route(domain)
         for one in signed:
             if self._in_hand.get(one.row.key) is not one:
                 continue  # fenced or released meanwhile
@@ -353,8 +363,9 @@ class Outbound:
         return self.member.holds
 
     def _settle(self, delivery: Delivery, attempt: Attempt) -> None:
-        if self._in_hand.get(delivery.row.key) is not delivery:
-            return  # fenced: it is somebody else's
+        if self._in_hand.get(delivery.row.key) is not delivery or delivery.settling:
+            return  # fenced: it is somebody else's; or settled once already
+        delivery.settling = True
         ended = time.monotonic()
         future = self._settler.settle(attempt)
 
@@ -365,13 +376,32 @@ class Outbound:
             if isinstance(error, Fenced):
                 self.member.lose_all()
             elif error is not None:
-                _log.error("not settled", message=str(delivery.row.message_id), error=repr(error))
+                self._spawn(self._bury(delivery, error))
+                return
             else:
                 self._settled[0][delivery.row.key] = delivery.row.attempts
                 metrics.SETTLE_SECONDS.observe(time.monotonic() - ended)
             self._hand_back(delivery)
 
         future.add_done_callback(committed)
+
+    async def _bury(self, delivery: Delivery, error: BaseException) -> None:
+        """An outcome that can't be stored: nobody may deliver the message again and again meanwhile."""
+        _log.error("not settled", message=str(delivery.row.message_id), exc_info=error)
+        self._settled[0][delivery.row.key] = delivery.row.attempts
+        try:
+            until = clock.now() + timedelta(seconds=BURIED_S)
+            await queue.bury(self._pool, delivery.row.key, until, f"not settled: {type(error).__name__}")
+        except AWAY as away:
+            _log.error("not set aside", message=str(delivery.row.message_id), error=repr(away))
+        self._hand_back(delivery)
+
+    def _fault(self, delivery: Delivery, error: Exception) -> None:
+        _log.error("delivery failed on our side", message=str(delivery.row.message_id), exc_info=error)
+        if delivery.addresses:
+            self._settle(delivery, at_fault(delivery, error, self._settings))
+        else:
+            self._hand_back(delivery)
 
     def _hand_back(self, delivery: Delivery) -> None:
         """No longer in hand; its hint has served."""

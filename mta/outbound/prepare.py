@@ -27,7 +27,7 @@ _KEPT_SIGNATURES = 1_000
 class Delivery:
     """A queue row in hand, on its way to its site."""
 
-    __slots__ = ("entry", "envelope", "keys", "loaded_at", "pairs", "row", "signature", "suppressed", "tries")
+    __slots__ = ("entry", "envelope", "keys", "loaded_at", "pairs", "row", "settling", "signature", "suppressed", "tries")
 
     def __init__(self, row: Row, entry: "Entry | None", loaded_at: float) -> None:
         self.row = row
@@ -38,6 +38,7 @@ class Delivery:
         self.suppressed: dict[str, str] = {}  # address -> reason
         self.signature = row.signature
         self.envelope: Envelope | None = None
+        self.settling = False  # its outcome is on the way to the database
         self.tries = 0  # connections that broke before anything was decided
 
     @property

@@ -178,7 +178,8 @@ class Connection(asyncio.Protocol):
         try:
             now = self._loop.time()
             exchange, commands = self._session.begin(envelope, now)
-            self._write(commands)
+            if commands:
+                self._write(commands)
             while not exchange.done:
                 if self._session.content_due is exchange:
                     await self._content(exchange, upcoming, before_content)
@@ -191,7 +192,8 @@ class Connection(asyncio.Protocol):
         finally:
             self._sending = False
         self.idle_since = self._loop.time()
-        self._settle_end()
+        if self._session.state is State.ENDED:
+            self._settle_end()
         return exchange.transaction(self._opening)
 
     async def _content(
@@ -213,7 +215,8 @@ class Connection(asyncio.Protocol):
         else:
             self._content_until = now + self._timeouts.content_s
             await self._write_slowly(chunks, exchange)
-        session.content_written(self._loop.time())
+            now = self._loop.time()
+        session.content_written(now)
 
     async def _write_slowly(self, chunks: list[bytes], exchange: Exchange) -> None:
         """Large content piece by piece, as fast as the peer reads."""

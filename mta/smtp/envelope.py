@@ -16,7 +16,7 @@ _WRITABLE: Final = re.compile(
 _PLAIN: Final = re.compile(r"[A-Za-z0-9.@_+=-]+")  # nearly all addresses: ASCII, and safe
 
 
-class Envelope(Struct, frozen=True, eq=False):
+class Envelope(Struct, frozen=True, eq=False, gc=False):
     """One SMTP transaction to perform.
 
     `content` is the message with CRLF line ends only (trusted: the composer makes it), whole or in parts

@@ -9,7 +9,7 @@ from mta.smtp.envelope import Envelope
 from mta.smtp.transcript import Json, Step, conversation
 
 
-class Transaction(Struct, frozen=True):
+class Transaction(Struct, frozen=True, gc=False):
     """What came back for an envelope: `answers[i]` belongs to `recipients[i]`.
 
     A Break at `Phase.BODY` leaves open whether the message was taken; at any earlier phase it was not.

@@ -25,7 +25,7 @@ _CACHED_LINE: Final = 128
 _CACHE_SIZE: Final = 1_024
 
 
-class Heard(Struct, frozen=True):
+class Heard(Struct, frozen=True, gc=False):
     """One complete reply; `lines` holds the texts after the code where there are several lines."""
 
     reply: Reply

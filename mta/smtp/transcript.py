@@ -31,7 +31,7 @@ class Tls(Struct, frozen=True):
     certificate: str
 
 
-class Step(Struct, frozen=True):
+class Step(Struct, frozen=True, gc=False):
     """One step: what came back, after how many seconds, and for RCPT the recipient's place."""
 
     phase: Phase

@@ -24,14 +24,16 @@ SELECT page.*, ARRAY(
 FROM page ORDER BY page.id DESC;
 
 -- name: list_messages_to
--- The same for messages that went to address $11, in any case: from the index on addresses, not through every message.
+-- The same for messages that went to address $11, in any case: from the index on addresses, not through every
+-- message. The order stands inside, so that a page of an address with a million messages joins one page of them.
 WITH page AS (
     SELECT m.id, m.status, m.source, m.sender, m.reply_to, m.subject, m.stream, m.template, m.template_version,
            m.tags, m.metadata, m.attachments, m.size_bytes, m.scheduled_at, m.delivered_at
-    FROM recipients addressed JOIN messages m ON m.id = addressed.message_id
-    WHERE addressed.account_id = $1 AND lower(addressed.address) = lower($11)
-      AND addressed.message_id >= $2 AND addressed.message_id < $3
-      AND m.account_id = $1 AND m.id >= $2 AND m.id < $3
+    FROM (SELECT message_id FROM recipients
+          WHERE account_id = $1 AND lower(address) = lower($11) AND message_id >= $2 AND message_id < $3
+          ORDER BY message_id DESC) addressed
+    JOIN messages m ON m.id = addressed.message_id
+    WHERE m.account_id = $1 AND m.id >= $2 AND m.id < $3
       AND ($5::text IS NULL OR m.status = $5)
       AND ($6::text IS NULL OR m.from_domain = $6)
       AND ($7::text IS NULL OR m.stream = $7)
