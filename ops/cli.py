@@ -184,6 +184,7 @@ def doctor(*, as_json: bool) -> None:
 @click.option("--runs", default=1, show_default=True, help="Runs to take the median of.")
 @click.option("--drain", type=int, help="Queue this many first, then deliver.")
 @click.option("--profile", is_flag=True, help="Flame graphs beside the report (needs py-spy).")
+@click.option("--tls", is_flag=True, help="Deliver over STARTTLS; default: in clear, as the peers were measured.")
 @click.option("--no-paced", "paced", is_flag=True, default=True, flag_value=False, help="Skip the latency run.")
 @as_json
 def bench(**options: Any) -> None:
