@@ -27,7 +27,9 @@ _KEPT_SIGNATURES = 1_000
 class Delivery:
     """A queue row in hand, on its way to its site."""
 
-    __slots__ = ("entry", "envelope", "keys", "loaded_at", "pairs", "row", "settling", "signature", "suppressed", "tries")
+    __slots__ = (
+        "entry", "envelope", "keys", "loaded_at", "pairs", "row", "settling", "signature", "suppressed", "tries",
+    )  # fmt: skip
 
     def __init__(self, row: Row, entry: "Entry | None", loaded_at: float) -> None:
         self.row = row

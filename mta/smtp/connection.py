@@ -19,7 +19,7 @@ from mta.smtp.envelope import Envelope, Features
 from mta.smtp.exchange import Exchange, Transaction
 from mta.smtp.session import Session, State
 from mta.smtp.tls import TlsMode, agreed, unverified_context
-from mta.smtp.transcript import Json, Step, Tls, opening, said
+from mta.smtp.transcript import Json, Step, Tls, opening, said, weight_of
 
 __all__ = ["ConnectFailed", "Connection", "Envelope", "Timeouts", "TlsMode", "Transaction"]
 
@@ -113,6 +113,7 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._sending = False
         self._opening: tuple[Json, ...] = ()
+        self._opening_octets = 0
         self._limits = {
             Phase.GREETING: timeouts.reply_s,
             Phase.EHLO: timeouts.reply_s,
@@ -194,7 +195,7 @@ class Connection(asyncio.Protocol):
         self.idle_since = self._loop.time()
         if self._session.state is State.ENDED:
             self._settle_end()
-        return exchange.transaction(self._opening)
+        return exchange.transaction(self._opening, self._opening_octets)
 
     async def _content(
         self,
@@ -274,6 +275,7 @@ class Connection(asyncio.Protocol):
                 session.opening_steps.append(step)
             raise ConnectFailed(phase, outcome, opening(session.opening_steps))
         self._opening = opening(session.opening_steps)
+        self._opening_octets = weight_of(self._opening)
         self.idle_since = self._loop.time()
 
     async def _handshake(self) -> None:

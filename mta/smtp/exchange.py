@@ -19,11 +19,12 @@ class Transaction(Struct, frozen=True, gc=False):
     answers: tuple[Answer, ...]
     opening: tuple[Json, ...]  # the session's own steps: connect, greeting, EHLO, TLS
     steps: tuple[Step, ...]
+    opening_octets: int | None = None  # their weight, reckoned once a session
 
     @property
     def transcript(self) -> list[Json]:
         """The conversation for the waybill: session and transaction, under 4 KB of JSON, no content."""
-        return conversation(self.opening, self.steps, self.recipients)
+        return conversation(self.opening, self.steps, self.recipients, opened_octets=self.opening_octets)
 
     def transcript_of(self, recipient: int) -> list[Json]:
         """As `transcript`, with the RCPT step of that one recipient only."""
@@ -56,8 +57,8 @@ class Exchange:
         if self.answers[recipient] is None:
             self.answers[recipient] = answer
 
-    def transaction(self, opening: tuple[Json, ...]) -> Transaction:
+    def transaction(self, opening: tuple[Json, ...], opening_octets: int | None = None) -> Transaction:
         """The result; only when `done`."""
         assert None not in self.answers
         answers = cast("list[Answer]", self.answers)
-        return Transaction(self.envelope.recipients, tuple(answers), opening, tuple(self.steps))
+        return Transaction(self.envelope.recipients, tuple(answers), opening, tuple(self.steps), opening_octets)

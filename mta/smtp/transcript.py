@@ -19,6 +19,7 @@ _STEP_TEXT: Final = 300
 _STEP_FRAME: Final = 64  # octets of a step around its text: keys, quotes, phase, milliseconds
 _ADDRESS: Final = 100
 _OMITTED: Final = 40
+_FEW: Final = 5  # steps: MAIL, RCPT, DATA, the dot, and one to spare; 5 x (300 + 64) fit beside any opening
 
 Json = dict[str, Any]
 
@@ -51,19 +52,33 @@ def opening(steps: Sequence[Step | Json]) -> tuple[Json, ...]:
     return tuple(shown)
 
 
+def weight_of(opened: Sequence[Json]) -> int:
+    """Octets that opening steps take in the JSON of a conversation; the same for all mail of a session."""
+    return sum(len(json.dumps(step)) + 2 for step in opened)
+
+
 def conversation(
-    opened: Sequence[Json], steps: Sequence[Step], recipients: Sequence[str], *, only: int | None = None
+    opened: Sequence[Json],
+    steps: Sequence[Step],
+    recipients: Sequence[str],
+    *,
+    only: int | None = None,
+    opened_octets: int | None = None,
 ) -> list[Json]:
     """The whole conversation, at most `LIMIT` octets of JSON; `only` leaves the RCPT of one recipient.
+
+    `opened_octets` is `weight_of(opened)` where the caller knows it.
 
     When there are too many recipients to show, the first ones stand and `{"step": "rcpt", "omitted": n}`
     counts the rest.
     """
     kept = [step for step in steps if only is None or step.recipient is None or step.recipient == only]
-    room = LIMIT - sum(len(json.dumps(step)) + 2 for step in opened) - _OMITTED
+    room = LIMIT - (weight_of(opened) if opened_octets is None else opened_octets) - _OMITTED
     named = len(recipients) > 1
     each = room // max(1, len(kept))
     text_room = min(_STEP_TEXT, max(_STEP_TEXT // 4, each - _STEP_FRAME - (_ADDRESS if named else 0)))
+    if not named and len(kept) <= _FEW:  # the usual mail: every step fits, whatever its text
+        return [*opened, *[_shown(step, text_room) for step in kept]]
     shown: list[Json] = []
     omitted = 0
     # Everything but RCPT is at most four steps: they are paid for first.
