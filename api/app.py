@@ -118,6 +118,7 @@ class Lifespan:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+        metrics.TALLY.write()
         await services.acceptor.drain()
         await services.keys.write_last_uses()
         await services.hints.drain()
@@ -132,6 +133,7 @@ async def _housekeeping(services: Services) -> None:
     while True:
         await asyncio.sleep(1)
         ticks += 1
+        metrics.TALLY.write()
         metrics.REDIS_AWAY.set(1 if services.hints.away else 0)
         metrics.HINTS_LOST.inc(services.hints.lost - lost)
         lost = services.hints.lost
@@ -158,11 +160,11 @@ def _add_routes(app: App, services: Services) -> None:
 
 
 def _count(operation: str, status: int, refused: str | None) -> None:
-    metrics.REQUESTS.labels(operation, status).inc()
+    metrics.TALLY.add(metrics.REQUESTS, operation, str(status))
     if refused is not None:
-        metrics.REFUSED.labels(refused).inc()
+        metrics.TALLY.add(metrics.REFUSED, refused)
     elif operation == "post_v1_emails" and status == 202:
-        metrics.ACCEPTED.inc()
+        metrics.TALLY.add(metrics.ACCEPTED)
 
 
 def _description() -> Operation:

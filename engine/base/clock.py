@@ -14,7 +14,8 @@ def now() -> datetime:
 
 def iso(at: datetime) -> str:
     """`2026-11-20T08:09:10.123Z`."""
-    return at.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+    utc = at if at.tzinfo is UTC else at.astimezone(UTC)
+    return utc.isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def parse_iso(text: str) -> datetime:

@@ -84,13 +84,12 @@ def format_id(kind: Kind, value: UUID) -> str:
 
 def encode(value: UUID) -> str:
     """26 base32 characters of a UUID, most significant first."""
-    rest = value.int
-    pairs = []
-    for _ in range(_LENGTH // 2):
-        pairs.append(_PAIRS[rest & 0x3FF])
-        rest >>= 10
-    pairs.reverse()
-    return "".join(pairs)
+    return base32(value.int, _LENGTH)
+
+
+def base32(number: int, length: int) -> str:
+    """An even number of base32 characters of a number, most significant first."""
+    return "".join([_PAIRS[number >> shift & 0x3FF] for shift in range(5 * length - 10, -1, -10)])
 
 
 def parse_id(kind: Kind, text: str) -> UUID:

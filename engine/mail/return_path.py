@@ -10,7 +10,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from engine.base.ids import ALPHABET
+from engine.base.ids import ALPHABET, base32
 
 SHARED = 255
 _PREFIX = "b+"
@@ -31,8 +31,7 @@ def return_path(key: bytes, message_id: UUID, place: int, domain: str) -> str:
     """The envelope sender for one transaction; `domain` is the bounce domain."""
     named = message_id.bytes + bytes((place,))
     number = int.from_bytes(named + _mac(key, named), "big")
-    letters = [ALPHABET[number >> shift & 31] for shift in range(_BYTES * 8 - 5, -1, -5)]
-    return f"{_PREFIX}{''.join(letters)}@{domain}"
+    return f"{_PREFIX}{base32(number, _LENGTH)}@{domain}"
 
 
 def origin(key: bytes, address: str) -> Origin | None:

@@ -52,7 +52,10 @@ class GroupCommit(Generic[Item, Result]):
         return await self.enqueue(item)
 
     def enqueue(self, item: Item) -> "asyncio.Future[Result]":
-        """The same without waiting: a future of the result. Raises Overloaded."""
+        """The same without waiting: a future of the result. Raises Overloaded.
+
+        Cancelling the future before its flush withdraws the item.
+        """
         if len(self._waiting) >= self._most_waiting:
             raise Overloaded
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
@@ -69,9 +72,10 @@ class GroupCommit(Generic[Item, Result]):
     async def _run(self) -> None:
         while self._waiting:
             await self._pace()
-            batch = self._waiting[: self._most_items]
+            batch = [pair for pair in self._waiting[: self._most_items] if not pair[1].cancelled()]
             del self._waiting[: self._most_items]
-            await self._settle(batch)
+            if batch:
+                await self._settle(batch)
 
     async def _pace(self) -> None:
         """Under load, let the batch grow until the interval since the last flush has passed."""

@@ -1,8 +1,11 @@
 """Prometheus metrics of all processes. With PROMETHEUS_MULTIPROC_DIR set (the supervisor does) each process writes
 to files there, and the worker serves their sum.
 
-Counted per batch or per attempt, never per byte: an increment costs about a microsecond.
+In multi-process mode an increment costs 3-7 µs and an observation 7-12 µs. What happens once per message is therefore
+counted in memory (`TALLY`) and written once a second, and stage times are those of every sixteenth transaction.
 """
+
+from collections import Counter as Counts
 
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -17,8 +20,14 @@ FLUSH_SECONDS = Histogram("waybill_flush_seconds", "Time of a group commit", ["f
 ATTEMPTS = Counter("waybill_attempts", "Recipients attempted", ["verdict", "scope"])
 CONNECTIONS = Counter("waybill_smtp_connections", "Connections to mail servers", ["how"])
 CONNECTIONS_OPEN = Gauge("waybill_smtp_connections_open", "Connections now open", multiprocess_mode="livesum")
-STAGE_SECONDS = Histogram("waybill_smtp_stage_seconds", "Time per SMTP stage", ["stage"], buckets=_SECONDS)
-SETTLE_SECONDS = Histogram("waybill_settle_seconds", "From the final reply to the settled commit", buckets=_SECONDS)
+STAGE_SECONDS = Histogram(
+    "waybill_smtp_stage_seconds", "Time per SMTP stage, of every 16th transaction", ["stage"], buckets=_SECONDS
+)
+SETTLE_SECONDS = Histogram(
+    "waybill_settle_seconds",
+    "From final reply to settled commit, longest of each half second",
+    buckets=_SECONDS,
+)
 IN_HAND = Gauge("waybill_deliveries_in_hand", "Deliveries held in memory", multiprocess_mode="livesum")
 SHARDS_OWNED = Gauge("waybill_shards_owned", "Shards owned", multiprocess_mode="livesum")
 HINTS_LOST = Counter("waybill_hints_lost", "Messages announced to a Redis that was away")
@@ -28,6 +37,26 @@ QUEUE_AGE = Gauge(
     "waybill_queue_overdue_seconds", "How long the oldest due row has waited", ["shard"], multiprocess_mode="mostrecent"
 )
 WEEKS_AHEAD = Gauge("waybill_partition_weeks_ahead", "Weeks with partitions made", multiprocess_mode="mostrecent")
+
+
+class Tally:
+    """Counts of one process since they were last written."""
+
+    def __init__(self) -> None:
+        self._counts: Counts[tuple[Counter, tuple[str, ...]]] = Counts()
+
+    def add(self, counter: Counter, *labels: str) -> None:
+        """Count one."""
+        self._counts[counter, labels] += 1
+
+    def write(self) -> None:
+        """Hand what was counted to Prometheus; called once a second and at the end."""
+        counts, self._counts = self._counts, Counts()
+        for (counter, labels), count in counts.items():
+            (counter.labels(*labels) if labels else counter).inc(count)
+
+
+TALLY = Tally()
 
 
 def flushed(flow: str, items: int, seconds: float) -> None:

@@ -78,6 +78,7 @@ class Outbound:
         self._workers: set[Worker] = set()
         self._more_due = asyncio.Event()
         self._stopping = False
+        self._longest_settling = 0.0
         self._report = Report(
             settle=self._settle,
             hand_back=self._hand_back,
@@ -110,6 +111,7 @@ class Outbound:
             task.cancel()
         await self._settler.idle()
         await self._ack_finished()
+        self._measure()
 
     async def gained(self, shards: Collection[int]) -> None:
         """Shards came: what their last owner had read and not finished is looked at first."""
@@ -340,9 +342,16 @@ class Outbound:
                     del self._sites[name]
             if ticks % (2 * KEEP_SETTLED_S) == 0:
                 self._settled = ({}, self._settled[0])
-            metrics.IN_HAND.set(len(self._in_hand))
-            metrics.SHARDS_OWNED.set(len(self.member.owned))
+            self._measure()
             await self._park()
+
+    def _measure(self) -> None:
+        metrics.TALLY.write()
+        metrics.IN_HAND.set(len(self._in_hand))
+        metrics.SHARDS_OWNED.set(len(self.member.owned))
+        if self._longest_settling:
+            metrics.SETTLE_SECONDS.observe(self._longest_settling)
+            self._longest_settling = 0.0
 
     async def _park(self) -> None:
         """Rows beyond a site's share go back for some seconds, so that they do not hide other domains' rows."""
@@ -380,7 +389,7 @@ class Outbound:
                 return
             else:
                 self._settled[0][delivery.row.key] = delivery.row.attempts
-                metrics.SETTLE_SECONDS.observe(time.monotonic() - ended)
+                self._longest_settling = max(self._longest_settling, time.monotonic() - ended)
             self._hand_back(delivery)
 
         future.add_done_callback(committed)
