@@ -198,8 +198,15 @@ def _detail(result: Result, attempt: Attempt, kind: EventType) -> str:
 async def _write(connection: Conn, plans: list[Plan]) -> None:
     locked = await heads.lock(connection, {one.attempt.row.account_id for one in plans})
     low, high = _bounds(plans)
-    await _UPDATE_RECIPIENTS.execute(connection, *_recipient_columns(plans), low, high)
-    messages = await _message_columns(connection, plans, low, high)
+    recipients = _recipient_columns(plans)
+    partial = {one.attempt.row.message_id for one in plans if len(one.statuses) < one.attempt.row.total}
+    stored: dict[UUID, list[Status]] = {}
+    if partial:  # their status needs those of recipients in other rows: write ours first, then ask for all
+        await _UPDATE_RECIPIENTS.execute(connection, *recipients, low, high)
+        recipients = columns([], len(recipients))
+        for row in await _RECIPIENT_STATUSES.records(connection, list(partial), low, high):
+            stored[row["message_id"]] = [Status(status) for status in row["statuses"]]
+    messages = _message_columns(plans, stored)
     events = log.seal_all(locked, [entry for one in plans for entry in one.entries])
     await _SETTLE.execute(
         connection,
@@ -214,6 +221,7 @@ async def _write(connection: Conn, plans: list[Plan]) -> None:
         [head.hash for head in locked.values()],
         low,
         high,
+        *recipients,
     )
 
 
@@ -244,13 +252,8 @@ def _response(result: Result) -> str | None:
     return result.outcome.diagnostic or None
 
 
-async def _message_columns(connection: Conn, plans: list[Plan], low: UUID, high: UUID) -> tuple[list[object], ...]:
-    """Message statuses. One attempt that covers all recipients decides alone; else the stored ones are asked."""
-    partial = {one.attempt.row.message_id for one in plans if len(one.statuses) < one.attempt.row.total}
-    stored: dict[UUID, list[Status]] = {}
-    if partial:
-        for row in await _RECIPIENT_STATUSES.records(connection, list(partial), low, high):
-            stored[row["message_id"]] = [Status(status) for status in row["statuses"]]
+def _message_columns(plans: list[Plan], stored: dict[UUID, list[Status]]) -> tuple[list[object], ...]:
+    """Message statuses. One attempt that covers all recipients decides alone; else the stored ones do."""
     decided: dict[UUID, tuple[Status, datetime]] = {}
     for one in plans:
         message = one.attempt.row.message_id

@@ -27,8 +27,16 @@ WHERE message_id = ANY($1::uuid[]) AND message_id BETWEEN $2 AND $3 GROUP BY mes
 -- name: settle
 -- The rest of a batch of outcomes, in one statement. Messages $1 with status $2, delivered at $3, provided that
 -- their status is one of $4 (comma-separated); finished queue rows $5, $6; rows to retry $7, $8 with recipients $9,
--- due $10, signature $11; suppressions $12-$16; account days $17-$22; events $23-$30; heads $31-$33; id bounds $34, $35.
-WITH message AS (
+-- due $10, signature $11; suppressions $12-$16; account days $17-$22; events $23-$30; heads $31-$33; id bounds $34, $35;
+-- recipients $36-$41, as in update_recipients (empty where that has run).
+WITH recipient AS (
+    UPDATE recipients r
+    SET status = n.status, last_response = n.last_response, next_attempt_at = n.next_attempt_at,
+        attempts = r.attempts + n.made
+    FROM unnest($36::uuid[], $37::smallint[], $38::text[], $39::text[], $40::timestamptz[], $41::smallint[])
+         AS n (message_id, n, status, last_response, next_attempt_at, made)
+    WHERE r.message_id = n.message_id AND r.n = n.n AND r.message_id BETWEEN $34 AND $35
+), message AS (
     UPDATE messages m SET status = n.status, delivered_at = coalesce(n.delivered_at, m.delivered_at)
     FROM unnest($1::uuid[], $2::text[], $3::timestamptz[], $4::text[]) AS n (id, status, delivered_at, moves)
     WHERE m.id = n.id AND m.status = ANY(string_to_array(n.moves, ',')) AND m.id BETWEEN $34 AND $35
