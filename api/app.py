@@ -5,6 +5,7 @@ Granian starts it by the factory `create_app`; the services are opened and close
 
 import asyncio
 import functools
+import gc
 import os
 import shutil
 from collections.abc import Iterable, Mapping
@@ -105,6 +106,8 @@ class Lifespan:
             settings=settings,
         )
         self._services = services
+        gc.freeze()  # what is loaded by now stays: no collection needs to look at it again
+        gc.set_threshold(50_000, 20, 100)  # requests make few cycles; the default looks 70 times as often
         stamps = Stamps(pool, [services.keys.cache, services.acceptor.domains, services.acceptor.streams])
         self._tasks = [asyncio.create_task(stamps.run()), asyncio.create_task(_housekeeping(services))]
         _add_routes(self.app, services)

@@ -65,6 +65,7 @@ def _responder(door: Door, operation: Operation) -> Responder:
             _answer(response, operation, call, answer)
         except Refusal as refusal:
             refused = refusal.kind.value
+            _log.info("refused", request=request.context.id, operation=id_of_operation, type=refused)
             refuse(response, refusal)
         finally:
             door.inflight.give(call.body_bytes)

@@ -15,10 +15,11 @@ import asyncpg
 import structlog
 
 from engine.areas.suppressions import store as suppressions
-from engine.base import clock
+from engine.base import clock, ids
 from engine.base.settings import Settings
 from engine.delivery import queue
 from engine.delivery.hints import HintReader, WokenShards
+from engine.delivery.outcome import Verdict
 from engine.delivery.queue import Row
 from engine.flows import hold
 from engine.flows.settle import Attempt, Fenced, Settler
@@ -375,6 +376,7 @@ class Outbound:
         if self._in_hand.get(delivery.row.key) is not delivery or delivery.settling:
             return  # fenced: it is somebody else's; or settled once already
         delivery.settling = True
+        _tell(attempt)
         ended = time.monotonic()
         future = self._settler.settle(attempt)
 
@@ -457,3 +459,20 @@ class Outbound:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             _log.error("delivery task failed", exc_info=task.exception())
+
+
+def _tell(attempt: Attempt) -> None:
+    """One log line for each recipient that was not delivered; never the address."""
+    for result in attempt.results:
+        outcome = result.outcome
+        if outcome is None or outcome.verdict is not Verdict.DELIVERED:
+            _log.info(
+                "not delivered",
+                message=ids.format_id(ids.Kind.MESSAGE, attempt.row.message_id),
+                domain=attempt.row.domain,
+                verdict="suppressed" if outcome is None else outcome.verdict.value,
+                scope=None if outcome is None else outcome.scope.value,
+                category=None if outcome is None else outcome.category.value,
+                code=None if outcome is None else outcome.smtp_code,
+                again=attempt.next_at,
+            )
