@@ -47,7 +47,7 @@ class Member:
         self._on_gain = on_gain
         self._on_release = on_release
         self._on_fenced = on_fenced
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._leaving: asyncio.TaskGroup
         self._held_until = 0.0
         self._steady_since = 0.0
         self.id = ids.uuid7()
@@ -59,18 +59,12 @@ class Member:
         return time.monotonic() < self._held_until
 
     async def run(self) -> None:
-        """Join, then heartbeat and rebalance until cancelled."""
-        while True:
-            try:
-                await self._join()
-                while await self._beat():
-                    await self._rebalance()
-                    await asyncio.sleep(self._lease_s / 3)
-                _log.warning("fenced", member=str(self.id))
-                self.lose_all()
-            except AWAY as error:
-                _log.warning("lease not renewed", error=repr(error))
-                await asyncio.sleep(self._lease_s / 12)
+        """Join, then heartbeat and rebalance until cancelled.
+
+        A fault in `on_release` ends this too: with its process gone, the shards go to others.
+        """
+        async with asyncio.TaskGroup() as self._leaving:
+            await self._keep()
 
     async def leave(self) -> None:
         """Give everything up at once, so that others need not wait for the lease to run out."""
@@ -85,6 +79,19 @@ class Member:
         self.id = ids.uuid7()
         if lost:
             self._on_fenced()
+
+    async def _keep(self) -> None:
+        while True:
+            try:
+                await self._join()
+                while await self._beat():
+                    await self._rebalance()
+                    await asyncio.sleep(self._lease_s / 3)
+                _log.warning("fenced", member=str(self.id))
+                self.lose_all()
+            except AWAY as error:
+                _log.warning("lease not renewed", error=repr(error))
+                await asyncio.sleep(self._lease_s / 12)
 
     async def _join(self) -> None:
         """Become a member, unless a connection loss only interrupted the membership."""
@@ -132,9 +139,7 @@ class Member:
         if not shards:
             return
         self.owned = self.owned.difference(shards)
-        task = asyncio.create_task(self._release(shards))
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+        self._leaving.create_task(self._release(shards))
 
     async def _release(self, shards: Collection[int]) -> None:
         owner = self.id

@@ -4,6 +4,8 @@ import re
 from datetime import UTC, date, datetime, timedelta
 
 _ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?(Z|[+-]\d{2}:\d{2})", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 def now() -> datetime:
@@ -39,8 +41,8 @@ def parse_iso(text: str) -> datetime:
 
 
 def milliseconds(at: datetime) -> int:
-    """Unix time in milliseconds."""
-    return int(at.timestamp() * 1000)
+    """Unix time in whole milliseconds; exact, as a product of floats would not be."""
+    return (at - _EPOCH) // _MILLISECOND
 
 
 def seconds_until_next_day(at: datetime) -> int:

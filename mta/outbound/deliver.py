@@ -89,12 +89,15 @@ class Worker:
                 raise
             self._report.fault(self._current, error)
         finally:
+            self._site.busy.pop(id(self), None)
             self._sockets.free()
 
     async def _run(self) -> None:
         if not self._site.waiting:
             return
+        self._site.busy[id(self)] = time.monotonic()
         opened = await self._sockets.open(self._site.route)
+        self._site.busy.pop(id(self))
         if isinstance(opened, Tried):
             self._unreachable(opened)
             return
@@ -167,7 +170,9 @@ class Worker:
         reused = connection.messages_sent > 0
         envelope = delivery.envelope or self._preparer.envelope(delivery)
         started = clock.now()
+        self._site.busy[id(self)] = time.monotonic()
         transaction = await connection.send(envelope, upcoming, self._report.may_send)
+        self._site.busy.pop(id(self))
         if reused:
             metrics.TALLY.add(metrics.CONNECTIONS, "reused")
         if _undecided(transaction):

@@ -38,6 +38,7 @@ DUE_EVERY_S = 1.0
 GATHER_S = 0.005  # after a wake-up: the hints of some more milliseconds share one read and one load
 SITE_SHARE = 4  # one site may hold a quarter of what is in hand
 PARK_S = 10.0
+TEND_S = 0.125
 ACK_EVERY_S = 0.1
 KEEP_SETTLED_S = 60.0
 BURIED_S = 3600.0
@@ -316,7 +317,7 @@ class Outbound:
 
     def _staff(self, site: Site) -> None:
         """As many workers as the site wants."""
-        while site.wants_worker() and not self._stopping:
+        for _ in range(0 if self._stopping else site.hires(time.monotonic())):
             site.workers += 1
             self._spawn(self._employ(site))
 
@@ -331,20 +332,21 @@ class Outbound:
             self._staff(site)
 
     async def _tend_sites(self) -> None:
-        """Twice a second: more workers where mail waits, forget sites that are idle, park what is too much."""
+        """More workers where mail waits; twice a second, forget sites that are idle and park what is too much."""
         ticks = 0
         while True:
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(TEND_S)
             ticks += 1
             for name, site in list(self._sites.items()):
                 if site.waiting:
                     self._staff(site)
                 elif not site.workers and not site.resting:
                     del self._sites[name]
-            if ticks % (2 * KEEP_SETTLED_S) == 0:
+            if ticks % (KEEP_SETTLED_S / TEND_S) == 0:
                 self._settled = ({}, self._settled[0])
-            self._measure()
-            await self._park()
+            if ticks % (0.5 / TEND_S) == 0:
+                self._measure()
+                await self._park()
 
     def _measure(self) -> None:
         metrics.TALLY.write()

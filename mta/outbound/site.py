@@ -25,7 +25,7 @@ MOST_ADDRESSES = 5  # Postfix smtp_mx_address_limit
 CONNECTION_AGE_S = 300.0  # Postfix smtp_connection_reuse_time_limit
 REST_S, LONGEST_REST_S = 15.0, 300.0
 BROKEN_TLS_S = 3 * 24 * 3600.0
-PER_WORKER = 8  # waiting deliveries that justify another connection while the others are busy
+SLOW_S = 0.05  # a transaction that lasts longer waits for the server, not for us: another connection helps
 _MOST_BROKEN = 10_000
 
 
@@ -116,6 +116,7 @@ class Site:
         self.window = min(INITIAL_WINDOW, self.limit)
         self.waiting: deque[Delivery] = deque()
         self.workers = 0  # connections open or being opened
+        self.busy: dict[int, float] = {}  # worker -> when its present transaction, or its opening, began
         self.sleepers: list[asyncio.Future[bool]] = []  # idle workers
         self.connected = 0
         self.rest_until = 0.0
@@ -139,13 +140,17 @@ class Site:
                 sleeper.set_result(True)
                 break
 
-    def wants_worker(self) -> bool:
-        """True when one more connection would help and the window allows it."""
-        if not self.waiting or self.sleepers or self.workers >= int(self.window):
-            return False
-        if self._rests and self.workers:  # half-open: one probe
-            return False
-        return self.workers == 0 or len(self.waiting) > PER_WORKER * self.workers
+    def hires(self, now: float) -> int:
+        """How many more connections would help and are allowed: the first at once, then twice as many whenever all
+        of them wait for the server; a site that has rested is probed by one."""
+        if not self.waiting or self.sleepers:
+            return 0
+        if self.workers == 0:
+            return 1
+        slow = len(self.busy) == self.workers and all(now - began > SLOW_S for began in self.busy.values())
+        if self._rests or not slow:
+            return 0
+        return max(0, min(self.workers, int(self.window) - self.workers, len(self.waiting)))
 
     def succeeded(self) -> None:
         """A delivery went through: the site is well."""
