@@ -24,7 +24,8 @@ from ops.first_run import FILE as FIRST_RUN
 
 P = ParamSpec("P")
 _FAILED = (Refusal, WrongId, BadAddress, operate.ApiError, OSError, RuntimeError)
-_console = Console(highlight=False, soft_wrap=True)
+_WIDE = None if sys.stdout.isatty() else 200  # a pipe has no width: ids must not be folded
+_console = Console(highlight=False, soft_wrap=True, width=_WIDE)
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON value.")
 
@@ -32,15 +33,13 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON v
 def main(argv: list[str] | None = None) -> int:
     """Run one command; gives its exit status."""
     try:
-        cli.main(args=argv, prog_name="ops", standalone_mode=False)
-    except click.exceptions.Exit as ended:
-        return ended.exit_code
+        found = cli.main(args=argv, prog_name="ops", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except click.Abort:
         return 130
-    return 0
+    return found if isinstance(found, int) else 0  # click gives the code of an Exit back
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

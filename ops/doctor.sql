@@ -1,0 +1,28 @@
+-- name: server_facts
+-- What an operator can set wrong, the connections in use, and the server's clock.
+SELECT current_setting('server_version_num')::int AS version, current_setting('fsync') AS fsync,
+       current_setting('synchronous_commit') AS synchronous_commit,
+       current_setting('full_page_writes') AS full_page_writes,
+       current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int AS connections,
+       (SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'client backend') AS used,
+       clock_timestamp() AS now;
+
+-- name: oldest_due
+-- Rows of shards below $1 that are due, at most $2 a shard counted, and the oldest due time.
+SELECT coalesce(sum(d.rows), 0)::bigint AS rows, min(d.oldest) AS oldest
+FROM generate_series(0, $1::int - 1) AS s (shard)
+CROSS JOIN LATERAL (
+    SELECT count(*) AS rows, min(due_at) AS oldest
+    FROM (SELECT due_at FROM queue WHERE shard = s.shard AND due_at <= now() ORDER BY due_at LIMIT $2) AS due
+) AS d;
+
+-- name: shard_facts
+-- Of the shards below $1 those that nobody living owns; members, and those whose lease has run out.
+SELECT ($1::int - (SELECT count(*) FROM shard_owners o JOIN shard_members m ON m.id = o.owner WHERE o.shard < $1))::int
+           AS unowned,
+       (SELECT count(*)::int FROM shard_members) AS members,
+       ARRAY(SELECT name FROM shard_members WHERE expires_at < clock_timestamp() ORDER BY name) AS expired;
+
+-- name: verified_domains
+-- The newest verified domains, at most $1.
+SELECT account_id, name FROM domains WHERE status = 'verified' ORDER BY id DESC LIMIT $1;
