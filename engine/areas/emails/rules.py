@@ -37,7 +37,7 @@ OWNED_HEADERS = frozenset({
 OWNED_PREFIXES = ("content-", "arc-")
 _FIELD_NAME = re.compile(r"[!-9;-~]+", re.ASCII)  # RFC 5322 2.2: printable ASCII but the colon
 _LINE_BREAKERS = re.compile(r"[\r\n\x00]")
-_UNSUBSCRIBE = re.compile(r"(?:https://|mailto:)[!-~]+")  # RFC 2369: a URI, so printable ASCII without spaces
+_UNSUBSCRIBE = re.compile(r"(?:https://|mailto:)[!-;=?-~]+")  # RFC 2369: a URI, so printable ASCII; no space, < or >
 
 
 def sender_of(request: SendRequest) -> Mailbox:
@@ -153,7 +153,9 @@ def recipients_of(request: SendRequest) -> list[Recipient]:
 
 def checked_headers(request: SendRequest) -> tuple[tuple[str, str], ...]:
     """Custom headers in order; refuses what the service itself writes, and what could start another header."""
-    also_fields = {"reply-to": request.reply_to, "list-unsubscribe": request.list_unsubscribe}
+    unsubscribe = request.list_unsubscribe
+    also_fields = {"reply-to": request.reply_to}
+    also_fields |= {"list-unsubscribe": unsubscribe, "list-unsubscribe-post": unsubscribe}  # RFC 8058 3.1: one of each
     for name, value in request.headers.items():
         field = f"headers.{name}"
         if not _FIELD_NAME.fullmatch(name):
