@@ -60,8 +60,9 @@ def drill_once(name: str, *, messages: int, rounds: int) -> Verdict:
     try:
         with Service(folder, SETTINGS) as service:
             verdict = asyncio.run(drill(service, name, messages=messages, rounds=rounds))
-            keep = not verdict.passed
             service.stop()
+            verdict.left_behind = len(service.everything())
+            keep = not verdict.passed
             return verdict
     except BaseException:
         keep = True
@@ -154,8 +155,8 @@ def _tell(console: Console, verdict: Verdict) -> None:
         console.print(f"{verdict.copies} copies too many of {verdict.duplicated} messages, {same}")
     if not verdict.passed:
         console.print(
-            f"FAILED: lost {verdict.lost}, unsettled {verdict.unsettled}, unknown {verdict.unknown}, unanswered"
-            f" {verdict.unanswered}; accepted {verdict.accepted}, accepted events {verdict.accepted_events}, counted"
+            f"FAILED: lost {verdict.lost}, waiting {verdict.waiting}, unsettled {verdict.unsettled}, unknown"
+            f" {verdict.unknown}, unanswered {verdict.unanswered}, processes left {verdict.left_behind}; accepted {verdict.accepted}, accepted events {verdict.accepted_events}, counted"
             f" {verdict.sent_today}"
         )
         for line in verdict.examples:

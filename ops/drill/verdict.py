@@ -48,8 +48,9 @@ class Verdict(Struct, kw_only=True):
     unanswered: int
     delivered: int  # different messages at the sink
     bounced: int  # refused by their mail server
-    lost: int
-    unsettled: int  # at the sink, and yet not settled in the database
+    lost: int  # neither at the sink nor refused by it nor waiting in the queue
+    waiting: int  # still in the queue when patience ended
+    unsettled: int  # out of the queue, at the sink, and yet not settled
     unknown: int  # at the sink or in the database, and never accepted towards the client
     duplicated: int  # messages that arrived more than once
     copies: int  # how many copies too many that makes
@@ -63,12 +64,13 @@ class Verdict(Struct, kw_only=True):
     chain_intact: bool
     accepted_events: int
     sent_today: int
+    left_behind: int = 0  # processes that outlived the service's stop
     examples: list[str]
 
     @property
     def passed(self) -> bool:
         """Nothing lost, nothing invented, nothing left hanging, and a log that proves it."""
-        wrong = self.lost + self.unsettled + self.unknown + self.unanswered
+        wrong = self.lost + self.waiting + self.unsettled + self.unknown + self.unanswered + self.left_behind
         counts = self.accepted_events == self.accepted == self.sent_today
         return wrong == 0 and self.chain_intact and counts and self.same_message_id
 
@@ -87,14 +89,17 @@ async def judge(
     connection = await asyncpg.connect(database_url)
     try:
         statuses = await _statuses(connection, account)
+        queued = await _queued(connection, account)
         ledger = await read_ledger(connection, account)
     finally:
         await connection.close()
     arrived = _by_address(entries(store))
     accepted = [send for send in sends if send.message_id is not None]
-    lost = [send for send in accepted if _is_lost(send, statuses, arrived)]
+    waiting = [send for send in accepted if send.message_id in queued]
+    done = [send for send in accepted if send.message_id not in queued]
+    lost = [send for send in done if _is_lost(send, statuses, arrived)]
     unsettled = [
-        send for send in accepted if send.address in arrived and statuses.get(send.message_id or "") not in SETTLED
+        send for send in done if send.address in arrived and statuses.get(send.message_id or "") not in SETTLED
     ]
     twice = {address: copies for address, copies in arrived.items() if len(copies) > 1}
     known = {send.message_id for send in accepted}
@@ -111,6 +116,7 @@ async def judge(
         delivered=len(arrived),
         bounced=sum(statuses.get(send.message_id or "") is Status.BOUNCED for send in accepted),
         lost=len(lost),
+        waiting=len(waiting),
         unsettled=len(unsettled),
         unknown=len(strange),
         duplicated=len(twice),
@@ -125,7 +131,12 @@ async def judge(
         chain_intact=ledger.intact and not ledger.accepted_twice,
         accepted_events=ledger.accepted,
         sent_today=ledger.sent_today,
-        examples=[*_told("lost", lost, statuses), *_told("unsettled", unsettled, statuses), *strange[:5]],
+        examples=[
+            *_told("lost", lost, statuses),
+            *_told("waiting", waiting, statuses),
+            *_told("unsettled", unsettled, statuses),
+            *strange[:5],
+        ],
     )
 
 
@@ -161,6 +172,11 @@ async def read_ledger(connection: asyncpg.Connection, account: UUID) -> Ledger:
 async def _statuses(connection: asyncpg.Connection, account: UUID) -> dict[str, Status]:
     rows = await connection.fetch("SELECT id, status FROM messages WHERE account_id = $1", account)
     return {ids.format_id(ids.Kind.MESSAGE, row["id"]): Status(row["status"]) for row in rows}
+
+
+async def _queued(connection: asyncpg.Connection, account: UUID) -> set[str]:
+    rows = await connection.fetch("SELECT message_id FROM queue WHERE account_id = $1", account)
+    return {ids.format_id(ids.Kind.MESSAGE, row["message_id"]) for row in rows}
 
 
 def _is_lost(send: Send, statuses: Mapping[str, Status], arrived: Collection[str]) -> bool:

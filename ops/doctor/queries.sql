@@ -7,17 +7,17 @@ SELECT current_setting('server_version_num')::int AS version, current_setting('f
        (SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'client backend') AS used,
        clock_timestamp() AS now;
 
--- name: oldest_due
--- Rows of shards below $1 that are due, at most $2 a shard counted, and the oldest due time.
+-- name: due_facts
+-- Due rows of the shards below $1, at most $2 counted a shard, and the oldest due time.
 SELECT coalesce(sum(d.rows), 0)::bigint AS rows, min(d.oldest) AS oldest
 FROM generate_series(0, $1::int - 1) AS s (shard)
 CROSS JOIN LATERAL (
-    SELECT count(*) AS rows, min(due_at) AS oldest
-    FROM (SELECT due_at FROM queue WHERE shard = s.shard AND due_at <= now() ORDER BY due_at LIMIT $2) AS due
+    SELECT count(*) AS rows, min(due.due_at) AS oldest
+    FROM (SELECT q.due_at FROM queue q WHERE q.shard = s.shard AND q.due_at <= now() ORDER BY q.due_at LIMIT $2) AS due
 ) AS d;
 
 -- name: shard_facts
--- Of the shards below $1 those that nobody living owns; members, and those whose lease has run out.
+-- How many of the shards below $1 nobody living owns, how many members there are, and whose lease has run out.
 SELECT ($1::int - (SELECT count(*) FROM shard_owners o JOIN shard_members m ON m.id = o.owner WHERE o.shard < $1))::int
            AS unowned,
        (SELECT count(*)::int FROM shard_members) AS members,

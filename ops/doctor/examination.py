@@ -6,6 +6,8 @@ or was never started is an answer too.
 
 import asyncio
 import functools
+import hashlib
+import json
 import os
 import shutil
 import stat
@@ -13,17 +15,17 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from engine.base.settings import Loaded, Settings, variable
 from ops import bootstrap, fleet
-from ops.doctor_services import api, database, dns, metrics, redis, sink
-from ops.findings import Finding, bad, good
+from ops.doctor.database import database
+from ops.doctor.doors import api, metrics, redis, sink
+from ops.doctor.finding import Finding, bad, good, said, unseen
+from ops.doctor.names import names
 from ops.first_run import FILE as FIRST_RUN
 from ops.state import holder
 from ops.up import NotRunning, attach
-
-__all__ = ["Finding", "examine"]
 
 OLDEST_PYTHON = (3, 11)
 LEAST_FREE_BYTES = 1024**3  # the API stops being ready at half of this
@@ -59,10 +61,12 @@ def _python() -> Finding:
 
 def _packages() -> Finding:
     prefix = Path(sys.prefix)
-    if bootstrap.satisfied(prefix, "run"):
+    record = prefix / bootstrap.RECORD
+    if not record.is_file():
+        return good("packages", f"{prefix} was not made by Waybill: its packages are its maker's business")
+    wanted = hashlib.sha256((bootstrap.LOCKS / "run.txt").read_bytes()).hexdigest()
+    if json.loads(record.read_text("utf-8")).get("locks", {}).get("run") == wanted:
         return good("packages", f"{prefix} holds what the lock asks for")
-    if not (prefix / bootstrap.RECORD).is_file():
-        return good("packages", f"{prefix} was not made by Waybill; its packages are its maker's business")
     mend = "Run `python3 -m ops bootstrap run` to install what the lock asks for."
     return bad("packages", f"{prefix} does not hold what ops/lock/run.txt asks for", mend)
 
@@ -130,7 +134,7 @@ def _attached(loaded: Loaded, state: Path) -> Settings | Finding:
     except NotRunning:
         return bad("servers", "PostgreSQL and Redis come with the service, which does not run", START)
     except Exception as error:  # noqa: BLE001 - the doctor reports what it can't look at
-        return bad("servers", f"can't be found: {error}", f"Look at {state} and its running.json.")
+        return bad("servers", f"can't be found ({said(error)})", f"Look at {state} and its running.json.")
 
 
 # -- what it stands on ----------------------------------------------------------------------------
@@ -146,7 +150,7 @@ async def _servers(settings: Settings, *, running: bool) -> list[Finding]:
         if settings.delivery == "local":
             looks.append(("sink", sink))
     if running or settings.delivery == "live":
-        looks.append(("dns", dns))
+        looks.append(("dns", names))
     groups = await asyncio.gather(*[_bounded(name, look, settings) for name, look in looks])
     return [finding for group in groups for finding in group]
 
@@ -158,15 +162,11 @@ async def _bounded(name: str, look: Look, settings: Settings) -> Sequence[Findin
     except TimeoutError:
         return [bad(name, f"no answer within {GROUP_TIMEOUT_S:g} s", "See whether the server hangs, and restart it.")]
     except Exception as error:  # noqa: BLE001 - the doctor reports what it can't look at
-        return [_unseen(name, error)]
+        return [unseen(name, error)]
 
 
 def _guarded(name: str, check: Callable[[], Finding]) -> Finding:
     try:
         return check()
     except Exception as error:  # noqa: BLE001 - as above
-        return _unseen(name, error)
-
-
-def _unseen(name: str, error: Exception) -> Finding:
-    return bad(name, f"can't be examined: {type(error).__name__}: {error}", "Mend what the error names and look again.")
+        return unseen(name, error)

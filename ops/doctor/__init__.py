@@ -1,0 +1,6 @@
+"""`ops doctor`: what is wrong with an installation, and how to mend it."""
+
+from ops.doctor.examination import examine
+from ops.doctor.finding import Finding
+
+__all__ = ["Finding", "examine"]

@@ -1,0 +1,114 @@
+"""What the doctor asks of Redis and of the service's own doors: API, metrics, the local sink. Only reads."""
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+
+from engine.base.settings import Settings, variable
+from engine.store import redis as redis_store
+from ops import fleet
+from ops.doctor.finding import Finding, bad, good, said
+
+TIMEOUT_S = 5.0
+OLDEST_REDIS = (7, 0)
+_ANSWER_LIMIT_BYTES = 1024 * 1024
+
+
+async def redis(settings: Settings) -> list[Finding]:
+    """Version and what it does when memory runs out."""
+    assert settings.redis_url is not None
+    client = None
+    try:
+        client = redis_store.connect(settings.redis_url, timeout_s=TIMEOUT_S)
+        facts = await client.info()
+    except Exception as error:  # noqa: BLE001 - whatever a foreign URL and server bring about is the finding
+        mend = (
+            f"Check {variable('redis_url')} where it is set, else see {settings.state}/log/valkey.log, and start the"
+            " server; mail is accepted meanwhile and delivered some seconds later."
+        )
+        return [bad("redis", f"does not answer ({said(error)})", mend)]
+    finally:
+        if client is not None:
+            await client.aclose()
+    version = str(facts["redis_version"])
+    number = tuple(int(part) for part in version.split(".")[:2])
+    found = f"answers, Redis protocol {version}"
+    return [
+        good("redis", found)
+        if number >= OLDEST_REDIS
+        else bad("redis", found, "Upgrade the server to Redis 7.0, Valkey 7.2, or newer."),
+        _policy(str(facts.get("maxmemory_policy", "unknown"))),
+    ]
+
+
+def _policy(policy: str) -> Finding:
+    found = f"maxmemory-policy {policy}"
+    if policy != "noeviction":
+        return bad("redis memory", found, "Set maxmemory-policy to noeviction: an evicted stream is a lost hint.")
+    return good("redis memory", found)
+
+
+async def api(settings: Settings) -> list[Finding]:
+    """`/readyz` of the API."""
+    url = f"http://{_host(settings)}:{settings.api_port}/readyz"
+    try:
+        status, body = await asyncio.to_thread(_get, url)
+        checks = json.loads(body)["checks"]
+    except Exception as error:  # noqa: BLE001 - a stranger may answer on the port
+        mend = f"See {settings.state}/log/api.log, and whether another program has port {settings.api_port}."
+        return [bad("api", f"{url} does not answer as it should ({said(error)})", mend)]
+    failed = [name for name, check in checks.items() if not check["ok"]]
+    if status != 200:
+        return [
+            bad("api", f"not ready: {', '.join(failed)}", "Mend what these checks name; the API recovers by itself.")
+        ]
+    return [
+        good("api", f"ready at {url.removesuffix('/readyz')}" + (f", but for {', '.join(failed)}" if failed else ""))
+    ]
+
+
+async def metrics(settings: Settings) -> list[Finding]:
+    """`/metrics` of the worker."""
+    url = f"http://{_host(settings)}:{settings.metrics_port}/metrics"
+    try:
+        _, body = await asyncio.to_thread(_get, url)
+        problem = None if b"waybill_" in body else "no figure of Waybill's is among the answer"
+    except Exception as error:  # noqa: BLE001 - as above
+        problem = said(error)
+    if problem is not None:
+        mend = f"See {settings.state}/log/worker.log, and whether another program has port {settings.metrics_port}."
+        return [bad("metrics", f"{url} does not answer as it should ({problem})", mend)]
+    return [good("metrics", f"served at {url}")]
+
+
+async def sink(settings: Settings) -> list[Finding]:
+    """The local SMTP server greets."""
+    where = f"{fleet.LOOPBACK}:{settings.sink_port}"
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(fleet.LOOPBACK, settings.sink_port)
+            greeting = await reader.readline()
+            writer.close()
+        problem = None if greeting.startswith(b"220") else f"it said {greeting[:60]!r}"
+    except (OSError, ValueError) as error:  # ValueError: a line without end
+        problem = said(error)
+    if problem is not None:
+        return [bad("sink", f"{where} does not greet ({problem})", f"See {settings.state}/log/sink.log.")]
+    return [good("sink", f"greets at {where}")]
+
+
+def _host(settings: Settings) -> str:
+    host = {"0.0.0.0": fleet.LOOPBACK, "::": "::1"}.get(settings.api_host, settings.api_host)  # noqa: S104 - read, not bound
+    return f"[{host}]" if ":" in host else host
+
+
+def _get(url: str) -> tuple[int, bytes]:
+    """Status and body of a GET, past any proxy of the environment."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=TIMEOUT_S) as answer:
+            return answer.status, answer.read(_ANSWER_LIMIT_BYTES)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read(_ANSWER_LIMIT_BYTES)

@@ -1,0 +1,83 @@
+"""While Postgres is away every operation says so, and nothing is accepted; afterwards all is as before."""
+
+import asyncio
+import time
+from collections.abc import Coroutine, Iterator
+
+import aiohttp
+import pytest
+from msgspec import structs
+
+from engine.base.settings import Settings
+from engine.store.migrate import migrate
+from engine.store.postgres import open_pool
+from ops.embedded import Temporary, temporary_servers
+from tests.harness.accounts import TestAccount, make_account
+from tests.harness.api import Answer, Api, serving
+
+ANSWER_S = 16  # acceptance gives up after 15
+BACK_S = 10
+
+
+@pytest.fixture(scope="module")
+def own_servers() -> Iterator[Temporary]:
+    with temporary_servers() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def two_accounts(own_servers: Temporary) -> tuple[TestAccount, TestAccount]:
+    await migrate(own_servers.database_url)
+    pool = await open_pool(own_servers.database_url, name="tests")
+    accounts = (await make_account(pool), await make_account(pool))
+    await pool.close()
+    return accounts
+
+
+@pytest.fixture(scope="module")
+def own_url(
+    own_servers: Temporary,
+    two_accounts: tuple[TestAccount, TestAccount],
+    settings: Settings,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[str]:
+    """An API on servers that this test may kill, started once the database is migrated."""
+    own = structs.replace(settings, database_url=own_servers.database_url, redis_url=own_servers.redis_url)
+    with serving(own, tmp_path_factory.mktemp("unavailable") / "api.log") as url:
+        yield url
+
+
+async def test_a_dead_postgres_is_a_503_everywhere_and_nothing_is_accepted(
+    own_servers: Temporary,
+    own_url: str,
+    two_accounts: tuple[TestAccount, TestAccount],
+    http: aiohttp.ClientSession,
+) -> None:
+    api = Api(own_url, http)
+    known, fresh = two_accounts  # the key of one is in the process's memory, the other's is not
+    message = (await api.post("/v1/emails", known.token, known.email())).json["id"]
+    own_servers.postgres.kill()
+
+    async def away(call: Coroutine[None, None, Answer]) -> None:
+        began = time.monotonic()
+        answer = await call
+        assert (answer.status, answer.error["type"]) == (503, "unavailable"), answer
+        assert int(answer.headers["retry-after"]) >= 1
+        assert time.monotonic() - began < ANSWER_S
+
+    try:
+        for account in (known, fresh):
+            await away(api.post("/v1/emails", account.token, account.email()))
+            for path in ("/v1/messages", "/v1/messages?search=x", f"/v1/messages/{message}", "/v1/me"):
+                await away(api.get(path, account.token))
+        assert (await api.get("/healthz")).status == 200
+        assert (await api.get("/readyz")).status == 503
+    finally:
+        own_servers.postgres.start()
+
+    began = time.monotonic()
+    while (await api.post("/v1/emails", known.token, known.email())).status != 202:
+        assert time.monotonic() - began < BACK_S
+        await asyncio.sleep(0.1)
+    assert len((await api.get("/v1/messages", known.token)).json["data"]) == 2
+    assert (await api.get("/v1/messages", fresh.token)).json["data"] == []

@@ -1,0 +1,140 @@
+"""Every operation is tested, described and on the map; the description is a valid document."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from api.app import all_operations
+from api.http import openapi
+from api.http.operation import Access, Operation
+from engine.base.errors import REGISTRY, ErrorType
+from engine.base.scopes import SCOPES
+from tests.harness.api import Api
+
+ROOT = Path(__file__).resolve().parents[2]
+OPERATIONS = all_operations()
+_PARAMETER = re.compile(r"\\\{\w+\\\}")
+
+
+def name_of(operation: Operation) -> str:
+    return f"{operation.method} {operation.path}"
+
+
+@pytest.fixture(scope="module")
+def sources() -> str:
+    """All tests."""
+    files = (ROOT / "tests").rglob("test_*.py")
+    return "\n".join(path.read_text("utf-8") for path in files)
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    found: dict[str, Any] = orjson.loads(openapi.document(OPERATIONS, server="http://127.0.0.1:8080"))
+    return found
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=name_of)
+def test_every_operation_is_called_by_a_test(operation: Operation, sources: str) -> None:
+    """A call is `get`, `post`, … of a client with the path as its first words, anything in place of the parameters."""
+    path = _PARAMETER.sub(lambda _: r"[^/\"?]+", re.escape(operation.path))
+    method = operation.method.lower()
+    call = re.compile(rf'\.(?:{method}|request)\(\s*(?:"{operation.method}",\s*)?f?"{path}["?]')
+
+    assert call.search(sources) is not None
+
+
+def test_operation_ids_and_routes_are_unique() -> None:
+    assert len({operation.id for operation in OPERATIONS}) == len(OPERATIONS)
+    assert len({name_of(operation) for operation in OPERATIONS}) == len(OPERATIONS)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=name_of)
+def test_an_operation_names_only_refusals_of_the_registry(operation: Operation) -> None:
+    assert set(operation.all_refusals()) <= set(REGISTRY)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=name_of)
+def test_an_operation_with_a_key_names_a_scope_that_exists(operation: Operation) -> None:
+    assert (operation.access is Access.KEY) == bool(operation.scopes)
+    assert set(operation.scopes) <= SCOPES
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=name_of)
+def test_unknown_parameters_are_refused_so_the_400_is_described(operation: Operation) -> None:
+    assert ErrorType.INVALID_REQUEST in operation.all_refusals()
+
+
+def test_the_registry_holds_every_type_and_only_statuses_of_errors() -> None:
+    assert set(REGISTRY) == set(ErrorType)
+    assert all(400 <= entry.status < 600 for entry in REGISTRY.values())
+
+
+def test_the_description_is_valid_openapi_3_1(document: dict[str, Any]) -> None:
+    OpenAPIV31SpecValidator(document).validate()
+    assert document["openapi"].startswith("3.1")
+    assert document["info"]["version"] == "1.0.0"
+
+
+def test_the_description_holds_every_operation(document: dict[str, Any]) -> None:
+    described = {
+        (method.upper(), path, one["operationId"])
+        for path, item in document["paths"].items()
+        for method, one in item.items()
+    }
+
+    assert described == {(operation.method, operation.path, operation.id) for operation in OPERATIONS}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=name_of)
+def test_the_description_lists_the_refusals_of_each_operation(operation: Operation, document: dict[str, Any]) -> None:
+    responses = document["paths"][operation.path][operation.method.lower()]["responses"]
+    described = {
+        kind
+        for status, response in responses.items()
+        if int(status) >= 400
+        for part in response["content"]["application/json"]["schema"]["allOf"][1:]
+        for kind in part["properties"]["error"]["properties"]["type"]["enum"]
+    }
+
+    assert described == {kind.value for kind in operation.all_refusals()}
+    assert str(operation.success) in responses
+
+
+def test_no_reference_of_the_description_is_dangling(document: dict[str, Any]) -> None:
+    text = orjson.dumps(document).decode()
+    wanted = set(re.findall(r'"#/components/schemas/([^"]+)"', text))
+
+    assert wanted <= set(document["components"]["schemas"])
+
+
+async def test_the_server_serves_its_description_to_anybody(api: Api, document: dict[str, Any]) -> None:
+    answer = await api.get("/v1/openapi.json")
+
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "application/json"
+    served = answer.json
+    OpenAPIV31SpecValidator(served).validate()
+    assert served["servers"] == [{"url": api.base_url}]
+    assert served | {"servers": document["servers"]} == document
+
+
+@pytest.mark.parametrize("operation", [one for one in OPERATIONS if one.access is Access.KEY], ids=name_of)
+async def test_no_operation_answers_without_its_key(operation: Operation, api: Api) -> None:
+    path = re.sub(r"\{\w+\}", "x", operation.path)
+    answer = await api.request(operation.method, path, body=b"{}" if operation.request else None)
+
+    assert (answer.status, answer.error["type"]) == (401, "unauthorized")
+
+
+@pytest.mark.parametrize("floor", ["engine", "api"])
+def test_every_area_folder_is_on_the_readmes_map(floor: str) -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    folders = sorted(path.parent.name for path in (ROOT / floor / "areas").glob("*/__init__.py"))
+
+    assert folders
+    for name in folders:
+        assert re.search(rf"\b{name}\b", readme), f"{floor}/areas/{name} is not on the map"

@@ -1,0 +1,286 @@
+"""Delivery inside the test's own loop: the engine as `mta.process` builds it, with real DNS, servers and stores."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Self
+from uuid import UUID
+
+import asyncpg
+import msgspec
+import orjson
+import redis.asyncio as redis
+
+from engine.areas.emails.types import SendRequest
+from engine.base import ids
+from engine.base.settings import HostPort, Settings
+from engine.delivery.hints import HintReader, Hints, Wakes, WokenShards
+from engine.delivery.partition import hint_stream, shard_of
+from engine.flows.accept import Acceptor, Door
+from engine.flows.settle import Settler
+from engine.store import redis as redis_store
+from engine.store.caches import Stamps
+from engine.store.postgres import open_pool
+from mta.outbound.loop import Outbound
+from mta.outbound.prepare import Preparer
+from mta.outbound.resolver import Resolver
+from mta.outbound.route import Router
+from ops.local.dns import Responder
+from ops.local.sink import Sink
+from ops.local.sink_protocol import Conversation
+from shards.member import Member
+from tests.harness.accounts import TestAccount, make_account
+
+_DATABASE = 7  # of Valkey: apart from what other tests announce
+_STOP_S = 5.0
+_SOON_S = 10.0  # a row due later than this is no part of what a test waits for
+
+
+class CountingSink(Sink):
+    """A sink that knows how many connections were open at once."""
+
+    most_open = 0
+
+    def joined(self, conversation: Conversation) -> bool:
+        """Count, as the sink does."""
+        welcome = super().joined(conversation)
+        self.most_open = max(self.most_open, len(self._conversations))
+        return welcome
+
+
+class Mta:
+    """One delivering process without the process: `start`, then `stop` (drains) or `crash`."""
+
+    def __init__(self, settings: Settings, name: str) -> None:
+        self.settings = settings
+        self.name = name
+        self._opened = contextlib.AsyncExitStack()
+        self._work: asyncio.Task[None] | None = None
+
+    async def start(self) -> Self:
+        """Join and deliver."""
+        settings = self.settings
+        assert settings.database_url is not None
+        assert settings.redis_url is not None
+        pool = await open_pool(settings.database_url, name=self.name, largest=6)
+        self._opened.push_async_callback(pool.close)
+        client = redis_store.connect(settings.redis_url)
+        listener = redis_store.connect(settings.redis_url, timeout_s=30)
+        self._opened.push_async_callback(client.aclose)
+        self._opened.push_async_callback(listener.aclose)
+        resolver = Resolver.from_settings(settings)
+        self._opened.push_async_callback(resolver.close)
+        router = Router.from_settings(settings, resolver)
+        self._opened.push_async_callback(router.close)
+        preparer = Preparer(pool, settings)
+        woken = WokenShards()
+        settler = Settler(pool, lambda: self.member.id, on_flush=lambda _items, _seconds: None)
+        self.outbound = Outbound(
+            settings=settings, pool=pool, reader=HintReader(client, self.name), woken=woken, router=router,
+            preparer=preparer, settler=settler,
+        )  # fmt: skip
+        self.member = self.outbound.member = Member(
+            pool, name=self.name, shards=settings.shards, lease_s=settings.lease_s, on_gain=self.outbound.gained,
+            on_release=self.outbound.release, on_fenced=self.outbound.fenced,
+        )  # fmt: skip
+        self._work = asyncio.create_task(self._run(Stamps(pool, [preparer.keys]), Wakes(listener), woken))
+        return self
+
+    async def stop(self, grace_s: float = 5.0) -> None:
+        """As on SIGTERM: drain, then leave."""
+        await self.outbound.drain(grace_s)
+        await self._end()
+        await self.member.leave()
+        await self._opened.aclose()
+
+    async def crash(self) -> None:
+        """As near to SIGKILL as a task can come: connections drop, nothing is settled, the lease stands."""
+        for task in list(self.outbound._tasks):
+            task.cancel()
+        await self._end()
+        await asyncio.gather(*self.outbound._tasks, return_exceptions=True)
+        await self._opened.aclose()
+
+    async def _run(self, stamps: Stamps, wakes: Wakes, woken: WokenShards) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.member.run())
+            tasks.create_task(stamps.run())
+            tasks.create_task(wakes.run(woken))
+            tasks.create_task(self.outbound.run())
+
+    async def _end(self) -> None:
+        assert self._work is not None
+        self._work.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._work
+
+
+class World:
+    """Everything around an Mta: a database of its own, an account, an acceptor, DNS and mail servers.
+
+    Mail servers share one port and differ by loopback address: 127.0.0.1 is `sink`, nothing listens on 127.0.0.9.
+    """
+
+    NOBODY = "127.0.0.9"
+
+    def __init__(
+        self, settings: Settings, pool: asyncpg.Pool, account: TestAccount, dns: Responder, sink: CountingSink
+    ):
+        self.settings = settings
+        self.pool = pool
+        self.account = account
+        self.dns = dns
+        self.sink = sink
+        assert settings.redis_url is not None
+        self.redis = redis_store.connect(settings.redis_url)
+        self.hints = Hints(self.redis)
+        self.acceptor = Acceptor(pool, self.hints, settings, on_flush=lambda _items, _seconds: None)
+        self.mtas: list[Mta] = []
+        self._more: list[Sink] = []
+
+    # -- who is there --------------------------------------------------------------------------
+
+    def domain(self, name: str, address: str = "127.0.0.1", *, mx: str | None = None) -> None:
+        """A recipient domain whose mail server has that address."""
+        exchanger = mx or f"mx.{name}"
+        self.dns.set(name, "MX", [f"10 {exchanger}."])
+        self.dns.set(exchanger, "A", [address])
+
+    async def server(self, address: str, **how: Any) -> CountingSink:
+        """Another mail server, on another address of loopback."""
+        sink = CountingSink(name=f"mx-{address}.test", **how)
+        await sink.start(address, self.settings.sink_port)
+        self._more.append(sink)
+        return sink
+
+    async def mta(self, name: str = "mta-1", **changes: Any) -> Mta:
+        """A started engine; ends with the world."""
+        mta = await Mta(msgspec.structs.replace(self.settings, **changes), name).start()
+        self.mtas.append(mta)
+        return mta
+
+    # -- mail ----------------------------------------------------------------------------------
+
+    async def send(self, *to: str, acceptor: Acceptor | None = None, **fields: object) -> UUID:
+        """Accept one message to these; its id."""
+        request = msgspec.convert(self.account.email(to=list(to), **fields), SendRequest)
+        accepted = await (acceptor or self.acceptor).accept(request, Door(self.account.id, "api"))
+        assert accepted.status == "queued"
+        return ids.parse_id(ids.Kind.MESSAGE, accepted.id)
+
+    async def send_many(self, count: int, address: Callable[[int], str]) -> list[UUID]:
+        """So many messages at once, number n to `address(n)`."""
+        return list(await asyncio.gather(*[self.send(address(number)) for number in range(count)]))
+
+    async def flush_hints(self) -> None:
+        """What Valkey knows is gone."""
+        await self.hints.drain()
+        await self.redis.flushdb()
+
+    async def hint_again(self, message: UUID, domain: str, times: int = 1) -> None:
+        """Announce a message once more."""
+        for _ in range(times):
+            self.hints.announce({shard_of(domain, self.settings.shards): [message]})
+            await self.hints.drain()
+
+    async def unacknowledged(self) -> int:
+        """Hints that were read, or not even that, and are not finished."""
+        found = 0
+        for shard in range(self.settings.shards):
+            with contextlib.suppress(redis.ResponseError):  # no such stream
+                for group in await self.redis.xinfo_groups(hint_stream(shard)):
+                    found += group["pending"] + (group["lag"] or 0)
+        return found
+
+    # -- what became of it -----------------------------------------------------------------------
+
+    async def statuses(self, message: UUID) -> dict[str, str]:
+        """Recipients' statuses by address."""
+        rows = await self.pool.fetch("SELECT address, status FROM recipients WHERE message_id = $1 ORDER BY n", message)
+        return {row["address"]: row["status"] for row in rows}
+
+    async def status(self, message: UUID) -> str:
+        """The message's own status."""
+        return str(await self.pool.fetchval("SELECT status FROM messages WHERE id = $1", message))
+
+    async def waybill(self, message: UUID) -> list[tuple[str, dict[str, Any]]]:
+        """(type, detail) of its events."""
+        rows = await self.pool.fetch("SELECT type, payload FROM events WHERE message_id = $1 ORDER BY seq", message)
+        return [(row["type"], orjson.loads(row["payload"])["detail"]) for row in rows]
+
+    async def steps(self, message: UUID) -> list[str]:
+        """The types alone."""
+        return [kind for kind, _ in await self.waybill(message)]
+
+    async def suppressed(self) -> list[str]:
+        """The account's suppressed addresses."""
+        rows = await self.pool.fetch(
+            "SELECT address FROM suppressions WHERE account_id = $1 ORDER BY address", self.account.id
+        )
+        return [row["address"] for row in rows]
+
+    async def queue(self, message: UUID) -> list[asyncpg.Record]:
+        """What is still to be delivered of it."""
+        return list(await self.pool.fetch("SELECT * FROM queue WHERE message_id = $1 ORDER BY domain", message))
+
+    async def until(self, true: Callable[[], bool], timeout_s: float = 10.0) -> None:
+        """Wait for something in memory."""
+        async with asyncio.timeout(timeout_s):
+            while not true():
+                await asyncio.sleep(0.01)
+
+    async def until_step(self, message: UUID, kind: str, times: int = 1, timeout_s: float = 10.0) -> None:
+        """Until the waybill shows an event so often."""
+        ends = time.monotonic() + timeout_s
+        while (found := await self.steps(message)).count(kind) < times:
+            assert time.monotonic() < ends, f"no {kind} after {timeout_s} s: {found}"
+            await asyncio.sleep(0.02)
+
+    async def until_idle(self, timeout_s: float = 20.0) -> None:
+        """Until nothing is due within the next seconds and no engine holds anything."""
+        ends = time.monotonic() + timeout_s
+        while True:
+            due = await self.pool.fetchval(
+                "SELECT count(*) FROM queue WHERE due_at < clock_timestamp() + make_interval(secs => $1)",
+                float(_SOON_S),
+            )
+            held = sum(mta.outbound.in_hand for mta in self.mtas)
+            if not due and not held:
+                return
+            assert time.monotonic() < ends, f"{due} rows due, {held} in hand after {timeout_s} s"
+            await asyncio.sleep(0.02)
+
+    async def close(self) -> None:
+        """Stop whatever runs."""
+        for mta in self.mtas:
+            try:
+                async with asyncio.timeout(_STOP_S):
+                    await mta.stop(grace_s=0.2)
+            except TimeoutError:  # a test that fails may leave what no engine can finish
+                await mta.crash()
+        for sink in self._more:
+            await sink.stop()
+        await self.hints.drain()
+        await self.redis.aclose()
+
+
+@contextlib.asynccontextmanager
+async def world(settings: Settings, database_url: str, **changes: Any) -> AsyncIterator[World]:
+    """A world without an engine yet; retries soon and leases short, unless `changes` say otherwise."""
+    async with contextlib.AsyncExitStack() as opened:
+        sink = await opened.enter_async_context(CountingSink())
+        dns = await opened.enter_async_context(Responder())
+        pool = await open_pool(database_url, name="tests", largest=4)
+        opened.push_async_callback(pool.close)
+        quick: dict[str, Any] = {
+            "database_url": database_url, "redis_url": f"{settings.redis_url}?db={_DATABASE}", "shards": 16,
+            "sink_port": sink.address[1], "dns_servers": (HostPort(*dns.address),), "lease_s": 2.0, "fresh_due_s": 1.0,
+            "retry_ladder_s": (0.3,), "connect_timeout_s": 2.0, "reply_timeout_s": 5.0, "final_dot_timeout_s": 5.0,
+        }  # fmt: skip
+        own = msgspec.structs.replace(settings, **(quick | changes))
+        made = World(own, pool, await make_account(pool), dns, sink)
+        opened.push_async_callback(made.close)
+        await made.redis.flushdb()
+        made.domain("peer.test")
+        yield made

@@ -1,0 +1,32 @@
+"""An installation for the doctor to look at, and what it found."""
+
+import asyncio
+import socket
+from pathlib import Path
+
+from engine.base.settings import load
+from ops.doctor import Finding, examine
+
+
+def free_port() -> int:
+    """A TCP port of loopback that nobody had a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def environ(state: Path, **more: object) -> dict[str, str]:
+    """Variables of an installation of its own on free ports."""
+    ports = {f"WAYBILL_{name}_PORT": free_port() for name in ("API", "METRICS", "SINK", "DNS", "MX", "SUBMISSION")}
+    return {name: str(value) for name, value in ({"WAYBILL_STATE": state} | ports | more).items()}
+
+
+async def examined(variables: dict[str, str]) -> dict[str, Finding]:
+    """The findings by check; every bad one says what to do, in a sentence."""
+    found = await asyncio.to_thread(examine, load(variables))
+    for finding in found:
+        assert finding.found
+        assert finding.ok == (finding.mend is None)
+        assert finding.mend is None or finding.mend[0].isupper()
+        assert finding.mend is None or finding.mend.endswith(".")
+    assert len({finding.check for finding in found}) == len(found)
+    return {finding.check: finding for finding in found}
