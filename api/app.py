@@ -15,6 +15,7 @@ from typing import Any
 import asyncpg
 import falcon
 import falcon.asgi
+import msgspec
 import redis.asyncio as redis
 import structlog
 from msgspec import Struct
@@ -24,10 +25,11 @@ from api.areas.emails import resources as emails
 from api.areas.messages import resources as messages
 from api.http import dispatch, openapi
 from api.http.auth import TOUCH_S, Keys
-from api.http.decode import Inflight
+from api.http.decode import GRACE_S, Inflight
 from api.http.limits import Limits
 from api.http.operation import Access, Call, Operation, Raw
-from engine.base import clock, logs
+from engine.base import clock, ids, logs
+from engine.base.errors import invalid
 from engine.base.settings import Settings, load
 from engine.delivery.hints import Hints
 from engine.flows.accept import Acceptor
@@ -66,7 +68,7 @@ def create_app(settings: Settings | None = None) -> App:
     """The application; without settings they are read from the environment."""
     known = settings or load(os.environ).settings
     lifespan = Lifespan(known)
-    app: App = falcon.asgi.App()
+    app: App = Patient(known.body_deadline_s)
     app.add_middleware(dispatch.RequestId())
     app.add_middleware(lifespan)
     lifespan.app = app
@@ -75,6 +77,46 @@ def create_app(settings: Settings | None = None) -> App:
     app.add_error_handler(Exception, dispatch.on_bug)
     app.resp_options.default_media_type = "application/json"
     return app
+
+
+class Patient(falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]):
+    """Falcon, with a deadline for the first octets of a body: Falcon itself waits for them before it calls anybody."""
+
+    def __init__(self, deadline_s: float) -> None:
+        super().__init__()
+        self._deadline_s = min(deadline_s, GRACE_S)
+
+    async def __call__(  # type: ignore[override]  # as in Falcon: its ASGI App overrides its WSGI App
+        self, scope: Any, receive: Any, send: Any
+    ) -> None:
+        """One ASGI connection."""
+        if scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+            return
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                first = await receive()
+        except TimeoutError:
+            await _too_slow(send)
+            return
+        events = [first]
+
+        async def replay() -> Any:
+            return events.pop() if events else await receive()
+
+        await super().__call__(scope, replay, send)
+
+
+async def _too_slow(send: Any) -> None:
+    refusal = invalid("body", "The request body came too slowly.")
+    body = msgspec.json.encode(refusal.envelope())
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (dispatch.REQUEST_ID.lower().encode(), ids.encode(ids.uuid7()).encode()),
+    ]
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 class Lifespan:

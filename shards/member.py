@@ -75,10 +75,9 @@ class Member:
     def lose_all(self) -> None:
         """Forget every shard: they are somebody else's by now. The next turn joins under a new id."""
         self._held_until = 0.0
-        lost, self.owned = self.owned, frozenset()
+        self.owned = frozenset()
         self.id = ids.uuid7()
-        if lost:
-            self._on_fenced()
+        self._on_fenced()
 
     async def _keep(self) -> None:
         while True:

@@ -7,6 +7,7 @@ from pathlib import Path
 import aiohttp
 import asyncpg
 import pytest
+import uvloop
 
 from engine.base.settings import Settings
 from engine.store.migrate import migrate
@@ -18,6 +19,12 @@ from tests.harness.api import Api, serving
 TEMPLATE = "waybill_template"
 
 NewDatabase = Callable[[], Awaitable[str]]
+
+
+@pytest.fixture(scope="session")
+def event_loop_policy() -> uvloop.EventLoopPolicy:
+    """The loop that the processes run on."""
+    return uvloop.EventLoopPolicy()
 
 
 @pytest.fixture(scope="session")

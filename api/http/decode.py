@@ -7,7 +7,8 @@ once are bounded too.
 import asyncio
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, get_args, get_origin
 from urllib.parse import parse_qsl
@@ -20,8 +21,9 @@ from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.settings import Settings
 
 LARGE_BYTES = 1024 * 1024  # decoding more takes over a millisecond: off the event loop
+SWALLOWED_BYTES, SWALLOW_S = 16 * 1024 * 1024, 3.0
 GRACE_S = 5.0  # before the minimum rate is asked for
-_AT = re.compile(r" - at `\$([^`]*)`$")
+_AT = re.compile(r" - at `(?:key` in `)?\$([^`]*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`")
 _MISSING = re.compile(r"Object missing required field `(.*?)`")
 
@@ -55,23 +57,26 @@ async def read_body(request: falcon.asgi.Request, settings: Settings, inflight: 
     """
     limit = settings.max_request_bytes
     declared = request.content_length
-    _check_size(declared or 0, limit)
     chunks: list[bytes] = []
     size = 0
     started = time.monotonic()
     stream = request.stream
+    parts = aiter(stream)
     try:
-        while True:
+        _check_size(declared or 0, limit)
+        while declared is None or size < declared:
             async with asyncio.timeout(_patience(settings, size, time.monotonic() - started)):
-                chunk = await stream.read(65536) if declared is None or declared > 65536 else await stream.read()
+                chunk = await anext(parts, b"")
             if not chunk:
                 break
             size += len(chunk)
             _check_size(size, limit)
             inflight.take(len(chunk))
             chunks.append(chunk)
-            if declared is not None and size >= declared:
-                break
+    except Refusal:
+        inflight.give(sum(map(len, chunks)))
+        await _swallow(parts)
+        raise
     except TimeoutError:
         inflight.give(sum(map(len, chunks)))
         raise invalid("body", "The request body came too slowly.") from None
@@ -79,6 +84,17 @@ async def read_body(request: falcon.asgi.Request, settings: Settings, inflight: 
         inflight.give(sum(map(len, chunks)))
         raise
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+async def _swallow(parts: AsyncIterator[bytes]) -> None:
+    """Read on for a moment after a refusal: a client that still writes hears it only when its writing gets through."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(SWALLOW_S):
+            size = 0
+            async for chunk in parts:
+                size += len(chunk)
+                if size > SWALLOWED_BYTES:
+                    return
 
 
 def _patience(settings: Settings, size: int, elapsed: float) -> float:

@@ -15,9 +15,10 @@ from msgspec import Struct
 from api.http import auth, decode, limits
 from api.http.operation import Access, Call, Operation, Raw
 from engine.base import ids
-from engine.base.errors import ErrorType, Refusal, invalid, not_found
+from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
 from engine.base.plans import CAPS, Plan
 from engine.base.settings import Settings
+from engine.store.postgres import AWAY
 
 REQUEST_ID = "X-Request-Id"
 _JSON = "application/json"
@@ -67,6 +68,10 @@ def _responder(door: Door, operation: Operation) -> Responder:
             refused = refusal.kind.value
             _log.info("refused", request=request.context.id, operation=id_of_operation, type=refused)
             refuse(response, refusal)
+        except AWAY as error:
+            _log.warning("unavailable", request=request.context.id, operation=id_of_operation, error=repr(error))
+            refused = ErrorType.UNAVAILABLE.value
+            refuse(response, unavailable())
         finally:
             door.inflight.give(call.body_bytes)
         door.on_answer(id_of_operation, int(str(response.status)[:3]), refused)

@@ -91,13 +91,12 @@ class Operation(Struct, frozen=True, kw_only=True):
 
     def all_refusals(self) -> tuple[ErrorType, ...]:
         """Every refusal this operation can answer, in the registry's order."""
-        own = {ErrorType.RATE_LIMITED, ErrorType.UNAVAILABLE, *self.refusals}
+        # Unknown query parameters are refused everywhere.
+        own = {ErrorType.INVALID_REQUEST, ErrorType.RATE_LIMITED, ErrorType.UNAVAILABLE, *self.refusals}
         if self.access is Access.KEY:
             own |= {ErrorType.UNAUTHORIZED, ErrorType.FORBIDDEN}
         if self.request is not None:
-            own |= {ErrorType.INVALID_REQUEST, ErrorType.PAYLOAD_TOO_LARGE, ErrorType.UNSUPPORTED_MEDIA_TYPE}
-        if self.query is not None:
-            own.add(ErrorType.INVALID_REQUEST)
+            own |= {ErrorType.PAYLOAD_TOO_LARGE, ErrorType.UNSUPPORTED_MEDIA_TYPE}
         if "{" in self.path:
             own.add(ErrorType.NOT_FOUND)
         return tuple(kind for kind in ErrorType if kind in own)

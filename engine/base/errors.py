@@ -119,6 +119,7 @@ def unavailable(retry_after_s: int = 5) -> Refusal:
     """A 503: something we depend on is away, and nothing was accepted."""
     return Refusal(
         ErrorType.UNAVAILABLE,
-        "The service can't store anything right now. Nothing was accepted; try again shortly.",
+        "A part of the service is away. Nothing was accepted as far as it could tell: try again shortly, a send with "
+        "the same idempotencyKey.",
         retry_after_s=retry_after_s,
     )

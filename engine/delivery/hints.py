@@ -186,7 +186,7 @@ class Wakes:
                     while True:
                         message = await channel.get_message(ignore_subscribe_messages=True, timeout=5)
                         if message is not None:
-                            woken.some(map(int, message["data"].split(b",")))
+                            woken.some(_numbers(message["data"]))
             except AWAY as error:
                 _log.warning("wake channel lost", error=repr(error))
                 await asyncio.sleep(1)
@@ -225,6 +225,11 @@ class WokenShards:
                 await self._event.wait()
         except TimeoutError:
             pass
+
+
+def _numbers(data: bytes) -> list[int]:
+    """Shards named on the wake channel; whatever else somebody publishes there names none."""
+    return [int(part) for part in data.split(b",") if part.isdigit()]
 
 
 def _hint(shard: int, entry: bytes, fields: dict[bytes, bytes]) -> Hint:

@@ -7,6 +7,7 @@ event and its queue rows. Then the hint; then the answer.
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import date, datetime, timedelta
 from uuid import UUID
 
@@ -21,7 +22,7 @@ from engine.areas.emails.types import Accepted, Prepared, SendRequest
 from engine.areas.streams import store as streams
 from engine.areas.suppressions import store as suppressions
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, Refusal, invalid, unavailable
+from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
 from engine.base.events import EventType
 from engine.base.settings import Settings
 from engine.delivery import partition
@@ -39,9 +40,11 @@ _DAY_COUNTS = _SQL.command("day_counts")
 _LEASE = _SQL.command("lease_ceiling")
 _ADD_LEASED = _SQL.command("add_leased")
 _INSERT = _SQL.command("insert_accepted")
+_STORED = _SQL.command("stored_message")
 
 LEASE_CHUNK = 1_000
 LARGE_REQUEST_BYTES = 256 * 1024  # composing more than this takes over a millisecond: off the event loop
+ARRIVED_TRIES, ARRIVED_PAUSE_S = 10, 0.5  # Postgres is back from a crash within seconds, or not soon
 COMMIT_TIMEOUT_S = 15  # then the client hears 503; the transaction itself is bounded by Postgres' time-outs
 
 _log = structlog.get_logger("accept")
@@ -106,8 +109,9 @@ class Acceptor:
     async def drain(self) -> None:
         """Wait for the flushes in flight and give the unused part of the ceiling's lease back."""
         await self._group.idle()
-        async with self._pool.acquire() as connection:
-            await self._ceiling.give_back(connection)
+        with suppress(*AWAY):  # a lease that can't be given back lies unused until midnight
+            async with self._pool.acquire() as connection:
+                await self._ceiling.give_back(connection)
 
     async def _prepare(self, request: SendRequest, door: Door, size_hint: int) -> Prepared:
         sender = rules.sender_of(request)
@@ -145,15 +149,28 @@ class Acceptor:
     async def _flush(self, batch: Sequence[Pending]) -> list[Accepted | Exception]:
         started = asyncio.get_running_loop().time()
         at = clock.now()
-        async with self._pool.acquire() as connection:
-            await self._mark_suppressed(connection, batch)
-            await self._ceiling.reserve(connection, at.date(), len(batch))
-            async with connection.transaction():
-                decisions, stored = await self._commit(connection, batch, at)
+        stored: list[Prepared] | None = None
+        try:
+            async with self._pool.acquire() as connection:
+                await self._mark_suppressed(connection, batch)
+                await self._ceiling.reserve(connection, at.date(), len(batch))
+                async with connection.transaction():
+                    decisions, stored = await self._commit(connection, batch, at)
+        except AWAY:
+            if not stored or not await self._arrived(stored):
+                raise
         self._ceiling.take(at.date(), len(stored))
         self._hints.announce(_hinted(stored, self._settings.shards))
         self._on_flush(len(batch), asyncio.get_running_loop().time() - started)
         return decisions
+
+    async def _arrived(self, stored: list[Prepared]) -> bool:
+        """Whether a transaction was committed whose COMMIT got no answer: its first message tells for all."""
+        for _ in range(ARRIVED_TRIES):
+            with suppress(*AWAY):
+                return bool(await _STORED.records(self._pool, stored[0].id))
+            await asyncio.sleep(ARRIVED_PAUSE_S)
+        return False
 
     async def _mark_suppressed(self, connection: Conn, batch: Sequence[Pending]) -> None:
         """Look every recipient up at once. Before the locks: a suppression of this very moment is caught again
@@ -179,7 +196,11 @@ class Acceptor:
         room = self._ceiling.room(at.date())
         for item in batch:
             message = item.message
-            decision = _decide(item, locked[message.account_id], replays, room=room - len(stored), at=at)
+            head = locked.get(message.account_id)
+            if head is None:  # erased between authentication and this moment
+                decisions.append(not_found("account"))
+                continue
+            decision = _decide(item, head, replays, room=room - len(stored), at=at)
             if isinstance(decision, Accepted) and decision.status == "queued":
                 stored.append(message)
                 entries.append(_accepted_entry(message, at))

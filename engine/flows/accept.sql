@@ -61,3 +61,7 @@ SET seq = n.seq, hash = n.hash, rung = n.rung, day = n.day, sent_today = n.sent_
 FROM unnest($43::uuid[], $44::bigint[], $45::bytea[], $46::smallint[], $47::date[], $48::int[], $49::date[], $50::int[])
      AS n (account_id, seq, hash, rung, day, sent_today, month, sent_this_month)
 WHERE h.account_id = n.account_id;
+
+-- name: stored_message
+-- Whether message $1 is stored.
+SELECT id FROM messages WHERE id = $1;

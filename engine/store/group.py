@@ -101,6 +101,9 @@ class GroupCommit(Generic[Item, Result]):
         except Exception as error:  # noqa: BLE001 - process loop: every waiter must hear of it
             _fail(batch, error)
         else:
+            if len(results) != len(batch):
+                _fail(batch, RuntimeError("a flush must answer every item"))
+                return
             for (_, future), result in zip(batch, results, strict=True):
                 _answer(future, result)
 

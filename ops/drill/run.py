@@ -15,7 +15,7 @@ from rich.table import Table
 
 from engine.base import ids
 from ops.drill.faults import FAULTS, Fault
-from ops.drill.sends import Client, Send, plan
+from ops.drill.sends import Access, Client, plan
 from ops.drill.service import Service, clear, make_folder
 from ops.drill.verdict import Kill, Verdict, judge
 
@@ -28,6 +28,11 @@ _SHOWN = {
     "drill": "drill", "sent": "sent", "accepted": "accepted", "delivered": "delivered", "bounced": "refused by MX",
     "lost": "lost", "duplicated": "duplicated", "accept_gap_s": "202 gap s", "delivery_gap_s": "delivery gap s",
     "longest_wait_s": "longest wait s", "took_s": "took s",
+}  # fmt: skip
+_WRONG = {
+    "lost": "lost", "waiting": "waiting", "unsettled": "unsettled", "unknown": "never accepted",
+    "unanswered": "unanswered", "left_behind": "processes left behind", "accepted": "accepted",
+    "accepted_events": "accepted events", "sent_today": "counted today",
 }  # fmt: skip
 
 
@@ -75,23 +80,40 @@ def drill_once(name: str, *, messages: int, rounds: int) -> Verdict:
 
 
 async def drill(
-    service: Service, name: str, *, messages: int, rounds: int, rng: random.Random | None = None
+    service: Service,
+    name: str,
+    *,
+    messages: int,
+    rounds: int,
+    access: Access | None = None,
+    pause_s: float = 0.0,
+    rng: random.Random | None = None,
 ) -> Verdict:
-    """Send, kill, wait for the empty queue and judge, on a running service without other mail on its account."""
-    chance = rng or random.Random()
-    first_run = service.first_run
-    sends = plan(messages)
-    client = Client(service.base_url, first_run["apiKey"], f"drill@{first_run['domain']}", sends)
+    """Send, kill, wait for the empty queue and judge, on a running service.
+
+    `access` (default: the first run's) must belong to an account without other mail.
+    """
+    sender = access or first_access(service)
+    sends = plan(messages, name)
+    client = Client(service.base_url, sender, sends, pause_s)
     began = time.monotonic()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(client.run())
-        killing = tasks.create_task(_kill_on_the_way(service, client, FAULTS[name], messages, rounds, chance))
+        kills = tasks.create_task(
+            _kill_on_the_way(service, client, FAULTS[name], messages, rounds, rng or random.Random())
+        )
     database_url = service.settings.database_url
     assert database_url is not None
     await until_empty(database_url)
     took_s = time.monotonic() - began
-    account = ids.parse_id(ids.Kind.ACCOUNT, first_run["accountId"])
-    return await judge(database_url, service.sink, account, sends, killing.result(), drill=name, took_s=took_s)
+    account = ids.parse_id(ids.Kind.ACCOUNT, sender.account)
+    return await judge(database_url, service.sink, account, sends, kills.result(), drill=name, took_s=took_s)
+
+
+def first_access(service: Service) -> Access:
+    """The account that the service made at its first start."""
+    made = service.first_run
+    return Access(made["accountId"], made["apiKey"], f"drill@{made['domain']}")
 
 
 async def until_empty(database_url: str, timeout_s: float = EMPTY_S) -> None:
@@ -154,13 +176,7 @@ def _tell(console: Console, verdict: Verdict) -> None:
         same = "with the same Message-ID" if verdict.same_message_id else "with DIFFERENT Message-IDs"
         console.print(f"{verdict.copies} copies too many of {verdict.duplicated} messages, {same}")
     if not verdict.passed:
-        console.print(
-            f"FAILED: lost {verdict.lost}, waiting {verdict.waiting}, unsettled {verdict.unsettled}, unknown"
-            f" {verdict.unknown}, unanswered {verdict.unanswered}, processes left {verdict.left_behind}; accepted {verdict.accepted}, accepted events {verdict.accepted_events}, counted"
-            f" {verdict.sent_today}"
-        )
+        figures = ", ".join(f"{words} {getattr(verdict, name)}" for name, words in _WRONG.items())
+        console.print(f"FAILED: {figures}", soft_wrap=True)
         for line in verdict.examples:
             console.print(f"  {line}", markup=False, soft_wrap=True)
-
-
-__all__ = ["Send", "drill", "drill_once", "run", "until_empty"]

@@ -21,9 +21,18 @@ MIX: Final = 50  # of so many messages one is refused by its mail server and one
 _REFUSED_AT, _GREYLISTED_AT = 7, 23
 
 
+class Access(Struct, frozen=True):
+    """An account to send from."""
+
+    account: str  # acc_…
+    key: str
+    sender: str
+
+
 class Send(Struct):
     """One message and what the client was told. Times are wall clock, as the sink's are."""
 
+    run: str
     number: int
     address: str
     first_at: float = 0.0
@@ -34,9 +43,10 @@ class Send(Struct):
     said: str = ""  # of a refusal
 
 
-def plan(count: int) -> list[Send]:
-    """So many messages, each to an address of its own, over `DOMAINS` domains of the sink."""
-    return [Send(number, f"{_local_part(number)}@d{number % DOMAINS}.test") for number in range(count)]
+def plan(count: int, run: str) -> list[Send]:
+    """So many messages, each to an address of its own, over `DOMAINS` domains of the sink. `run` sets the keys and
+    addresses of several runs on one service apart."""
+    return [Send(run, number, f"{_word(number)}+{run}-{number}@d{number % DOMAINS}.test") for number in range(count)]
 
 
 def expects_refusal(send: Send) -> bool:
@@ -51,17 +61,18 @@ def expects_greylisting(send: Send) -> bool:
 
 def key_of(send: Send) -> str:
     """The idempotency key, which is the `X-Test-Id` too."""
-    return f"drill-{send.number}"
+    return f"{send.run}-{send.number}"
 
 
 class Client:
-    """Sends a plan over the API, `CONCURRENCY` at a time."""
+    """Sends a plan over the API, `CONCURRENCY` at a time; each of them rests for `pause_s` between two sends."""
 
-    def __init__(self, base_url: str, key: str, sender: str, sends: Iterable[Send]) -> None:
+    def __init__(self, base_url: str, access: Access, sends: Iterable[Send], pause_s: float = 0.0) -> None:
         self.answered = 0
         self._url = f"{base_url}/v1/emails"
-        self._headers = {"Authorization": f"Bearer {key}"}
-        self._sender = sender
+        self._headers = {"Authorization": f"Bearer {access.key}"}
+        self._sender = access.sender
+        self._pause_s = pause_s
         self._sends = iter(list(sends))
         self._progress = asyncio.Condition()
 
@@ -89,6 +100,7 @@ class Client:
             async with self._progress:
                 self.answered += 1
                 self._progress.notify_all()
+            await asyncio.sleep(self._pause_s)
 
     async def _one(self, session: aiohttp.ClientSession, send: Send) -> None:
         body = {
@@ -131,6 +143,6 @@ class _Answer(Struct):
 _ANSWER = json.Decoder(_Answer)
 
 
-def _local_part(number: int) -> str:
-    word = {_REFUSED_AT: "bounce", _GREYLISTED_AT: "defer"}.get(number % MIX, "reader")
-    return f"{word}+{number}"
+def _word(number: int) -> str:
+    """What the sink shall do with it; see `ops.local.sink`."""
+    return {_REFUSED_AT: "bounce", _GREYLISTED_AT: "defer"}.get(number % MIX, "reader")

@@ -13,7 +13,7 @@ from msgspec import Struct
 from engine.base import ids
 from engine.base.events import SETTLED, EventType, Status
 from engine.ledger import log
-from ops.drill.sends import Send, expects_greylisting
+from ops.drill.sends import Send, expects_greylisting, key_of
 from ops.local.sink_store import Entry, entries
 
 _PAGE = 5_000
@@ -85,7 +85,7 @@ async def judge(
     drill: str,
     took_s: float,
 ) -> Verdict:
-    """Compare the three accounts of what happened; call once the queue is empty."""
+    """Compare the three accounts of what happened; call once the queue is empty. `account` has no mail but `sends`."""
     connection = await asyncpg.connect(database_url)
     try:
         statuses = await _statuses(connection, account)
@@ -93,7 +93,8 @@ async def judge(
         ledger = await read_ledger(connection, account)
     finally:
         await connection.close()
-    arrived = _by_address(entries(store))
+    own = {key_of(send) for send in sends}
+    arrived = _by_address(entry for entry in entries(store) if entry.test_id in own)
     accepted = [send for send in sends if send.message_id is not None]
     waiting = [send for send in accepted if send.message_id in queued]
     done = [send for send in accepted if send.message_id not in queued]

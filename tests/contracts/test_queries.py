@@ -16,15 +16,17 @@ import pytest
 import api
 import engine
 import mta
+import ops
 import shards
 from engine.store.queries import REGISTRY, Queries, Query, RowQuery
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = (engine, mta, shards, api)
+PACKAGES = (engine, mta, shards, api, ops)
 
 for _package in PACKAGES:
     for _module in pkgutil.walk_packages(_package.__path__, _package.__name__ + "."):
-        importlib.import_module(_module.name)
+        if not _module.name.endswith("__main__"):
+            importlib.import_module(_module.name)
 
 QUERIES = sorted(REGISTRY, key=lambda query: (str(query.path), query.name))
 ROW_QUERIES = [query for query in QUERIES if isinstance(query, RowQuery)]

@@ -37,6 +37,7 @@ OWNED_HEADERS = frozenset({
 OWNED_PREFIXES = ("content-", "arc-")
 _FIELD_NAME = re.compile(r"[!-9;-~]+", re.ASCII)  # RFC 5322 2.2: printable ASCII but the colon
 _LINE_BREAKERS = re.compile(r"[\r\n\x00]")
+_LINK_ENDS = re.compile(r",\s*(?=<?(?:https:|mailto:))")  # a comma inside a URL is part of it
 _UNSUBSCRIBE = re.compile(r"(?:https://|mailto:)[!-;=?-~]+")  # RFC 2369: a URI, so printable ASCII; no space, < or >
 
 
@@ -218,7 +219,7 @@ def _unsubscribe(request: SendRequest) -> tuple[str | None, bool]:
     if not request.list_unsubscribe:
         return None, False
     forbid_line_breaks("listUnsubscribe", request.list_unsubscribe)
-    links = [part.strip().removeprefix("<").removesuffix(">") for part in request.list_unsubscribe.split(",")]
+    links = [part.strip().removeprefix("<").removesuffix(">") for part in _LINK_ENDS.split(request.list_unsubscribe)]
     for link in links:
         if not _UNSUBSCRIBE.fullmatch(link):
             raise invalid("listUnsubscribe", "`listUnsubscribe` takes an https URL and/or a mailto, comma-separated.")

@@ -1,0 +1,179 @@
+"""The whole service as an operator runs it: `python -m ops up` in a folder of its own, its commands, its sink."""
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import dkim
+import dns.message
+import dns.query
+import dns.rdatatype
+from dns.rdtypes.ANY.TXT import TXT
+from msgspec import Struct
+
+from engine.base.plans import Plan
+from ops import operate
+from ops.drill.sends import Access
+from ops.drill.service import Service, temporary
+from ops.fleet import ROOT
+from ops.local.sink_store import Entry, entries
+from tests.harness.api import Answer, Api
+
+QUICK = {"LEASE_S": "2", "FRESH_DUE_S": "1", "RETRY_LADDER_S": "1,1,1", "REQUEST_RATE": "100000"}
+COMMAND_S = 30.0
+_accounts = count(1)
+
+
+class Ended(Struct, frozen=True):
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Its output as one JSON value."""
+        return json.loads(self.out)
+
+
+@contextlib.contextmanager
+def running(more: Mapping[str, str] | None = None) -> Iterator[Service]:
+    """A started service with short leases and retries; nothing is left of it, whatever happens. Main thread only."""
+    with temporary(QUICK | dict(more or {})) as service:
+        yield service
+
+
+async def new_access(service: Service) -> Access:
+    """An account of its own on a running service, with a key and a verified domain."""
+    settings = service.settings
+    number = next(_accounts)
+    async with operate.opened(settings) as pool:
+        account = await operate.create_account(
+            pool, name=f"Account {number}", email=f"owner{number}@journeys.test", plan=Plan.SCALE, daily_cap=100_000
+        )
+        key = await operate.create_key(pool, settings, account=account["accountId"], name="journey", scopes=["all"])
+        name = f"journey{number}.test"
+        await operate.add_domain(pool, settings, account=account["accountId"], name=name, verified=True)
+    return Access(account["accountId"], key["apiKey"], f"drill@{name}")
+
+
+def command(service: Service, *words: str, **changes: str | None) -> Ended:
+    """Run `ops WORDS` beside the service; `changes` are WAYBILL_ settings without the prefix, None removes one."""
+    environ = dict(service.environ)
+    for name, value in changes.items():
+        environ.pop(f"WAYBILL_{name}", None)
+        if value is not None:
+            environ[f"WAYBILL_{name}"] = value
+    done = subprocess.run(
+        [sys.executable, "-m", "ops", *words],
+        check=False, capture_output=True, text=True, env=environ, cwd=ROOT, timeout=COMMAND_S, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+async def send(api: Api, access: Access, *to: str, **fields: object) -> str:
+    """A message that is accepted; its id."""
+    answer = await try_send(api, access, *to, **fields)
+    assert answer.status == 202, answer.body
+    return str(answer.json["id"])
+
+
+async def try_send(api: Api, access: Access, *to: str, **fields: object) -> Answer:
+    """`POST /v1/emails`."""
+    body = {"from": access.sender, "to": list(to), "subject": "Hello", "text": "Hello!"} | fields
+    return await api.post("/v1/emails", access.key, body)
+
+
+async def message(api: Api, access: Access, id: str) -> dict[str, Any]:  # noqa: A002 - the resource's own word
+    """`GET /v1/messages/{id}`."""
+    answer = await api.get(f"/v1/messages/{id}", access.key)
+    assert answer.status == 200, answer.body
+    return dict(answer.json)
+
+
+async def until_status(api: Api, access: Access, id: str, *wanted: str, timeout_s: float = 15.0) -> dict[str, Any]:  # noqa: A002
+    """The message once its status is one of these."""
+    found: dict[str, Any] = {}
+
+    async def reached() -> bool:
+        nonlocal found
+        found = await message(api, access, id)
+        return found["status"] in wanted
+
+    await until(reached, timeout_s, lambda: f"{found}")
+    return found
+
+
+async def until(true: Callable[[], Awaitable[bool]], timeout_s: float = 15.0, why: Callable[[], str] = str) -> None:
+    """Ask four times a second until it is so."""
+
+    ends = time.monotonic() + timeout_s
+    while not await true():
+        assert time.monotonic() < ends, f"not so after {timeout_s} s: {why()}"
+        await asyncio.sleep(0.25)
+
+
+def steps(found: Mapping[str, Any]) -> list[str]:
+    """The types on a message's waybill."""
+    return [event["type"] for event in found["waybill"]]
+
+
+def arrived(service: Service, address: str) -> list[Entry]:
+    """What the sink took for this address."""
+    return [entry for entry in entries(service.sink) if address in entry.recipients]
+
+
+def octets(service: Service, entry: Entry) -> bytes:
+    """The message as it came over the wire."""
+    assert entry.file is not None
+    return (service.sink / entry.file).read_bytes()
+
+
+def parsed(content: bytes) -> EmailMessage:
+    """The same for the standard library's eyes."""
+    found = message_from_bytes(content, policy=policy.default)
+    assert isinstance(found, EmailMessage)
+    return found
+
+
+def verifies(content: bytes, service: Service) -> bool:
+    """What dkimpy says of the first signature (RSA), asking the service's DNS responder for the key."""
+
+    def look_up(name: bytes | str, timeout: float = 5) -> bytes | None:
+        text = name.decode() if isinstance(name, bytes) else name
+        query = dns.message.make_query(text, "TXT")
+        answer = dns.query.udp(query, "127.0.0.1", timeout=timeout, port=service.dns_port)
+        for rrset in answer.answer:
+            for rdata in rrset:
+                if isinstance(rdata, TXT):
+                    return b"".join(rdata.strings)
+        return None
+
+    try:
+        return bool(dkim.DKIM(content).verify(idx=0, dnsfunc=look_up))
+    except dkim.ValidationError:
+        return False
+
+
+def gone(pid: int) -> bool:
+    """True when the process has ended, reaped or not."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return True
+
+
+def stopped(pid: int, number: int) -> None:
+    """Send a signal to a process of the service that may be gone."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)

@@ -1,0 +1,30 @@
+"""A service that the journeys of one worker share; those that harm it start their own."""
+
+from collections.abc import Iterator
+
+import aiohttp
+import pytest
+
+from ops.drill.sends import Access
+from ops.drill.service import Service
+from tests.harness.api import Api
+from tests.harness.service import new_access, running
+
+
+@pytest.fixture(scope="session")
+def service() -> Iterator[Service]:
+    """`ops up`, as it comes."""
+    with running() as started:
+        yield started
+
+
+@pytest.fixture
+def served(service: Service, http: aiohttp.ClientSession) -> Api:
+    """A client of its API."""
+    return Api(service.base_url, http)
+
+
+@pytest.fixture
+async def access(service: Service) -> Access:
+    """An account of the test's own on it."""
+    return await new_access(service)
