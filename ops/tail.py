@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -27,7 +28,7 @@ class EventRow(Struct, frozen=True):
     account_id: UUID
     seq: int
     type: str
-    occurred_at: Any
+    occurred_at: datetime
     payload: str
 
 

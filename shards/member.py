@@ -48,6 +48,7 @@ class Member:
         self._on_release = on_release
         self._on_fenced = on_fenced
         self._leaving: asyncio.TaskGroup
+        self._joined = False
         self._held_until = 0.0
         self._steady_since = 0.0
         self.id = ids.uuid7()
@@ -77,7 +78,9 @@ class Member:
         self._held_until = 0.0
         self.owned = frozenset()
         self.id = ids.uuid7()
-        self._on_fenced()
+        if self._joined:
+            self._joined = False
+            self._on_fenced()
 
     async def _keep(self) -> None:
         while True:
@@ -100,6 +103,7 @@ class Member:
         began = time.monotonic()
         await lease.MAKE.execute(self._pool, self._shards)
         await lease.JOIN.execute(self._pool, self.id, self._name, 1.0, self._lease_s)
+        self._joined = True
         self._renewed(began)
         _log.info("joined", member=str(self.id), name=self._name)
 

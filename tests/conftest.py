@@ -1,5 +1,6 @@
 """What tests stand on: real servers of their own per worker, a migrated database, and the API on a real socket."""
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -21,10 +22,9 @@ TEMPLATE = "waybill_template"
 NewDatabase = Callable[[], Awaitable[str]]
 
 
-@pytest.fixture(scope="session")
-def event_loop_policy() -> uvloop.EventLoopPolicy:
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """The loop that the processes run on."""
-    return uvloop.EventLoopPolicy()
+    return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture(scope="session")

@@ -162,10 +162,13 @@ class World:
 
     # -- mail ----------------------------------------------------------------------------------
 
-    async def send(self, *to: str, acceptor: Acceptor | None = None, **fields: object) -> UUID:
+    async def send(
+        self, *to: str, acceptor: Acceptor | None = None, account: TestAccount | None = None, **fields: object
+    ) -> UUID:
         """Accept one message to these; its id."""
-        request = msgspec.convert(self.account.email(to=list(to), **fields), SendRequest)
-        accepted = await (acceptor or self.acceptor).accept(request, Door(self.account.id, "api"))
+        sender = account or self.account
+        request = msgspec.convert(sender.email(to=list(to), **fields), SendRequest)
+        accepted = await (acceptor or self.acceptor).accept(request, Door(sender.id, "api"))
         assert accepted.status == "queued"
         return ids.parse_id(ids.Kind.MESSAGE, accepted.id)
 

@@ -37,7 +37,7 @@ OWNED_HEADERS = frozenset({
 OWNED_PREFIXES = ("content-", "arc-")
 _FIELD_NAME = re.compile(r"[!-9;-~]+", re.ASCII)  # RFC 5322 2.2: printable ASCII but the colon
 _LINE_BREAKERS = re.compile(r"[\r\n\x00]")
-_LINK_ENDS = re.compile(r",\s*(?=<?(?:https:|mailto:))")  # a comma inside a URL is part of it
+_LINK_ENDS = re.compile(r",\s*(?=<?(?:https:|mailto:)|$)")  # a comma inside a URL is part of it
 _UNSUBSCRIBE = re.compile(r"(?:https://|mailto:)[!-;=?-~]+")  # RFC 2369: a URI, so printable ASCII; no space, < or >
 
 

@@ -1,0 +1,188 @@
+"""The operator's commands beside a running service, and what they say when there is none."""
+
+import asyncio
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from ops.drill.service import Service, free_ports
+from tests.harness.api import Api
+from tests.harness.service import arrived, command
+
+pytestmark = pytest.mark.journey
+
+ID = r"[0-9a-z]{26}"
+
+
+def one_line(text: str) -> bool:
+    """An error as an operator likes it: one sentence, no traceback."""
+    return text.startswith("Error: ") and text.count("\n") == 1 and "Traceback" not in text
+
+
+async def test_an_account_with_key_and_domain_is_made_and_sends(service: Service, served: Api) -> None:
+    account = command(
+        service, "account", "create", "--name", "Shop", "--email", "shop@cli.test", "--plan", "growth", "--daily-cap",
+        "9", "--json",
+    ).json  # fmt: skip
+    key = command(service, "key", "create", "--account", account["accountId"], "--scopes", "all", "--json").json
+    added = command(service, "domain", "add", "--account", account["accountId"], "--name", "cli.test", "--json").json
+    verified = command(service, "domain", "verify", "--account", account["accountId"], "--name", "cli.test", "--json")
+    me = await served.get("/v1/me", key["apiKey"])
+    answer = await served.post(
+        "/v1/emails", key["apiKey"], {"from": "a@cli.test", "to": "b@people.test", "subject": "s", "text": "t"}
+    )
+
+    assert re.fullmatch(f"acc_{ID}", account["accountId"])
+    assert len(account["password"]) >= 10
+    assert re.fullmatch(r"svc_live_[0-9A-Za-z]{44}", key["apiKey"])
+    assert added["status"] == "pending"
+    assert {record["type"] for record in added["records"]} >= {"TXT"}
+    assert verified.status == 0
+    assert verified.json["status"] == "verified"
+    assert me.status == 200
+    assert answer.status == 202
+
+
+async def test_a_domain_of_which_dns_knows_nothing_is_not_verified(service: Service) -> None:
+    made = command(service, "account", "create", "--name", "N", "--email", "n@cli.test", "--json").json
+    command(service, "domain", "add", "--account", made["accountId"], "--name", "shop.nxdomain.test")
+    found = command(
+        service, "domain", "verify", "--account", made["accountId"], "--name", "shop.nxdomain.test", "--json"
+    )
+
+    assert found.status == 1
+    assert found.json["status"] != "verified"
+
+
+async def test_a_message_is_sent_and_followed_to_the_sink(service: Service) -> None:
+    following = asyncio.create_task(asyncio.to_thread(command, service, "tail", "--seconds", "6", "--json"))
+    await asyncio.sleep(2)
+    sent = await asyncio.to_thread(
+        command, service, "send", "--to", "cli@people.test", "--subject", "From the shell", "--json"
+    )
+    async with asyncio.timeout(10):
+        while not arrived(service, "cli@people.test"):
+            await asyncio.sleep(0.1)
+    listed = await asyncio.to_thread(command, service, "messages", "--limit", "5", "--json")
+    shown = await asyncio.to_thread(command, service, "message", sent.json["id"], "--json")
+    sink = await asyncio.to_thread(command, service, "sink", "--limit", "1000", "--json")
+    tail = await following
+
+    assert sent.json["status"] == "queued"
+    assert listed.json[0]["id"] == sent.json["id"]
+    assert shown.json["subject"] == "From the shell"
+    assert shown.json["waybill"][0]["type"] == "accepted"
+    assert ["cli@people.test"] in [one["to"] for one in sink.json]
+    events = [json.loads(line) for line in tail.out.splitlines()]
+    own = [event["type"] for event in events if event["messageId"] == sent.json["id"]]
+    assert own == ["accepted", "attempted", "delivered"]
+
+
+async def test_a_fresh_installation_has_nothing_to_mend(service: Service) -> None:
+    found = command(service, "doctor", "--json")
+
+    assert [one for one in found.json if not one["ok"]] == []
+    assert found.status == 0
+
+
+async def test_settings_are_shown_with_their_origin_and_without_secrets(service: Service) -> None:
+    rows = {row["name"]: row for row in command(service, "config", "--json", KEY_PEPPER="ab" * 32).json}
+
+    assert rows["WAYBILL_LEASE_S"] == {"name": "WAYBILL_LEASE_S", "value": "2.0", "from": "WAYBILL_LEASE_S"}
+    assert rows["WAYBILL_DRAIN_S"]["from"] == "default"
+    assert rows["WAYBILL_KEY_PEPPER"]["value"] == "********"
+
+
+async def test_migrate_says_that_there_is_nothing_to_do(service: Service) -> None:
+    assert command(service, "migrate", "--json").json == {"applied": ["nothing: the database is up to date"]}
+
+
+@pytest.mark.parametrize("words", [["messages"], ["account", "create"], ["send"]])
+async def test_commands_show_their_options(service: Service, words: list[str]) -> None:
+    found = command(service, *words, "--help")
+
+    assert found.status == 0
+    assert "Usage: ops" in found.out
+
+
+async def test_people_get_tables_and_sentences(service: Service) -> None:
+    sent = command(service, "send", "--to", "people@people.test")
+    found = command(service, "messages")
+
+    assert "queued" in sent.out
+    assert "people@people.test" in found.out
+    assert "{" not in found.out
+
+
+# -- what goes wrong ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["key", "create", "--account", "nonsense"], "acc_"),
+        (["key", "create", "--account", "msg_01m7xny9c2fhfa9ppkchrhyk4z"], "acc_"),
+        (["key", "create", "--account", "acc_01m7xny9c2fhfa9ppkchrhyk4z"], "account"),
+        (["domain", "verify", "--account", "acc_01m7xny9c2fhfa9ppkchrhyk4z", "--name", "a.test"], "a.test"),
+        (
+            ["domain", "add", "--account", "acc_01m7xny9c2fhfa9ppkchrhyk4z", "--name", "not a domain"],
+            "invalid characters",
+        ),
+        (["message", "msg_01m7xny9c2fhfa9ppkchrhyk4z"], "404"),
+        (["message", "nonsense"], "404"),
+        (["send", "--to", "nonsense"], "4"),
+        (["send", "--to", "a@people.test", "--key", "svc_live_wrong"], "401"),
+        (["tail", "--account", "nonsense", "--seconds", "1"], "acc_"),
+    ],
+)
+async def test_what_can_not_be_done_is_said_in_one_line(service: Service, words: list[str], says: str) -> None:
+    found = command(service, *words)
+
+    assert found.status == 1
+    assert one_line(found.err), found.err
+    assert says in found.err
+
+
+@pytest.mark.parametrize(
+    "words", [["account", "create", "--name", "N", "--email", "e@x.test"], ["tail", "--seconds", "1"], ["migrate"]]
+)
+async def test_without_a_running_service_commands_say_how_to_start_it(
+    service: Service, tmp_path: Path, words: list[str]
+) -> None:
+    found = command(service, *words, STATE=str(tmp_path / "nothing"))
+
+    assert found.status == 1
+    assert one_line(found.err), found.err
+    assert "python3 -m ops up" in found.err
+
+
+async def test_sending_to_a_service_that_is_down_says_so(service: Service, tmp_path: Path) -> None:
+    port = str(free_ports(1)[0])
+    found = command(
+        service, "send", "--to", "a@people.test", "--key", "svc_live_x", "--from", "a@b.test",
+        STATE=str(tmp_path), API_PORT=port,
+    )  # fmt: skip
+
+    assert found.status == 1
+    assert one_line(found.err), found.err
+    assert "127.0.0.1" in found.err or "refused" in found.err
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("API_PORT", "99999", "1 to 65535"), ("LEASE_S", "soon", "number of seconds"),
+        ("DELIVERY", "perhaps", "local, live"), ("NO_SUCH_THING", "1", "is not a setting"),
+    ],
+)  # fmt: skip
+async def test_a_bad_variable_is_named_with_what_would_be_right(
+    service: Service, name: str, value: str, says: str
+) -> None:
+    for words in (["messages"], ["up"]):
+        found = command(service, *words, **{name: value})
+        assert found.status == 1
+        assert one_line(found.err), found.err
+        assert f"WAYBILL_{name}" in found.err
+        assert says in found.err
