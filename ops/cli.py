@@ -193,6 +193,20 @@ def bench(**options: Any) -> None:
     raise click.exceptions.Exit(run(**options))
 
 
+@cli.command()
+@click.argument(
+    "name", type=click.Choice(["kill-api", "kill-mta", "kill-worker", "kill-valkey", "kill-postgres", "all"])
+)
+@click.option("--messages", type=click.IntRange(100, 100_000), default=5_000, show_default=True)
+@click.option("--rounds", type=click.IntRange(1, 100), default=5, show_default=True, help="Kills during the run.")
+@as_json
+def drill(*, name: str, messages: int, rounds: int, as_json: bool) -> None:
+    """Kill a part of a service of its own while mail flows, then count every message."""
+    from ops.drill import run  # noqa: PLC0415
+
+    raise click.exceptions.Exit(run(name, messages=messages, rounds=rounds, as_json=as_json))
+
+
 # -- accounts, keys, domains ----------------------------------------------------------------------
 
 

@@ -41,14 +41,19 @@ def become(parent: int, death_signal: int, uid: int, gid: int, argv: list[str]) 
             os.setgroups([])
             os.setgid(gid)
             os.setuid(uid)
-        if sys.platform == "linux":  # after setuid, which clears the request
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, death_signal)
-            if os.getppid() != parent:  # it died before the request: nobody would ever end us
-                os._exit(127)
+        tie(parent, death_signal)  # after setuid, which clears the request
         os.execv(argv[0], argv)
     except OSError as error:
         print(f"can't start {argv[0]}: {error}", file=sys.stderr, flush=True)
         os._exit(127)
+
+
+def tie(parent: int, death_signal: int = signal.SIGKILL) -> None:
+    """Ask for `death_signal` when this process's parent dies (Linux); ends at once when it is dead already."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, death_signal)
+        if os.getppid() != parent:  # it died before the request: nobody would ever end us
+            os._exit(127)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ an expired member waits for that member's settling transactions and makes every 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection
+from uuid import UUID
 
 import asyncpg
 import structlog
@@ -145,8 +146,19 @@ class Member:
         self._leaving.create_task(self._release(shards))
 
     async def _release(self, shards: Collection[int]) -> None:
+        """Give each shard up as soon as nothing of it is in hand; one on a slow wire does not hold the others."""
         owner = self.id
-        await self._on_release(shards)
+        async with asyncio.TaskGroup() as waiting:
+            finishing = {waiting.create_task(self._finished(shard)) for shard in shards}
+            while finishing and owner == self.id:
+                done, finishing = await asyncio.wait(finishing, return_when=asyncio.FIRST_COMPLETED)
+                await self._give_up(owner, [task.result() for task in done])
+
+    async def _finished(self, shard: int) -> int:
+        await self._on_release((shard,))
+        return shard
+
+    async def _give_up(self, owner: UUID, shards: Collection[int]) -> None:
         while owner == self.id:
             try:
                 await lease.RELEASE.execute(self._pool, owner, list(shards))

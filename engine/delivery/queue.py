@@ -30,7 +30,7 @@ class Row(Struct):
     attempts: int
     signature: bytes | None
     waiting: str | None  # why it was held back, where that has been told
-    mime: bytes
+    mime: bytes | None  # None: larger than LARGE_BYTES, fetched by `load_body` when it is its turn
     smtputf8: bool
 
     @property
@@ -44,6 +44,12 @@ class Row(Struct):
         return self.message_id, self.domain
 
 
+class Body(Struct, frozen=True):
+    """A message as it was composed."""
+
+    mime: bytes
+
+
 class DueKey(Struct, frozen=True):
     """A row that has fallen due."""
 
@@ -52,6 +58,8 @@ class DueKey(Struct, frozen=True):
     shard: int
 
 
+LARGE_BYTES = 256 * 1024  # the queries say so too
+BODY = _SQL.rows("load_body", Body)
 LOAD = _SQL.rows("load_rows", Row)
 HINTED = _SQL.rows("load_hinted", Row)
 DUE = _SQL.rows("due_rows", DueKey)
@@ -83,6 +91,12 @@ async def load_hinted(connection: Source, messages: Collection[UUID], shards: Co
     if not messages:
         return []
     return await HINTED.fetch(connection, list(messages), list(shards), min(messages), max(messages))
+
+
+async def load_body(connection: Source, message: UUID) -> bytes | None:
+    """The message's bytes, whatever their number; None when it is gone."""
+    found = await BODY.first(connection, message)
+    return None if found is None else found.mime
 
 
 async def due(

@@ -4,6 +4,7 @@ What a server does comes back as values; the worker decides what they mean for t
 .outcome), for its connection and for the site.
 """
 
+import functools
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -20,11 +21,12 @@ from engine.delivery.queue import accepted_at
 from engine.flows.settle import Attempt, Result
 from engine.mail.replies import Answer, Break, BreakKind, Phase
 from engine.store import metrics
+from engine.store.postgres import AWAY
 from mta.outbound.prepare import Delivery, Preparer
 from mta.outbound.site import IDLE_S, Site, Sockets, Tried, blames_site, worn_out
 from mta.smtp.connection import Connection, Envelope, Transaction
 
-MOST_FAULTS = 5  # attempts that may end in a fault of ours before the message fails
+MOST_FAULTS = 3  # attempts that may end in a fault of ours before the message fails
 MOST_TRIES = 3  # connections that may die under a delivery before that counts as an attempt
 STALE_S = 5.0  # a delivery that waited longer is looked up in the suppressions again
 _sixteenth = cycle(range(16))
@@ -49,7 +51,7 @@ class Report:
         hand_back: Callable[[Delivery], None],
         fault: Callable[[Delivery, Exception], None],
         recheck: Callable[[Delivery], Awaitable[None]],
-        may_send: Callable[[], bool],
+        may_send: Callable[[Delivery], bool],
     ) -> None:
         self.settle = settle
         self.fault = fault
@@ -128,7 +130,11 @@ class Worker:
                 self._report.settle(delivery, without_recipients(delivery))
                 continue
             last = worn_out(connection, opened_at, self._settings.messages_per_connection - 1)
-            await self._deliver(connection, delivery, upcoming=None if last else self._upcoming)
+            upcoming = None if last else self._upcoming
+            if delivery.row.mime is None:
+                await self._deliver_large(connection, delivery)
+            else:
+                await self._deliver(connection, delivery, upcoming)
             if worn_out(connection, opened_at, self._settings.messages_per_connection):
                 return
 
@@ -145,10 +151,10 @@ class Worker:
     def _upcoming(self) -> Envelope | None:
         """The next envelope to pipeline behind the final dot, when one is ready to go."""
         waiting = self._site.waiting
-        if self._stop or not waiting or not self._report.may_send():
+        if self._stop or not waiting or not self._report.may_send(waiting[0]):
             return None
         delivery = waiting[0]
-        if time.monotonic() - delivery.loaded_at > STALE_S or not delivery.addresses:
+        if time.monotonic() - delivery.loaded_at > STALE_S or not delivery.addresses or delivery.row.mime is None:
             return None
         try:
             envelope = self._preparer.envelope(delivery)
@@ -164,6 +170,19 @@ class Worker:
             self._site.put(self._begun, first=True)
             self._begun = None
 
+    async def _deliver_large(self, connection: Connection, delivery: Delivery) -> None:
+        """One of the few large bodies at a time; the connection may have gone while this one waited for its turn."""
+        light = delivery.row
+        async with self._preparer.large:
+            try:
+                await self._preparer.fetch_body(delivery)
+            except AWAY:
+                self._report.hand_back(delivery)
+                return
+            await self._deliver(connection, delivery, None)
+            delivery.envelope = None
+            delivery.row = light
+
     async def _deliver(
         self, connection: Connection, delivery: Delivery, upcoming: Callable[[], Envelope | None] | None
     ) -> None:
@@ -171,7 +190,7 @@ class Worker:
         envelope = delivery.envelope or self._preparer.envelope(delivery)
         started = clock.now()
         self._site.busy[id(self)] = time.monotonic()
-        transaction = await connection.send(envelope, upcoming, self._report.may_send)
+        transaction = await connection.send(envelope, upcoming, functools.partial(self._report.may_send, delivery))
         self._site.busy.pop(id(self))
         if reused:
             metrics.TALLY.add(metrics.CONNECTIONS, "reused")
@@ -184,6 +203,7 @@ class Worker:
             if reused and delivery.tries < MOST_TRIES:
                 self._site.put(delivery, first=True)  # a kept connection had died: nothing was tried yet
                 return
+        self._site.done += 1
         attempt = self._attempt(connection, delivery, transaction, started)
         self._learn(attempt)
         self._report.settle(delivery, attempt)

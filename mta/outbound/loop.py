@@ -7,6 +7,7 @@ hand is bounded, and so is what one site may hold of it: the rest waits in Postg
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Collection, Coroutine, Iterable
 from datetime import timedelta
 from uuid import UUID
@@ -36,9 +37,10 @@ from shards.member import Member
 LOAD_ROWS = 256
 DUE_EVERY_S = 1.0
 GATHER_S = 0.005  # after a wake-up: the hints of some more milliseconds share one read and one load
-SITE_SHARE = 4  # one site may hold a quarter of what is in hand
-PARK_S = 10.0
 TEND_S = 0.125
+MEASURE_S = 0.5
+FULL = 0.75  # of the hand: from here on, sites that are slow give back what they can't use soon
+LEAST_PARK_S, MOST_PARK_S = 2.0, 30.0
 ACK_EVERY_S = 0.1
 KEEP_SETTLED_S = 60.0
 BURIED_S = 3600.0
@@ -73,9 +75,10 @@ class Outbound:
         self._sockets = Sockets(settings)
         self._sites: dict[str, Site] = {}
         self._in_hand: dict[Key, Delivery] = {}
+        self._held: Counter[int] = Counter()  # deliveries in hand by shard
         self._settled: tuple[dict[Key, int], dict[Key, int]] = ({}, {})
         self._finished: dict[int, list[bytes]] = {}
-        self._parked: list[Delivery] = []
+        self._more_behind = False  # more was due than fitted
         self._tasks: set[asyncio.Task[None]] = set()
         self._workers: set[Worker] = set()
         self._more_due = asyncio.Event()
@@ -129,14 +132,16 @@ class Outbound:
     async def release(self, shards: Collection[int]) -> None:
         """Shards are to go: drop what waits, wait for what is on the wire."""
         gone = set(shards)
-        self._drop_waiting(one for one in self._in_hand.values() if one.row.shard in gone)
-        while any(one.row.shard in gone for one in self._in_hand.values()):  # noqa: ASYNC110 - rare; no event per delivery
+        if any(self._held[shard] for shard in gone):
+            self._drop_waiting([one for one in self._in_hand.values() if one.row.shard in gone])
+        while any(self._held[shard] for shard in gone):  # noqa: ASYNC110 - rare; no event per delivery
             await asyncio.sleep(0.05)
 
     def fenced(self) -> None:
         """Everything in hand belongs to others: forget it. Open transactions stop before their content."""
         self._drop_waiting(self._in_hand.values())
         self._in_hand.clear()
+        self._held.clear()
 
     @property
     def in_hand(self) -> int:
@@ -152,9 +157,8 @@ class Outbound:
     async def _follow_hints(self) -> None:
         while True:
             await self._woken.wait(DUE_EVERY_S)
-            await asyncio.sleep(GATHER_S if self._room > 0 else 0.02)
-            if self._room <= 0:
-                continue
+            await asyncio.sleep(GATHER_S)
+            await self._until_room()
             shards = self._woken.take(self.member.owned)
             try:
                 await self._read_hints(shards)
@@ -179,15 +183,19 @@ class Outbound:
                 else:
                     entries[hint.shard, message] = entry
         wanted = list(entries)
-        for start in range(0, len(wanted), LOAD_ROWS):
-            part = wanted[start : start + LOAD_ROWS]
-            if self._room <= 0:  # the rest is found by its due time
-                self._done_with(entries[key] for key in part)
-                continue
+        while wanted:
+            await self._until_room()
+            fitting = min(LOAD_ROWS, self._room)
+            part, wanted = wanted[:fitting], wanted[fitting:]
             rows = await queue.load_hinted(self._pool, {key[1] for key in part}, {key[0] for key in part})
             await self._take(rows, entries)
             found = {(row.shard, row.message_id) for row in rows}
             self._done_with(entries[key] for key in part if key not in found)
+
+    async def _until_room(self) -> None:
+        """Hints stay in their streams while the hand is full."""
+        while self._room <= 0:  # noqa: ASYNC110 - an event would be set on every delivery
+            await asyncio.sleep(0.01)
 
     async def _follow_due_times(self) -> None:
         while True:
@@ -208,6 +216,7 @@ class Outbound:
         room = self._room
         if not owned or room <= 0:
             return
+        room = min(room, max(1, self._settings.mta_active_limit // 4))
         each = max(2, 2 * room // len(owned))
         whole = [key[0] for key, one in self._in_hand.items() if one.row.total == len(one.pairs)]
         found = await queue.due(self._pool, owned, clock.now(), most_each=each, but=whole)
@@ -217,7 +226,13 @@ class Outbound:
             keys = keys[:room]
         for start in range(0, len(keys), LOAD_ROWS):
             await self._take(await queue.load(self._pool, keys[start : start + LOAD_ROWS]), {})
-        if len(found) >= each and self._room > 0 and keys:
+        self._more_behind = len(found) > len(keys) or len(found) >= each
+        if self._more_behind and keys:
+            self._ask_again()
+
+    def _ask_again(self) -> None:
+        """More is due than was taken: ask as soon as half the hand is empty."""
+        if self._more_behind and len(self._in_hand) <= self._settings.mta_active_limit // 2:
             self._more_due.set()
 
     # -- taking work ---------------------------------------------------------------------------
@@ -232,10 +247,16 @@ class Outbound:
                 continue
             delivery = Delivery(row, entry, now)
             self._in_hand[row.key] = delivery
+            self._held[row.shard] += 1
             fresh.append(delivery)
         if not fresh:
             return
-        await self._mark_suppressed(fresh)
+        try:
+            await self._mark_suppressed(fresh)
+        except BaseException:
+            for delivery in fresh:
+                self._hand_back(delivery)
+            raise
         by_domain: dict[str, list[Delivery]] = {}
         for delivery in fresh:
             by_domain.setdefault(delivery.row.domain, []).append(delivery)
@@ -282,6 +303,8 @@ class Outbound:
 
     async def _route_all(self, domain: str, group: list[Delivery]) -> None:
         signed = [one for one in group if await self._signable(one)]
+        if not signed:
+            return
         route = await self._router.route(domain)
         for one in signed:
             if self._in_hand.get(one.row.key) is not one:
@@ -293,8 +316,6 @@ class Outbound:
             site.route = route
             if site.resting and site.rest_because is not None:
                 self._settle(one, refused_by_route(one, site.rest_because, None, self._settings))
-            elif len(site.waiting) >= self._settings.mta_active_limit // SITE_SHARE:
-                self._parked.append(one)
             else:
                 site.put(one)
         if not isinstance(route, Unroutable):
@@ -304,8 +325,14 @@ class Outbound:
         if not delivery.addresses:
             self._settle(delivery, without_recipients(delivery))
             return False
-        if await self._preparer.load_keys(delivery):
-            return True
+        try:
+            if await self._preparer.load_keys(delivery):
+                return True
+        except AWAY:
+            raise
+        except Exception as error:  # noqa: BLE001 - one account's broken key is nobody else's matter
+            self._fault(delivery, error)
+            return False
         self._settle(delivery, without_key(delivery, self._settings))
         return False
 
@@ -332,7 +359,7 @@ class Outbound:
             self._staff(site)
 
     async def _tend_sites(self) -> None:
-        """More workers where mail waits; twice a second, forget sites that are idle and park what is too much."""
+        """More workers where mail waits; twice a second, reckon rates, forget idle sites, relieve a full hand."""
         ticks = 0
         while True:
             await asyncio.sleep(TEND_S)
@@ -344,24 +371,34 @@ class Outbound:
                     del self._sites[name]
             if ticks % (KEEP_SETTLED_S / TEND_S) == 0:
                 self._settled = ({}, self._settled[0])
-            if ticks % (0.5 / TEND_S) == 0:
+            if ticks % (MEASURE_S / TEND_S) == 0:
                 self._measure()
-                await self._park()
+                await self._relieve()
 
     def _measure(self) -> None:
         metrics.TALLY.write()
         metrics.IN_HAND.set(len(self._in_hand))
         metrics.SHARDS_OWNED.set(len(self.member.owned))
+        for site in self._sites.values():
+            site.reckon(MEASURE_S)
         if self._longest_settling:
             metrics.SETTLE_SECONDS.observe(self._longest_settling)
             self._longest_settling = 0.0
 
-    async def _park(self) -> None:
-        """Rows beyond a site's share go back for some seconds, so that they do not hide other domains' rows."""
-        parked, self._parked = self._parked, []
-        if not parked:
-            return
-        until = clock.now() + timedelta(seconds=PARK_S * random.uniform(0.5, 1.5))
+    async def _relieve(self) -> None:
+        """A hand full of mail for slow sites hides everybody else's: the largest waits go back to Postgres until
+        their site may have come near them. Fast sites empty the hand before it comes to this."""
+        excess = len(self._in_hand) - int(FULL * self._settings.mta_active_limit)
+        for site in sorted(self._sites.values(), key=Site.surplus, reverse=True):
+            count = min(excess, site.surplus())
+            if count <= 0:
+                return
+            excess -= count
+            await self._park(site, [site.waiting.pop() for _ in range(count)])
+
+    async def _park(self, site: Site, parked: list[Delivery]) -> None:
+        wait_s = min(MOST_PARK_S, max(LEAST_PARK_S, len(site.waiting) / max(site.rate, 0.1)))
+        until = clock.now() + timedelta(seconds=wait_s * random.uniform(0.8, 1.2))
         try:
             await hold.postpone(self._pool, [one.row for one in parked], until, reason="site_window")
         except AWAY as error:
@@ -371,8 +408,9 @@ class Outbound:
 
     # -- finishing work ------------------------------------------------------------------------
 
-    def _may_send(self) -> bool:
-        return self.member.holds
+    def _may_send(self, delivery: Delivery) -> bool:
+        """Asked right before content is written. Fenced and joined anew, the lease stands again, but not for this."""
+        return self.member.holds and self._in_hand.get(delivery.row.key) is delivery
 
     def _settle(self, delivery: Delivery, attempt: Attempt) -> None:
         if self._in_hand.get(delivery.row.key) is not delivery or delivery.settling:
@@ -420,6 +458,8 @@ class Outbound:
         """No longer in hand; its hint has served."""
         if self._in_hand.get(delivery.row.key) is delivery:
             del self._in_hand[delivery.row.key]
+            self._held[delivery.row.shard] -= 1
+            self._ask_again()
         if delivery.entry is not None:
             self._done_with((delivery.entry,))
             delivery.entry = None

@@ -4,23 +4,27 @@ The signature is made once per message: a retry finds it in its row, the other d
 memory.
 """
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from uuid import UUID
 
 import asyncpg
+import msgspec
 from msgspec import Struct
 
 from engine.areas.domains import store as domains
 from engine.base.secrets import derived
 from engine.base.settings import Settings
+from engine.delivery import queue
 from engine.delivery.queue import Row
 from engine.mail import dkim
 from engine.mail.return_path import SHARED, return_path
 from engine.store.caches import Cache
 from mta.smtp.connection import Envelope
 
+MOST_LARGE = 8  # bodies over queue.LARGE_BYTES that a process holds at once: at most 8 x 40 MiB
 _KEPT_SIGNATURES = 1_000
 
 
@@ -68,12 +72,20 @@ class Preparer:
         self._path_key = derived(settings.key_pepper, "return path")
         self._bounce_domain = f"bounces.{settings.mail_host}"
         self._recent: OrderedDict[UUID, bytes] = OrderedDict()
+        self.large = asyncio.Semaphore(MOST_LARGE)
         self.keys: Cache[tuple[UUID, str], Sequence[dkim.SigningKey]] = Cache("domains", self._load)
 
     async def load_keys(self, delivery: Delivery) -> bool:
         """Fetch what signs for the delivery; False when its domain has no key any more."""
         delivery.keys = await self.keys.get((delivery.row.account_id, delivery.row.from_domain))
         return bool(delivery.keys)
+
+    async def fetch_body(self, delivery: Delivery) -> None:
+        """Bring a large body into memory; the caller holds one of the `large` permits until it is sent."""
+        mime = await queue.load_body(self._pool, delivery.row.message_id)
+        if mime is None:
+            raise LookupError("the message's body is gone")
+        delivery.row = msgspec.structs.replace(delivery.row, mime=mime)
 
     def envelope(self, delivery: Delivery) -> Envelope:
         """The envelope to send now; signs on first use (about 0.25 ms with RSA-2048)."""
@@ -86,7 +98,7 @@ class Preparer:
         delivery.envelope = Envelope(
             return_path(self._path_key, row.message_id, place, self._bounce_domain),
             addresses,
-            (delivery.signature, row.mime),
+            (delivery.signature, _body(row)),
             eight_bit=False,  # what we compose is 7-bit
             smtputf8=row.smtputf8,
         )
@@ -94,10 +106,10 @@ class Preparer:
 
     def _signature(self, row: Row, keys: Sequence[dkim.SigningKey]) -> bytes:
         if row.total == len(row.pairs):
-            return dkim.sign(row.mime, keys, at=int(time.time()))
+            return dkim.sign(_body(row), keys, at=int(time.time()))
         known = self._recent.get(row.message_id)
         if known is None:
-            known = self._recent[row.message_id] = dkim.sign(row.mime, keys, at=int(time.time()))
+            known = self._recent[row.message_id] = dkim.sign(_body(row), keys, at=int(time.time()))
             if len(self._recent) > _KEPT_SIGNATURES:
                 self._recent.popitem(last=False)
         return known
@@ -106,3 +118,9 @@ class Preparer:
         account, name = key
         async with self._pool.acquire() as connection:
             return await domains.signing_keys(connection, account, name, pepper=self._pepper)
+
+
+def _body(row: Row) -> bytes:
+    if row.mime is None:
+        raise RuntimeError("a large body must be fetched first")
+    return row.mime

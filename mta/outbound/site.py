@@ -25,6 +25,7 @@ MOST_ADDRESSES = 5  # Postfix smtp_mx_address_limit
 CONNECTION_AGE_S = 300.0  # Postfix smtp_connection_reuse_time_limit
 REST_S, LONGEST_REST_S = 15.0, 300.0
 BROKEN_TLS_S = 3 * 24 * 3600.0
+LEAST_WAITING = 16
 SLOW_S = 0.05  # a transaction that lasts longer waits for the server, not for us: another connection helps
 _MOST_BROKEN = 10_000
 
@@ -119,6 +120,8 @@ class Site:
         self.busy: dict[int, float] = {}  # worker -> when its present transaction, or its opening, began
         self.sleepers: list[asyncio.Future[bool]] = []  # idle workers
         self.connected = 0
+        self.done = 0  # transactions since the rate was last reckoned
+        self.rate = 1.0  # transactions a second, a moving mean
         self.rest_until = 0.0
         self.rest_because: Answer | None = None
         self._rests = 0
@@ -139,6 +142,15 @@ class Site:
             if not sleeper.done():
                 sleeper.set_result(True)
                 break
+
+    def reckon(self, elapsed_s: float) -> None:
+        """Bring the rate up to date."""
+        self.rate += 0.3 * (self.done / elapsed_s - self.rate)
+        self.done = 0
+
+    def surplus(self) -> int:
+        """Waiting deliveries beyond what keeps its connections busy."""
+        return max(0, len(self.waiting) - max(LEAST_WAITING, 2 * int(self.window)))
 
     def hires(self, now: float) -> int:
         """How many more connections would help and are allowed: the first at once, then twice as many whenever all

@@ -87,9 +87,10 @@ async def drill(
     rounds: int,
     access: Access | None = None,
     pause_s: float = 0.0,
+    patience_s: float = EMPTY_S,
     rng: random.Random | None = None,
 ) -> Verdict:
-    """Send, kill, wait for the empty queue and judge, on a running service.
+    """Send, kill, wait up to `patience_s` for the empty queue and judge, on a running service.
 
     `access` (default: the first run's) must belong to an account without other mail.
     """
@@ -104,7 +105,7 @@ async def drill(
         )
     database_url = service.settings.database_url
     assert database_url is not None
-    await until_empty(database_url)
+    await until_empty(database_url, patience_s)
     took_s = time.monotonic() - began
     account = ids.parse_id(ids.Kind.ACCOUNT, sender.account)
     return await judge(database_url, service.sink, account, sends, kills.result(), drill=name, took_s=took_s)

@@ -6,17 +6,27 @@ from granian import Granian
 from granian.constants import Interfaces, Loops
 from granian.http import HTTP1Settings
 
+from api import app
+from api.app import App
 from engine.base.settings import load
+from ops import launch
 
 BACKLOG = 1024
 HEADER_TIMEOUT_MS = 30_000  # Postfix cuts at 300 s; a request's head is far smaller than a dialogue
+
+
+def create_app() -> App:
+    """The application, in a worker that ends with Granian whatever kills it: a fork forgets the tie of `ops.launch`,
+    and a worker left behind would go on serving the port beside the next one, even after the service has stopped."""
+    launch.tie(os.getppid())
+    return app.create_app()
 
 
 def main() -> None:
     """Serve until SIGTERM; requests under way are finished within the drain time."""
     settings = load(os.environ).settings
     Granian(
-        "api.app:create_app",
+        "ops.processes.api:create_app",
         factory=True,
         address=settings.api_host,
         port=settings.api_port,

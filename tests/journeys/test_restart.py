@@ -59,7 +59,7 @@ def served(harmed: Service, http: aiohttp.ClientSession) -> Api:
 async def test_what_was_accepted_arrives_although_processes_are_killed(
     harmed: Service, access: Access, name: str
 ) -> None:
-    found = await drill(harmed, name, messages=SENDS, rounds=KILLS, access=access, pause_s=PAUSE_S)
+    found = await drill(harmed, name, messages=SENDS, rounds=KILLS, access=access, pause_s=PAUSE_S, patience_s=40)
 
     assert found.passed, found
     assert (found.accepted, found.delivered + found.bounced) == (SENDS, SENDS)

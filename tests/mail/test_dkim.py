@@ -360,7 +360,11 @@ def test_rsa_keys_have_2048_bits() -> None:
     assert len(base64.b64decode(public_txt(RSA_DER).partition("p=")[2])) == 294
 
 
-@pytest.mark.parametrize("der", [b"", b"no key", RSA_DER[:100], raw_der(generate_ec(SECP256R1()))], ids=["empty", "text", "truncated", "other"])
+@pytest.mark.parametrize(
+    "der",
+    [b"", b"no key", RSA_DER[:100], raw_der(generate_ec(SECP256R1()))],
+    ids=["empty", "text", "truncated", "other"],
+)
 def test_what_is_no_signing_key_is_refused(der: bytes) -> None:
     with pytest.raises(BadKey):
         load("shop.test", "wb1", der)

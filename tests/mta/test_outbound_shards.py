@@ -6,26 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from engine.base.settings import Settings
 from engine.delivery.partition import shard_of
 from engine.store.caches import bump
-from mta.outbound import site
-from tests.conftest import NewDatabase
-from tests.harness.outbound import Mta, World, world
+from tests.harness.outbound import Mta, World
 
 SLOW_S = 5.0
-
-
-@pytest.fixture
-async def here(settings: Settings, new_database: NewDatabase) -> AsyncIterator[World]:
-    async with world(settings, await new_database()) as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def short_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dead site is probed again within the patience of a test."""
-    monkeypatch.setattr(site, "REST_S", 0.2)
 
 
 def copies(here: World) -> list[str]:
