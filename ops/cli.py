@@ -23,6 +23,7 @@ from ops import operate
 from ops.first_run import FILE as FIRST_RUN
 
 P = ParamSpec("P")
+_DRILLS = ("kill-api", "kill-mta", "kill-worker", "kill-valkey", "kill-postgres")
 _FAILED = (Refusal, WrongId, BadAddress, operate.ApiError, OSError, RuntimeError)
 _WIDE = None if sys.stdout.isatty() else 200  # a pipe has no width: ids must not be folded
 _console = Console(highlight=False, soft_wrap=True, width=_WIDE)
