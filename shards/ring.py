@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from math import floor, log
 
+_EVEN = 1e-9  # what floating point leaves of a whole share
+
 
 def assign(shards: int, members: Mapping[str, float], current: Mapping[int, str]) -> dict[int, str]:
     """The owner of every shard 0..shards-1; empty when no member has a weight above 0.
@@ -60,9 +62,10 @@ def _quota(shards: int, weights: Mapping[str, float], held: Mapping[str, int]) -
     """
     total = sum(weights[name] for name in sorted(weights))
     share = {name: shards * weights[name] / total for name in sorted(weights)}
-    quota = {name: floor(share[name]) for name in share}
+    quota = {name: floor(share[name] + _EVEN) for name in share}
     spare = shards - sum(quota.values())
-    ranked = sorted(share, key=lambda name: (held[name] <= quota[name], quota[name] - share[name], name))
+    rounded = [name for name in share if share[name] - quota[name] > _EVEN]  # a whole share is nobody's to round up
+    ranked = sorted(rounded, key=lambda name: (held[name] <= quota[name], quota[name] - share[name], name))
     for name in ranked[:spare]:
         quota[name] += 1
     return quota
