@@ -9,6 +9,7 @@ import functools
 import gc
 import os
 import signal
+import socket
 from contextlib import suppress
 
 import structlog
@@ -69,7 +70,7 @@ async def run(settings: Settings, name: str) -> None:
     )
     member = outbound.member = Member(
         pool,
-        name=name,
+        name=f"{socket.gethostname()}:{settings.state.absolute()}:{name}",
         shards=settings.shards,
         lease_s=settings.lease_s,
         on_gain=outbound.gained,

@@ -30,6 +30,7 @@ class OwnerRow(Struct, frozen=True):
 
 
 JOIN = _SQL.command("join_members")
+SUPERSEDE = _SQL.command("supersede")
 HEARTBEAT = _SQL.command("heartbeat")
 LEAVE = _SQL.command("leave_members")
 FENCE = _SQL.command("fence_expired")

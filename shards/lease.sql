@@ -3,6 +3,11 @@
 INSERT INTO shard_members (id, name, weight, expires_at)
 VALUES ($1, $2, $3, clock_timestamp() + $4 * interval '1 second');
 
+-- name: supersede
+-- Remove members named $1: an earlier life of this process, which its supervisor knows to be dead. Waits for its
+-- settling transactions, as fencing does.
+DELETE FROM shard_members WHERE name = $1 RETURNING id;
+
 -- name: heartbeat
 -- Member $1 lives on for $2 seconds; no row: it has been fenced.
 UPDATE shard_members SET expires_at = clock_timestamp() + $2 * interval '1 second' WHERE id = $1 RETURNING id;

@@ -24,7 +24,8 @@ _log = structlog.get_logger("shards")
 
 
 class Member:
-    """The membership of one process.
+    """The membership of one process. `name` belongs to no other living process: an earlier member of that name is
+    this process's dead predecessor, whose shards need not wait for its lease to run out.
 
     `on_gain` hears of shards that came; `on_release` finishes what is in hand of shards that are to go, however
     long that takes; `on_fenced` drops everything: the work belongs to others already.
@@ -50,6 +51,7 @@ class Member:
         self._on_fenced = on_fenced
         self._leaving: asyncio.TaskGroup
         self._joined = False
+        self._first = True
         self._held_until = 0.0
         self._steady_since = 0.0
         self.id = ids.uuid7()
@@ -103,6 +105,9 @@ class Member:
         self.lose_all()
         began = time.monotonic()
         await lease.MAKE.execute(self._pool, self._shards)
+        if self._first:  # never again: two processes by one name would otherwise end each other's turns for ever
+            await lease.SUPERSEDE.execute(self._pool, self._name)
+            self._first = False
         await lease.JOIN.execute(self._pool, self.id, self._name, 1.0, self._lease_s)
         self._joined = True
         self._renewed(began)

@@ -175,6 +175,30 @@ async def test_a_killed_members_shards_are_taken_within_seconds(start: Start, ow
     assert [row["name"] for row in await own_pool.fetch("SELECT name FROM shard_members")] == ["b"]
 
 
+async def test_a_restarted_process_does_not_wait_for_its_own_lease(start: Start, own_pool: asyncpg.Pool) -> None:
+    first = start("a")
+    await until(lambda: shared_out(first))
+    await first.kill()
+
+    again = start("a")
+
+    took_s = await until(lambda: shared_out(again))
+    assert took_s < LEASE_S / 2
+    assert await own_pool.fetchval("SELECT count(*) FROM shard_members") == 1
+
+
+async def test_two_living_members_of_one_name_do_not_take_turns_at_ending_each_other(start: Start) -> None:
+    first = start("a")
+    await until(lambda: shared_out(first))
+    second = start("a")
+
+    await until(lambda: shared_out(first, second))
+    await asyncio.sleep(2 * LEASE_S)
+
+    assert shared_out(first, second)
+    assert (first.fenced, second.fenced) == (1, 0)
+
+
 async def test_a_member_stops_before_another_may_take_over(start: Start) -> None:
     killed, heir = start("a"), start("b")
     await until(lambda: shared_out(killed, heir))
