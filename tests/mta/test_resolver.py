@@ -42,7 +42,7 @@ class Clock:
 
 @asynccontextmanager
 async def asking(*servers: HostPort, **options: Any) -> AsyncIterator[Resolver]:
-    resolver = Resolver(servers, **{"query_timeout_s": 0.3, "budget_s": 2.0} | options)
+    resolver = Resolver(servers, **{"query_timeout_s": 1.5, "budget_s": 6.0} | options)
     try:
         yield resolver
     finally:

@@ -27,7 +27,7 @@ async def zone() -> AsyncIterator[Responder]:
 
 @asynccontextmanager
 async def routing(zone: Responder, **options: Any) -> AsyncIterator[Router]:
-    resolver = Resolver([HostPort(*zone.address)], query_timeout_s=0.2, budget_s=1.0)
+    resolver = Resolver([HostPort(*zone.address)], query_timeout_s=1.0, budget_s=3.0)
     router = Router(resolver, port=25, **{"rng": random.Random(7)} | options)
     try:
         yield router
