@@ -8,7 +8,7 @@ import functools
 import gc
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -31,6 +31,7 @@ from api.http.operation import Access, Call, Operation, Raw
 from engine.base import clock, ids, logs
 from engine.base.errors import invalid
 from engine.base.settings import Settings, load
+from engine.delivery import queue
 from engine.delivery.hints import Hints
 from engine.flows.accept import Acceptor
 from engine.store import metrics, partitions
@@ -39,6 +40,7 @@ from engine.store.caches import Stamps
 from engine.store.postgres import AWAY, open_pool
 
 OVERDUE_S = 120.0  # a due queue row older than this: nobody delivers that shard
+CHECK_S = 2.0
 LEAST_DISK_BYTES = 512 * 1024 * 1024
 
 App = falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]
@@ -109,6 +111,7 @@ class Patient(falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]):
 
 async def _too_slow(send: Any) -> None:
     refusal = invalid("body", "The request body came too slowly.")
+    metrics.TALLY.add(metrics.REQUESTS, "unrouted", str(refusal.status))
     body = msgspec.json.encode(refusal.envelope())
     headers = [
         (b"content-type", b"application/json"),
@@ -179,6 +182,7 @@ async def _housekeeping(services: Services) -> None:
         await asyncio.sleep(1)
         ticks += 1
         metrics.TALLY.write()
+        await services.hints.probe()
         metrics.REDIS_AWAY.set(1 if services.hints.away else 0)
         metrics.HINTS_LOST.inc(services.hints.lost - lost)
         lost = services.hints.lost
@@ -247,13 +251,15 @@ class Readiness:
 
     async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:  # noqa: ARG002
         """200 with all checks, or 503 when one that acceptance needs has failed. Redis only warns."""
-        checks = {
-            "postgres": await self._postgres(),
-            "redis": await self._redis(),
-            "queue": await self._queue(),
-            "partitions": await self._partitions(),
-            "disk": await asyncio.to_thread(self._disk),
+        named = {
+            "postgres": self._postgres(),
+            "redis": self._redis(),
+            "queue": self._queue(),
+            "partitions": self._partitions(),
+            "disk": asyncio.to_thread(self._disk),
         }
+        found = await asyncio.gather(*map(_bounded, named.values()))
+        checks = dict(zip(named, found, strict=True))
         needed = ("postgres", "partitions", "disk")
         ready = all(checks[name]["ok"] for name in needed)
         response.status = falcon.HTTP_200 if ready else falcon.HTTP_503
@@ -261,22 +267,21 @@ class Readiness:
 
     async def _postgres(self) -> dict[str, object]:
         try:
-            await self._services.pool.fetchval("SELECT 1", timeout=2)
+            await self._services.pool.fetchval("SELECT 1")
         except AWAY as error:
             return {"ok": False, "detail": _short(error)}
         return {"ok": True}
 
     async def _redis(self) -> dict[str, object]:
         try:
-            async with asyncio.timeout(1):
-                await self._services.redis.ping()
+            await self._services.redis.ping()
         except redis_store.AWAY as error:
             return {"ok": False, "detail": _short(error), "effect": "mail is accepted and found by its due time"}
         return {"ok": True}
 
     async def _queue(self) -> dict[str, object]:
         try:
-            oldest = await self._services.pool.fetchval("SELECT min(due_at) FROM queue", timeout=2)
+            oldest = await queue.oldest_due(self._services.pool, self._services.settings.shards)
         except AWAY as error:
             return {"ok": False, "detail": _short(error)}
         overdue = 0.0 if oldest is None else max(0.0, (clock.now() - oldest).total_seconds())
@@ -284,7 +289,7 @@ class Readiness:
 
     async def _partitions(self) -> dict[str, object]:
         try:
-            async with self._services.pool.acquire(timeout=2) as connection:
+            async with self._services.pool.acquire() as connection:
                 ahead = await partitions.weeks_ahead(connection, clock.now())
         except AWAY as error:
             return {"ok": False, "detail": _short(error)}
@@ -296,6 +301,15 @@ class Readiness:
             return {"ok": True, "detail": "no state folder on this host"}
         free = shutil.disk_usage(folder).free
         return {"ok": free > LEAST_DISK_BYTES, "freeBytes": free}
+
+
+async def _bounded(check: Awaitable[dict[str, object]]) -> dict[str, object]:
+    """A check that does not come back in time has failed."""
+    try:
+        async with asyncio.timeout(CHECK_S):
+            return await check
+    except TimeoutError:
+        return {"ok": False, "detail": f"no answer within {CHECK_S:g} s"}
 
 
 def _short(error: BaseException) -> str:

@@ -24,7 +24,7 @@ from ops.first_run import FILE as FIRST_RUN
 
 P = ParamSpec("P")
 _DRILLS = ("kill-api", "kill-mta", "kill-worker", "kill-valkey", "kill-postgres")
-_FAILED = (Refusal, WrongId, BadAddress, operate.ApiError, OSError, RuntimeError)
+_FAILED = (Refusal, WrongId, BadAddress, operate.ApiError, OSError, RuntimeError, ValueError)
 _WIDE = None if sys.stdout.isatty() else 200  # a pipe has no width: ids must not be folded
 _console = Console(highlight=False, soft_wrap=True, width=_WIDE)
 
@@ -75,6 +75,11 @@ def _reported(command: Callable[P, None]) -> Callable[P, None]:
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             command(*args, **kwargs)
+        except operate.ApiError as error:
+            if kwargs.get("as_json"):
+                click.echo(json.dumps(error.answer, indent=2))
+                raise click.exceptions.Exit(1) from error
+            _fail(str(error))
         except _FAILED as error:
             _fail(str(error))
 

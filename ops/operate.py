@@ -24,6 +24,7 @@ from engine.base.scopes import SCOPES
 from engine.base.settings import Settings
 from engine.flows import open_account
 from engine.flows.verify_domain import Verified, verify_domain
+from engine.mail.address import parse_mailbox
 from engine.store import caches
 from engine.store.postgres import open_pool
 from mta.outbound.resolver import NoData, NxDomain, Records, Resolver
@@ -32,6 +33,7 @@ Answer = TypeVar("Answer")
 
 SINK_INDEX = "index.ndjson"
 API_TIMEOUT_S = 30
+MOST_NAME = 120
 
 
 class ApiError(RuntimeError):
@@ -70,6 +72,9 @@ async def create_account(
     pool: asyncpg.Pool, *, name: str, email: str, plan: Plan, daily_cap: int | None, monthly_cap: int | None = None
 ) -> dict[str, Any]:
     """A new account whose owner has a fresh random password."""
+    if not 1 <= len(name.strip()) <= MOST_NAME:
+        raise ValueError(f"an account's name has 1 to {MOST_NAME} characters")
+    email = parse_mailbox(email).address
     password = secrets.token_urlsafe(18)
     made = await open_account.open_account(
         pool,

@@ -65,10 +65,10 @@ def bearer(header: str | None) -> rules.NewKey | None:
     """The key of an Authorization header: scheme in any case, surrounding white space tolerated."""
     if header is None:
         return None
-    scheme, _, token = header.strip().partition(" ")
-    if scheme.lower() != "bearer":
+    parts = header.split(None, 1)
+    if len(parts) != 2 or parts[0].lower() != "bearer":
         return None
-    return rules.parse(token.strip())
+    return rules.parse(parts[1].strip())
 
 
 def unauthorized() -> Refusal:

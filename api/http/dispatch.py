@@ -18,8 +18,11 @@ from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
 from engine.base.plans import CAPS, Plan
 from engine.base.settings import Settings
+from engine.store import metrics
 from engine.store.postgres import AWAY
 
+READ_DEADLINE_S = 8.0  # a little over what the reads themselves are bounded to
+WRITE_DEADLINE_S = 20.0  # over the commit's own deadline (engine.flows.accept)
 REQUEST_ID = "X-Request-Id"
 _JSON = "application/json"
 _ENCODER = msgspec.json.Encoder()
@@ -62,7 +65,8 @@ def _responder(door: Door, operation: Operation) -> Responder:
             call.query = decode.decode_query(request, operation.query)
             if decoder is not None:
                 await _read(door, operation, call, decoder)
-            answer = await operation.handler(call)
+            async with asyncio.timeout(READ_DEADLINE_S if operation.method == "GET" else WRITE_DEADLINE_S):
+                answer = await operation.handler(call)
             _answer(response, operation, call, answer)
         except Refusal as refusal:
             refused = refusal.kind.value
@@ -82,14 +86,20 @@ def _responder(door: Door, operation: Operation) -> Responder:
 async def _admit(door: Door, operation: Operation, call: Call, response: falcon.asgi.Response) -> None:
     """Authenticate and count the request; a failed authentication counts against the address it came from."""
     settings = door.settings
-    address = call.request.remote_addr
+    address = f"ip:{call.request.remote_addr}"
     if operation.access is Access.NONE:
-        await _limit(door, f"ip:{address}", settings.unauthenticated_rate, response)
+        await _limit(door, address, settings.unauthenticated_rate, response)
         return
+    key = auth.bearer(call.request.get_header("Authorization"))
+    known = key is not None and door.keys.cache.peek(key.key_id) is not None
+    if not known:  # before the database is asked: made-up keys must not cost a query each
+        await _limit(door, address, settings.unauthenticated_rate, response)
     try:
-        caller = await door.keys.caller(auth.bearer(call.request.get_header("Authorization")))
+        async with asyncio.timeout(READ_DEADLINE_S):
+            caller = await door.keys.caller(key)
     except Refusal:
-        await _limit(door, f"ip:{address}", settings.unauthenticated_rate, response)
+        if known:
+            await _limit(door, address, settings.unauthenticated_rate, response)
         raise
     rate = settings.request_rate or CAPS[Plan(caller.plan)].requests_per_second
     await _limit(door, f"key:{caller.key_id}", rate, response)
@@ -99,9 +109,9 @@ async def _admit(door: Door, operation: Operation, call: Call, response: falcon.
 
 async def _limit(door: Door, bucket: str, rate: float, response: falcon.asgi.Response) -> None:
     standing = await door.limits.check(bucket, rate)
-    response.set_header("RateLimit-Limit", str(standing.limit))
+    response.set_header("RateLimit-Limit", str(standing.burst))
     response.set_header("RateLimit-Remaining", str(standing.remaining))
-    response.set_header("RateLimit-Reset", "1" if standing.allowed else str(max(1, round(standing.retry_after_s))))
+    response.set_header("RateLimit-Reset", str(standing.reset_s))
     if not standing.allowed:
         raise limits.refusal(standing)
 
@@ -162,6 +172,7 @@ async def on_http_error(
     params: dict[str, object],  # noqa: ARG001
 ) -> None:
     """Falcon's own refusals (routing, transport) in our envelope."""
+    metrics.TALLY.add(metrics.REQUESTS, "unrouted", str(error.status)[:3])
     allowed = dict(error.headers or {}) if not isinstance(error.headers, list) else dict(error.headers)
     refuse(response, _translated(error))
     if "Allow" in allowed:
@@ -176,6 +187,7 @@ async def on_bug(
 ) -> None:
     """What nobody expected: logged with the request's id; the client gets a bare 500."""
     _log.error("unhandled", request=getattr(request.context, "id", None), path=request.path, exc_info=error)
+    metrics.TALLY.add(metrics.REQUESTS, "unhandled", "500")
     response.status = falcon.HTTP_500
     response.data = b'{"title":"500 Internal Server Error"}'
     response.content_type = _JSON

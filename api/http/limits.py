@@ -42,9 +42,20 @@ class Standing(Struct, frozen=True):
     """Where a bucket stands after a request: for the limit headers."""
 
     allowed: bool
-    limit: int
+    limit: int  # requests a second, in the long run
     remaining: int
     retry_after_s: float
+
+    @property
+    def burst(self) -> int:
+        """Requests that may come at once from a full bucket."""
+        return max(1, math.floor(self.limit * BURST_S))
+
+    @property
+    def reset_s(self) -> int:
+        """Seconds until the bucket is full again, or until one more request when it is empty."""
+        wait = (self.burst - self.remaining) / self.limit if self.allowed else self.retry_after_s
+        return max(1, math.ceil(wait))
 
 
 class _Ask(Struct):

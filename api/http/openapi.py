@@ -14,6 +14,7 @@ from engine.base.errors import REGISTRY, ErrorType
 _PARAMETER = re.compile(r"\{(\w+)\}")
 _REF = "#/components/schemas/{name}"
 VERSION = "1.0.0"
+_RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}}
 
 
 def document(operations: Iterable[Operation], *, server: str) -> bytes:
@@ -91,7 +92,9 @@ def _responses(one: Operation, by_type: dict[int, Any]) -> dict[str, Any]:
     answers: dict[str, Any] = {}
     for status in (one.success, *one.also):
         answer: dict[str, Any] = {"description": "Success", "headers": {"X-Request-Id": {"schema": {"type": "string"}}}}
-        if one.reply is not None:
+        if one.reply is None and one.reply_type == "application/json" and status != 204:
+            answer["content"] = {"application/json": {"schema": {"type": "object"}}}
+        elif one.reply is not None:
             answer["content"] = {"application/json": {"schema": by_type[id(one.reply)]}}
         elif one.reply_type != "application/json":
             answer["content"] = {one.reply_type: {}}
@@ -101,6 +104,7 @@ def _responses(one: Operation, by_type: dict[int, Any]) -> dict[str, Any]:
         by_status.setdefault(REGISTRY[kind].status, []).append(kind)
     for status, kinds in sorted(by_status.items()):
         answers[str(status)] = {
+            **({"headers": _RETRY_AFTER} if status in {429, 503} else {}),
             "description": ", ".join(f"`{kind.value}`" for kind in kinds),
             "content": {
                 "application/json": {
@@ -116,6 +120,14 @@ def _responses(one: Operation, by_type: dict[int, Any]) -> dict[str, Any]:
     return answers
 
 
+_EVIDENCE = sorted({field for entry in REGISTRY.values() for field in entry.fields})
+
+
+def _carried_by(field: str) -> str:
+    kinds = ", ".join(f"`{kind.value}`" for kind, entry in REGISTRY.items() if field in entry.fields)
+    return f"Evidence of {kinds}"
+
+
 def _error_schema() -> dict[str, Any]:
     return {
         "type": "object",
@@ -127,6 +139,7 @@ def _error_schema() -> dict[str, Any]:
                 "properties": {
                     "type": {"type": "string", "enum": [kind.value for kind in ErrorType]},
                     "message": {"type": "string"},
+                    **{field: {"description": _carried_by(field)} for field in _EVIDENCE},
                 },
                 "additionalProperties": True,
             }

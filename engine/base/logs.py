@@ -17,6 +17,7 @@ def configure(process: str, level: str) -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            _names(process),
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
             structlog.processors.dict_tracebacks,
@@ -26,10 +27,17 @@ def configure(process: str, level: str) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=sys.stdout),
         cache_logger_on_first_use=True,
     )
-    structlog.contextvars.bind_contextvars(process=process)
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(_StandardLines(process))
     logging.basicConfig(level=max(number, logging.WARNING), handlers=[handler], force=True)
+
+
+def _names(process: str) -> structlog.types.Processor:
+    def name(_logger: Any, _method: str, line: structlog.types.EventDict) -> structlog.types.EventDict:
+        line["process"] = process
+        return line
+
+    return name
 
 
 class _StandardLines(logging.Formatter):

@@ -83,6 +83,8 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 _QUERY_PASSWORD = re.compile(r"([?&](?:ssl)?password=)[^&]*", re.IGNORECASE)  # libpq and redis-py take it there too
+LEAST_PEPPER = 16
+_HOST = re.compile(r"(?!-)[a-z0-9-]{1,63}(?:\.(?!-)[a-z0-9-]{1,63})+", re.ASCII | re.IGNORECASE)
 SECRETS = frozenset({"key_pepper", "database_url", "redis_url"})
 _PORTS = tuple(name for name in Settings.__struct_fields__ if name.endswith("_port"))
 _AT_LEAST: dict[str, float] = {
@@ -253,6 +255,12 @@ def _check(settings: Settings) -> None:
         value = getattr(settings, field)
         if value is not None and _scheme(value) not in schemes:
             raise BadSetting(f"{variable(field)} must be a URL that begins with {' or '.join(schemes)}://")
+    if not _HOST.fullmatch(settings.mail_host):
+        raise BadSetting(
+            f"{variable('mail_host')} is {settings.mail_host!r}; it must be a host name such as mail.example.com"
+        )
+    if settings.key_pepper is not None and len(settings.key_pepper) < LEAST_PEPPER:
+        raise BadSetting(f"{variable('key_pepper')} must have at least {LEAST_PEPPER} characters, all of them random")
     if settings.shards > 65536:
         raise BadSetting(f"{variable('shards')} is {settings.shards}; it must be at most 65536")
 

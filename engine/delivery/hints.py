@@ -7,6 +7,7 @@ on hundreds of streams; no command names two shards' keys (Redis Cluster).
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -40,8 +41,14 @@ class Hints:
 
     @property
     def away(self) -> bool:
-        """True while Redis does not answer."""
-        return self._circuit.open
+        """True from the first failure until Redis answers again."""
+        return self._circuit.failing
+
+    async def probe(self) -> None:
+        """While Redis is away and nobody announces anything: ask whether it is back."""
+        if self._circuit.failing and not self._circuit.open:
+            with suppress(Away):
+                await self._circuit.run(self._client.ping())
 
     def announce(self, hinted: Mapping[int, Iterable[UUID]]) -> None:
         """Tell the owners of these shards about these messages."""
@@ -94,6 +101,7 @@ class HintReader:
         self._consumer = consumer
         self._circuit = Circuit()
         self._grouped: set[int] = set()
+        self._putting_off = False
 
     @property
     def away(self) -> bool:
@@ -145,8 +153,11 @@ class HintReader:
         try:
             await self._circuit.run(pipe.execute(raise_on_error=False), timeout_s=2)
         except Away as error:
-            _log.warning("acknowledgements put off", shards=len(entries), error=str(error))
+            if not self._putting_off:
+                _log.warning("acknowledgements put off until Redis is back", error=str(error))
+            self._putting_off = True
             return False
+        self._putting_off = False
         return True
 
     async def _ensure_groups(self, shards: list[int]) -> None:

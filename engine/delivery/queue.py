@@ -75,6 +75,7 @@ class Depth(Struct):
     oldest_due: datetime
 
 
+OLDEST = _SQL.command("oldest_due")
 DEPTHS = _SQL.rows("depths", Depth)
 
 
@@ -114,6 +115,11 @@ async def postpone(connection: Source, keys: Collection[tuple[UUID, str]], until
 async def bury(connection: Source, key: tuple[UUID, str], until: datetime, reason: str) -> None:
     """Set a row aside whose outcome could not be stored; counts as an attempt."""
     await BURY.execute(connection, *key, until, reason)
+
+
+async def oldest_due(connection: Source, shards: int) -> datetime | None:
+    """The earliest due time of all shards: one look at the index for each."""
+    return (await OLDEST.records(connection, shards))[0]["oldest_due"]  # type: ignore[no-any-return]
 
 
 def accepted_at(message: UUID) -> datetime:

@@ -43,3 +43,8 @@ SELECT shard, count(*) AS rows, min(due_at) AS oldest_due FROM queue GROUP BY sh
 -- name: bury_row
 -- The row of message $1 and domain $2 waits until $3 for reason $4, one attempt more on its count.
 UPDATE queue SET due_at = $3, waiting = $4, attempts = attempts + 1 WHERE message_id = $1 AND domain = $2;
+
+-- name: oldest_due
+-- The earliest due time over the shards 0 to $1 - 1.
+SELECT min(q.due_at) AS oldest_due FROM generate_series(0, $1::int - 1) AS s (shard)
+CROSS JOIN LATERAL (SELECT due_at FROM queue WHERE queue.shard = s.shard ORDER BY due_at LIMIT 1) AS q;

@@ -91,7 +91,7 @@ class Acceptor:
         try:
             message = await self._prepare(request, door, size_hint)
         except Refusal:
-            replay = await self._replay_of(request, door)
+            replay = await self._replay_of(request, door, size_hint)
             if replay is not None:
                 return replay
             raise
@@ -135,16 +135,18 @@ class Acceptor:
             return await asyncio.to_thread(rules.prepare, *work, **facts)  # type: ignore[arg-type]
         return rules.prepare(*work, **facts)  # type: ignore[arg-type]
 
-    async def _replay_of(self, request: SendRequest, door: Door) -> Accepted | None:
+    async def _replay_of(self, request: SendRequest, door: Door, size_hint: int) -> Accepted | None:
         if request.idempotency_key is None or "\0" in request.idempotency_key:
             return None
         try:
             rows = await _REPLAYS.records(self._pool, [door.account_id], [request.idempotency_key])
         except AWAY as error:
             raise unavailable() from error
-        return (
-            _replayed(rows[0]["message_id"], rows[0]["request_digest"], rules.request_digest(request)) if rows else None
-        )
+        if not rows:
+            return None
+        large = size_hint > LARGE_REQUEST_BYTES
+        digest = await asyncio.to_thread(rules.request_digest, request) if large else rules.request_digest(request)
+        return _replayed(rows[0]["message_id"], rows[0]["request_digest"], digest)
 
     async def _flush(self, batch: Sequence[Pending]) -> list[Accepted | Exception]:
         started = asyncio.get_running_loop().time()
@@ -271,10 +273,10 @@ async def _turn_all(connection: Conn, locked: dict[UUID, Head], day: date) -> No
     counts = {}
     if reviewed:
         rows = await _DAY_COUNTS.records(connection, reviewed, day - timedelta(days=1))
-        counts = {row["account_id"]: (row["bounced"], row["complained"]) for row in rows}
+        counts = {row["account_id"]: (row["bounced"], row["complained"], row["settled"]) for row in rows}
     for account, head in locked.items():
-        bounced, complained = counts.get(account, (0, 0))
-        quota.turn_to(head, day, bounced=bounced, complained=complained)
+        bounced, complained, settled = counts.get(account, (0, 0, 0))
+        quota.turn_to(head, day, bounced=bounced, complained=complained, settled=settled)
 
 
 Replays = dict[tuple[UUID, str], tuple[UUID, bytes]]

@@ -6,7 +6,7 @@ JOIN idempotency i ON i.account_id = n.account_id AND i.key = n.key;
 
 -- name: day_counts
 -- What became of the mail of accounts $1 on day $2.
-SELECT account_id, bounced, complained FROM account_days WHERE account_id = ANY($1::uuid[]) AND day = $2;
+SELECT account_id, bounced, complained, delivered + bounced + failed AS settled FROM account_days WHERE account_id = ANY($1::uuid[]) AND day = $2;
 
 -- name: lease_ceiling
 -- Lease from day $1 at least $2 (need) and up to $3 (chunk) messages under the ceiling $4. Chunks shrink as the

@@ -26,11 +26,16 @@ def monthly_cap(head: Head) -> int:
     return CAPS[Plan(head.plan)].monthly_emails if head.monthly_cap is None else head.monthly_cap
 
 
-def reviewed_rung(rung: int, *, sent: int, bounced: int, complained: int, cap: int) -> int:
-    """The rung after a look at one day's figures: one up, one down, or held."""
+def reviewed_rung(rung: int, *, sent: int, bounced: int, complained: int, cap: int, settled: int = 0) -> int:
+    """The rung after a look at one day's figures: one up, one down, or held.
+
+    `sent` counts messages, the others recipients: rates are of the recipients, of whom there is at least one a
+    message whether or not it has been settled.
+    """
     if sent == 0:
         return rung
-    bounces, complaints = bounced / sent, complained / sent
+    recipients = max(sent, settled)
+    bounces, complaints = bounced / recipients, complained / recipients
     if complaints > COMPLAINTS_TO_FALL or bounces > BOUNCES_TO_FALL:
         return max(0, rung - 1)
     if sent >= USED_TO_RISE * cap and complaints <= COMPLAINTS_TO_RISE and bounces <= BOUNCES_TO_RISE:
@@ -43,16 +48,21 @@ def due_for_review(head: Head, day: date) -> bool:
     return head.day == day - timedelta(days=1)
 
 
-def turn_to(head: Head, day: date, *, bounced: int = 0, complained: int = 0) -> None:
+def turn_to(head: Head, day: date, *, bounced: int = 0, complained: int = 0, settled: int = 0) -> None:
     """Bring the head to `day`: on a new day the review of the day before, on a new month a fresh count.
 
-    `bounced` and `complained` are the outcomes of the day before. A head that is ahead of `day` (the clock of
-    another host) is left alone.
+    `bounced`, `complained` and `settled` count recipients of the day before. A head that is ahead of `day`
+    (the clock of another host) is left alone.
     """
     if head.day < day:
         if due_for_review(head, day):
             head.rung = reviewed_rung(
-                head.rung, sent=head.sent_today, bounced=bounced, complained=complained, cap=daily_cap(head)
+                head.rung,
+                sent=head.sent_today,
+                bounced=bounced,
+                complained=complained,
+                cap=daily_cap(head),
+                settled=settled,
             )
         head.day = day
         head.sent_today = 0

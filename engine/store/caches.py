@@ -66,7 +66,7 @@ class Cache(Generic[Key, Value]):
                 self._loading.pop(key, None)
         if generation == self._generation:
             if len(self._values) >= _MOST_ENTRIES:
-                self._values.clear()
+                self._values.pop(next(iter(self._values)))  # the oldest: a flood of keys costs the cache, not everybody
             self._values[key] = value
         return value
 

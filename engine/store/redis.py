@@ -38,7 +38,7 @@ class Circuit:
 
     def __init__(self) -> None:
         self._closed_again_at = 0.0
-        self.failures = 0
+        self.failing = False  # from the first failure until the next success
 
     @property
     def open(self) -> bool:
@@ -53,8 +53,10 @@ class Circuit:
             raise Away
         try:
             async with asyncio.timeout(timeout_s):
-                return await call
+                answer = await call
         except AWAY as error:
-            self.failures += 1
+            self.failing = True
             self._closed_again_at = time.monotonic() + OPEN_S
             raise Away(repr(error)) from error
+        self.failing = False
+        return answer

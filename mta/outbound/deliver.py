@@ -26,6 +26,7 @@ from mta.outbound.prepare import Delivery, Preparer
 from mta.outbound.site import IDLE_S, Site, Sockets, Tried, blames_site, worn_out
 from mta.smtp.connection import Connection, Envelope, Transaction
 
+SHARED_ATTEMPT = "the attempt of another message to the same servers, just before, spoke for this one"
 MOST_FAULTS = 3  # attempts that may end in a fault of ours before the message fails
 MOST_TRIES = 3  # connections that may die under a delivery before that counts as an attempt
 STALE_S = 5.0  # a delivery that waited longer is looked up in the suppressions again
@@ -235,7 +236,6 @@ class Worker:
         for result in attempt.results:
             if result.outcome is None:
                 continue
-            metrics.TALLY.add(metrics.ATTEMPTS, result.outcome.verdict.value, result.outcome.scope.value)
             if result.outcome.verdict is Verdict.DELIVERED:
                 self._site.succeeded()
             elif result.outcome.verdict is Verdict.DEFERRED and result.outcome.scope in (Scope.SITE, Scope.SESSION):
@@ -253,11 +253,11 @@ class Worker:
             site.window = max(1.0, float(site.connected))
             return
         site.rest(tried.answer)
-        conversation: dict[str, object] | None = {"mx": tried.mx, "tls": None, "conversation": list(tried.steps)}
+        conversation: dict[str, object] = {"mx": tried.mx, "tls": None, "conversation": list(tried.steps)}
         while site.waiting:
             delivery = site.waiting.popleft()
             self._report.settle(delivery, refused_by_route(delivery, tried.answer, conversation, self._settings))
-            conversation = None  # the steps stand on the waybill of the message that took them
+            conversation = {"mx": tried.mx, "tls": None, "conversation": [], "note": SHARED_ATTEMPT}
 
 
 def attempt_of(

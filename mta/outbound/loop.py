@@ -28,7 +28,15 @@ from engine.mail.address import canonical
 from engine.store import metrics
 from engine.store.postgres import AWAY
 from engine.store.redis import Away
-from mta.outbound.deliver import Report, Worker, at_fault, refused_by_route, without_key, without_recipients
+from mta.outbound.deliver import (
+    SHARED_ATTEMPT,
+    Report,
+    Worker,
+    at_fault,
+    refused_by_route,
+    without_key,
+    without_recipients,
+)
 from mta.outbound.prepare import Delivery, Entry, Preparer
 from mta.outbound.route import Router, Unroutable
 from mta.outbound.site import Site, Sockets
@@ -315,7 +323,9 @@ class Outbound:
             site = self._site(route.site)
             site.route = route
             if site.resting and site.rest_because is not None:
-                self._settle(one, refused_by_route(one, site.rest_because, None, self._settings))
+                mx = route.hosts[0].name if route.hosts else route.site
+                shared: dict[str, object] = {"mx": mx, "tls": None, "conversation": [], "note": SHARED_ATTEMPT}
+                self._settle(one, refused_by_route(one, site.rest_because, shared, self._settings))
             else:
                 site.put(one)
         if not isinstance(route, Unroutable):
@@ -504,9 +514,11 @@ class Outbound:
 
 
 def _tell(attempt: Attempt) -> None:
-    """One log line for each recipient that was not delivered; never the address."""
+    """Count every recipient; one log line for each that was not delivered, never the address."""
     for result in attempt.results:
         outcome = result.outcome
+        if outcome is not None:
+            metrics.TALLY.add(metrics.ATTEMPTS, outcome.verdict.value, outcome.scope.value)
         if outcome is None or outcome.verdict is not Verdict.DELIVERED:
             _log.info(
                 "not delivered",

@@ -22,6 +22,7 @@ Tests start a `Sink` in their own event loop and script it further. Run by hand:
 import argparse
 import asyncio
 import itertools
+import os
 import re
 import signal
 import ssl
@@ -232,6 +233,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--store-mode", type=StoreMode, choices=list(StoreMode), default=StoreMode.FILES)
     parser.add_argument("--no-tls", action="store_true", help="do not offer STARTTLS")
     given = parser.parse_args(arguments)
+    os.umask(0o077)  # what arrives is mail: nobody else on this machine may read it
     tls = None if given.no_tls else certificate.server_context(given.store)
     with MailStore(given.store, given.store_mode) as store:
         try:

@@ -94,7 +94,7 @@ class MailStore:
             (self.folder / folder).mkdir(parents=True, exist_ok=True)
             self._made.add(folder)
         file = f"{folder}/{received.id}.eml"
-        descriptor = os.open(f"{self.folder}/{file}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        descriptor = os.open(f"{self.folder}/{file}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             view = memoryview(received.content)
             while view:
@@ -119,7 +119,7 @@ def entries(folder: Path) -> list[Entry]:
 
 
 def _open_index(path: Path) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     size = os.fstat(descriptor).st_size
     if size and os.pread(descriptor, 1, size - 1) != b"\n":
         os.write(descriptor, b"\n")  # what a crash cut off stays a line of its own

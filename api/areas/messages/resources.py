@@ -17,7 +17,7 @@ from api.areas.messages.schemas import (
     WaybillEvent,
 )
 from api.http.dispatch import cursor_id, path_id
-from api.http.download import OCTETS, download
+from api.http.download import download
 from api.http.operation import Access, Call, Operation, Raw
 from engine.areas.messages import rules, store
 from engine.areas.messages.types import EventRow, MessageRow, OpenedRow, RecipientRow
@@ -189,7 +189,7 @@ OPERATIONS = (
         summary="Download an attachment",
         access=Access.KEY,
         scopes=("messages:read",),
-        reply_type=OCTETS,
+        reply_type="*/*",
         handler=read_attachment,
     ),
 )

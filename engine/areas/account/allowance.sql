@@ -1,3 +1,3 @@
 -- name: settled_on
--- How many messages of account $1 bounced, and how many were complained about, on day $2.
-SELECT bounced, complained FROM account_days WHERE account_id = $1 AND day = $2;
+-- How many recipients of account $1 bounced, complained and were settled in all on day $2.
+SELECT bounced, complained, delivered + bounced + failed AS settled FROM account_days WHERE account_id = $1 AND day = $2;

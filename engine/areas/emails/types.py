@@ -13,6 +13,8 @@ MOST_RECIPIENTS = 50
 MOST_ATTACHMENTS = 100
 MOST_CONTENT = 13_981_016  # base64 characters of one attachment: 10 MiB
 
+NOT_YET = "Not available yet: a request that carries it is refused with 400."
+
 AddressText = Annotated[str, Meta(min_length=3, max_length=320)]
 Slug = Annotated[str, Meta(min_length=1, max_length=64, pattern=SLUG)]
 Tag = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -47,13 +49,13 @@ class SendRequest(
     headers: dict[Annotated[str, Meta(max_length=200)], Annotated[str, Meta(max_length=2000)]] = {}
     list_unsubscribe: Annotated[str, Meta(max_length=1000)] | None = None
     stream: Slug = "transactional"
-    template: Slug | None = None
-    template_version: Annotated[int, Meta(ge=1)] | None = None
-    variables: dict[Name, Annotated[str, Meta(max_length=5000)]] | None = None
+    template: Annotated[Slug | None, Meta(description=NOT_YET)] = None
+    template_version: Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description=NOT_YET)] = None
+    variables: Annotated[dict[Name, Annotated[str, Meta(max_length=5000)]] | None, Meta(description=NOT_YET)] = None
     tags: Annotated[list[Tag], Meta(max_length=10)] = []
     metadata: dict[Name, Annotated[str, Meta(max_length=512)]] = {}
     idempotency_key: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
-    scheduled_at: str | None = None
+    scheduled_at: Annotated[str | None, Meta(description=NOT_YET)] = None
     attachments: Annotated[list[AttachmentIn], Meta(max_length=MOST_ATTACHMENTS)] = []
 
 
