@@ -197,6 +197,7 @@ def _add_routes(app: App, services: Services) -> None:
         keys=services.keys,
         limits=services.limits,
         inflight=Inflight(services.settings.max_inflight_bytes),
+        suspects={},
         on_answer=_count,
     )
     by_path: dict[str, list[Operation]] = {}

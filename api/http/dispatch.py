@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 from uuid import UUID
@@ -23,6 +24,8 @@ from engine.store.postgres import AWAY
 
 READ_DEADLINE_S = 8.0  # a little over what the reads themselves are bounded to
 WRITE_DEADLINE_S = 20.0  # over the commit's own deadline (engine.flows.accept)
+LOOK_UPS = 50  # keys that are still looked up for such an address: a good one may be among them
+MOST_SUSPECTS = 10_000
 REQUEST_ID = "X-Request-Id"
 _JSON = "application/json"
 _ENCODER = msgspec.json.Encoder()
@@ -33,6 +36,13 @@ _log = structlog.get_logger("api")
 Responder = Callable[..., Awaitable[None]]
 
 
+class Suspect(Struct):
+    """An address that has just sent too many bad keys: made-up keys must not cost a query each for ever."""
+
+    until: float
+    left: int = LOOK_UPS
+
+
 class Door(Struct):
     """What dispatching needs of the process."""
 
@@ -41,6 +51,7 @@ class Door(Struct):
     keys: auth.Keys
     limits: limits.Limits
     inflight: decode.Inflight
+    suspects: "dict[str, Suspect]"
     on_answer: Callable[[str, int, str | None], None]  # operation id, status, refusal type
 
 
@@ -91,20 +102,35 @@ async def _admit(door: Door, operation: Operation, call: Call, response: falcon.
         await _limit(door, address, settings.unauthenticated_rate, response)
         return
     key = auth.bearer(call.request.get_header("Authorization"))
-    known = key is not None and door.keys.cache.peek(key.key_id) is not None
-    if not known:  # before the database is asked: made-up keys must not cost a query each
+    if key is not None and door.keys.cache.peek(key.key_id) is None and _used_up(door, address):
         await _limit(door, address, settings.unauthenticated_rate, response)
     try:
         async with asyncio.timeout(READ_DEADLINE_S):
             caller = await door.keys.caller(key)
     except Refusal:
-        if known:
+        try:
             await _limit(door, address, settings.unauthenticated_rate, response)
+        except Refusal as limited:
+            if len(door.suspects) >= MOST_SUSPECTS:
+                door.suspects.clear()
+            door.suspects.setdefault(address, Suspect(time.monotonic() + (limited.retry_after_s or 1)))
+            raise
         raise
     rate = settings.request_rate or CAPS[Plan(caller.plan)].requests_per_second
     await _limit(door, f"key:{caller.key_id}", rate, response)
     auth.check_scope(caller, operation.scopes)
     call.caller = caller
+
+
+def _used_up(door: Door, address: str) -> bool:
+    suspect = door.suspects.get(address)
+    if suspect is None:
+        return False
+    if suspect.until < time.monotonic():
+        del door.suspects[address]
+        return False
+    suspect.left -= 1
+    return suspect.left < 0
 
 
 async def _limit(door: Door, bucket: str, rate: float, response: falcon.asgi.Response) -> None:

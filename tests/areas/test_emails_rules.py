@@ -240,9 +240,17 @@ def test_bcc_is_in_the_envelope_only() -> None:
     assert b"bcc" not in one.mime.lower()
 
 
-def test_a_recipient_outside_ascii_needs_smtputf8() -> None:
+def test_only_a_header_outside_ascii_makes_the_whole_message_need_smtputf8() -> None:
     assert not prepared(to="ann@bücher.test").smtputf8  # its domain has an ASCII form
-    assert prepared(bcc=["jörg@x.test"]).smtputf8
+    assert prepared(cc=["jörg@x.test"]).smtputf8
+    assert not prepared(bcc=["jörg@x.test"]).smtputf8  # in no header: the others' servers need not know
+
+
+def test_more_entries_than_can_be_addresses_are_refused_before_they_are_parsed() -> None:
+    with pytest.raises(Refusal) as refused:
+        prepared(to="ann@x.test", cc=["not an address"] * 200)
+
+    assert refused.value.kind is ErrorType.INVALID_REQUEST  # and not of the first entry: none was looked at
 
 
 # -- unsubscribe ------------------------------------------------------------------------------

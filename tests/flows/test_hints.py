@@ -235,6 +235,8 @@ async def test_announcing_to_a_dead_redis_neither_waits_nor_raises_and_is_counte
 
     mortal.valkey.start()
     await asyncio.sleep(OPEN_S + 0.1)
+    assert is_away(hints)  # nobody has asked since
+    await hints.probe()
     assert not is_away(hints)
     after = await announce(hints, shard)
     assert hints.lost == 100

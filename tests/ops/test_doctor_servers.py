@@ -145,7 +145,7 @@ async def test_shards_without_a_living_owner_are_found(given: dict[str, str], ow
 async def test_keys_sealed_under_another_pepper_are_found(given: dict[str, str], own_pool: asyncpg.Pool) -> None:
     account = await make_account(own_pool)
     await make_account(own_pool, verified=False)
-    found = (await examined(given | {"WAYBILL_KEY_PEPPER": "another pepper"}))["signing keys"]
+    found = (await examined(given | {"WAYBILL_KEY_PEPPER": "another pepper, long enough"}))["signing keys"]
 
     assert not found.ok
     assert account.domain in found.found

@@ -102,7 +102,7 @@ def test_shown_settings_hide_secrets_and_keep_hosts() -> None:
                 {
                     "WAYBILL_DATABASE_URL": "postgresql://waybill:hunter2@db.example/waybill",
                     "WAYBILL_REDIS_URL": "redis://:s3cret@cache.example:6379/0",
-                    "WAYBILL_KEY_PEPPER": "salt-and-pepper",
+                    "WAYBILL_KEY_PEPPER": "salt-and-pepper-and-more",
                 }
             )
         )
