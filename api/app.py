@@ -37,7 +37,7 @@ from engine.flows.accept import Acceptor
 from engine.store import metrics, partitions
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
-from engine.store.postgres import AWAY, open_pool
+from engine.store.postgres import AWAY, close_pool, open_pool
 
 OVERDUE_S = 120.0  # a due queue row older than this: nobody delivers that shard
 CHECK_S = 2.0
@@ -171,7 +171,7 @@ class Lifespan:
         await services.keys.write_last_uses()
         await services.hints.drain()
         await services.redis.aclose()
-        await services.pool.close()
+        await close_pool(services.pool)
 
 
 async def _housekeeping(services: Services) -> None:

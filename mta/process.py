@@ -22,12 +22,14 @@ from engine.flows.settle import Settler
 from engine.store import metrics
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
-from engine.store.postgres import AWAY, open_pool
+from engine.store.postgres import AWAY, close_pool, open_pool
 from mta.outbound.loop import Outbound
 from mta.outbound.prepare import Preparer
 from mta.outbound.resolver import Resolver
 from mta.outbound.route import Router
 from shards.member import Member
+
+END_S = 3.0  # a driver that is cancelled in the middle of a query may take its time
 
 _log = structlog.get_logger("mta")
 
@@ -88,7 +90,7 @@ async def run(settings: Settings, name: str) -> None:
     await resolver.close()
     await client.aclose()
     await listener.aclose()
-    await pool.close()
+    await close_pool(pool)
     _log.info("stopped")
 
 
@@ -105,8 +107,7 @@ async def _stop(outbound: Outbound, member: Member, work: "asyncio.Task[None]", 
     _log.info("draining", in_hand=outbound.in_hand)
     await outbound.drain(grace_s)
     work.cancel()
-    with suppress(asyncio.CancelledError):
-        await work
+    await asyncio.wait({work}, timeout=END_S)
     with suppress(*AWAY):
         await member.leave()
 

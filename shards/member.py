@@ -14,7 +14,7 @@ import asyncpg
 import structlog
 
 from engine.base import ids
-from engine.store.postgres import AWAY
+from engine.store.postgres import AWAY, heed_cancellation
 from shards import lease
 from shards.ring import assign
 
@@ -95,6 +95,7 @@ class Member:
                 _log.warning("fenced", member=str(self.id))
                 self.lose_all()
             except AWAY as error:
+                heed_cancellation()
                 _log.warning("lease not renewed", error=repr(error))
                 await asyncio.sleep(self._lease_s / 12)
 
@@ -168,6 +169,7 @@ class Member:
             try:
                 await lease.RELEASE.execute(self._pool, owner, list(shards))
             except AWAY as error:
+                heed_cancellation()
                 _log.warning("release waits", error=repr(error))
                 await asyncio.sleep(1)
             else:

@@ -17,6 +17,7 @@ from msgspec import Struct
 from redis.exceptions import RedisError, ResponseError
 
 from engine.delivery.partition import hint_stream
+from engine.store.postgres import heed_cancellation
 from engine.store.redis import AWAY, Away, Circuit
 
 GROUP = "mta"
@@ -199,6 +200,7 @@ class Wakes:
                         if message is not None:
                             woken.some(_numbers(message["data"]))
             except AWAY as error:
+                heed_cancellation()
                 _log.warning("wake channel lost", error=repr(error))
                 await asyncio.sleep(1)
 

@@ -1,11 +1,14 @@
 """The connection pool of one process."""
 
+import asyncio
+
 import asyncpg
 
 # Bounded waits: a lock held by somebody else must become an answer, not a pile of waiting requests.
 LOCK_TIMEOUT_S = 10
 STATEMENT_TIMEOUT_S = 30
 ACQUIRE_TIMEOUT_S = 5
+CLOSE_TIMEOUT_S = 3
 
 # What a caller sees when Postgres is away, restarting, out of connections or waiting too long.
 AWAY = (
@@ -60,3 +63,19 @@ async def open_pool(database_url: str, *, name: str, smallest: int = 1, largest:
             "jit": "off",
         },
     )
+
+
+async def close_pool(pool: asyncpg.Pool) -> None:
+    """Close the pool within a few seconds: a session whose user was cancelled half-way may never come back to it."""
+    try:
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            await pool.close()
+    except TimeoutError:
+        pool.terminate()
+
+
+def heed_cancellation() -> None:
+    """Raise CancelledError where a driver has turned it into an error of its own: for loops that outlive errors."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

@@ -26,7 +26,7 @@ from engine.flows import hold
 from engine.flows.settle import Attempt, Fenced, Settler
 from engine.mail.address import canonical
 from engine.store import metrics
-from engine.store.postgres import AWAY
+from engine.store.postgres import AWAY, heed_cancellation
 from engine.store.redis import Away
 from mta.outbound.deliver import (
     SHARED_ATTEMPT,
@@ -174,6 +174,7 @@ class Outbound:
                 await asyncio.sleep(0.5)  # the due times find everything meanwhile
                 self._woken.all()
             except AWAY as error:
+                heed_cancellation()
                 _log.warning("hints not followed", error=repr(error))
                 await asyncio.sleep(0.5)
 
@@ -216,6 +217,7 @@ class Outbound:
             try:
                 await self._take_due()
             except AWAY as error:
+                heed_cancellation()
                 _log.warning("due times not followed", error=repr(error))
                 await asyncio.sleep(0.5)
 

@@ -20,7 +20,7 @@ from engine.base import clock, logs
 from engine.base.settings import Settings, load
 from engine.delivery import queue
 from engine.store import metrics, partitions
-from engine.store.postgres import AWAY, open_pool
+from engine.store.postgres import AWAY, close_pool, heed_cancellation, open_pool
 
 GAUGES_EVERY_S = 5.0
 PARTITIONS_EVERY_S = 3600.0
@@ -53,7 +53,7 @@ async def run(settings: Settings) -> None:
         job.cancel()
         with suppress(asyncio.CancelledError):
             await job
-    await pool.close()
+    await close_pool(pool)
     server.shutdown()
     thread.join(5)
 
@@ -70,6 +70,7 @@ async def _repeat(name: str, every_s: float, job: Callable[[], Awaitable[None]])
         try:
             await job()
         except AWAY as error:
+            heed_cancellation()
             _log.warning("job put off", job=name, error=repr(error))
         except Exception:  # noqa: BLE001 - process loop: one job must not end the others
             _log.exception("job failed", job=name)
