@@ -13,6 +13,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
@@ -30,7 +31,7 @@ STOP_GRACE_S = 30.0
 _GIBIBYTE = 1024**3
 
 
-class Server:
+class Server(ABC):
     """One embedded server. Start it from the main thread: it ends with the thread that started it."""
 
     name: ClassVar[str]
@@ -66,20 +67,21 @@ class Server:
         """What the server gets when its starter is killed."""
         return self.stop_signal if self._durable else signal.SIGKILL
 
+    @abstractmethod
     def prepare(self) -> None:
         """Set up folders and data (blocking, about a second at first); raises CannotServe."""
-        raise NotImplementedError
 
+    @abstractmethod
     def clear_leftovers(self) -> None:
         """Wait for, or remove, what a killed predecessor left; called before every start."""
 
+    @abstractmethod
     def argv(self) -> list[str]:
         """The server's command line, program path first."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ready(self, pid: int) -> bool:
         """True when the server that runs as `pid` takes connections."""
-        raise NotImplementedError
 
     def command(self) -> list[str]:
         """`argv` as the servers' user, tied to this process."""
