@@ -21,13 +21,21 @@ import structlog
 from msgspec import Struct
 
 from api.areas.account import resources as account
+from api.areas.api_keys import resources as api_keys
+from api.areas.audit import resources as audit
+from api.areas.domains import resources as domains
 from api.areas.emails import resources as emails
 from api.areas.messages import resources as messages
+from api.areas.statistics import resources as statistics
+from api.areas.streams import resources as streams
+from api.areas.suppressions import resources as suppressions
+from api.areas.tails import resources as tails
+from api.areas.templates import resources as templates
+from api.areas.webhooks import resources as webhooks
 from api.http import dispatch, openapi
-from api.http.auth import TOUCH_S, Keys
 from api.http.decode import GRACE_S, Inflight
-from api.http.limits import Limits
 from api.http.operation import Access, Call, Operation, Raw
+from engine.areas.api_keys.keyring import TOUCH_S, Keys
 from engine.base import clock, ids, logs
 from engine.base.errors import invalid
 from engine.base.settings import Settings, load
@@ -37,6 +45,7 @@ from engine.flows.accept import Acceptor
 from engine.store import metrics, partitions
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
+from engine.store.limits import Limits
 from engine.store.postgres import AWAY, close_pool, open_pool
 
 OVERDUE_S = 120.0  # a due queue row older than this: nobody delivers that shard
@@ -62,8 +71,11 @@ class Services(Struct):
 
 def all_operations() -> tuple[Operation, ...]:
     """Every operation of the public API, the description document among them."""
-    listed = (*emails.OPERATIONS, *messages.OPERATIONS, *account.OPERATIONS)
-    return (*listed, _description())
+    areas = (
+        emails, messages, tails, statistics, templates, streams, suppressions, domains, webhooks, audit, api_keys,
+        account,
+    )  # fmt: skip
+    return (*(operation for area in areas for operation in area.OPERATIONS), _description())
 
 
 def create_app(settings: Settings | None = None) -> App:

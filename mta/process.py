@@ -23,9 +23,9 @@ from engine.store import metrics
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.postgres import AWAY, close_pool, open_pool
+from engine.store.resolver import Resolver
 from mta.outbound.loop import Outbound
 from mta.outbound.prepare import Preparer
-from mta.outbound.resolver import Resolver
 from mta.outbound.route import Router
 from shards.member import Member
 

@@ -27,7 +27,7 @@ from engine.flows.verify_domain import Verified, verify_domain
 from engine.mail.address import parse_mailbox
 from engine.store import caches
 from engine.store.postgres import open_pool
-from mta.outbound.resolver import NoData, NxDomain, Records, Resolver
+from engine.store.resolver import NoData, NxDomain, Records, Resolver
 
 Answer = TypeVar("Answer")
 

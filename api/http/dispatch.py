@@ -13,13 +13,14 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from api.http import auth, decode, limits
+from api.http import auth, decode
 from api.http.operation import Access, Call, Operation, Raw
+from engine.areas.api_keys import keyring
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
 from engine.base.plans import CAPS, Plan
 from engine.base.settings import Settings
-from engine.store import metrics
+from engine.store import limits, metrics
 from engine.store.postgres import AWAY
 
 READ_DEADLINE_S = 8.0  # a little over what the reads themselves are bounded to
@@ -48,7 +49,7 @@ class Door(Struct):
 
     settings: Settings
     services: Any
-    keys: auth.Keys
+    keys: keyring.Keys
     limits: limits.Limits
     inflight: decode.Inflight
     suspects: "dict[str, Suspect]"
@@ -118,7 +119,7 @@ async def _admit(door: Door, operation: Operation, call: Call, response: falcon.
         raise
     rate = settings.request_rate or CAPS[Plan(caller.plan)].requests_per_second
     await _limit(door, f"key:{caller.key_id}", rate, response)
-    auth.check_scope(caller, operation.scopes)
+    keyring.check_scope(caller, operation.scopes)
     call.caller = caller
 
 

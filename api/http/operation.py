@@ -12,6 +12,7 @@ from uuid import UUID
 import falcon.asgi
 from msgspec import Struct
 
+from engine.areas.api_keys.keyring import Caller
 from engine.base.errors import ErrorType
 from engine.base.settings import Settings
 
@@ -21,15 +22,6 @@ class Access(StrEnum):
 
     NONE = "none"  # no credential
     KEY = "key"  # an API key with one of the scopes
-
-
-class Caller(Struct, frozen=True):
-    """An authenticated API key."""
-
-    account_id: UUID
-    key_id: str
-    scopes: frozenset[str]
-    plan: str
 
 
 class Call(Struct):

@@ -24,7 +24,7 @@ SELECT n AS granted FROM take;
 UPDATE platform_days SET leased = leased + $2 WHERE day = $1;
 
 -- name: insert_accepted
--- Everything a batch of accepted messages consists of, and the heads that counted them. Columns: messages
+-- Everything a batch of accepted messages consists of, the posts to webhooks, and the heads that counted them. Columns: messages
 -- $1-$14, bodies $15-$16, recipients $17-$22, queue $23-$30, events $31-$38, idempotency $39-$42, heads $43-$50.
 WITH message AS (
     INSERT INTO messages (id, account_id, status, source, sender, from_domain, reply_to, subject, stream, tags, metadata,
@@ -51,6 +51,11 @@ WITH message AS (
     INSERT INTO events (id, account_id, seq, type, message_id, occurred_at, payload, hash)
     SELECT * FROM unnest($31::uuid[], $32::uuid[], $33::bigint[], $34::text[], $35::uuid[], $36::timestamptz[],
                          $37::text[], $38::bytea[])
+    RETURNING id, account_id, type
+), posted AS (
+    INSERT INTO webhook_queue (webhook_id, event_id, account_id, due_at)
+    SELECT w.id, e.id, e.account_id, now() FROM event e
+    JOIN webhooks w ON w.account_id = e.account_id AND w.status = 'active' AND webhook_wants(w.event_types, e.type)
 ), once AS (
     INSERT INTO idempotency (account_id, key, message_id, request_digest)
     SELECT * FROM unnest($39::uuid[], $40::text[], $41::uuid[], $42::bytea[])

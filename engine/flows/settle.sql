@@ -65,6 +65,11 @@ WITH recipient AS (
     INSERT INTO events (id, account_id, seq, type, message_id, occurred_at, payload, hash)
     SELECT * FROM unnest($23::uuid[], $24::uuid[], $25::bigint[], $26::text[], $27::uuid[], $28::timestamptz[],
                          $29::text[], $30::bytea[])
+    RETURNING id, account_id, type
+), posted AS (
+    INSERT INTO webhook_queue (webhook_id, event_id, account_id, due_at)
+    SELECT w.id, e.id, e.account_id, now() FROM event e
+    JOIN webhooks w ON w.account_id = e.account_id AND w.status = 'active' AND webhook_wants(w.event_types, e.type)
 )
 UPDATE account_heads h SET seq = n.seq, hash = n.hash
 FROM unnest($31::uuid[], $32::bigint[], $33::bytea[]) AS n (account_id, seq, hash)

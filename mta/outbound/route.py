@@ -13,7 +13,7 @@ from msgspec import Struct
 from engine.base.netaddr import is_public
 from engine.base.settings import Settings
 from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
-from mta.outbound.resolver import (
+from engine.store.resolver import (
     FAILURE_TTL_S,
     MAX_TTL_S,
     NEGATIVE_TTL_S,

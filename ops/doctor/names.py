@@ -5,7 +5,7 @@ import dns.exception
 import dns.reversename
 
 from engine.base.settings import Settings, variable
-from mta.outbound.resolver import Records, Resolver, TemporaryFailure, system_servers
+from engine.store.resolver import Records, Resolver, TemporaryFailure, system_servers
 from ops.doctor.database import verified_domain
 from ops.doctor.finding import Finding, bad, good
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 import asyncpg
 import structlog
 import uvloop
+from msgspec import Struct
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.multiprocess import MultiProcessCollector
 
@@ -21,9 +22,6 @@ from engine.base.settings import Settings, load
 from engine.delivery import queue
 from engine.store import metrics, partitions
 from engine.store.postgres import AWAY, close_pool, heed_cancellation, open_pool
-
-GAUGES_EVERY_S = 5.0
-PARTITIONS_EVERY_S = 3600.0
 
 _log = structlog.get_logger("worker")
 
@@ -35,6 +33,21 @@ def main() -> None:
     uvloop.run(run(settings))
 
 
+class Context(Struct, frozen=True):
+    """What the jobs work with."""
+
+    pool: asyncpg.Pool
+    settings: Settings
+
+
+class Job(Struct, frozen=True):
+    """Work that comes round: `run` is called again `every_s` after it has returned."""
+
+    name: str
+    every_s: float
+    run: Callable[[Context], Awaitable[None]]
+
+
 async def run(settings: Settings) -> None:
     """Work until SIGTERM or SIGINT."""
     if settings.database_url is None:
@@ -43,14 +56,13 @@ async def run(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     server, thread = _serve_metrics(settings)
-    pool = await open_pool(settings.database_url, name="worker", largest=4)
-    jobs = [
-        asyncio.create_task(_repeat("gauges", GAUGES_EVERY_S, lambda: _gauges(pool, settings.shards))),
-        asyncio.create_task(_repeat("partitions", PARTITIONS_EVERY_S, lambda: _partitions(pool))),
-    ]
+    pool = await open_pool(settings.database_url, name="worker", largest=8)
+    context = Context(pool, settings)
+    jobs = [asyncio.create_task(_repeat(job, context)) for job in JOBS]
     await stop.wait()
     for job in jobs:
         job.cancel()
+    for job in jobs:
         with suppress(asyncio.CancelledError):
             await job
     await close_pool(pool)
@@ -65,34 +77,40 @@ def _serve_metrics(settings: Settings):  # type: ignore[no-untyped-def]  # (WSGI
     return start_http_server(settings.metrics_port, addr=settings.api_host, registry=registry)
 
 
-async def _repeat(name: str, every_s: float, job: Callable[[], Awaitable[None]]) -> None:
+async def _repeat(job: Job, context: Context) -> None:
     while True:
         try:
-            await job()
+            await job.run(context)
         except AWAY as error:
             heed_cancellation()
-            _log.warning("job put off", job=name, error=repr(error))
+            _log.warning("job put off", job=job.name, error=repr(error))
         except Exception:  # noqa: BLE001 - process loop: one job must not end the others
-            _log.exception("job failed", job=name)
-        await asyncio.sleep(every_s)
+            _log.exception("job failed", job=job.name)
+        await asyncio.sleep(job.every_s)
 
 
-async def _gauges(pool: asyncpg.Pool, shards: int) -> None:
-    depths = {depth.shard: depth for depth in await queue.DEPTHS.fetch(pool)}
+async def _gauges(context: Context) -> None:
+    depths = {depth.shard: depth for depth in await queue.DEPTHS.fetch(context.pool)}
     now = clock.now()
-    for shard in range(shards):
+    for shard in range(context.settings.shards):
         depth = depths.get(shard)
         overdue = 0.0 if depth is None else max(0.0, (now - depth.oldest_due).total_seconds())
         metrics.QUEUE_ROWS.labels(shard).set(0 if depth is None else depth.rows)
         metrics.QUEUE_AGE.labels(shard).set(overdue)
 
 
-async def _partitions(pool: asyncpg.Pool) -> None:
-    async with pool.acquire() as connection:
+async def _partitions(context: Context) -> None:
+    async with context.pool.acquire() as connection:
         made = await partitions.ensure(connection, clock.now())
         metrics.WEEKS_AHEAD.set(await partitions.weeks_ahead(connection, clock.now()))
     if made:
         _log.info("partitions made", names=made)
+
+
+JOBS = (
+    Job("gauges", 5.0, _gauges),
+    Job("partitions", 3600.0, _partitions),
+)
 
 
 if __name__ == "__main__":

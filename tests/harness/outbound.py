@@ -22,9 +22,9 @@ from engine.flows.settle import Settler
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.postgres import close_pool, open_pool
+from engine.store.resolver import Resolver
 from mta.outbound.loop import Outbound
 from mta.outbound.prepare import Preparer
-from mta.outbound.resolver import Resolver
 from mta.outbound.route import Router
 from ops.local.dns import Responder
 from ops.local.sink import Sink

@@ -12,7 +12,7 @@ from engine.base.netaddr import is_public
 from engine.base.settings import HostPort, Settings
 from engine.delivery.outcome import Category, Verdict, classify
 from engine.mail.replies import Break, BreakKind, Phase, Reply
-from mta.outbound.resolver import Resolver
+from engine.store.resolver import Resolver
 from mta.outbound.route import Host, Route, Router, Unroutable
 from ops.local.dns import Behaviour, Responder
 

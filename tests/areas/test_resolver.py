@@ -15,7 +15,7 @@ import pytest
 import uvloop
 
 from engine.base.settings import HostPort, Settings
-from mta.outbound.resolver import (
+from engine.store.resolver import (
     MAX_TTL_S,
     MIN_TTL_S,
     NEGATIVE_TTL_S,

@@ -1,0 +1,5 @@
+"""The keys of an account."""
+
+from api.http.operation import Operation
+
+OPERATIONS: tuple[Operation, ...] = ()

@@ -1,0 +1,1 @@
+"""The account log read, exported and verified."""

@@ -1,0 +1,5 @@
+"""The account log read, exported and verified."""
+
+from api.http.operation import Operation
+
+OPERATIONS: tuple[Operation, ...] = ()

@@ -1,0 +1,5 @@
+"""Sending domains."""
+
+from api.http.operation import Operation
+
+OPERATIONS: tuple[Operation, ...] = ()

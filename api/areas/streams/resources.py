@@ -1,0 +1,5 @@
+"""Message streams."""
+
+from api.http.operation import Operation
+
+OPERATIONS: tuple[Operation, ...] = ()

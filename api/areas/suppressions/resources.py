@@ -1,0 +1,5 @@
+"""The suppression list."""
+
+from api.http.operation import Operation
+
+OPERATIONS: tuple[Operation, ...] = ()

@@ -1,0 +1,1 @@
+"""The live tail and the pull of events."""

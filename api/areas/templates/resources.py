@@ -1,0 +1,5 @@
+"""Templates of customers."""
+
+from api.http.operation import Operation
+
+OPERATIONS: tuple[Operation, ...] = ()

@@ -1,0 +1,5 @@
+"""Webhook endpoints."""
+
+from api.http.operation import Operation
+
+OPERATIONS: tuple[Operation, ...] = ()

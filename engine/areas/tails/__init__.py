@@ -1,0 +1,1 @@
+"""Live tails of the account log."""

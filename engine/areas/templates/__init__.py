@@ -1,0 +1,1 @@
+"""Templates and their immutable versions."""
