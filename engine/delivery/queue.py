@@ -32,6 +32,13 @@ class Row(Struct):
     waiting: str | None  # why it was held back, where that has been told
     mime: bytes | None  # None: larger than LARGE_BYTES, fetched by `load_body` when it is its turn
     smtputf8: bool
+    released_at: datetime | None = None  # of a scheduled message: its id is as old as its scheduling
+    deliver_by: datetime | None = None  # no try is made after it
+
+    @property
+    def accepted_at(self) -> datetime:
+        """When the message was accepted for delivery: what its retries are counted from."""
+        return self.released_at or _made_at(self.message_id)
 
     @property
     def pairs(self) -> list[tuple[int, str]]:
@@ -122,6 +129,5 @@ async def oldest_due(connection: Source, shards: int) -> datetime | None:
     return (await OLDEST.records(connection, shards))[0]["oldest_due"]  # type: ignore[no-any-return]
 
 
-def accepted_at(message: UUID) -> datetime:
-    """When the message was accepted: its id says so."""
+def _made_at(message: UUID) -> datetime:
     return datetime.fromtimestamp(ids.milliseconds_of(message) / 1000, UTC)

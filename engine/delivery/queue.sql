@@ -2,7 +2,7 @@
 -- Queue rows with messages $1 and domains $2, and their bodies; $3 and $4 bound the ids for partition pruning.
 SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipients::text, q.total, q.due_at, q.attempts,
        q.signature, q.waiting,
-       CASE WHEN octet_length(b.mime) <= 262144 THEN b.mime END AS mime, b.smtputf8
+       CASE WHEN octet_length(b.mime) <= 262144 THEN b.mime END AS mime, b.smtputf8, q.accepted_at AS released_at, q.deliver_by
 FROM unnest($1::uuid[], $2::text[]) AS n (message_id, domain)
 JOIN queue q ON q.message_id = n.message_id AND q.domain = n.domain
 JOIN message_bodies b ON b.message_id = q.message_id AND b.message_id BETWEEN $3 AND $4;
@@ -11,7 +11,7 @@ JOIN message_bodies b ON b.message_id = q.message_id AND b.message_id BETWEEN $3
 -- Queue rows of messages $1 in shards $2, and their bodies; $3 and $4 bound the ids for partition pruning.
 SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipients::text, q.total, q.due_at, q.attempts,
        q.signature, q.waiting,
-       CASE WHEN octet_length(b.mime) <= 262144 THEN b.mime END AS mime, b.smtputf8
+       CASE WHEN octet_length(b.mime) <= 262144 THEN b.mime END AS mime, b.smtputf8, q.accepted_at AS released_at, q.deliver_by
 FROM unnest($1::uuid[]) AS n (message_id)
 JOIN queue q ON q.message_id = n.message_id AND q.shard = ANY($2::int[])
 JOIN message_bodies b ON b.message_id = q.message_id AND b.message_id BETWEEN $3 AND $4;

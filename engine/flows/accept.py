@@ -1,53 +1,60 @@
-"""Accepting a message: the order of business from a decoded request to the commit behind a 202.
+"""Accepting messages: the order of business from decoded requests to the commit behind a 202.
 
-sender domain verified → stream open → shape, recipients, headers, attachments → MIME composed → (group commit:)
-replayed key → not suppressed → daily and monthly allowance → platform ceiling → stored with its `accepted`
-event and its queue rows. Then the hint; then the answer.
+sender domain verified → stream open → shape and times → template rendered → recipients, headers, attachments →
+MIME composed → (group commit:) replayed key → within the plan's schedule window → not suppressed → daily and
+monthly allowance → platform ceiling → stored with its `accepted` event and its queue rows, or with its `scheduled`
+event and its place in the schedule. Then the hint; then the answer.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, TypeVar
 from uuid import UUID
 
 import asyncpg
-import orjson
 import structlog
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from engine.areas.domains import store as domains
 from engine.areas.emails import rules
-from engine.areas.emails.types import Accepted, Prepared, SendRequest
+from engine.areas.emails.submitted import Submitted
+from engine.areas.emails.submitted import prepare as prepare_submitted
+from engine.areas.emails.types import Accepted, Content, Prepared, SendRequest
 from engine.areas.streams import store as streams
+from engine.areas.suppressions import rules as suppression_rules
 from engine.areas.suppressions import store as suppressions
+from engine.areas.templates import rules as template_rules
+from engine.areas.templates.store import Shelf
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
-from engine.base.events import EventType
 from engine.base.settings import Settings
-from engine.delivery import partition
 from engine.delivery.hints import Hints
-from engine.ledger import heads, log, quota
-from engine.ledger.heads import Head
+from engine.flows import accepted_rows, counting
+from engine.flows.counting import Ceiling
+from engine.flows.decide import Decision, Pending, Replays, decide, replayed
+from engine.ledger import heads, log
+from engine.store import metrics
 from engine.store.caches import Cache
 from engine.store.group import GroupCommit, Overloaded
 from engine.store.postgres import AWAY, BAD_DATA
-from engine.store.queries import Conn, Queries, columns
+from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__, "accept.sql")
 _REPLAYS = _SQL.command("replays")
-_DAY_COUNTS = _SQL.command("day_counts")
-_LEASE = _SQL.command("lease_ceiling")
-_ADD_LEASED = _SQL.command("add_leased")
 _INSERT = _SQL.command("insert_accepted")
 _STORED = _SQL.command("stored_message")
 
-LEASE_CHUNK = 1_000
 LARGE_REQUEST_BYTES = 256 * 1024  # composing more than this takes over a millisecond: off the event loop
+BREATH = 16  # messages of a batch composed in one go, 40 µs each: others have their turn in between
 ARRIVED_TRIES, ARRIVED_PAUSE_S = 10, 0.5  # Postgres is back from a crash within seconds, or not soon
 COMMIT_TIMEOUT_S = 15  # then the client hears 503; the transaction itself is bounded by Postgres' time-outs
 
 _log = structlog.get_logger("accept")
+
+Made = TypeVar("Made")
 
 
 class Door(Struct, frozen=True):
@@ -55,16 +62,6 @@ class Door(Struct, frozen=True):
 
     account_id: UUID
     source: str  # `api` or `smtp`
-
-
-class Pending(Struct):
-    """A prepared message on its way through the group commit, with what its transaction decides."""
-
-    message: Prepared
-    suppressed: tuple[str, str] | None = None  # (address, reason)
-
-
-Decision = Accepted | Refusal
 
 
 class Acceptor:
@@ -79,8 +76,15 @@ class Acceptor:
         self._on_flush = on_flush
         self._ceiling = Ceiling(settings.platform_daily_ceiling)
         self._group: GroupCommit[Pending, Accepted] = GroupCommit(self._flush, bad_data=BAD_DATA)
+        self._held_bytes = 0
         self.domains: Cache[UUID, dict[str, str]] = Cache("domains", self._load_domains)
         self.streams: Cache[UUID, frozenset[str]] = Cache("streams", self._load_streams)
+        self.templates = Shelf(pool)
+
+    @property
+    def caches(self) -> tuple[Cache[Any, Any], ...]:
+        """What the process must have watched (engine.store.caches.Stamps)."""
+        return self.domains, self.streams, self.templates.latest
 
     async def accept(self, request: SendRequest, door: Door, *, size_hint: int = 0) -> Accepted:
         """Accept one message; returns after its commit.
@@ -91,20 +95,63 @@ class Acceptor:
         try:
             message = await self._prepare(request, door, size_hint)
         except Refusal:
-            replay = await self._replay_of(request, door, size_hint)
+            replay = (await self._replays_of(door, [request.idempotency_key])).get(request.idempotency_key or "")
             if replay is not None:
-                return replay
+                return await self._answered(replay, request, size_hint)
             raise
         except AWAY as error:
             raise unavailable() from error
+        return await self._committed(self._group.submit(Pending(message)), len(message.mime))
+
+    async def accept_submitted(self, submitted: Submitted, door: Door, *, size_hint: int = 0) -> Accepted:
+        """Accept one message that its client composed; the same business as `accept`."""
         try:
-            async with asyncio.timeout(COMMIT_TIMEOUT_S):
-                return await self._group.submit(Pending(message))
-        except BAD_DATA as error:
-            raise Refusal(ErrorType.INVALID_REQUEST, "The message holds a value that can't be stored.") from error
-        except (*AWAY, Overloaded) as error:
-            _log.warning("acceptance unavailable", error=repr(error))
+            message = await self._prepare_submitted(submitted, door, size_hint)
+        except Refusal:
+            replay = (await self._replays_of(door, [submitted.idempotency_key])).get(submitted.idempotency_key or "")
+            if replay is not None:
+                return replayed(*replay, submitted.request_digest)
+            raise
+        except AWAY as error:
             raise unavailable() from error
+        return await self._committed(self._group.submit(Pending(message)), len(message.mime))
+
+    async def accept_batch(
+        self, requests: Sequence[SendRequest | Refusal], door: Door, *, size_hints: Sequence[int]
+    ) -> list[Decision]:
+        """Accept each of several messages on its own and in one transaction; returns after its commit.
+
+        One decision per request, in order: as if they had come one after the other. What was refused before it
+        came here stays refused in its place. Raises `unavailable` when none could be stored.
+        """
+        try:
+            prepared = await self._prepare_all(requests, door, size_hints)
+            stopped = [
+                one.idempotency_key
+                for one, made in zip(requests, prepared, strict=True)
+                if isinstance(made, Refusal) and isinstance(one, SendRequest)
+            ]
+            replays = await self._replays_of(door, stopped)
+        except AWAY as error:
+            raise unavailable() from error
+        ready = [one for one in prepared if isinstance(one, Prepared)]
+        work = self._group.submit_set([Pending(one) for one in ready])
+        results = iter(await self._committed(work, sum([len(one.mime) for one in ready])))
+        decisions: list[Decision] = []
+        for request, made, size in zip(requests, prepared, size_hints, strict=True):
+            if isinstance(made, Prepared):
+                decision = _decision(next(results))
+                if isinstance(decision, Accepted) and made.idempotency_key is not None:
+                    message = ids.parse_id(ids.Kind.MESSAGE, decision.id)
+                    replays.setdefault(made.idempotency_key, (message, made.request_digest))
+                decisions.append(decision)
+                continue
+            replay = replays.get(request.idempotency_key or "") if isinstance(request, SendRequest) else None
+            if replay is None or not isinstance(request, SendRequest):
+                decisions.append(made)
+            else:
+                decisions.append(await self._answered(replay, request, size))
+        return decisions
 
     async def drain(self) -> None:
         """Wait for the flushes in flight and give the unused part of the ceiling's lease back."""
@@ -113,40 +160,115 @@ class Acceptor:
             async with self._pool.acquire() as connection:
                 await self._ceiling.give_back(connection)
 
+    # -- before the transaction ------------------------------------------------------------------
+
     async def _prepare(self, request: SendRequest, door: Door, size_hint: int) -> Prepared:
         sender = rules.sender_of(request)
-        if (await self.domains.get(door.account_id)).get(sender.domain) != "verified":
+        await self._check_door(door, sender.domain, rules.stream_of(request))
+        rules.check_shape(request)
+        at = clock.now()
+        timing = rules.timing_of(request.scheduled_at, request.deliver_by, at, give_up_s=self._settings.give_up_s)
+        content = await self._content(request, door)
+        if content.template is not None:
+            size_hint += len(content.text or "") + len(content.html or "")
+        facts = self._facts(door, at)
+        return await _made(size_hint, partial(rules.prepare, request, sender, content, timing, **facts))
+
+    async def _prepare_submitted(self, submitted: Submitted, door: Door, size_hint: int) -> Prepared:
+        await self._check_door(door, submitted.sender.domain, submitted.stream)
+        at = clock.now()
+        give_up_s = self._settings.give_up_s
+        timing = rules.timing_of(submitted.scheduled_at, submitted.deliver_by, at, give_up_s=give_up_s)
+        facts = self._facts(door, at)
+        message = await _made(size_hint, partial(prepare_submitted, submitted, **facts))
+        return structs.replace(message, scheduled_at=timing.scheduled_at, deliver_by=timing.deliver_by)
+
+    async def _prepare_all(
+        self, requests: Sequence[SendRequest | Refusal], door: Door, size_hints: Sequence[int]
+    ) -> list[Prepared | Refusal]:
+        """Each composed or refused. Templates make much of little, so what they make together is bounded too."""
+        prepared: list[Prepared | Refusal] = []
+        composed = 0
+        for place, (request, size) in enumerate(zip(requests, size_hints, strict=True)):
+            if place % BREATH == BREATH - 1:
+                await asyncio.sleep(0)
+            if isinstance(request, Refusal):
+                prepared.append(request)
+                continue
+            try:
+                message = await self._prepare(request, door, size)
+            except Refusal as refusal:
+                prepared.append(refusal)
+                continue
+            if composed + len(message.mime) > self._settings.max_request_bytes:
+                prepared.append(_batch_too_large(self._settings.max_request_bytes))
+                continue
+            composed += len(message.mime)
+            prepared.append(message)
+        return prepared
+
+    async def _check_door(self, door: Door, domain: str, stream: str) -> None:
+        """Whether the account may send from this domain on this stream."""
+        if (await self.domains.get(door.account_id)).get(domain) != "verified":
             raise Refusal(
                 ErrorType.DOMAIN_NOT_VERIFIED,
-                f"{sender.domain} is not a verified sending domain of this account. Add and verify it first.",
-                domain=sender.domain,
+                f"{domain} is not a verified sending domain of this account. Add and verify it first.",
+                domain=domain,
             )
-        if request.stream not in await self.streams.get(door.account_id):
-            raise invalid("stream", f"There is no stream named {request.stream!r} on this account.")
-        work = (request, sender)
-        facts = {
+        if stream not in await self.streams.get(door.account_id):
+            raise invalid("stream", f"There is no stream named {stream!r} on this account.")
+
+    async def _content(self, request: SendRequest, door: Door) -> Content:
+        if request.template is None:
+            return rules.content_of(request)
+        version = await self.templates.get(door.account_id, request.template, request.template_version)
+        if version is None:
+            raise template_rules.unknown(request.template, request.template_version)
+        rendered = template_rules.render(version, request.variables or {})
+        subject = rendered.subject if request.subject is None else request.subject
+        return Content(subject, rendered.text, rendered.html, version.slug, version.version)
+
+    def _facts(self, door: Door, at: datetime) -> dict[str, Any]:
+        return {
             "account_id": door.account_id,
             "message_id": ids.uuid7(),
             "source": door.source,
-            "at": clock.now(),
+            "at": at,
             "most_bytes": self._settings.max_message_bytes,
         }
-        if size_hint > LARGE_REQUEST_BYTES:
-            return await asyncio.to_thread(rules.prepare, *work, **facts)  # type: ignore[arg-type]
-        return rules.prepare(*work, **facts)  # type: ignore[arg-type]
 
-    async def _replay_of(self, request: SendRequest, door: Door, size_hint: int) -> Accepted | None:
-        if request.idempotency_key is None or "\0" in request.idempotency_key:
-            return None
+    async def _replays_of(self, door: Door, given: Iterable[str | None]) -> dict[str, tuple[UUID, bytes]]:
+        """Messages accepted earlier under the keys of requests that are refused by now."""
+        keys = [key for key in given if key and "\0" not in key]
+        if not keys:
+            return {}
         try:
-            rows = await _REPLAYS.records(self._pool, [door.account_id], [request.idempotency_key])
+            rows = await _REPLAYS.records(self._pool, [door.account_id] * len(keys), keys)
         except AWAY as error:
             raise unavailable() from error
-        if not rows:
-            return None
-        large = size_hint > LARGE_REQUEST_BYTES
-        digest = await asyncio.to_thread(rules.request_digest, request) if large else rules.request_digest(request)
-        return _replayed(rows[0]["message_id"], rows[0]["request_digest"], digest)
+        return {row["key"]: (row["message_id"], row["request_digest"]) for row in rows}
+
+    async def _answered(self, replay: tuple[UUID, bytes], request: SendRequest, size_hint: int) -> Accepted:
+        return replayed(*replay, await _made(size_hint, partial(rules.request_digest, request)))
+
+    # -- the transaction -------------------------------------------------------------------------
+
+    async def _committed(self, work: Awaitable[Made], size_bytes: int) -> Made:
+        """What the group commit made of it, within a bound of time and, for all that waits, of memory."""
+        if self._held_bytes + size_bytes > 2 * self._settings.max_inflight_bytes:
+            _close(work)
+            raise unavailable(2)
+        self._held_bytes += size_bytes
+        try:
+            async with asyncio.timeout(COMMIT_TIMEOUT_S):
+                return await work
+        except BAD_DATA as error:
+            raise _unstorable() from error
+        except (*AWAY, Overloaded) as error:
+            _log.warning("acceptance unavailable", error=repr(error))
+            raise unavailable() from error
+        finally:
+            self._held_bytes -= size_bytes
 
     async def _flush(self, batch: Sequence[Pending]) -> list[Accepted | Exception]:
         started = asyncio.get_running_loop().time()
@@ -155,14 +277,16 @@ class Acceptor:
         try:
             async with self._pool.acquire() as connection:
                 await self._mark_suppressed(connection, batch)
-                await self._ceiling.reserve(connection, at.date(), len(batch))
+                await self._ceiling.reserve(connection, at.date(), sum([_goes_now(item.message) for item in batch]))
                 async with connection.transaction():
                     decisions, stored = await self._commit(connection, batch, at)
         except AWAY:
             if not stored or not await self._arrived(stored):
                 raise
-        self._ceiling.take(at.date(), len(stored))
-        self._hints.announce(_hinted(stored, self._settings.shards))
+        fresh = [message for message in stored if _goes_now(message)]
+        self._ceiling.take(at.date(), len(fresh))
+        self._hints.announce(accepted_rows.hinted(fresh, self._settings.shards))
+        metrics.ACCEPTED.inc(len(fresh))
         self._on_flush(len(batch), asyncio.get_running_loop().time() - started)
         return decisions
 
@@ -182,7 +306,7 @@ class Acceptor:
         for item in batch:
             for one in item.message.recipients if found else ():
                 reason = found.get((item.message.account_id, one.canonical))
-                if reason is not None:
+                if reason is not None and suppression_rules.blocks(reason, item.message.stream):
                     item.suppressed = (one.mailbox.address, reason)
                     break
 
@@ -190,7 +314,7 @@ class Acceptor:
         self, connection: Conn, batch: Sequence[Pending], at: datetime
     ) -> tuple[list[Accepted | Exception], list[Prepared]]:
         locked = await heads.lock(connection, {item.message.account_id for item in batch})
-        await _turn_all(connection, locked, at.date())
+        await counting.turn_all(connection, locked, at.date())
         replays = await _load_replays(connection, batch)
         decisions: list[Accepted | Exception] = []
         stored: list[Prepared] = []
@@ -202,25 +326,27 @@ class Acceptor:
             if head is None:  # erased between authentication and this moment
                 decisions.append(not_found("account"))
                 continue
-            decision = _decide(item, head, replays, room=room - len(stored), at=at)
-            if isinstance(decision, Accepted) and decision.status == "queued":
+            decision = decide(item, head, replays, room=room, at=at)
+            if isinstance(decision, Accepted) and decision.status != "duplicate":
+                room -= _goes_now(message)
                 stored.append(message)
-                entries.append(_accepted_entry(message, at))
+                entries.append(accepted_rows.first_entry(message, at))
                 if message.idempotency_key is not None:
                     key = (message.account_id, message.idempotency_key)
                     replays[key] = (message.id, message.request_digest)
-            elif item.suppressed is not None and isinstance(decision, Refusal):
-                entries.append(_suppressed_entry(message, item.suppressed, at))
+            elif isinstance(decision, Refusal) and decision.kind is ErrorType.SUPPRESSED and item.suppressed:
+                entries.append(accepted_rows.suppressed_entry(message, item.suppressed, at))
             decisions.append(decision)
         events = log.seal_all(locked, entries)
         due = at + timedelta(seconds=self._settings.fresh_due_s)
         await _INSERT.execute(
             connection,
-            *_message_columns(stored),
-            *_recipient_columns(stored),
-            *_queue_columns(stored, self._settings.shards, due),
+            *accepted_rows.message_columns(stored),
+            *accepted_rows.recipient_columns(stored),
+            *accepted_rows.queue_columns(filter(_goes_now, stored), self._settings.shards, due),
+            *accepted_rows.schedule_columns(stored),
             *log.columns(events),
-            *_once_columns(stored),
+            *accepted_rows.once_columns(stored),
             *heads.columns(locked.values()),
         )
         return decisions, stored
@@ -232,54 +358,9 @@ class Acceptor:
         return frozenset(row.slug for row in await streams.LIST.fetch(self._pool, account))
 
 
-class Ceiling:
-    """The platform's daily ceiling as one process sees it: a lease of part of it."""
-
-    def __init__(self, ceiling: int) -> None:
-        self._ceiling = ceiling
-        self._day: date | None = None
-        self._left = 0
-
-    def room(self, day: date) -> int:
-        """Messages this process may still accept on that day without asking again."""
-        return self._left if self._day == day else 0
-
-    async def reserve(self, connection: Conn, day: date, need: int) -> None:
-        """Lease more when the room is smaller than the need; a lease is committed on its own."""
-        if self.room(day) >= need:
-            return
-        async with connection.transaction():
-            rows = await _LEASE.records(connection, day, need - self.room(day), LEASE_CHUNK, self._ceiling)
-            granted = int(rows[0]["granted"])
-            await _ADD_LEASED.execute(connection, day, granted)
-        self._left = self.room(day) + granted
-        self._day = day
-
-    def take(self, day: date, count: int) -> None:
-        """Count accepted messages against the lease."""
-        if self._day == day:
-            self._left -= count
-
-    async def give_back(self, connection: Conn) -> None:
-        """Return what is unused."""
-        if self._day is not None and self._left:
-            await _ADD_LEASED.execute(connection, self._day, -self._left)
-            self._left = 0
-
-
-async def _turn_all(connection: Conn, locked: dict[UUID, Head], day: date) -> None:
-    """Turn the heads to the day; the figures of the day before are read only for those that are reviewed."""
-    reviewed = [account for account, head in locked.items() if quota.due_for_review(head, day)]
-    counts = {}
-    if reviewed:
-        rows = await _DAY_COUNTS.records(connection, reviewed, day - timedelta(days=1))
-        counts = {row["account_id"]: (row["bounced"], row["complained"], row["settled"]) for row in rows}
-    for account, head in locked.items():
-        bounced, complained, settled = counts.get(account, (0, 0, 0))
-        quota.turn_to(head, day, bounced=bounced, complained=complained, settled=settled)
-
-
-Replays = dict[tuple[UUID, str], tuple[UUID, bytes]]
+async def _made(size_hint: int, work: Callable[[], Made]) -> Made:
+    """Do it here and now, or where it would take long, in a thread."""
+    return await asyncio.to_thread(work) if size_hint > LARGE_REQUEST_BYTES else work()
 
 
 async def _load_replays(connection: Conn, batch: Sequence[Pending]) -> Replays:
@@ -293,127 +374,34 @@ async def _load_replays(connection: Conn, batch: Sequence[Pending]) -> Replays:
     return {(row["account_id"], row["key"]): (row["message_id"], row["request_digest"]) for row in rows}
 
 
-def _decide(item: Pending, head: Head, replays: Replays, *, room: int, at: datetime) -> Accepted | Refusal:
-    """One message's decision under its account's lock; counts it when it is accepted."""
-    message = item.message
-    if message.idempotency_key is not None:
-        earlier = replays.get((message.account_id, message.idempotency_key))
-        if earlier is not None:
-            return _replayed(earlier[0], earlier[1], message.request_digest)
-    if item.suppressed is not None:
-        address, reason = item.suppressed
-        return Refusal(
-            ErrorType.SUPPRESSED,
-            f"{address} is on the suppression list ({reason}); nothing was sent to anyone.",
-            address=address,
-            reason=reason,
-        )
-    refusal = quota.take(head, at)
-    if refusal is not None:
-        return refusal
-    if room <= 0:
-        quota.untake(head)
-        return quota.platform_refusal()
-    return Accepted(message.public_id, "queued")
+def _decision(result: Accepted | Exception) -> Decision:
+    """What became of one message of a batch; a fault of ours is raised."""
+    if isinstance(result, (Accepted, Refusal)):
+        return result
+    if isinstance(result, BAD_DATA):
+        return _unstorable()
+    if isinstance(result, AWAY):
+        return unavailable()
+    raise result
 
 
-def _replayed(message_id: UUID, digest: bytes, now: bytes) -> Accepted:
-    return Accepted(ids.format_id(ids.Kind.MESSAGE, message_id), "duplicate", body_differs=digest != now)
+def _goes_now(message: Prepared) -> bool:
+    return message.scheduled_at is None
 
 
-def _accepted_entry(message: Prepared, at: datetime) -> log.Entry:
-    detail: dict[str, object] = {
-        "to_domain": message.recipients[0].mailbox.domain,
-        "from_domain": message.from_domain,
-        "source": message.source,
-    }
-    if message.attachments:
-        detail["attachments"] = [
-            {
-                "filename": one.filename,
-                "content_type": one.content_type,
-                "size_bytes": one.size_bytes,
-                "sha256": one.sha256,
-            }
-            for one in message.attachments
-        ]
-    return log.Entry(message.account_id, EventType.ACCEPTED, log.detail_text(detail), at, message.id, message.public_id)
+def _unstorable() -> Refusal:
+    return Refusal(ErrorType.INVALID_REQUEST, "The message holds a value that can't be stored.")
 
 
-def _suppressed_entry(message: Prepared, suppressed: tuple[str, str], at: datetime) -> log.Entry:
-    detail = log.detail_text({"address": suppressed[0], "reason": suppressed[1]})
-    return log.Entry(message.account_id, EventType.SUPPRESSED, detail, at)
+def _batch_too_large(limit: int) -> Refusal:
+    return Refusal(
+        ErrorType.PAYLOAD_TOO_LARGE,
+        f"The messages of a batch may have {limit} bytes together once they are composed; send this one apart.",
+        limit=limit,
+    )
 
 
-def _queue_groups(message: Prepared) -> dict[str, list[tuple[int, str]]]:
-    """Recipients by domain: one queue row, and one SMTP transaction, each."""
-    groups: dict[str, list[tuple[int, str]]] = {}
-    for one in message.recipients:
-        groups.setdefault(one.mailbox.domain, []).append((one.n, one.mailbox.address))
-    return groups
-
-
-def _hinted(stored: Iterable[Prepared], shards: int) -> dict[int, list[UUID]]:
-    hinted: dict[int, list[UUID]] = {}
-    for message in stored:
-        for domain in _queue_groups(message):
-            shard = partition.shard_of(domain, shards)
-            own = hinted.setdefault(shard, [])
-            if not own or own[-1] != message.id:
-                own.append(message.id)
-    return hinted
-
-
-def _message_columns(stored: list[Prepared]) -> tuple[list[object], ...]:
-    rows = [
-        (
-            one.id, one.account_id, "queued", one.source, one.sender, one.from_domain, one.reply_to, one.subject,
-            one.stream, _json(one.tags), _json(one.metadata), _json(one.attachments), len(one.recipients),
-            len(one.mime), one.mime, one.smtputf8,
-        )
-        for one in stored
-    ]  # fmt: skip
-    return columns(rows, 16)
-
-
-def _recipient_columns(stored: list[Prepared]) -> tuple[list[object], ...]:
-    rows = [
-        (message.id, one.n, message.account_id, one.kind, one.mailbox.address, one.mailbox.name or None)
-        for message in stored
-        for one in message.recipients
-    ]
-    return columns(rows, 6)
-
-
-def _queue_columns(stored: list[Prepared], shards: int, due: datetime) -> tuple[list[object], ...]:
-    rows = [
-        (
-            message.id, domain, partition.shard_of(domain, shards), message.account_id, message.from_domain,
-            orjson.dumps(group).decode(), len(message.recipients), due,
-        )
-        for message in stored
-        for domain, group in _queue_groups(message).items()
-    ]  # fmt: skip
-    return columns(rows, 8)
-
-
-def _once_columns(stored: list[Prepared]) -> tuple[list[object], ...]:
-    rows = [
-        (one.account_id, one.idempotency_key, one.id, one.request_digest)
-        for one in stored
-        if one.idempotency_key is not None
-    ]
-    return columns(rows, 4)
-
-
-def _json(value: object) -> str | None:
-    """JSON text, or None for nothing: an absent value costs no bytes in its row."""
-    if not value:
-        return None
-    return orjson.dumps(value, default=_plain).decode()
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Struct):
-        return {name: getattr(value, name) for name in value.__struct_fields__}
-    raise TypeError(type(value))
+def _close(work: Awaitable[Any]) -> None:
+    """A coroutine that nobody will wait for must say so, or Python warns of it."""
+    if asyncio.iscoroutine(work):
+        work.close()

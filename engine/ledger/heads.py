@@ -30,6 +30,7 @@ class Head(Struct):
     status: str
     daily_cap: int | None
     monthly_cap: int | None
+    scheduled: int = 0  # messages that wait for their release
 
 
 LOCK = _SQL.rows("lock_heads", Head)
@@ -57,8 +58,8 @@ def columns(heads: Iterable[Head]) -> tuple[list[object], ...]:
     rows = [
         (
             head.account_id, head.seq, head.hash, head.rung, head.day, head.sent_today,
-            head.month, head.sent_this_month,
+            head.month, head.sent_this_month, head.scheduled,
         )
         for head in heads
     ]  # fmt: skip
-    return queries.columns(rows, 8)
+    return queries.columns(rows, 9)

@@ -1,6 +1,7 @@
 -- name: lock_heads
 -- Heads of the accounts $1 (ascending), locked; the order of locking is the order of ids.
-SELECT h.account_id, h.seq, h.hash, h.rung, h.day, h.sent_today, h.month, h.sent_this_month, a.plan, a.status, a.daily_cap, a.monthly_cap
+SELECT h.account_id, h.seq, h.hash, h.rung, h.day, h.sent_today, h.month, h.sent_this_month, a.plan, a.status, a.daily_cap,
+       a.monthly_cap, h.scheduled
 FROM account_heads h JOIN accounts a ON a.id = h.account_id
 WHERE h.account_id = ANY($1::uuid[])
 ORDER BY h.account_id
@@ -8,16 +9,18 @@ FOR NO KEY UPDATE OF h;
 
 -- name: read_head
 -- The head of account $1 without a lock.
-SELECT h.account_id, h.seq, h.hash, h.rung, h.day, h.sent_today, h.month, h.sent_this_month, a.plan, a.status, a.daily_cap, a.monthly_cap
+SELECT h.account_id, h.seq, h.hash, h.rung, h.day, h.sent_today, h.month, h.sent_this_month, a.plan, a.status, a.daily_cap,
+       a.monthly_cap, h.scheduled
 FROM account_heads h JOIN accounts a ON a.id = h.account_id
 WHERE h.account_id = $1;
 
 -- name: save_heads
--- Write heads back: accounts $1, then seq, hash, rung, day, count of the day, month, count of the month.
+-- Write heads back: accounts $1, then seq, hash, rung, day, count of the day, month, count of the month,
+-- messages waiting for their release.
 UPDATE account_heads h
 SET seq = n.seq, hash = n.hash, rung = n.rung, day = n.day, sent_today = n.sent_today,
-    month = n.month, sent_this_month = n.sent_this_month
+    month = n.month, sent_this_month = n.sent_this_month, scheduled = n.scheduled
 FROM unnest($1::uuid[], $2::bigint[], $3::bytea[], $4::smallint[], $5::date[], $6::int[],
-            $7::date[], $8::int[])
-     AS n (account_id, seq, hash, rung, day, sent_today, month, sent_this_month)
+            $7::date[], $8::int[], $9::int[])
+     AS n (account_id, seq, hash, rung, day, sent_today, month, sent_this_month, scheduled)
 WHERE h.account_id = n.account_id;

@@ -74,8 +74,21 @@ def turn_to(head: Head, day: date, *, bounced: int = 0, complained: int = 0, set
 
 def take(head: Head, at: datetime) -> Refusal | None:
     """Count one message on the head, or say why it can't be sent. The head must have been turned to `at`."""
+    refusal = used_up(head, at)
+    if refusal is None:
+        head.sent_today += 1
+        head.sent_this_month += 1
+    return refusal
+
+
+def used_up(head: Head, at: datetime, *, of: datetime | None = None) -> Refusal | None:
+    """Why nothing more can be sent at `of` (None: at `at`, the present) as far as is known by now.
+
+    Days and months to come are not known yet. The head must have been turned to `at`.
+    """
+    day = (of or at).date()
     cap = daily_cap(head)
-    if head.sent_today >= cap:
+    if day <= head.day and head.sent_today >= cap:
         return Refusal(
             ErrorType.DAILY_LIMIT_REACHED,
             f"This account has sent its {cap} messages of today (UTC). Try again after midnight UTC.",
@@ -84,7 +97,7 @@ def take(head: Head, at: datetime) -> Refusal | None:
             sentToday=head.sent_today,
         )
     allowance = monthly_cap(head)
-    if head.sent_this_month >= allowance:
+    if clock.first_of_month(day) <= head.month and head.sent_this_month >= allowance:
         return Refusal(
             ErrorType.MONTHLY_LIMIT_REACHED,
             f"This account has used its {allowance} messages of this month (UTC). A larger plan lifts this at once.",
@@ -92,8 +105,6 @@ def take(head: Head, at: datetime) -> Refusal | None:
             limit=allowance,
             sentThisMonth=head.sent_this_month,
         )
-    head.sent_today += 1
-    head.sent_this_month += 1
     return None
 
 

@@ -29,7 +29,8 @@ class Connection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.phase: Phase | None = None
-        self.place = -1  # of the open request within its order; -1: none
+        self.place = -1  # of the open request's first message within its order; -1: none
+        self.size = 1  # messages in it
         self.asked_at = 0.0
         self.closed = False
         self._transport: asyncio.Transport | None = None
@@ -39,10 +40,11 @@ class Connection(asyncio.Protocol):
         """Connected."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by class
 
-    def ask(self, place: int, request: bytes, at: float) -> None:
+    def ask(self, place: int, size: int, request: bytes, at: float) -> None:
         """Send one request."""
         assert self._transport is not None
         self.place = place
+        self.size = size
         self.asked_at = at
         self._transport.write(request)
 
@@ -69,10 +71,21 @@ class Requests:
     """Ready-made requests: only the recipient's number is new in each."""
 
     def __init__(self, target: Target) -> None:
+        self.size = target.batch
+        self._heads: dict[int, bytes] = {}  # by length of the body
+        self._head = _head(target)
         self._parts = [_parts(target, f"bench-{number}.test") for number in range(target.domains)]
 
-    def number(self, number: int) -> bytes:
-        """The request for message `number`."""
+    def numbers(self, first: int, count: int) -> bytes:
+        """The request for the messages from number `first` on: one, or a batch where the target takes batches."""
+        bodies = [self._body(number) for number in range(first, first + count)]
+        body = bodies[0] if self.size == 1 else b'{"messages":[%b]}' % b",".join(bodies)
+        head = self._heads.get(len(body))
+        if head is None:
+            head = self._heads[len(body)] = self._head % len(body)
+        return head + body
+
+    def _body(self, number: int) -> bytes:
         before, after = self._parts[number % len(self._parts)]
         return b"%b%010d%b" % (before, number, after)
 
@@ -102,8 +115,9 @@ class Phase:
             connection.phase = self
         self.began = time.monotonic()
         if self._order.rate is None:
-            for connection in self._connections[: self._order.count]:
-                self._ask(connection, time.monotonic())
+            for connection in self._connections:
+                if self._next < self._order.count:
+                    self._ask(connection, time.monotonic())
         else:
             self._idle.extend(self._connections)
             self._pace()
@@ -111,22 +125,24 @@ class Phase:
     def answered(self, connection: Connection, answer: bytes) -> None:
         """A whole answer came."""
         now = time.monotonic()
-        place = connection.place
+        first, size = connection.place, connection.size
         connection.place = -1
-        if answer.startswith(b"HTTP/1.1 202 "):
+        taken = _accepted(answer, size)
+        for place in range(first, first + taken):
             self.accepted += 1
             self.latencies[place] = now - connection.asked_at
             self.answers[place] = now + self._wall
-        else:
+        for _ in range(size - taken):
             self._refuse(answer[9:12].decode("latin-1"), answer)
-        self._settle_one()
+        self._settle(size)
         self._go_on(connection, now)
 
     def lost(self, connection: Connection) -> None:
         """The connection broke with a request open."""
         connection.place = -1
-        self._refuse("lost", b"connection closed without an answer")
-        self._settle_one()
+        for _ in range(connection.size):
+            self._refuse("lost", b"connection closed without an answer")
+        self._settle(connection.size)
         if self._connections and all(one.closed for one in self._connections):
             self.finish()
 
@@ -169,16 +185,17 @@ class Phase:
         if connection.closed:
             return
         place = self._next
-        self._next += 1
-        connection.ask(place, self._requests.number(self._order.first + place), at)
+        size = min(self._requests.size, self._order.count - place)
+        self._next += size
+        connection.ask(place, size, self._requests.numbers(self._order.first + place, size), at)
 
     def _refuse(self, kind: str, answer: bytes) -> None:
         self.refused[kind] = self.refused.get(kind, 0) + 1
         if self.example is None:
             self.example = answer.decode("utf-8", "replace")[:1000]
 
-    def _settle_one(self) -> None:
-        self._left -= 1
+    def _settle(self, count: int) -> None:
+        self._left -= count
         if self._left == 0:
             self.finish()
 
@@ -232,8 +249,17 @@ async def _connected(target: Target, known: list[Connection]) -> list[Connection
     return living
 
 
+def _head(target: Target) -> bytes:
+    """The header of every request, with a place for the body's length."""
+    path = "/v1/emails" if target.batch == 1 else "/v1/emails/batch"
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: {target.host}:{target.port}\r\nAuthorization: Bearer {target.key}\r\n"
+        "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    ).encode()
+
+
 def _parts(target: Target, domain: str) -> tuple[bytes, bytes]:
-    """A request around the ten digits of a number."""
+    """A message around the ten digits of a number."""
     body = json.dumps(
         {
             "from": f"Waybill Bench <{target.sender}>",
@@ -244,12 +270,15 @@ def _parts(target: Target, domain: str) -> tuple[bytes, bytes]:
         }
     )
     before, _, after = body.partition(_TO)
-    length = len(before) + 10 + len(after)
-    head = (
-        f"POST /v1/emails HTTP/1.1\r\nHost: {target.host}:{target.port}\r\nAuthorization: Bearer {target.key}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
-    )
-    return (head + before).encode(), after.encode()
+    return before.encode(), after.encode()
+
+
+def _accepted(answer: bytes, size: int) -> int:
+    """How many of a request's messages were accepted: of a batch in which one was not, none counts."""
+    if size == 1 and answer.startswith(b"HTTP/1.1 202 "):
+        return 1
+    whole = answer.startswith(b"HTTP/1.1 200 ") and b'"accepted":%d,' % size in answer
+    return size if whole else 0
 
 
 def _complete(data: bytes) -> bool:

@@ -31,6 +31,7 @@ class Target(Struct, frozen=True, kw_only=True):
     domains: int  # recipients lie under bench-0.test … bench-<domains - 1>.test
     connections: int
     folder: str  # for the times of each request
+    batch: int = 1  # messages a request; more than one go to POST /v1/emails/batch
 
 
 class Order(Struct, frozen=True, kw_only=True):

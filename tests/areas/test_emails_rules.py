@@ -1,7 +1,7 @@
 """The pure rules of a send request: what is refused and under which name, and what is made of the rest."""
 
 import base64
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email import message_from_bytes
 from email.policy import SMTP
 from hashlib import sha256
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from engine.areas.emails import rules
-from engine.areas.emails.types import Prepared, SendRequest
+from engine.areas.emails.types import AttachmentIn, Content, Prepared, SendRequest, Timing
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
 
@@ -33,10 +33,15 @@ def prepared(**fields: object) -> Prepared:
     return prepare(request(**fields))
 
 
-def prepare(one: SendRequest, most_bytes: int = 1_000_000) -> Prepared:
+def prepare(
+    one: SendRequest, most_bytes: int = 1_000_000, content: Content | None = None, timing: Timing | None = None
+) -> Prepared:
+    rules.check_shape(one)
     return rules.prepare(
         one,
         rules.sender_of(one),
+        content or rules.content_of(one),
+        timing or Timing(),
         account_id=ACCOUNT,
         message_id=MESSAGE,
         source="api",
@@ -84,7 +89,17 @@ def test_a_family_of_ours_cannot_be_set(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", " ", "X A", "X:", "X-Ä", "X\r\nBcc", "X\0", "\tX", "X\x7f", "X "])
 def test_what_is_no_header_name_is_refused(name: str) -> None:
-    assert field_of(headers={name: "x"}) == "headers"
+    assert field_of(headers={name: "x"}) == f"headers.{name}"
+
+
+def test_the_length_of_a_header_is_bounded_and_its_entry_named() -> None:
+    prepared(headers={"X-" + "h" * 198: "v" * 2000})
+    assert field_of(headers={"X-" + "h" * 199: "v"}) == "headers.X-" + "h" * 198
+    assert field_of(headers={"X-A": "fine", "X-B": "v" * 2001}) == "headers.X-B"
+
+
+def test_a_header_given_twice_in_different_case_is_refused() -> None:
+    assert field_of(headers={"X-Campaign": "a", "X-B": "b", "x-campaign": "c"}) == "headers.x-campaign"
 
 
 def test_custom_headers_keep_their_names_values_and_order() -> None:
@@ -107,6 +122,55 @@ def test_custom_headers_keep_their_names_values_and_order() -> None:
 def test_a_header_with_a_field_of_its_own_is_given_once(name: str, fields: dict[str, object]) -> None:
     assert field_of(headers={name: "x"}, **fields) == f"headers.{name}"
     prepared(headers={name: "x@y.test"})
+
+
+# -- Reply-To and List-Unsubscribe among the headers ------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["Reply-To", "reply-to"])
+def test_a_reply_to_header_is_an_address_and_written_as_one(name: str) -> None:
+    one = prepared(headers={name: '"Hilfe, schnell" <hilfe@bücher.test>'})
+
+    assert b'Reply-To: "Hilfe, schnell" <hilfe@xn--bcher-kva.test>\r\n' in one.mime
+    assert one.reply_to == '"Hilfe, schnell" <hilfe@bücher.test>'
+    assert one.mime.lower().count(b"reply-to:") == 1
+
+
+def test_a_reply_to_header_may_name_several() -> None:
+    found = mail(headers={"Reply-To": 'a@x.test, "B, C" <b@x.test>,Größe <c@x.test>'})
+
+    assert [(one.display_name, one.addr_spec) for one in found["Reply-To"].addresses] == [
+        ("", "a@x.test"), ("B, C", "b@x.test"), ("Größe", "c@x.test"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", ["", "nobody", ",", "a@x.test b@x.test", '"a@x.test', "group: a@x.test;"])
+def test_what_is_no_address_is_no_reply_to(value: str) -> None:
+    assert field_of(headers={"Reply-To": value}) == "headers.Reply-To"
+
+
+LONG_LINK = "<https://shop.test/u/" + "x" * 1500 + ">"
+
+
+@pytest.mark.parametrize(
+    "value", ["<https://shop.test/u=?utf-8?q?x?=>", LONG_LINK, "<mailto:l@shop.test>, <https://shop.test/u>"]
+)
+def test_a_list_unsubscribe_header_is_kept_as_it_was_given(value: str) -> None:
+    raw = prepared(headers={"List-Unsubscribe": value, "List-Unsubscribe-Post": "List-Unsubscribe=One-Click"}).mime
+    head = raw.partition(b"\r\n\r\n")[0].decode().replace("\r\n ", " ").split("\r\n")
+
+    found = next(line for line in head if line.startswith("List-Unsubscribe:"))
+    assert found.replace(" ", "") == f"List-Unsubscribe:{value}".replace(" ", "")  # blanks mean nothing there
+    assert head.count("List-Unsubscribe-Post: List-Unsubscribe=One-Click") == 1
+
+
+def test_a_list_unsubscribe_header_alone_promises_no_one_click() -> None:
+    assert mail(headers={"List-Unsubscribe": "<https://shop.test/u>"})["List-Unsubscribe-Post"] is None
+
+
+@pytest.mark.parametrize("value", ["", " ", "<https://shop.test/ü>", "<https://shop.test/u>\t"])
+def test_a_list_unsubscribe_header_is_printable_ascii(value: str) -> None:
+    assert field_of(headers={"list-unsubscribe": value}) == "headers.list-unsubscribe"
 
 
 def test_the_number_of_headers_and_of_metadata_is_bounded() -> None:
@@ -350,22 +414,132 @@ def test_an_attachment_cannot_be_a_multipart(content_type: str) -> None:
     assert attached[0].get_payload(decode=True) == b"hello"
 
 
+def test_a_cid_names_one_attachment() -> None:
+    prepared(attachments=[file(cid="a"), file(cid="b"), file(), file()])
+    assert field_of(attachments=[file(cid="a"), file(), file(cid="<a>")]) == "attachments[2].cid"
+
+
 # -- shape and size ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("field", "fields"),
     [
-        ("template", {"template": "welcome"}),
         ("templateVersion", {"templateVersion": 2}),
         ("variables", {"variables": {"a": "b"}}),
         ("variables", {"variables": {}}),
-        ("scheduledAt", {"scheduledAt": "2026-11-20T08:09:10Z"}),
+        ("text", {"template": "welcome"}),
+        ("html", {"template": "welcome", "text": None, "html": ""}),
+        ("variables", {"template": "welcome", "text": None, "variables": {f"v{n}": "" for n in range(501)}}),
         ("text", {"text": None}),
     ],
 )
-def test_what_cannot_be_served_is_refused_by_name(field: str, fields: dict[str, object]) -> None:
+def test_fields_that_cannot_stand_together_are_refused_by_name(field: str, fields: dict[str, object]) -> None:
     assert field_of(**fields) == field
+
+
+def test_a_template_stands_for_html_and_text() -> None:
+    rules.check_shape(request(template="welcome", text=None))
+    rules.check_shape(request(template="welcome", text=None, templateVersion=3, variables={"a": "b"}, subject="Mine"))
+
+
+OPTIONAL = [
+    "cc", "bcc", "subject", "html", "replyTo", "headers", "listUnsubscribe", "stream", "template", "templateVersion",
+    "variables", "tags", "metadata", "idempotencyKey", "scheduledAt", "deliverBy", "attachments",
+]  # fmt: skip
+
+
+def test_null_is_the_same_as_absent_for_every_optional_field() -> None:
+    names = {field.encode_name for field in msgspec.structs.fields(SendRequest)}
+    assert names - {"from", "to", "text"} == set(OPTIONAL)
+    bare = {"from": "shop@shop.test", "to": "ann@people.test", "text": "Hello!"}
+    assert msgspec.convert(bare | dict.fromkeys(OPTIONAL), SendRequest) == msgspec.convert(bare, SendRequest)
+    nulls = file(disposition=None, cid=None)
+    assert request(attachments=[nulls]) == request(attachments=[file()])
+    prepared(**dict.fromkeys(OPTIONAL))
+
+
+@pytest.mark.parametrize("name", ["from", "to"])
+def test_null_is_no_value_for_a_required_field(name: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match="null"):
+        request(**{name: None})
+
+
+# -- times ------------------------------------------------------------------------------------
+
+
+def timing(scheduled_at: str | None = None, deliver_by: str | None = None) -> Timing:
+    return rules.timing_of(scheduled_at, deliver_by, AT, give_up_s=72 * 3600.0)
+
+
+def field_of_timing(scheduled_at: str | None = None, deliver_by: str | None = None) -> object:
+    with pytest.raises(Refusal) as caught:
+        timing(scheduled_at, deliver_by)
+    assert caught.value.kind is ErrorType.INVALID_REQUEST
+    return caught.value.fields["field"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2026-11-20T10:00:00Z", "2026-11-20T10:00Z", "2026-11-20T11:00:00+01:00", "2026-11-20T04:30:00.000-05:30"],
+)
+def test_a_time_has_z_or_an_offset(text: str) -> None:
+    assert timing(text) == Timing(datetime(2026, 11, 20, 10, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "tomorrow", "2026-11-20", "2026-11-20T10:00:00", "2026-11-20 10:00:00Z", "2026-02-30T10:00:00Z",
+        "2026-11-31T10:00:00Z", "2026-13-01T10:00:00Z", "2026-11-20T24:00:00Z", "2026-11-20T10:60:00Z",
+        "2026-11-20T10:00:60Z", "2026-11-20T10:00:00+0100", "2026-11-20T10:00:00+24:00", "2026-11-20T10:00:00 Z",
+        "0000-01-01T00:00:00Z", "9999-12-31T23:59:59-23:00", "２０２６-11-20T10:00:00Z", "2027-02-29T00:00:00Z",
+        "2026-11-20T10:00:00Z\n", "2026-11-20T10:00:00\x00Z", "1763632800",
+    ],
+)  # fmt: skip
+def test_what_is_no_time_of_the_calendar_is_refused_by_name(text: str) -> None:
+    assert field_of_timing(text) == "scheduledAt"
+    assert field_of_timing(None, text) == "deliverBy"
+
+
+@pytest.mark.parametrize(("seconds", "later"), [(-86_400, False), (0, False), (60, False), (60.001, True), (61, True)])
+def test_within_a_minute_is_at_once(seconds: float, later: bool) -> None:
+    wanted = AT + timedelta(seconds=seconds)
+
+    assert timing(wanted.isoformat()).scheduled_at == (wanted if later else None)
+
+
+def test_times_are_kept_in_whole_milliseconds() -> None:
+    assert timing("2026-11-21T00:00:00.123987Z").scheduled_at == datetime(2026, 11, 21, 0, 0, 0, 123_000, UTC)
+
+
+def test_deliver_by_lies_after_the_send_and_within_its_retries() -> None:
+    end = AT + timedelta(hours=72)
+    assert timing(None, end.isoformat()).deliver_by == end
+    assert field_of_timing(None, (end + timedelta(seconds=1)).isoformat()) == "deliverBy"
+    assert field_of_timing(None, AT.isoformat()) == "deliverBy"
+    later = AT + timedelta(hours=5)
+    assert timing(later.isoformat(), (later + timedelta(hours=72)).isoformat()).scheduled_at == later
+    assert field_of_timing(later.isoformat(), later.isoformat()) == "deliverBy"
+    assert field_of_timing(later.isoformat(), (later + timedelta(hours=72, seconds=1)).isoformat()) == "deliverBy"
+    soon = AT + timedelta(seconds=50)  # sent at once, and yet not before its deliverBy
+    assert field_of_timing(soon.isoformat(), (AT + timedelta(seconds=49)).isoformat()) == "deliverBy"
+
+
+def test_a_scheduled_message_is_dated_for_its_time() -> None:
+    later = AT + timedelta(hours=5)
+    one = prepare(request(), timing=Timing(later, later + timedelta(hours=1)))
+
+    assert message_from_bytes(one.mime, policy=SMTP)["Date"].datetime == later
+    assert (one.scheduled_at, one.deliver_by, one.created_at) == (later, later + timedelta(hours=1), AT)
+
+
+def test_the_words_of_a_template_are_the_messages_own() -> None:
+    one = prepare(request(), content=Content("Welcome", None, "<p>Hi</p>", "welcome", 3))
+
+    found = message_from_bytes(one.mime, policy=SMTP)
+    assert (found["Subject"], found.get_content_type(), one.subject) == ("Welcome", "text/html", "Welcome")
+    assert (one.template, one.template_version) == ("welcome", 3)
 
 
 def test_an_empty_text_is_a_text() -> None:
@@ -397,8 +571,20 @@ def test_the_digest_tells_requests_apart() -> None:
 
     assert rules.request_digest(one) == rules.request_digest(request(idempotencyKey="k"))
     for name in SendRequest.__struct_fields__:
-        assert rules.request_digest(replace(one, **{name: "another"})) != rules.request_digest(one)
+        other = [AttachmentIn(filename="a", content_type="a/b", content="")] if name == "attachments" else "another"
+        assert rules.request_digest(replace(one, **{name: other})) != rules.request_digest(one)
     moved = rules.request_digest(request(subject="a", text="b")), rules.request_digest(request(subject="b", text="a"))
     assert moved[0] != moved[1]
     assert prepare(one).request_digest == rules.request_digest(one)
     assert prepared().request_digest == b""
+
+
+def test_what_is_spelt_out_is_the_same_request() -> None:
+    usual = rules.request_digest(request(attachments=[file()]))
+
+    spelt = request(
+        cc=[], bcc=[], headers={}, stream="transactional", tags=[], metadata={}, html=None,
+        attachments=[file(disposition="attachment", cid=None)],
+    )  # fmt: skip
+    assert rules.request_digest(spelt) == usual
+    assert rules.request_digest(request(subject="")) == rules.request_digest(request(subject=None))

@@ -177,3 +177,98 @@ async def test_a_full_batch_does_not_wait_for_the_interval(flushes: Flushes) -> 
     await asyncio.gather(*[commit.submit(number) for number in (1, 2, 3, 4)])
 
     assert time.monotonic() - began < 1
+
+
+# -- sets -------------------------------------------------------------------------------------
+
+
+async def test_a_set_is_answered_in_its_order_with_refusals_as_values(flushes: Flushes) -> None:
+    commit = group(flushes)
+
+    found = await commit.submit_set([1, -2, 3])
+
+    assert [str(one) for one in found] == ["2", "-2 refused", "6"]
+    assert flushes.batches == [[1, -2, 3]]
+    assert await commit.submit_set([]) == []
+
+
+async def test_a_set_is_never_divided(flushes: Flushes) -> None:
+    commit = group(flushes, most_items=4)
+    flushes.free.clear()
+    first = commit.enqueue(0)
+    await asyncio.sleep(0)
+    waiting = [
+        asyncio.create_task(commit.submit_set([1, 2, 3])),
+        asyncio.create_task(commit.submit_set([4, 5])),  # no room left beside the set before
+        asyncio.create_task(commit.submit_set(list(range(20, 29)))),  # more than any batch has room for
+    ]
+    await asyncio.sleep(0)
+    single = commit.enqueue(6)
+    assert commit.waiting == 15
+    flushes.free.set()
+
+    assert await first == 0
+    assert [await one for one in waiting] == [[2, 4, 6], [8, 10], [2 * n for n in range(20, 29)]]
+    assert await single == 12
+    assert flushes.batches == [[0], [1, 2, 3], [4, 5], list(range(20, 29)), [6]]
+    assert commit.waiting == 0
+
+
+async def test_sets_and_single_items_share_a_flush(flushes: Flushes) -> None:
+    commit = group(flushes)
+    flushes.free.clear()
+    first = commit.enqueue(0)
+    await asyncio.sleep(0)
+    pair = asyncio.create_task(commit.submit_set([1, 2]))
+    await asyncio.sleep(0)
+    single = commit.enqueue(3)
+    flushes.free.set()
+
+    assert (await first, await pair, await single) == (0, [2, 4], 6)
+    assert flushes.batches == [[0], [1, 2, 3]]
+
+
+async def test_a_set_next_to_what_cannot_be_stored_stays_whole(flushes: Flushes) -> None:
+    commit = group(flushes)
+    flushes.free.clear()
+    first = commit.enqueue(0)
+    await asyncio.sleep(0)
+    pair = asyncio.create_task(commit.submit_set([1, 2]))
+    await asyncio.sleep(0)
+    bad = commit.enqueue(13)
+    flushes.free.set()
+
+    assert (await first, await pair) == (0, [2, 4])
+    with pytest.raises(ValueError, match="can't be stored"):
+        await bad
+    assert flushes.batches == [[0], [1, 2, 13], [1, 2], [13]]
+
+
+async def test_what_cannot_be_stored_fails_alone_in_its_set(flushes: Flushes) -> None:
+    found = await group(flushes).submit_set([1, 13, 3, -4])
+
+    assert [str(one) for one in found] == ["2", "13 can't be stored", "6", "-4 refused"]
+    assert flushes.batches == [[1, 13, 3, -4], [1], [13], [3], [-4]]
+
+
+async def test_a_fault_of_the_flush_is_raised_for_the_whole_set(flushes: Flushes) -> None:
+    with pytest.raises(KeyError):
+        await group(flushes).submit_set([1, 7])
+
+
+async def test_a_set_that_is_withdrawn_is_not_flushed(flushes: Flushes) -> None:
+    commit = group(flushes, most_waiting=5)
+    flushes.free.clear()
+    first = commit.enqueue(0)
+    await asyncio.sleep(0.01)
+    leaving = asyncio.create_task(commit.submit_set([1, 2]))
+    await asyncio.sleep(0.01)
+    with pytest.raises(Overloaded):
+        await commit.submit_set([1, 2, 3, 4])
+    leaving.cancel()
+    flushes.free.set()
+    await first
+    await commit.idle()
+
+    assert flushes.batches == [[0]]
+    assert commit.waiting == 0

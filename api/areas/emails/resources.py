@@ -1,9 +1,20 @@
-"""`POST /v1/emails`."""
+"""`POST /v1/emails`, `POST /v1/emails/batch` and `DELETE /v1/emails/{id}/schedule`."""
 
-from api.areas.emails.schemas import SendReply, SendRequest
+import asyncio
+
+import msgspec
+
+from api.areas.emails.schemas import BatchItem, BatchReply, BatchRequest, CancelReply, SendReply, SendRequest
+from api.http.decode import LARGE_BYTES, decode_body
+from api.http.dispatch import path_id
 from api.http.operation import Access, Call, Operation
-from engine.base.errors import ErrorType
+from engine.areas.emails.types import Accepted
+from engine.base import ids
+from engine.base.errors import ErrorType, Refusal
 from engine.flows.accept import Door
+from engine.flows.cancel_schedule import cancel_schedule
+
+_ITEM = msgspec.json.Decoder(SendRequest)
 
 
 async def send(call: Call) -> SendReply:
@@ -17,27 +28,95 @@ async def send(call: Call) -> SendReply:
     return reply
 
 
+async def send_batch(call: Call) -> BatchReply:
+    """Accept up to 100 emails, each on its own, in one commit."""
+    body: BatchRequest = call.body
+    items = body.messages
+    if call.body_bytes > LARGE_BYTES:
+        requests = await asyncio.to_thread(_decoded, items)
+    else:
+        requests = _decoded(items)
+    sizes = [memoryview(item).nbytes for item in items]
+    decisions = await call.services.acceptor.accept_batch(requests, Door(call.account_id, "api"), size_hints=sizes)
+    data = [_item(index, decision) for index, decision in enumerate(decisions)]
+    refused = sum(1 for one in data if one.status == "refused")
+    duplicates = sum(1 for one in data if one.status == "duplicate")
+    return BatchReply(data, len(data) - refused - duplicates, duplicates, refused)
+
+
+async def cancel(call: Call) -> CancelReply:
+    """Take a message out of the schedule; the release and this have one winner."""
+    message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
+    await cancel_schedule(call.services.pool, call.account_id, message)
+    return CancelReply(call.path["id"])
+
+
+def _decoded(items: list[msgspec.Raw]) -> list[SendRequest | Refusal]:
+    found: list[SendRequest | Refusal] = []
+    for item in items:
+        try:
+            found.append(decode_body(item, _ITEM))
+        except Refusal as refusal:
+            found.append(refusal)
+    return found
+
+
+def _item(index: int, decision: Accepted | Refusal) -> BatchItem:
+    if isinstance(decision, Refusal):
+        return BatchItem(index=index, status="refused", error=decision.envelope()["error"])
+    item = BatchItem(index=index, id=decision.id, status=decision.status)
+    if decision.body_differs:
+        item.body_differs = True
+    return item
+
+
+_SEND_REFUSALS = (
+    ErrorType.DOMAIN_NOT_VERIFIED,
+    ErrorType.PLAN_LIMIT_REACHED,
+    ErrorType.INVALID_ADDRESS,
+    ErrorType.SUPPRESSED,
+    ErrorType.ATTACHMENT_BLOCKED,
+    ErrorType.TEMPLATE_ERROR,
+    ErrorType.DAILY_LIMIT_REACHED,
+    ErrorType.MONTHLY_LIMIT_REACHED,
+    ErrorType.PLATFORM_PAUSED,
+)
+
 OPERATIONS = (
     Operation(
         method="POST",
         path="/v1/emails",
         tag="Emails",
-        summary="Send an email",
+        summary="Send an email, now or at its time",
         access=Access.KEY,
         scopes=("emails:send",),
         request=SendRequest,
         reply=SendReply,
         success=202,
         also=(200,),
-        refusals=(
-            ErrorType.DOMAIN_NOT_VERIFIED,
-            ErrorType.INVALID_ADDRESS,
-            ErrorType.SUPPRESSED,
-            ErrorType.ATTACHMENT_BLOCKED,
-            ErrorType.DAILY_LIMIT_REACHED,
-            ErrorType.MONTHLY_LIMIT_REACHED,
-            ErrorType.PLATFORM_PAUSED,
-        ),
+        refusals=_SEND_REFUSALS,
         handler=send,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/emails/batch",
+        tag="Emails",
+        summary="Send up to 100 emails, each accepted or refused on its own",
+        access=Access.KEY,
+        scopes=("emails:send",),
+        request=BatchRequest,
+        reply=BatchReply,
+        handler=send_batch,
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/emails/{id}/schedule",
+        tag="Emails",
+        summary="Cancel a scheduled email",
+        access=Access.KEY,
+        scopes=("emails:send",),
+        reply=CancelReply,
+        refusals=(ErrorType.INVALID_STATE,),
+        handler=cancel,
     ),
 )

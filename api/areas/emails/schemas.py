@@ -1,12 +1,17 @@
 """Wire shapes of sending. The request is the engine's own type: what is decoded is what is accepted."""
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from engine.areas.emails.types import AttachmentIn, SendRequest
 
-__all__ = ["AttachmentIn", "SendReply", "SendRequest"]
+__all__ = ["AttachmentIn", "BatchItem", "BatchReply", "BatchRequest", "CancelReply", "SendReply", "SendRequest"]
+
+MOST_MESSAGES = 100
+
+# Each item is decoded by itself, so that one with a wrong type fails alone; described as what it must be.
+Undecoded = Annotated[Raw, Meta(extra_json_schema={"$ref": "#/components/schemas/SendRequest"})]
 
 
 class SendReply(Struct, rename="camel"):
@@ -15,3 +20,43 @@ class SendReply(Struct, rename="camel"):
     id: str
     status: Literal["queued", "scheduled", "duplicate"]
     body_differs: bool | UnsetType = UNSET
+
+
+class BatchRequest(Struct, forbid_unknown_fields=True):
+    """Messages to send; each is accepted or refused on its own."""
+
+    messages: Annotated[list[Undecoded], Meta(min_length=1, max_length=MOST_MESSAGES)]
+
+
+class BatchItem(Struct, rename="camel", kw_only=True):
+    """What became of the message at `index` (from 0): its `id`, or the `error` that its own request would have got."""
+
+    index: int
+    id: str | UnsetType = UNSET
+    status: Literal["queued", "scheduled", "duplicate", "refused"]
+    body_differs: bool | UnsetType = UNSET
+    error: Annotated[
+        dict[str, Any],
+        Meta(
+            extra_json_schema={
+                "required": ["type", "message"],
+                "properties": {"type": {"type": "string"}, "message": {"type": "string"}},
+            }
+        ),
+    ] | UnsetType = UNSET  # fmt: skip
+
+
+class BatchReply(Struct):
+    """One entry for each message, in the order of the request, and how many of each there are."""
+
+    data: list[BatchItem]
+    accepted: int
+    duplicates: int
+    refused: int
+
+
+class CancelReply(Struct):
+    """The message will not be sent."""
+
+    id: str
+    status: Literal["canceled"] = "canceled"

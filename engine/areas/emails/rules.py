@@ -4,22 +4,26 @@ Pure. The order is the order of business; the first check that fails is the answ
 """
 
 import re
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2b, sha256
 from typing import TypeVar
 from uuid import UUID
 
 from engine.areas.emails.types import (
+    MOST_HEADER_NAME,
+    MOST_HEADER_VALUE,
     MOST_RECIPIENTS,
     AttachmentIn,
+    Content,
     Prepared,
     Recipient,
     SendRequest,
     StoredAttachment,
+    Timing,
 )
-from engine.base import ids
+from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.mail import attachments as files
 from engine.mail.address import BadAddress, Mailbox, canonical, parse_mailbox
@@ -31,6 +35,9 @@ Value = TypeVar("Value")
 MOST_ENTRIES = 200  # in `to`, `cc` and `bcc` before repeated addresses are folded: parsing an odd one takes 0.1 ms
 MOST_HEADERS = 100
 MOST_METADATA = 50
+MOST_VARIABLES = 500
+AT_ONCE = timedelta(seconds=60)  # a time nearer than this is no schedule: the message goes out at once
+DEFAULT_STREAM = "transactional"
 OWNED_HEADERS = frozenset({
     "from", "to", "cc", "bcc", "subject", "date", "message-id", "sender", "return-path", "received",
     "dkim-signature", "mime-version", "authentication-results",
@@ -39,6 +46,7 @@ OWNED_PREFIXES = ("content-", "arc-")
 _FIELD_NAME = re.compile(r"[!-9;-~]+", re.ASCII)  # RFC 5322 2.2: printable ASCII but the colon
 _LINE_BREAKERS = re.compile(r"[\r\n\x00]")
 _LINK_ENDS = re.compile(r",\s*(?=<?(?:https:|mailto:)|$)")  # a comma inside a URL is part of it
+_ENTRIES = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^,])+')  # an address list's entries: a quoted name may hold commas
 _UNSUBSCRIBE = re.compile(r"(?:https://|mailto:)[!-;=?-~]+")  # RFC 2369: a URI, so printable ASCII; no space, < or >
 
 
@@ -54,6 +62,8 @@ def sender_of(request: SendRequest) -> Mailbox:
 def prepare(
     request: SendRequest,
     sender: Mailbox,
+    content: Content,
+    timing: Timing,
     *,
     account_id: UUID,
     message_id: UUID,
@@ -61,26 +71,29 @@ def prepare(
     at: datetime,
     most_bytes: int,
 ) -> Prepared:
-    """Check the request and compose its message; raises the Refusal of the first check that fails."""
-    check_shape(request)
+    """Check the request and compose its message; raises the Refusal of the first check that fails.
+
+    `content` and `timing` come from `content_of` (or a template) and `timing_of`, after `check_shape`. A message
+    for later is dated for later: its Date is the time it goes out at.
+    """
     recipients = recipients_of(request)
-    reply_to = _reply_to(request)
     headers = checked_headers(request)
-    unsubscribe, one_click = _unsubscribe(request)
-    attachments = [_attachment(item, index) for index, item in enumerate(request.attachments)]
-    _forbid_nul(request)
+    reply_to, reply_to_text = _reply_to(request, headers.pop("reply-to", None))
+    unsubscribe, one_click = _unsubscribe(request, headers.pop("list-unsubscribe", None))
+    attachments = _attachments(request.attachments or ())
+    _forbid_nul(request, content)
     composed = _composed(
         Draft(
             message_id=f"{ids.encode(message_id)}@{sender.domain}",
-            date=at,
+            date=timing.scheduled_at or at,
             sender=sender,
             to=tuple(one.mailbox for one in recipients if one.kind == "to"),
             cc=tuple(one.mailbox for one in recipients if one.kind == "cc"),
-            reply_to=(reply_to,) if reply_to else (),
-            subject=request.subject,
-            text=request.text,
-            html=request.html,
-            headers=headers,
+            reply_to=reply_to,
+            subject=content.subject,
+            text=content.text,
+            html=content.html,
+            headers=tuple(headers.values()),
             list_unsubscribe=unsubscribe,
             one_click=one_click,
             attachments=tuple(attachments),
@@ -96,17 +109,21 @@ def prepare(
         source=source,
         sender=request.from_,
         from_domain=sender.domain,
-        reply_to=request.reply_to,
-        subject=request.subject,
-        stream=request.stream,
-        tags=request.tags,
-        metadata=request.metadata,
+        reply_to=reply_to_text,
+        subject=content.subject,
+        stream=stream_of(request),
+        tags=request.tags or [],
+        metadata=request.metadata or {},
         attachments=[_stored(item) for item in attachments],
         recipients=recipients,
         mime=composed.mime,
         smtputf8=composed.smtputf8,  # what a transaction's own addresses need is looked at when it is made
         idempotency_key=request.idempotency_key,
         request_digest=request_digest(request) if request.idempotency_key else b"",
+        template=content.template,
+        template_version=content.template_version,
+        scheduled_at=timing.scheduled_at,
+        deliver_by=timing.deliver_by,
     )
 
 
@@ -117,32 +134,78 @@ def _composed(draft: Draft) -> Composed:
         raise invalid("body", f"The message can't be composed: {error}") from error
 
 
+def stream_of(request: SendRequest) -> str:
+    """The stream that the request names, or the one that every account has."""
+    return request.stream or DEFAULT_STREAM
+
+
+def content_of(request: SendRequest) -> Content:
+    """What a request without a template says."""
+    return Content(request.subject or "", request.text, request.html)
+
+
 def check_shape(request: SendRequest) -> None:
     """What fields may stand together, and the bounds that the types can't express."""
-    for field, value in (
-        ("template", request.template),
-        ("templateVersion", request.template_version),
-        ("variables", request.variables),
-        ("scheduledAt", request.scheduled_at),
+    if request.template is None:
+        for field, value in (("templateVersion", request.template_version), ("variables", request.variables)):
+            if value is not None:
+                raise invalid(field, f"`{field}` goes with a `template`; name one, or leave it out.")
+        if request.text is None and request.html is None:
+            raise invalid("text", "Supply `html`, `text`, or both, or name a `template`.")
+    else:
+        for field, text in (("html", request.html), ("text", request.text)):
+            if text is not None:
+                raise invalid(field, f"`{field}` comes from the template; leave it out beside `template`.")
+    for field, entries, most in (
+        ("headers", request.headers, MOST_HEADERS),
+        ("metadata", request.metadata, MOST_METADATA),
+        ("variables", request.variables, MOST_VARIABLES),
     ):
-        if value is not None:
-            raise invalid(field, f"`{field}` is not available on this server yet; leave it out.")
-    if request.text is None and request.html is None:
-        raise invalid("text", "Supply `html`, `text`, or both.")
-    if len(request.headers) > MOST_HEADERS:
-        raise invalid("headers", f"At most {MOST_HEADERS} custom headers fit on a message.")
-    if len(request.metadata) > MOST_METADATA:
-        raise invalid("metadata", f"At most {MOST_METADATA} metadata entries fit on a message.")
-    forbid_line_breaks("subject", request.subject)
+        if entries is not None and len(entries) > most:
+            raise invalid(field, f"`{field}` may have {most} entries at the most.")
+    if request.subject is not None:
+        forbid_line_breaks("subject", request.subject)
+
+
+def timing_of(scheduled_at: str | None, deliver_by: str | None, at: datetime, *, give_up_s: float) -> Timing:
+    """When a request of moment `at` wants its message sent; raises the 400 of a time that can't be.
+
+    How far ahead it may lie is for the account's plan to say, and is not looked at here.
+    """
+    wanted = None if scheduled_at is None else _moment("scheduledAt", scheduled_at)
+    later = wanted if wanted is not None and wanted > at + AT_ONCE else None
+    if deliver_by is None:
+        return Timing(later)
+    end = _moment("deliverBy", deliver_by)
+    if end <= at:
+        raise invalid("deliverBy", "`deliverBy` must lie in the future.")
+    if wanted is not None and end <= wanted:
+        raise invalid("deliverBy", "`deliverBy` must lie after `scheduledAt`.")
+    if end > (later or at) + timedelta(seconds=give_up_s):
+        hours = f"{give_up_s / 3600:g}"
+        raise invalid("deliverBy", f"`deliverBy` may lie {hours} hours after the send at the most: no try is later.")
+    return Timing(later, end)
+
+
+def _moment(field: str, text: str) -> datetime:
+    """A time in whole milliseconds, as all of ours are."""
+    try:
+        found = clock.parse_iso(text)
+    except ValueError as error:
+        raise invalid(
+            field, f"`{field}` must be a time such as 2026-11-20T08:00:00Z or 2026-11-20T09:00:00+01:00: {error}."
+        ) from None
+    return found.replace(microsecond=found.microsecond // 1000 * 1000)
 
 
 def recipients_of(request: SendRequest) -> list[Recipient]:
     """All recipients once each, in the order to, cc, bcc; refuses a bad address by name and more than 50."""
     to = [request.to] if isinstance(request.to, str) else request.to
-    if len(to) + len(request.cc) + len(request.bcc) > MOST_ENTRIES:
+    cc, bcc = request.cc or [], request.bcc or []
+    if len(to) + len(cc) + len(bcc) > MOST_ENTRIES:
         raise _too_many("to")
     found: dict[str, Recipient] = {}
-    for kind, texts in (("to", to), ("cc", request.cc), ("bcc", request.bcc)):
+    for kind, texts in (("to", to), ("cc", cc), ("bcc", bcc)):
         for index, text in enumerate(texts):
             field = kind if kind == "to" and isinstance(request.to, str) else f"{kind}[{index}]"
             forbid_line_breaks(field, text)
@@ -159,22 +222,35 @@ def _too_many(field: str) -> Refusal:
     return invalid(field, f"`to`, `cc` and `bcc` together hold at most {MOST_RECIPIENTS} addresses.")
 
 
-def checked_headers(request: SendRequest) -> tuple[tuple[str, str], ...]:
-    """Custom headers in order; refuses what the service itself writes, and what could start another header."""
+def checked_headers(request: SendRequest) -> dict[str, tuple[str, str]]:
+    """Custom headers (name, value) in order, by lower-case name.
+
+    Refuses what the service itself writes, what could start another header, and a name given twice.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    if not request.headers:
+        return found
     unsubscribe = request.list_unsubscribe
     also_fields = {"reply-to": request.reply_to}
     also_fields |= {"list-unsubscribe": unsubscribe, "list-unsubscribe-post": unsubscribe}  # RFC 8058 3.1: one of each
     for name, value in request.headers.items():
-        field = f"headers.{name}"
+        field = f"headers.{name[:MOST_HEADER_NAME]}"
         if not _FIELD_NAME.fullmatch(name):
-            raise invalid("headers", f"{name!r} can't be a header name: use printable ASCII without spaces or a colon.")
+            raise invalid(field, f"{name!r} can't be a header name: use printable ASCII without spaces or a colon.")
+        if len(name) > MOST_HEADER_NAME:
+            raise invalid(field, f"A header name may have {MOST_HEADER_NAME} characters at the most.")
+        if len(value) > MOST_HEADER_VALUE:
+            raise invalid(field, f"A header's value may have {MOST_HEADER_VALUE} characters at the most.")
         folded = name.lower()
         if folded in OWNED_HEADERS or folded.startswith(OWNED_PREFIXES):
             raise invalid(field, f"The service writes {name} itself; it can't be set in `headers`.")
         if also_fields.get(folded):
             raise invalid(field, f"{name} stands in `headers` and in a field of its own; give it once.")
+        if folded in found:
+            raise invalid(field, f"{name} and {found[folded][0]} are one header; give it once.")
         forbid_line_breaks(field, value)
-    return tuple(request.headers.items())
+        found[folded] = (name, value)
+    return found
 
 
 def forbid_line_breaks(field: str, text: str) -> None:
@@ -188,11 +264,25 @@ def too_large(limit: int) -> Refusal:
     return Refusal(ErrorType.PAYLOAD_TOO_LARGE, f"The message may have {limit} bytes at the most.", limit=limit)
 
 
+# What an absent field means: a request that spells it out is the same request.
+_MEANT: dict[str, object] = {
+    "cc": [], "bcc": [], "subject": "", "headers": {}, "stream": DEFAULT_STREAM, "tags": [], "metadata": {},
+    "attachments": [],
+}  # fmt: skip
+
+
 def request_digest(request: SendRequest) -> bytes:
     """16 bytes that tell whether a replayed idempotency key came with the same request."""
     hashed = blake2b(digest_size=16)
     for field in request.__struct_fields__:
-        hashed.update(repr(getattr(request, field)).encode("utf-8", "surrogatepass"))
+        value = getattr(request, field)
+        if value is None:
+            value = _MEANT.get(field)
+        elif field == "attachments":
+            value = [
+                (one.filename, one.content_type, one.content, one.disposition or "attachment", one.cid) for one in value
+            ]
+        hashed.update(repr(value).encode("utf-8", "surrogatepass"))
         hashed.update(b"\0")
     return hashed.digest()
 
@@ -211,18 +301,34 @@ def _recipient(text: str, field: str) -> Mailbox:
         ) from error
 
 
-def _reply_to(request: SendRequest) -> Mailbox | None:
-    if not request.reply_to:
-        return None
-    forbid_line_breaks("replyTo", request.reply_to)
+def _reply_to(request: SendRequest, header: tuple[str, str] | None) -> tuple[tuple[Mailbox, ...], str | None]:
+    """Where answers go, and how the request wrote it: `replyTo`, or one or several addresses in a header."""
+    if header is not None:
+        field, text = f"headers.{header[0]}", header[1]
+        entries = _ENTRIES.findall(text) or [""]
+    elif request.reply_to:
+        field, text = "replyTo", request.reply_to
+        forbid_line_breaks(field, text)
+        entries = [text]
+    else:
+        return (), None
     try:
-        return parse_mailbox(request.reply_to)
+        return tuple(parse_mailbox(entry.strip(" \t")) for entry in entries), text
     except BadAddress as error:
-        raise invalid("replyTo", f"`replyTo` is not an address: {error}") from error
+        raise invalid(field, f"`{field}` is not an address: {error}") from error
 
 
-def _unsubscribe(request: SendRequest) -> tuple[str | None, bool]:
-    """The header's value and whether RFC 8058 one-click applies: only an https URL can take the POST."""
+def _unsubscribe(request: SendRequest, header: tuple[str, str] | None) -> tuple[str | None, bool]:
+    """The header's value and whether RFC 8058 one-click applies: only an https URL can take the POST.
+
+    A List-Unsubscribe in `headers` is kept as it was given; its links would be lost in encoded words, so it must
+    be ASCII. The customer's own List-Unsubscribe-Post then stands beside it, or nothing does.
+    """
+    if header is not None:
+        name, value = header
+        if not value.strip(" ") or not value.isascii() or not value.isprintable():
+            raise invalid(f"headers.{name}", f"{name} must hold links in printable ASCII; percent-encode the rest.")
+        return value.strip(" "), False
     if not request.list_unsubscribe:
         return None, False
     forbid_line_breaks("listUnsubscribe", request.list_unsubscribe)
@@ -231,6 +337,18 @@ def _unsubscribe(request: SendRequest) -> tuple[str | None, bool]:
         if not _UNSUBSCRIBE.fullmatch(link):
             raise invalid("listUnsubscribe", "`listUnsubscribe` takes an https URL and/or a mailto, comma-separated.")
     return ", ".join(f"<{link}>" for link in links), any(link.startswith("https:") for link in links)
+
+
+def _attachments(items: Sequence[AttachmentIn]) -> list[Attachment]:
+    found = [_attachment(item, index) for index, item in enumerate(items)]
+    known: set[str] = set()
+    for index, one in enumerate(found):
+        if one.cid is None:
+            continue
+        if one.cid in known:
+            raise invalid(f"attachments[{index}].cid", f"The cid {one.cid!r} stands on two attachments.")
+        known.add(one.cid)
+    return found
 
 
 def _attachment(item: AttachmentIn, index: int) -> Attachment:
@@ -248,8 +366,9 @@ def _attachment(item: AttachmentIn, index: int) -> Attachment:
         )
     content = _readable(f"{field}.content", files.decode_content, item.content)
     return Attachment(
-        filename=item.filename, content_type=content_type, content=content, disposition=item.disposition, cid=cid
-    )
+        filename=item.filename, content_type=content_type, content=content,
+        disposition=item.disposition or "attachment", cid=cid,
+    )  # fmt: skip
 
 
 def _readable(field: str, read: Callable[[str], Value], text: str) -> Value:
@@ -269,14 +388,14 @@ def _stored(item: Attachment) -> StoredAttachment:
     )
 
 
-def _forbid_nul(request: SendRequest) -> None:
+def _forbid_nul(request: SendRequest, content: Content) -> None:
     """Postgres stores no NUL, and no mail may carry one (RFC 5321 4.5.2)."""
-    for field, text in (("text", request.text), ("html", request.html), ("idempotencyKey", request.idempotency_key)):
+    for field, text in (("text", content.text), ("html", content.html), ("idempotencyKey", request.idempotency_key)):
         if text is not None and "\0" in text:
             raise invalid(field, f"`{field}` must not hold NUL.")
-    for index, tag in enumerate(request.tags):
+    for index, tag in enumerate(request.tags or ()):
         if "\0" in tag:
             raise invalid(f"tags[{index}]", "A tag must not hold NUL.")
-    for name, value in request.metadata.items():
+    for name, value in (request.metadata or {}).items():
         if "\0" in name or "\0" in value:
             raise invalid("metadata", "Metadata must not hold NUL.")

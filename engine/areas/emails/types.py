@@ -12,51 +12,98 @@ SLUG = r"^[a-z0-9]+(-[a-z0-9]+)*$"
 MOST_RECIPIENTS = 50
 MOST_ATTACHMENTS = 100
 MOST_CONTENT = 13_981_016  # base64 characters of one attachment: 10 MiB
-
-NOT_YET = "Not available yet: a request that carries it is refused with 400."
+MOST_HEADER_NAME, MOST_HEADER_VALUE = 200, 2_000
 
 AddressText = Annotated[str, Meta(min_length=3, max_length=320)]
 Slug = Annotated[str, Meta(min_length=1, max_length=64, pattern=SLUG)]
 Tag = Annotated[str, Meta(min_length=1, max_length=64)]
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
+Moment = Annotated[str, Meta(max_length=40, extra_json_schema={"format": "date-time"})]
+
+# Described here and held to by the rules, which can name the entry at fault; the decoder can't.
+HeaderName = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": MOST_HEADER_NAME})]
+HeaderValue = Annotated[str, Meta(extra_json_schema={"maxLength": MOST_HEADER_VALUE})]
 
 
 class AttachmentIn(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """A file to attach; `content` is base64."""
+    """A file to attach; `content` is base64. An optional field that is null is an absent one."""
 
     filename: Annotated[str, Meta(min_length=1, max_length=255)]
     content_type: Annotated[str, Meta(min_length=3, max_length=200)]
     content: Annotated[str, Meta(max_length=MOST_CONTENT)]
-    disposition: Literal["attachment", "inline"] = "attachment"
+    disposition: Annotated[Literal["attachment", "inline"] | None, Meta(description="Default: attachment")] = None
     cid: Annotated[str, Meta(max_length=200)] | None = None
 
 
 class SendRequest(
     Struct, frozen=True, forbid_unknown_fields=True, rename={"from_": "from", "reply_to": "replyTo",
     "list_unsubscribe": "listUnsubscribe", "template_version": "templateVersion",
-    "idempotency_key": "idempotencyKey", "scheduled_at": "scheduledAt"}, kw_only=True,
+    "idempotency_key": "idempotencyKey", "scheduled_at": "scheduledAt", "deliver_by": "deliverBy"}, kw_only=True,
 ):  # fmt: skip
-    """One email to send."""
+    """One email to send. An optional field that is null is an absent one."""
 
     from_: AddressText
     to: AddressText | Annotated[list[AddressText], Meta(min_length=1)]
-    cc: list[AddressText] = []
-    bcc: list[AddressText] = []
-    subject: Annotated[str, Meta(max_length=998)] = ""
+    cc: list[AddressText] | None = None
+    bcc: list[AddressText] | None = None
+    subject: Annotated[
+        Annotated[str, Meta(max_length=998)] | None,
+        Meta(description="Beside a `template` it stands in place of the template's own subject"),
+    ] = None
     text: Annotated[str, Meta(max_length=5_000_000)] | None = None
     html: Annotated[str, Meta(max_length=5_000_000)] | None = None
     reply_to: Annotated[str, Meta(max_length=320)] | None = None
-    headers: dict[Annotated[str, Meta(max_length=200)], Annotated[str, Meta(max_length=2000)]] = {}
+    headers: dict[HeaderName, HeaderValue] | None = None
     list_unsubscribe: Annotated[str, Meta(max_length=1000)] | None = None
-    stream: Slug = "transactional"
-    template: Annotated[Slug | None, Meta(description=NOT_YET)] = None
-    template_version: Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description=NOT_YET)] = None
-    variables: Annotated[dict[Name, Annotated[str, Meta(max_length=5000)]] | None, Meta(description=NOT_YET)] = None
-    tags: Annotated[list[Tag], Meta(max_length=10)] = []
-    metadata: dict[Name, Annotated[str, Meta(max_length=512)]] = {}
+    stream: Annotated[Slug | None, Meta(description="Default: transactional")] = None
+    template: Annotated[
+        Slug | None,
+        Meta(description="Instead of `html` and `text`: a template of the account, filled with `variables`"),
+    ] = None
+    template_version: Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description="Default: the latest version")] = (
+        None
+    )
+    variables: Annotated[
+        dict[Name, Annotated[str, Meta(max_length=5000)]] | None,
+        Meta(description="Values for the template. Names that it does not declare are ignored"),
+    ] = None
+    tags: Annotated[list[Tag], Meta(max_length=10)] | None = None
+    metadata: dict[Name, Annotated[str, Meta(max_length=512)]] | None = None
     idempotency_key: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
-    scheduled_at: Annotated[str | None, Meta(description=NOT_YET)] = None
-    attachments: Annotated[list[AttachmentIn], Meta(max_length=MOST_ATTACHMENTS)] = []
+    scheduled_at: Annotated[
+        Moment | None,
+        Meta(
+            description="ISO 8601 date-time with `Z` or a numeric offset. In the past or within 60 seconds: sent at "
+            "once. The plan says how far ahead it may lie",
+            examples=["2026-11-20T08:00:00Z"],
+        ),
+    ] = None
+    deliver_by: Annotated[
+        Moment | None,
+        Meta(
+            description="ISO 8601 date-time with `Z` or a numeric offset: after it, a delivery that was put off is not "
+            "tried again. At most 72 hours after the send, or after `scheduledAt`",
+            examples=["2026-11-20T08:10:00Z"],
+        ),
+    ] = None
+    attachments: Annotated[list[AttachmentIn], Meta(max_length=MOST_ATTACHMENTS)] | None = None
+
+
+class Content(Struct, frozen=True):
+    """What a message says: the request's own words, or those that its template made of the variables."""
+
+    subject: str
+    text: str | None
+    html: str | None
+    template: str | None = None
+    template_version: int | None = None
+
+
+class Timing(Struct, frozen=True):
+    """When a message is to go out (None: at once) and until when it is worth trying (None: as long as any)."""
+
+    scheduled_at: datetime | None = None
+    deliver_by: datetime | None = None
 
 
 class Recipient(Struct, frozen=True):
@@ -99,11 +146,15 @@ class Prepared(Struct, frozen=True, kw_only=True):
     smtputf8: bool
     idempotency_key: str | None
     request_digest: bytes
+    template: str | None = None
+    template_version: int | None = None  # the one that was used, named in the request or not
+    scheduled_at: datetime | None = None  # None: goes out at once
+    deliver_by: datetime | None = None
 
 
 class Accepted(Struct, frozen=True):
     """The answer to a send."""
 
     id: str
-    status: Literal["queued", "duplicate"]
+    status: Literal["queued", "scheduled", "duplicate"]
     body_differs: bool = False

@@ -1,0 +1,357 @@
+"""From a message that a client composed itself, and its envelope, to one ready to be stored.
+
+The twin of `rules.prepare` for the SMTP door. `X-Waybill-*` header fields carry what a send request has beside
+its content, and are held to the same types and bounds as the request's own.
+"""
+
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from hashlib import blake2b, sha256
+from typing import Any, Final, get_type_hints
+from uuid import UUID
+
+import msgspec
+from msgspec import Struct
+
+from engine.areas.emails import rules
+from engine.areas.emails.types import (
+    MOST_ATTACHMENTS,
+    MOST_RECIPIENTS,
+    Prepared,
+    Recipient,
+    SendRequest,
+    StoredAttachment,
+)
+from engine.base import ids
+from engine.base.errors import ErrorType, Refusal, invalid
+from engine.mail import submitted as mail
+from engine.mail.address import Mailbox, canonical
+from engine.mail.attachments import blocked_extension
+from engine.mail.fields import text_of
+from engine.mail.headers import date_field
+from engine.mail.read import File, UnreadableMail, bodies, files
+from engine.mail.submitted import MAX_SUBJECT, Mail, Option
+
+STREAM: Final = "transactional"
+MOST_NAME, MOST_TYPE = 255, 200  # characters of an attachment's name and type that are kept
+_DROPPED: Final = frozenset({"reply-to"})  # with a template: stands in a field of its own
+_TYPES: Final = get_type_hints(SendRequest, include_extras=True)
+
+
+class Submitted(Struct, frozen=True, kw_only=True):
+    """A client's message, read and checked as far as it can be without asking anybody.
+
+    `recipients` are those of the envelope. `scheduled_at` and `deliver_by` are as the client wrote them.
+    """
+
+    sender: Mailbox
+    recipients: list[Recipient]
+    attachments: list[StoredAttachment]
+    mail: Mail
+    host: str  # our name in the trace field
+    stream: str = STREAM
+    tags: list[str] = []
+    metadata: dict[str, str] = {}
+    idempotency_key: str | None = None
+    scheduled_at: str | None = None
+    deliver_by: str | None = None
+    request_digest: bytes = b""  # as `rules.request_digest`: of the message and its recipients; b"" without a key
+
+
+def read(octets: bytes, recipients: Sequence[Mailbox], *, smtputf8: bool, host: str) -> Submitted | SendRequest:
+    """The client's message with the envelope's recipients, as it is to be accepted.
+
+    A message with `X-Waybill-Template` becomes the request that the API would have got. Raises Unsendable for
+    octets that can't be a message, and the Refusal of the first rule that is broken. Milliseconds for large
+    messages: not for an event loop.
+    """
+    found = mail.read(octets, smtputf8=smtputf8)
+    given = _options(found.options)
+    addressed = _addressed(found, recipients)
+    try:
+        if "template" in given:
+            return _request(found, given, addressed)
+        attachments = [_stored(file, place) for place, file in enumerate(_checked(files(found.kept)), start=1)]
+    except UnreadableMail as error:
+        raise invalid("body", f"The message's parts can't be read: {error}") from error
+    for name in ("template_version", "variables"):
+        if name in given:
+            raise invalid(_header_of(name), f"`{_header_of(name)}` needs `X-Waybill-Template` beside it.")
+    digest = _digest(found, addressed) if "idempotency_key" in given else b""
+    return Submitted(
+        sender=found.sender,
+        recipients=addressed,
+        attachments=attachments,
+        mail=found,
+        host=host,
+        request_digest=digest,
+        **given,
+    )
+
+
+def prepare(
+    submitted: Submitted, *, account_id: UUID, message_id: UUID, at: datetime, most_bytes: int, source: str = "smtp"
+) -> Prepared:
+    """The message ready to be stored, with the fields it lacked; 413 above `most_bytes` as the client wrote it."""
+    found = submitted.mail
+    if len(found.kept) > most_bytes:
+        raise rules.too_large(most_bytes)
+    public_id = ids.format_id(ids.Kind.MESSAGE, message_id)
+    mime = mail.complete(
+        found,
+        message_id=f"{ids.encode(message_id)}@{found.sender.domain}",
+        at=at,
+        received=_trace(submitted.host, public_id, at, smtputf8=found.smtputf8),
+    )
+    reply_to = found.text(b"reply-to")
+    return Prepared(
+        account_id=account_id,
+        id=message_id,
+        public_id=public_id,
+        created_at=at,
+        source=source,
+        sender=mail.written(found.sender),
+        from_domain=found.sender.domain,
+        reply_to=reply_to[:MAX_SUBJECT] if reply_to else None,
+        subject=(found.text(b"subject") or "")[:MAX_SUBJECT],
+        stream=submitted.stream,
+        tags=submitted.tags,
+        metadata=submitted.metadata,
+        attachments=submitted.attachments,
+        recipients=submitted.recipients,
+        mime=mime,
+        smtputf8=found.smtputf8,
+        idempotency_key=submitted.idempotency_key,
+        request_digest=submitted.request_digest,
+    )
+
+
+def _trace(host: str, public_id: str, at: datetime, *, smtputf8: bool) -> str:
+    """Our own Received field (RFC 5321 4.4), so that a message on its way round is counted here too.
+
+    It leaves out where the client sat: recipients have no business knowing a sender's network.
+    """
+    protocol = "UTF8SMTPSA" if smtputf8 else "ESMTPSA"  # RFC 3848, RFC 6531 4.3: with TLS and AUTH
+    return f"Received: by {host} with {protocol} id {public_id};\r\n{date_field(at).removeprefix('Date:')}"
+
+
+# -- options ---------------------------------------------------------------------------------------
+
+
+def _one(name: str, texts: list[str]) -> object:
+    if len(texts) > 1:
+        raise invalid(name, f"`{name}` is given {len(texts)} times; give it once.")
+    return texts[0]
+
+
+def _several(_name: str, texts: list[str]) -> object:
+    return [word.strip() for text in texts for word in text.split(",") if word.strip()]
+
+
+def _number(name: str, texts: list[str]) -> object:
+    text = str(_one(name, texts))
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise invalid(name, f"`{name}` must be a whole number.")
+    return int(text)
+
+
+def _pairs(name: str, texts: list[str]) -> object:
+    """`name=value` in each field, or a JSON object."""
+    found: dict[str, object] = {}
+    for text in texts:
+        if text.startswith("{"):
+            pairs = _object(name, text)
+        else:
+            key, equals, value = text.partition("=")
+            if not equals:
+                raise invalid(name, f"`{name}` must hold name=value, or a JSON object of strings.")
+            pairs = {key.strip(): value.strip()}
+        for key, given in pairs.items():
+            if key in found:
+                raise invalid(name, f"`{name}` holds {key!r} twice.")
+            found[key] = given
+    return found
+
+
+def _objects(name: str, texts: list[str]) -> object:
+    return _object(name, str(_one(name, texts)))
+
+
+def _object(name: str, text: str) -> Mapping[str, object]:
+    try:
+        found = msgspec.json.decode(text.encode(), type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise invalid(name, f"`{name}` must hold a JSON object of strings.") from error
+    return found
+
+
+_READERS: Final[dict[str, tuple[str, Callable[[str, list[str]], object]]]] = {
+    "x-waybill-stream": ("stream", _one),
+    "x-waybill-tag": ("tags", _several),
+    "x-waybill-metadata": ("metadata", _pairs),
+    "x-waybill-idempotency-key": ("idempotency_key", _one),
+    "x-waybill-scheduled-at": ("scheduled_at", _one),
+    "x-waybill-deliver-by": ("deliver_by", _one),
+    "x-waybill-template": ("template", _one),
+    "x-waybill-template-version": ("template_version", _number),
+    "x-waybill-variables": ("variables", _objects),
+}
+_FOLDED_JSON: Final = frozenset({"metadata", "variables"})
+
+
+def _options(options: Sequence[Option]) -> dict[str, Any]:
+    """The fields of a send request that the message's own header asks for, by the names in `SendRequest`."""
+    texts: dict[str, list[str]] = {}
+    names: dict[str, str] = {}
+    for option in options:
+        folded = option.name.lower()
+        if folded not in _READERS:
+            raise invalid(option.name, f"`{option.name}` is not a header of this service; the message was not sent.")
+        names.setdefault(folded, option.name)
+        texts.setdefault(folded, []).append(option.text)
+    found: dict[str, Any] = {}
+    for folded, listed in texts.items():
+        field, reader = _READERS[folded]
+        name = names[folded]
+        try:
+            found[field] = msgspec.convert(reader(name, listed), _TYPES[field])
+        except msgspec.ValidationError as error:
+            raise invalid(name, f"`{name}`: {error}.") from None
+    if len(found.get("metadata", ())) > rules.MOST_METADATA:
+        raise invalid("X-Waybill-Metadata", f"At most {rules.MOST_METADATA} metadata entries fit on a message.")
+    if "\0" in "".join(_strings(found)):
+        raise invalid("X-Waybill-Metadata", "Metadata must not hold NUL.")
+    return found
+
+
+def _strings(found: Mapping[str, Any]) -> Iterator[str]:
+    for field in _FOLDED_JSON:
+        for name, value in (found.get(field) or {}).items():
+            yield name
+            yield value
+
+
+def _header_of(field: str) -> str:
+    return next(name for name, (given, _) in _READERS.items() if given == field).title()
+
+
+# -- recipients and attachments ----------------------------------------------------------------------
+
+
+def _addressed(found: Mail, recipients: Sequence[Mailbox]) -> list[Recipient]:
+    """The envelope's recipients once each: those that To names, those that Cc names, and the blind ones."""
+    places: dict[str, tuple[str, str]] = {}
+    for kind in ("cc", "to"):  # who stands in both is a To
+        for one in found.mailboxes(kind.encode()):
+            places[canonical(one.address)] = kind, one.name
+    kinds: dict[str, list[tuple[str, Mailbox]]] = {"to": [], "cc": [], "bcc": []}
+    seen: set[str] = set()
+    for one in recipients:
+        key = canonical(one.address)
+        if key in seen:
+            continue
+        seen.add(key)
+        kind, name = places.get(key, ("bcc", ""))
+        kinds[kind].append((key, Mailbox(name, one.address)))
+    ordered = [(kind, key, one) for kind, listed in kinds.items() for key, one in listed]
+    if len(ordered) > MOST_RECIPIENTS:
+        raise invalid("to", f"A message goes to at most {MOST_RECIPIENTS} addresses.")
+    return [Recipient(n, kind, one, key) for n, (kind, key, one) in enumerate(ordered)]
+
+
+def _checked(attached: Iterator[File]) -> Iterator[File]:
+    """The attachments one by one, each of a type that may be sent under every name it goes by."""
+    for count, file in enumerate(attached, start=1):
+        if count > MOST_ATTACHMENTS:
+            raise invalid("attachments", f"At most {MOST_ATTACHMENTS} attachments fit on a message.")
+        for name in file.names:
+            extension = blocked_extension(name)
+            if extension is not None:
+                raise Refusal(
+                    ErrorType.ATTACHMENT_BLOCKED,
+                    f"Mailbox providers refuse {extension} files; send a link instead.",
+                    filename=_name(file, count),
+                )
+        yield file
+
+
+def _stored(file: File, place: int) -> StoredAttachment:
+    return StoredAttachment(
+        ids.format_id(ids.Kind.ATTACHMENT, ids.uuid7()),
+        _name(file, place),
+        file.content_type[:MOST_TYPE],
+        len(file.content),
+        sha256(file.content).hexdigest(),
+    )
+
+
+def _name(file: File, place: int) -> str:
+    """What the record calls an attachment; a picture or an invitation may come without a name."""
+    name = file.names[0][:MOST_NAME] if file.names else ""
+    if not name.isprintable():
+        name = "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
+    return name or f"attachment-{place}"
+
+
+def _digest(found: Mail, recipients: Sequence[Recipient]) -> bytes:
+    hashed = blake2b(digest_size=16)
+    for one in sorted(one.canonical for one in recipients):
+        hashed.update(one.encode() + b"\0")
+    for option in found.options:
+        hashed.update(f"{option.name.lower()}:{option.text}\0".encode())
+    hashed.update(found.kept)
+    return hashed.digest()
+
+
+# -- with a template ----------------------------------------------------------------------------------
+
+
+def _request(found: Mail, given: dict[str, Any], recipients: Sequence[Recipient]) -> SendRequest:
+    """The request that the API would have got; what the client's program writes by itself is left behind."""
+    listed: dict[str, list[str]] = {"to": [], "cc": [], "bcc": []}
+    for one in recipients:
+        listed[one.kind].append(mail.written(one.mailbox))
+    if not listed["to"]:
+        raise invalid("to", "With `X-Waybill-Template` at least one recipient must stand in To.")
+    said = bodies(found.kept)
+    request: dict[str, Any] = {
+        "from": mail.written(found.sender),
+        **{kind: texts for kind, texts in listed.items() if texts},
+        "subject": found.text(b"subject") or None,
+        "text": said.text if said.text and said.text.strip() else None,
+        "html": said.html if said.html and said.html.strip() else None,
+        "replyTo": found.text(b"reply-to") or None,
+        "headers": _own_headers(found) or None,
+        "attachments": [_attachment(file, place) for place, file in enumerate(_checked(files(found.kept)), start=1)],
+        **{_wire_name(field): value for field, value in given.items()},
+    }
+    try:
+        return msgspec.convert(request, SendRequest)
+    except msgspec.ValidationError as error:
+        raise invalid("body", f"The message can't be sent with a template: {error}.") from None
+
+
+def _wire_name(field: str) -> str:
+    names = dict(zip(SendRequest.__struct_fields__, SendRequest.__struct_encode_fields__, strict=True))
+    return names[field]
+
+
+def _own_headers(found: Mail) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for field in found.header:
+        name = field.name.decode()
+        owned = name in rules.OWNED_HEADERS or name.startswith(rules.OWNED_PREFIXES) or name in _DROPPED
+        if not owned:
+            headers.setdefault(name.title(), text_of(field.value))
+    return headers
+
+
+def _attachment(file: File, place: int) -> dict[str, str | None]:
+    return {
+        "cid": file.cid,
+        "disposition": "attachment" if file.cid is None else "inline",
+        "filename": _name(file, place),
+        "contentType": file.content_type[:MOST_TYPE],
+        "content": b64encode(file.content).decode(),
+    }

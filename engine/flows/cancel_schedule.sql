@@ -1,0 +1,16 @@
+-- name: take_schedule
+-- The place of message $1 of account $2 in the schedule, locked: whoever has it decides what becomes of the message.
+SELECT message_id, due_at FROM schedules WHERE message_id = $1 AND account_id = $2 FOR UPDATE;
+
+-- name: status_of
+-- The status of message $1 of account $2.
+SELECT status FROM messages WHERE id = $1 AND account_id = $2;
+
+-- name: cancel_message
+-- Message $1 and its recipients are canceled.
+WITH message AS (
+    UPDATE messages SET status = 'canceled' WHERE id = $1 AND status = 'scheduled'
+), recipient AS (
+    UPDATE recipients SET status = 'canceled' WHERE message_id = $1 AND status = 'scheduled'
+)
+DELETE FROM schedules WHERE message_id = $1;
