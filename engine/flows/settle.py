@@ -1,6 +1,6 @@
 """Settling: what an attempt brought becomes history in one transaction.
 
-fence and queue rows checked → account heads locked → recipients → message status → events → suppressions →
+fence and queue rows checked → account heads locked → recipients → message status → suppressions → events →
 queue row deleted or due again. Outcomes of concurrent deliveries share transactions, as acceptance does.
 Settling the same attempt twice changes nothing: the queue row tells how many attempts it has seen.
 """
@@ -15,6 +15,7 @@ import orjson
 import structlog
 from msgspec import Struct
 
+from engine.areas.suppressions import store as suppressions
 from engine.base import clock, ids
 from engine.base.events import MOVES, SETTLED, EventType, Status, status_of_message
 from engine.delivery.outcome import Outcome, Verdict, detail
@@ -208,13 +209,14 @@ async def _write(connection: Conn, plans: list[Plan]) -> None:
         for row in await _RECIPIENT_STATUSES.records(connection, list(partial), low, high):
             stored[row["message_id"]] = [Status(status) for status in row["statuses"]]
     messages = _message_columns(plans, stored)
-    events = log.seal_all(locked, [entry for one in plans for entry in one.entries])
+    entries = [entry for one in plans for entry in one.entries]
+    entries += await _suppress(connection, plans)
+    events = log.seal_all(locked, entries)
     await _SETTLE.execute(
         connection,
         *messages,
         *_gone_columns(plans),
         *_later_columns(plans),
-        *_suppression_columns(plans),
         *_day_columns(plans),
         *log.columns(events),
         [head.account_id for head in locked.values()],
@@ -290,7 +292,8 @@ def _later_columns(plans: list[Plan]) -> tuple[list[object], ...]:
     return columns(rows, 5)
 
 
-def _suppression_columns(plans: list[Plan]) -> tuple[list[object], ...]:
+async def _suppress(connection: Conn, plans: list[Plan]) -> list[log.Entry]:
+    """Suppress the addresses that proved dead; one event for each that was not, or for a weaker reason."""
     rows = [
         (
             one.attempt.row.account_id,
@@ -303,7 +306,26 @@ def _suppression_columns(plans: list[Plan]) -> tuple[list[object], ...]:
         for result, status in one.statuses
         if status is Status.BOUNCED and result.outcome is not None and result.outcome.suppress
     ]
-    return columns(rows, 5)
+    if not rows:
+        return []
+    causes = {(row[0], row[1]): ids.format_id(ids.Kind.MESSAGE, row[3]) for row in rows}
+    at = clock.now()
+    return [
+        log.Entry(
+            hit.account_id,
+            "suppression.added",
+            log.detail_text(
+                {
+                    "address": hit.address,
+                    "reason": hit.reason,
+                    "source": "delivery",
+                    "message_id": causes[hit.account_id, hit.address],
+                }
+            ),
+            at,
+        )
+        for hit in await suppressions.add(connection, *columns(rows, 5))
+    ]
 
 
 _COUNTED = (Status.DELIVERED, Status.BOUNCED, Status.COMPLAINED, Status.FAILED)

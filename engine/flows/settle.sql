@@ -27,19 +27,19 @@ WHERE message_id = ANY($1::uuid[]) AND message_id BETWEEN $2 AND $3 GROUP BY mes
 -- name: settle
 -- The rest of a batch of outcomes, in one statement. Messages $1 with status $2, delivered at $3, provided that
 -- their status is one of $4 (comma-separated); finished queue rows $5, $6; rows to retry $7, $8 with recipients $9,
--- due $10, signature $11; suppressions $12-$16; account days $17-$22; events $23-$30; heads $31-$33; id bounds $34, $35;
--- recipients $36-$41, as in update_recipients (empty where that has run).
+-- due $10, signature $11; account days $12-$17; events $18-$25; heads $26-$28; id bounds $29, $30;
+-- recipients $31-$36, as in update_recipients (empty where that has run).
 WITH recipient AS (
     UPDATE recipients r
     SET status = n.status, last_response = n.last_response, next_attempt_at = n.next_attempt_at,
         attempts = r.attempts + n.made
-    FROM unnest($36::uuid[], $37::smallint[], $38::text[], $39::text[], $40::timestamptz[], $41::smallint[])
+    FROM unnest($31::uuid[], $32::smallint[], $33::text[], $34::text[], $35::timestamptz[], $36::smallint[])
          AS n (message_id, n, status, last_response, next_attempt_at, made)
-    WHERE r.message_id = n.message_id AND r.n = n.n AND r.message_id BETWEEN $34 AND $35
+    WHERE r.message_id = n.message_id AND r.n = n.n AND r.message_id BETWEEN $29 AND $30
 ), message AS (
     UPDATE messages m SET status = n.status, delivered_at = coalesce(n.delivered_at, m.delivered_at)
     FROM unnest($1::uuid[], $2::text[], $3::timestamptz[], $4::text[]) AS n (id, status, delivered_at, moves)
-    WHERE m.id = n.id AND m.status = ANY(string_to_array(n.moves, ',')) AND m.id BETWEEN $34 AND $35
+    WHERE m.id = n.id AND m.status = ANY(string_to_array(n.moves, ',')) AND m.id BETWEEN $29 AND $30
 ), gone AS (
     DELETE FROM queue q USING unnest($5::uuid[], $6::text[]) AS n (message_id, domain)
     WHERE q.message_id = n.message_id AND q.domain = n.domain
@@ -49,28 +49,22 @@ WITH recipient AS (
     FROM unnest($7::uuid[], $8::text[], $9::text[], $10::timestamptz[], $11::bytea[])
          AS n (message_id, domain, recipients, due_at, signature)
     WHERE q.message_id = n.message_id AND q.domain = n.domain
-), suppressed AS (
-    INSERT INTO suppressions (account_id, address, reason, message_id, detail)
-    SELECT DISTINCT ON (account_id, address) account_id, address, reason, message_id, detail
-    FROM unnest($12::uuid[], $13::text[], $14::text[], $15::uuid[], $16::text[])
-         AS n (account_id, address, reason, message_id, detail)
-    ON CONFLICT (account_id, address) DO NOTHING
 ), day AS (
     INSERT INTO account_days AS d (account_id, day, delivered, bounced, complained, failed)
-    SELECT * FROM unnest($17::uuid[], $18::date[], $19::int[], $20::int[], $21::int[], $22::int[])
+    SELECT * FROM unnest($12::uuid[], $13::date[], $14::int[], $15::int[], $16::int[], $17::int[])
     ON CONFLICT (account_id, day) DO UPDATE
     SET delivered = d.delivered + excluded.delivered, bounced = d.bounced + excluded.bounced,
         complained = d.complained + excluded.complained, failed = d.failed + excluded.failed
 ), event AS (
     INSERT INTO events (id, account_id, seq, type, message_id, occurred_at, payload, hash)
-    SELECT * FROM unnest($23::uuid[], $24::uuid[], $25::bigint[], $26::text[], $27::uuid[], $28::timestamptz[],
-                         $29::text[], $30::bytea[])
-    RETURNING id, account_id, type
+    SELECT * FROM unnest($18::uuid[], $19::uuid[], $20::bigint[], $21::text[], $22::uuid[], $23::timestamptz[],
+                         $24::text[], $25::bytea[])
+    RETURNING id, account_id, seq, type
 ), posted AS (
-    INSERT INTO webhook_queue (webhook_id, event_id, account_id, due_at)
-    SELECT w.id, e.id, e.account_id, now() FROM event e
+    INSERT INTO webhook_queue (webhook_id, event_id, account_id, seq, due_at)
+    SELECT w.id, e.id, e.account_id, e.seq, now() FROM event e
     JOIN webhooks w ON w.account_id = e.account_id AND w.status = 'active' AND webhook_wants(w.event_types, e.type)
 )
 UPDATE account_heads h SET seq = n.seq, hash = n.hash
-FROM unnest($31::uuid[], $32::bigint[], $33::bytea[]) AS n (account_id, seq, hash)
+FROM unnest($26::uuid[], $27::bigint[], $28::bytea[]) AS n (account_id, seq, hash)
 WHERE h.account_id = n.account_id;

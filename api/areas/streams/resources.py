@@ -1,5 +1,83 @@
 """Message streams."""
 
-from api.http.operation import Operation
+from api.areas.streams.schemas import ListQuery, Stream, StreamIn, StreamPage
+from api.http.operation import Access, Call, Operation
+from engine.areas.streams import store
+from engine.areas.streams.store import StreamRow
+from engine.base import clock
+from engine.base.errors import ErrorType, invalid, not_found
+from engine.flows import open_stream
+from engine.flows.slugs import is_slug
 
-OPERATIONS: tuple[Operation, ...] = ()
+
+async def list_streams(call: Call) -> StreamPage:
+    """A page of the account's streams, the transactional one among them."""
+    query: ListQuery = call.query
+    pool = call.services.pool
+    if query.before is not None:
+        known = is_slug(query.before) and await store.STANDING.first(pool, call.account_id, query.before)
+        if not known:
+            raise invalid("before", "`before` must be the `nextCursor` of an earlier page.")
+    page = await store.page(pool, call.account_id, limit=query.limit, before=query.before)
+    data = [_stream(row) for row in page.rows]
+    return StreamPage(data, data[-1].id if page.has_more else None)
+
+
+async def create_stream(call: Call) -> Stream:
+    """Open a stream."""
+    body: StreamIn = call.body
+    row = await open_stream.open_stream(call.services.pool, call.account_id, slug=body.id, name=body.name)
+    call.services.acceptor.streams.clear()  # the caller's next send must know it; other processes hear by the stamp
+    return _stream(row)
+
+
+async def delete_stream(call: Call) -> None:
+    """Close a stream to new mail; what was accepted goes out."""
+    slug = call.path["id"]
+    if not is_slug(slug):
+        raise not_found("stream")
+    await open_stream.close_stream(call.services.pool, call.account_id, slug)
+    call.services.acceptor.streams.clear()
+
+
+def _stream(row: StreamRow) -> Stream:
+    return Stream(row.slug, row.name, row.slug != store.TRANSACTIONAL, clock.iso(row.created_at))
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/streams",
+        tag="Streams",
+        summary="List streams",
+        access=Access.KEY,
+        scopes=("streams:read",),
+        query=ListQuery,
+        reply=StreamPage,
+        handler=list_streams,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/streams",
+        tag="Streams",
+        summary="Open a stream",
+        access=Access.KEY,
+        scopes=("streams:write",),
+        request=StreamIn,
+        reply=Stream,
+        success=201,
+        refusals=(ErrorType.CONFLICT, ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND),
+        handler=create_stream,
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/streams/{id}",
+        tag="Streams",
+        summary="Close a stream to new mail",
+        access=Access.KEY,
+        scopes=("streams:write",),
+        success=204,
+        refusals=(ErrorType.INVALID_STATE,),
+        handler=delete_stream,
+    ),
+)

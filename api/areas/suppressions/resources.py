@@ -1,5 +1,190 @@
-"""The suppression list."""
+"""Suppressions: the list, adding by hand and in bulk, lifting, and the export."""
 
-from api.http.operation import Operation
+from collections import Counter
+from collections.abc import AsyncGenerator
+from typing import Any
+from urllib.parse import unquote
+from uuid import UUID
 
-OPERATIONS: tuple[Operation, ...] = ()
+import asyncpg
+import msgspec
+from msgspec import structs
+
+from api.areas.suppressions.schemas import (
+    ByHand,
+    ExportQuery,
+    ImportIn,
+    ImportReply,
+    ListQuery,
+    RefusedRow,
+    Suppression,
+    SuppressionIn,
+    SuppressionPage,
+)
+from api.http.decode import refusal_of
+from api.http.operation import Access, Call, Operation, Streamed
+from engine.areas.suppressions import rules, store
+from engine.areas.suppressions.types import Filters, Place, Reason, SuppressionRow
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
+from engine.flows import suppress
+from engine.flows.suppress import Change
+
+EXPORT_ROWS = 1000  # a query, and a piece of the answer
+
+_ENCODER = msgspec.json.Encoder()
+
+
+async def list_suppressions(call: Call) -> SuppressionPage:
+    """A page of the account's suppressions."""
+    query: ListQuery = call.query
+    wanted = rules.filters(before=query.before, reason=query.reason, search=query.search)
+    try:
+        page = await store.page(call.services.pool, call.account_id, wanted, limit=query.limit)
+    except TimeoutError:
+        if query.search is None:
+            raise unavailable() from None
+        raise invalid("search", "Too many addresses would have to be looked through; narrow `search`.") from None
+    data = [_suppression(row) for row in page.rows]
+    return SuppressionPage(data, rules.cursor(page.rows[-1]) if page.has_more else None, page.has_more)
+
+
+async def add_suppression(call: Call) -> Suppression:
+    """Suppress an address: 201 when it was not, 200 when it stood already."""
+    body: SuppressionIn = call.body
+    wanted = (rules.address_of(body.address), Reason(body.reason or Reason.MANUAL))
+    (outcome,) = await suppress.suppress(call.services.pool, call.account_id, [wanted])
+    if outcome.change is not Change.ADDED:
+        call.status = 200
+    return _suppression(outcome.row)
+
+
+async def import_suppressions(call: Call) -> ImportReply:
+    """Suppress many addresses in one transaction; bad rows are reported by their index and fail alone."""
+    body: ImportIn = call.body
+    wanted: list[tuple[str, Reason]] = []
+    refused: list[RefusedRow] = []
+    for index, row in enumerate(body.suppressions):
+        try:
+            wanted.append(_wanted(row, body.reason))
+        except Refusal as refusal:
+            refused.append(RefusedRow(index, refusal.envelope()["error"]))
+    outcomes = await suppress.suppress(call.services.pool, call.account_id, wanted) if wanted else []
+    counted = Counter(outcome.change for outcome in outcomes)
+    return ImportReply(counted[Change.ADDED], counted[Change.CHANGED], counted[Change.UNCHANGED], refused)
+
+
+async def export_suppressions(call: Call) -> Streamed:
+    """Every suppressed address, newest first, one JSON object a line."""
+    query: ExportQuery = call.query
+    wanted = rules.filters(before=None, reason=query.reason, search=None)
+    return Streamed(
+        _lines(call.services.pool, call.account_id, wanted),
+        "application/x-ndjson",
+        (("Content-Disposition", 'attachment; filename="suppressions.ndjson"'), ("Cache-Control", "private, no-store")),
+    )
+
+
+async def lift_suppression(call: Call) -> None:
+    """Send to an address again, named in any form that means it."""
+    text = call.path["address"]
+    # A path can't carry a slash that is part of an address, not even as %2F: servers decode paths before they part
+    # them. Encoded twice it comes through; `%` is a letter of addresses too, so the plain reading goes first.
+    for reading in dict.fromkeys((text, unquote(text))):
+        try:
+            await suppress.lift(call.services.pool, call.account_id, rules.address_of(reading))
+        except Refusal as refusal:
+            if refusal.kind not in {ErrorType.NOT_FOUND, ErrorType.INVALID_ADDRESS}:
+                raise
+        else:
+            return
+    raise not_found("suppressed address")
+
+
+async def _lines(pool: asyncpg.Pool, account: UUID, wanted: Filters) -> AsyncGenerator[bytes, None]:
+    """Page by page: no connection is held while the client reads."""
+    while True:
+        page = await store.page(pool, account, wanted, limit=EXPORT_ROWS)
+        if page.rows:
+            yield b"".join(_ENCODER.encode(_suppression(row)) + b"\n" for row in page.rows)
+        if not page.has_more:
+            return
+        last = page.rows[-1]
+        wanted = structs.replace(wanted, before=Place(last.created_at, last.address))
+
+
+def _wanted(row: dict[str, Any], reason: ByHand | None) -> tuple[str, Reason]:
+    try:
+        one = msgspec.convert(row, SuppressionIn)
+    except msgspec.ValidationError as error:
+        raise refusal_of(str(error)) from None
+    return rules.address_of(one.address), Reason(one.reason or reason or Reason.MANUAL)
+
+
+def _suppression(row: SuppressionRow) -> Suppression:
+    message = None if row.message_id is None else ids.format_id(ids.Kind.MESSAGE, row.message_id)
+    return Suppression(row.address, Reason(row.reason), row.detail, message, clock.iso(row.created_at))
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/suppressions",
+        tag="Suppressions",
+        summary="List suppressed addresses",
+        access=Access.KEY,
+        scopes=("suppressions:read",),
+        query=ListQuery,
+        reply=SuppressionPage,
+        handler=list_suppressions,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/suppressions",
+        tag="Suppressions",
+        summary="Suppress an address",
+        access=Access.KEY,
+        scopes=("suppressions:write",),
+        request=SuppressionIn,
+        reply=Suppression,
+        success=201,
+        also=(200,),
+        refusals=(ErrorType.INVALID_ADDRESS, ErrorType.NOT_FOUND),
+        handler=add_suppression,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/suppressions/import",
+        tag="Suppressions",
+        summary="Suppress up to 1,000 addresses",
+        access=Access.KEY,
+        scopes=("suppressions:write",),
+        request=ImportIn,
+        reply=ImportReply,
+        refusals=(ErrorType.NOT_FOUND,),
+        handler=import_suppressions,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/suppressions/export",
+        tag="Suppressions",
+        summary="Export all suppressed addresses, one JSON object a line",
+        access=Access.KEY,
+        scopes=("suppressions:read",),
+        query=ExportQuery,
+        reply=Suppression,
+        reply_type="application/x-ndjson",
+        handler=export_suppressions,
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/suppressions/{address}",
+        tag="Suppressions",
+        summary="Lift a suppression; one after a complaint stays",
+        access=Access.KEY,
+        scopes=("suppressions:write",),
+        success=204,
+        refusals=(ErrorType.INVALID_STATE,),
+        handler=lift_suppression,
+    ),
+)

@@ -1,5 +1,295 @@
-"""Templates of customers."""
+"""Templates: making and publishing them, their versions, and previews."""
 
-from api.http.operation import Operation
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 
-OPERATIONS: tuple[Operation, ...] = ()
+from msgspec import UNSET
+
+from api.areas.templates.schemas import (
+    ListQuery,
+    Preview,
+    PreviewIn,
+    Template,
+    TemplateIn,
+    TemplatePage,
+    TemplatePatch,
+    TemplateRow,
+    TemplateVersion,
+    TemplateVersionPage,
+    UnsavedPreviewIn,
+    VariableIn,
+    VersionsQuery,
+)
+from api.http.operation import Access, Call, Operation
+from engine.areas.templates import rules, store
+from engine.areas.templates.types import Checked, Content, Variable, Version, VersionRow
+from engine.base import clock
+from engine.base.errors import ErrorType, invalid, not_found
+from engine.flows import publish_template
+from engine.flows.publish_template import Change, Opened
+from engine.flows.slugs import is_slug
+
+
+async def list_templates(call: Call) -> TemplatePage:
+    """A page of the account's templates, without their bodies."""
+    query: ListQuery = call.query
+    pool = call.services.pool
+    if query.before is not None:
+        known = is_slug(query.before) and await store.STANDING.first(pool, call.account_id, query.before)
+        if not known:
+            raise invalid("before", "`before` must be the `nextCursor` of an earlier page.")
+    page = await store.page(pool, call.account_id, limit=query.limit, before=query.before)
+    data = [
+        TemplateRow(
+            id=row.slug,
+            name=row.name,
+            version=row.version,
+            subject=row.subject,
+            created_at=clock.iso(row.created_at),
+            updated_at=clock.iso(row.updated_at),
+        )
+        for row in page.rows
+    ]
+    return TemplatePage(data, data[-1].id if page.has_more else None)
+
+
+async def create_template(call: Call) -> Template:
+    """Publish version 1 of a new template."""
+    body: TemplateIn = call.body
+    content = Content(body.subject, body.html, body.text, _declared(body.variables))
+    opened = await publish_template.create(
+        call.services.pool, call.account_id, slug=body.id, name=body.name, content=content
+    )
+    _forget_latest(call)
+    return _template(opened)
+
+
+async def read_template(call: Call) -> Template:
+    """One template with its latest version."""
+    return _template(await publish_template.read(call.services.pool, call.account_id, _slug(call)))
+
+
+async def change_template(call: Call) -> Template:
+    """Change what is given; content that differs becomes the next version."""
+    body: TemplatePatch = call.body
+    wanted = Change(
+        name=body.name,
+        subject=body.subject,
+        html=body.html,
+        text=body.text,
+        variables=UNSET if body.variables is UNSET else _declared(body.variables),
+    )
+    opened = await publish_template.change(call.services.pool, call.account_id, _slug(call), wanted)
+    _forget_latest(call)
+    return _template(opened)
+
+
+async def delete_template(call: Call) -> None:
+    """Delete a template; what was sent with it keeps its name and version."""
+    await publish_template.delete(call.services.pool, call.account_id, _slug(call))
+    _forget_latest(call)
+
+
+async def list_versions(call: Call) -> TemplateVersionPage:
+    """A page of a template's versions with their content."""
+    query: VersionsQuery = call.query
+    pool, slug = call.services.pool, _slug(call)
+    if not await _exists(call, slug):
+        raise not_found("template")
+    page = await store.versions(pool, call.account_id, slug, limit=query.limit, below=query.before)
+    data = [_version(row) for row in page.rows]
+    return TemplateVersionPage(data, str(data[-1].version) if page.has_more else None)
+
+
+async def preview_template(call: Call) -> Preview:
+    """Render a stored version as a send would, and send nothing."""
+    body: PreviewIn = call.body
+    pool, slug = call.services.pool, _slug(call)
+    row = await store.load_row(pool, call.account_id, slug, body.version)
+    if row is None:
+        if not await _exists(call, slug):
+            raise not_found("template")
+        raise rules.unknown(slug, body.version)
+    content = rules.content_of(row)
+
+    def look() -> Preview:
+        checked = rules.inspected(content)
+        version = rules.prepared(checked.template, content.variables, slug=slug, version=row.version)
+        return _preview(checked, version, body.variables or {}, field="variables")
+
+    return await _looked(content, look)
+
+
+async def preview_unsaved(call: Call) -> Preview:
+    """Check and render content that is not stored anywhere, then or later."""
+    body: UnsavedPreviewIn = call.body
+    content = Content(body.subject, body.html, body.text, _declared(body.variables))
+
+    def look() -> Preview:
+        checked = rules.checked(content)
+        return _preview(checked, rules.prepared(checked.template, content.variables), body.values or {}, field="values")
+
+    return await _looked(content, look)
+
+
+def _forget_latest(call: Call) -> None:
+    """The caller's next send must see the change; other processes hear of it by the stamp."""
+    call.services.acceptor.templates.latest.clear()
+
+
+async def _looked(content: Content, look: Callable[[], Preview]) -> Preview:
+    return await asyncio.to_thread(look) if rules.is_large(content) else look()
+
+
+def _preview(checked: Checked, version: Version, values: Mapping[str, str], *, field: str) -> Preview:
+    rendered = rules.render(version, values, field=field)
+    return Preview(
+        template=version.slug or None,
+        version=version.version or None,
+        subject=rendered.subject,
+        html=rendered.html,
+        text=rendered.text,
+        warnings=list(checked.warnings),
+    )
+
+
+def _slug(call: Call) -> str:
+    """The template of the path; what can't be a slug names nothing."""
+    slug = call.path["id"]
+    if not is_slug(slug):
+        raise not_found("template")
+    return slug
+
+
+async def _exists(call: Call, slug: str) -> bool:
+    standing = await store.STANDING.first(call.services.pool, call.account_id, slug)
+    return standing is not None and standing.deleted_at is None
+
+
+def _declared(variables: Sequence[VariableIn] | None) -> tuple[Variable, ...]:
+    return tuple(one.declared() for one in variables or ())
+
+
+def _template(opened: Opened) -> Template:
+    content = opened.checked.content
+    return Template(
+        id=opened.slug,
+        name=opened.name,
+        version=opened.version,
+        subject=content.subject,
+        html=content.html,
+        text=content.text,
+        variables=list(content.variables),
+        warnings=list(opened.checked.warnings),
+        created_at=clock.iso(opened.created_at),
+        updated_at=clock.iso(opened.updated_at),
+    )
+
+
+def _version(row: VersionRow) -> TemplateVersion:
+    return TemplateVersion(
+        version=row.version,
+        subject=row.subject,
+        html=row.html,
+        text=row.text,
+        variables=list(rules.variables_of(row.variables)),
+        created_at=clock.iso(row.created_at),
+    )
+
+
+_READS = ("templates:read",)
+_WRITES = ("templates:write",)
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/templates",
+        tag="Templates",
+        summary="List templates",
+        access=Access.KEY,
+        scopes=_READS,
+        query=ListQuery,
+        reply=TemplatePage,
+        handler=list_templates,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/templates",
+        tag="Templates",
+        summary="Make a template and publish its first version",
+        access=Access.KEY,
+        scopes=_WRITES,
+        request=TemplateIn,
+        reply=Template,
+        success=201,
+        refusals=(ErrorType.CONFLICT, ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND),
+        handler=create_template,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/templates/preview",
+        tag="Templates",
+        summary="Check and render content without storing it",
+        access=Access.KEY,
+        scopes=_READS,
+        request=UnsavedPreviewIn,
+        reply=Preview,
+        refusals=(ErrorType.TEMPLATE_ERROR,),
+        handler=preview_unsaved,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/templates/{id}",
+        tag="Templates",
+        summary="Read a template with its latest version",
+        access=Access.KEY,
+        scopes=_READS,
+        reply=Template,
+        handler=read_template,
+    ),
+    Operation(
+        method="PATCH",
+        path="/v1/templates/{id}",
+        tag="Templates",
+        summary="Change a template; content that differs is published as the next version",
+        access=Access.KEY,
+        scopes=_WRITES,
+        request=TemplatePatch,
+        reply=Template,
+        handler=change_template,
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/templates/{id}",
+        tag="Templates",
+        summary="Delete a template",
+        access=Access.KEY,
+        scopes=_WRITES,
+        success=204,
+        handler=delete_template,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/templates/{id}/versions",
+        tag="Templates",
+        summary="List a template's versions with their content",
+        access=Access.KEY,
+        scopes=_READS,
+        query=VersionsQuery,
+        reply=TemplateVersionPage,
+        handler=list_versions,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/templates/{id}/preview",
+        tag="Templates",
+        summary="Render a template without sending",
+        access=Access.KEY,
+        scopes=_READS,
+        request=PreviewIn,
+        reply=Preview,
+        refusals=(ErrorType.TEMPLATE_ERROR,),
+        no_body_is_empty=True,
+        handler=preview_template,
+    ),
+)

@@ -1,12 +1,15 @@
 """Rows of message streams."""
 
 from datetime import datetime
+from uuid import UUID
 
 from msgspec import Struct
 
-from engine.store.queries import Queries
+from engine.store.queries import Conn, Queries, Source
 
 _SQL = Queries.beside(__file__)
+
+TRANSACTIONAL = "transactional"  # every account has it from the start, and keeps it
 
 
 class StreamRow(Struct):
@@ -17,4 +20,34 @@ class StreamRow(Struct):
     created_at: datetime
 
 
+class Standing(Struct, frozen=True):
+    """A slug that is or was a stream's."""
+
+    slug: str
+    deleted_at: datetime | None
+
+
+class Page(Struct, frozen=True):
+    """Streams newest first, and whether older ones exist."""
+
+    rows: list[StreamRow]
+    has_more: bool
+
+
 LIST = _SQL.rows("list_streams", StreamRow)
+STANDING = _SQL.rows("stream_standing", Standing)
+INSERT = _SQL.command("insert_stream")
+DELETE = _SQL.command("delete_stream")
+_PAGE = _SQL.rows("page_of_streams", StreamRow)
+_COUNT = _SQL.command("count_streams")
+
+
+async def page(source: Source, account: UUID, *, limit: int, before: str | None) -> Page:
+    """At most `limit` open streams, newest first, older than the one with slug `before`."""
+    rows = await _PAGE.fetch(source, account, limit + 1, before)
+    return Page(rows[:limit], len(rows) > limit)
+
+
+async def count(connection: Conn, account: UUID) -> int:
+    """Open streams, the transactional one included."""
+    return int((await _COUNT.records(connection, account))[0]["used"])

@@ -1,27 +1,78 @@
 """Rows of suppressions."""
 
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
 from uuid import UUID
 
-from msgspec import Struct
+from engine.areas.suppressions import rules
+from engine.areas.suppressions.types import Filters, Hit, Page, Reason, SuppressionRow
+from engine.store.queries import Conn, Queries, Source
 
-from engine.store.queries import Queries, Source
+LIST_TIMEOUT_S = 5.0  # a search may go through every suppression of an account
 
 _SQL = Queries.beside(__file__)
-
-
-class Hit(Struct, frozen=True):
-    """An address of a batch that its account must not send to."""
-
-    account_id: UUID
-    address: str
-    reason: str
-
-
 FIND = _SQL.rows("find_suppressed", Hit)
-ADD = _SQL.command("add_suppressions")
+ADD = _SQL.rows("add_suppressions", Hit)
+DELETE = _SQL.command("delete_suppression")
+_STREAMS = _SQL.command("streams_of")
+_LIST = _SQL.rows("list_suppressions", SuppressionRow)
+_READ = _SQL.rows("read_suppressions", SuppressionRow)
+_PUT = _SQL.command("put_suppressions")
 
 
 async def find(connection: Source, accounts: list[UUID], addresses: list[str]) -> dict[tuple[UUID, str], str]:
     """Reasons by (account, canonical address) for those of the given pairs that are suppressed."""
     hits = await FIND.fetch(connection, accounts, addresses)
     return {(hit.account_id, hit.address): hit.reason for hit in hits}
+
+
+async def blocking(source: Source, wanted: Sequence[tuple[UUID, str, UUID]]) -> dict[tuple[UUID, str, UUID], str]:
+    """Reasons for those of the (account, canonical address, message) that must not go out.
+
+    What an address is suppressed for may leave some streams open; only then the message is asked for its own.
+    """
+    found = await find(source, [account for account, _, _ in wanted], [address for _, address, _ in wanted])
+    if not found:
+        return {}
+    hits = {key: reason for key in wanted if (reason := found.get(key[:2])) is not None}
+    partly = sorted({key[2] for key, reason in hits.items() if reason == Reason.UNSUBSCRIBE})
+    streams: dict[UUID, str] = {}
+    if partly:
+        streams = {row["id"]: row["stream"] for row in await _STREAMS.records(source, partly, partly[0], partly[-1])}
+    return {key: reason for key, reason in hits.items() if rules.blocks(reason, streams.get(key[2], ""))}
+
+
+async def add(
+    connection: Conn,
+    accounts: list[object],
+    addresses: list[object],
+    reasons: list[object],
+    messages: list[object],
+    details: list[object],
+) -> list[Hit]:
+    """Suppress canonical addresses for what was observed; those that are new, or stood for a weaker reason."""
+    return await ADD.fetch(connection, accounts, addresses, reasons, messages, details)
+
+
+async def page(
+    source: Source, account: UUID, wanted: Filters, *, limit: int, timeout_s: float = LIST_TIMEOUT_S
+) -> Page:
+    """At most `limit` suppressions, newest first; raises TimeoutError after `timeout_s`."""
+    before = wanted.before
+    async with asyncio.timeout(timeout_s):
+        rows = await _LIST.fetch(
+            source, account, before.created_at, before.address, limit + 1, wanted.reason, wanted.search
+        )
+    return Page(rows[:limit], len(rows) > limit)
+
+
+async def read(source: Source, account: UUID, addresses: Sequence[str]) -> dict[str, SuppressionRow]:
+    """Those of the canonical addresses that are suppressed."""
+    return {row.address: row for row in await _READ.fetch(source, account, list(addresses))}
+
+
+async def put(connection: Conn, account: UUID, wanted: Sequence[tuple[str, Reason]], at: datetime) -> None:
+    """Suppress canonical addresses, each named once, for these reasons whatever stood before."""
+    addresses = [address for address, _ in wanted]
+    await _PUT.execute(connection, account, addresses, [reason.value for _, reason in wanted], at)

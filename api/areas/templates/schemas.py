@@ -1,0 +1,172 @@
+"""Wire shapes of templates."""
+
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from engine.areas.emails.types import Slug
+from engine.areas.templates.types import (
+    MOST_CONTENT,
+    MOST_DESCRIPTION,
+    MOST_SUBJECT,
+    MOST_VALUE,
+    MOST_VARIABLES,
+    Notice,
+    Variable,
+)
+from engine.mail.template import MOST_NAME
+
+MOST_LABEL = 120
+
+Label = Annotated[str, Meta(max_length=MOST_LABEL)]
+Subject = Annotated[
+    str, Meta(max_length=MOST_SUBJECT, description="One line. `{{name}}` and sections as in `text`: values as they are")
+]
+Html = Annotated[
+    str,
+    Meta(
+        max_length=MOST_CONTENT,
+        description="`{{name}}` is the value escaped, `{{{name}}}` the value as it is. `{{#name}}…{{/name}}` shows "
+        "when the value is a non-empty string, `{{^name}}…{{/name}}` when it is not; `{{! … }}` is a comment",
+    ),
+]
+Text = Annotated[str, Meta(max_length=MOST_CONTENT, description="As `html`, with every value as it is")]
+Number = Annotated[int, Meta(ge=1)]
+Values = dict[Annotated[str, Meta(min_length=1, max_length=MOST_NAME)], Annotated[str, Meta(max_length=MOST_VALUE)]]
+
+
+class VariableIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A variable to declare. `default` stands in where a send gives no value; a required one without it refuses."""
+
+    name: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=MOST_NAME,
+            description="As in its tag: letters, digits and `_`, inside also `.` and `-`",
+        ),
+    ]
+    required: bool | None = None
+    default: Annotated[str, Meta(max_length=MOST_VALUE)] | None = None
+    description: Annotated[str, Meta(max_length=MOST_DESCRIPTION)] | None = None
+
+    def declared(self) -> Variable:
+        """As it is stored."""
+        return Variable(self.name, bool(self.required), self.default, self.description)
+
+
+Variables = Annotated[list[VariableIn], Meta(max_length=MOST_VARIABLES)]
+
+
+class ListQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    """`GET /v1/templates`: newest first."""
+
+    limit: Annotated[int, Meta(ge=1, le=100)] = 50
+    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the page before")] | None = None
+
+
+class VersionsQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    """`GET /v1/templates/{id}/versions`: newest first. A page of long versions holds fewer than `limit`."""
+
+    limit: Annotated[int, Meta(ge=1, le=100)] = 50
+    before: Annotated[Number | None, Meta(description="`nextCursor` of the page before: a version")] = None
+
+
+class TemplateIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A new template, with `html`, `text` or both. Without an `id` it gets one from its name; null is left out."""
+
+    id: Slug | None = None
+    name: Label | None = None
+    subject: Subject | None = None
+    html: Html | None = None
+    text: Text | None = None
+    variables: Variables | None = None
+
+
+class TemplatePatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Fields to change: one left out stays as it is, null clears it. Content that differs is the next version."""
+
+    name: Label | UnsetType | None = UNSET
+    subject: Subject | UnsetType | None = UNSET
+    html: Html | UnsetType | None = UNSET
+    text: Text | UnsetType | None = UNSET
+    variables: Variables | UnsetType | None = UNSET
+
+
+class Template(Struct, rename="camel", kw_only=True):
+    """A template with its latest version, and what is odd about it."""
+
+    id: str
+    name: str | None
+    version: int
+    subject: str | None
+    html: str | None
+    text: str | None
+    variables: list[Variable]
+    warnings: list[Notice]
+    created_at: str
+    updated_at: str
+
+
+class TemplateRow(Struct, rename="camel", kw_only=True):
+    """A template as the list shows it."""
+
+    id: str
+    name: str | None
+    version: int
+    subject: str | None
+    created_at: str
+    updated_at: str
+
+
+class TemplatePage(Struct, rename="camel"):
+    """Templates, newest first. `nextCursor` is null on the last page."""
+
+    data: list[TemplateRow]
+    next_cursor: str | None
+
+
+class TemplateVersion(Struct, rename="camel", kw_only=True):
+    """One version exactly as it was published."""
+
+    version: int
+    subject: str | None
+    html: str | None
+    text: str | None
+    variables: list[Variable]
+    created_at: str
+
+
+class TemplateVersionPage(Struct, rename="camel"):
+    """Versions, newest first. `nextCursor` is null on the last page."""
+
+    data: list[TemplateVersion]
+    next_cursor: str | None
+
+
+class PreviewIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What to render a stored template with; the latest version unless one is named."""
+
+    version: Number | None = None
+    variables: Values | None = None
+
+
+class UnsavedPreviewIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Content to look at before it is stored: `variables` declares, `values` fills in."""
+
+    subject: Subject | None = None
+    html: Html | None = None
+    text: Text | None = None
+    variables: Variables | None = None
+    values: Values | None = None
+
+
+class Preview(Struct, kw_only=True):
+    """What would be sent. Unsaved content has neither template nor version."""
+
+    template: str | None
+    version: int | None
+    subject: str
+    html: str | None
+    text: str | None
+    warnings: list[Notice]

@@ -1,0 +1,136 @@
+"""Rows of templates and their versions, and the compiled versions that sends render."""
+
+import asyncio
+from collections import OrderedDict
+from datetime import datetime
+from uuid import UUID
+
+import asyncpg
+
+from engine.areas.templates import rules
+from engine.areas.templates.types import (
+    Content,
+    OpenedRow,
+    Page,
+    Standing,
+    TemplateRow,
+    Version,
+    VersionPage,
+    VersionRow,
+)
+from engine.store.caches import Cache
+from engine.store.queries import Conn, Queries, Source
+
+MOST_INT = 2**31 - 1  # what the column of versions holds
+MOST_HELD = 64 * 1024 * 1024  # bytes of compiled templates that a process keeps
+PAGE_BYTES = 8 * 1024 * 1024  # of content in a page of versions
+
+_SQL = Queries.beside(__file__)
+_LOAD = _SQL.rows("load_version", VersionRow)
+_LIST = _SQL.rows("list_templates", TemplateRow)
+_LIST_VERSIONS = _SQL.rows("list_versions", VersionRow)
+_COUNT = _SQL.command("count_templates")
+_INSERT = _SQL.command("insert_template")
+_INSERT_VERSION = _SQL.command("insert_version")
+STANDING = _SQL.rows("template_standing", Standing)
+READ = _SQL.rows("read_template", OpenedRow)
+UPDATE = _SQL.command("update_template")
+DELETE = _SQL.command("delete_template")
+
+_Key = tuple[UUID, str, int]
+
+
+class _Unknown(Exception):  # noqa: N818 - an answer on its way, not a fault
+    """There is no such template; raised so that the cache does not keep it."""
+
+
+async def load(source: Source, account_id: UUID, slug: str, version: int | None) -> Version | None:
+    """A published version compiled, the latest where `version` is None; None when there is none or it is deleted."""
+    row = await load_row(source, account_id, slug, version)
+    if row is None:
+        return None
+    return await asyncio.to_thread(rules.version_of, row) if rules.is_large(row) else rules.version_of(row)
+
+
+async def load_row(source: Source, account_id: UUID, slug: str, version: int | None) -> VersionRow | None:
+    """A published version as stored, chosen as by `load`."""
+    if version is not None and version > MOST_INT:
+        return None
+    return await _LOAD.first(source, account_id, slug, version)
+
+
+async def page(source: Source, account: UUID, *, limit: int, before: str | None) -> Page:
+    """At most `limit` templates, newest first, older than the one with slug `before`."""
+    rows = await _LIST.fetch(source, account, limit + 1, before)
+    return Page(rows[:limit], len(rows) > limit)
+
+
+async def versions(source: Source, account: UUID, slug: str, *, limit: int, below: int | None) -> VersionPage:
+    """At most `limit` versions, newest first, and few enough for about PAGE_BYTES: one at least."""
+    ceiling = MOST_INT if below is None else min(below, MOST_INT)
+    rows = await _LIST_VERSIONS.fetch(source, account, slug, ceiling, limit, PAGE_BYTES)
+    return VersionPage(rows, bool(rows) and rows[-1].version > 1)  # versions count from 1 without gaps
+
+
+async def count(connection: Conn, account: UUID) -> int:
+    """Templates that the account holds."""
+    return int((await _COUNT.records(connection, account))[0]["used"])
+
+
+async def insert(connection: Conn, account: UUID, slug: str, name: str | None, at: datetime) -> int:
+    """A new template, or a deleted one's slug used again; gives the number of the version to publish."""
+    return int((await _INSERT.records(connection, account, slug, name, at))[0]["version"])
+
+
+async def insert_version(
+    connection: Conn, account: UUID, slug: str, version: int, content: Content, at: datetime
+) -> None:
+    """Publish one version."""
+    variables = rules.variables_text(content.variables)
+    await _INSERT_VERSION.execute(
+        connection, account, slug, version, content.subject, content.html, content.text, variables, at
+    )
+
+
+class Shelf:
+    """The compiled versions that one process keeps at hand for its sends, bounded in bytes.
+
+    Only which version is the latest can change: give `latest` to `Stamps`, which empties it on a change anywhere.
+    """
+
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
+        self.latest: Cache[tuple[UUID, str], int] = Cache("templates", self._load_latest)
+        self._versions: OrderedDict[_Key, tuple[Version, int]] = OrderedDict()
+        self.held_bytes = 0
+
+    async def get(self, account: UUID, slug: str, version: int | None) -> Version | None:
+        """As `load`. What is not there is asked for each time: a template just made must not wait for the stamps."""
+        try:
+            latest = await self.latest.get((account, slug))
+        except _Unknown:
+            return None
+        key = (account, slug, latest if version is None else version)
+        held = self._versions.get(key)
+        if held is not None:
+            self._versions.move_to_end(key)
+            return held[0]
+        found = await load(self._pool, *key)
+        if found is not None:
+            self._keep(key, found)
+        return found
+
+    def _keep(self, key: _Key, version: Version) -> None:
+        before = self._versions.pop(key, None)
+        size = rules.bytes_of(version)
+        self._versions[key] = (version, size)
+        self.held_bytes += size - (before[1] if before else 0)
+        while self.held_bytes > MOST_HELD and len(self._versions) > 1:
+            _, (_, gone) = self._versions.popitem(last=False)
+            self.held_bytes -= gone
+
+    async def _load_latest(self, key: tuple[UUID, str]) -> int:
+        standing = await STANDING.first(self._pool, *key)
+        if standing is None or standing.deleted_at is not None:
+            raise _Unknown
+        return standing.version

@@ -1,0 +1,24 @@
+"""Slugs: the ids by which people name their templates and streams."""
+
+import re
+import unicodedata
+
+MOST_SLUG = 64
+_is_slug = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*").fullmatch
+_gaps = re.compile(r"[^a-z0-9]+")
+_LETTERS = str.maketrans({"æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ð": "d", "þ": "th", "ł": "l", "ı": "i"})
+
+
+def is_slug(text: str) -> bool:
+    """Lower-case letters and digits in groups joined by single hyphens, 1 to 64 characters."""
+    return len(text) <= MOST_SLUG and _is_slug(text) is not None
+
+
+def slug_of(name: str) -> str | None:
+    """The slug that a name suggests, `Order confirmed!` → `order-confirmed`; None when nothing of it is left.
+
+    Accents go, letters beyond Latin have no agreed spelling and go too.
+    """
+    plain = unicodedata.normalize("NFKD", name.casefold().translate(_LETTERS)).lower()
+    kept = "".join(letter for letter in plain if not unicodedata.combining(letter))
+    return _gaps.sub("-", kept).strip("-")[:MOST_SLUG].rstrip("-") or None

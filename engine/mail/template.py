@@ -1,0 +1,270 @@
+"""Customers' templates: a small, logic-less subset of Mustache, compiled once into a flat program.
+
+`{{name}}` puts a value in, escaped in HTML and as it is in text and subject; `{{{name}}}` always as it is.
+`{{#name}}…{{/name}}` shows its inside when the value is a non-empty string, `{{^name}}…{{/name}}` when it is not;
+`{{! … }}` is a comment. A section tag or comment alone on its line takes the line with it, as Mustache has it.
+Values are flat strings that are put in once: nothing in a value is read as a tag. Partials, loops, lambdas and
+other delimiters do not exist here.
+"""
+
+import re
+from collections.abc import Mapping
+from enum import IntEnum, StrEnum
+
+from msgspec import Struct
+
+MOST_TAGS = 5_000  # of one part
+MOST_DEPTH = 32  # sections inside each other
+MOST_RENDERED = 5_000_000  # characters of one part: what a send may carry itself
+MOST_NAME = 64
+
+_OPEN, _CLOSE = "{{", "}}"
+_name = re.compile(rf"\w[\w.-]{{0,{MOST_NAME - 1}}}").fullmatch
+_rest_of_line = re.compile(r"[ \t]*(?:\r?\n|\Z)").match
+_ALONE = frozenset("#^/!")  # tags that print nothing: alone on a line they leave no empty line behind
+_HINTS = {
+    ">": "Partials are not supported",
+    "=": "Other delimiters are not supported",
+    "&": "Write {{{name}}} for a value without escaping; {{&name}} is not supported",
+}
+_MOST_SHOWN = 40  # characters of a faulty tag in its error
+
+
+class Part(StrEnum):
+    """The three things that a template writes."""
+
+    SUBJECT = "subject"
+    HTML = "html"
+    TEXT = "text"
+
+
+class BadTemplate(ValueError):  # noqa: N818 - named for what the customer gave
+    """A part that can't be read: which, and where; line and column count from 1, the column in characters."""
+
+    def __init__(self, part: Part, line: int, column: int, problem: str) -> None:
+        super().__init__(f"{part.value}, line {line}, column {column}: {problem}")
+        self.part = part
+        self.line = line
+        self.column = column
+        self.problem = problem
+
+
+class TooLong(ValueError):  # noqa: N818 - named for what it has become
+    """The values make a part longer than MOST_RENDERED characters."""
+
+    def __init__(self, part: Part) -> None:
+        super().__init__(f"the {part.value} comes to more than {MOST_RENDERED} characters")
+        self.part = part
+
+
+class Op(IntEnum):
+    """What a step does with its text: print it, or look it up as a name."""
+
+    LITERAL = 0
+    ESCAPED = 1
+    RAW = 2
+    SECTION = 3
+    INVERTED = 4
+
+
+# (op, literal or name, where to go on when a section is not shown)
+Step = tuple[int, str, int]
+
+
+class Program(Struct, frozen=True):
+    """One compiled part: steps in order, and the names they use in order of first use."""
+
+    part: Part
+    steps: tuple[Step, ...]
+    names: tuple[str, ...]
+
+
+class Template(Struct, frozen=True):
+    """A compiled template; a part that it does not have is None."""
+
+    subject: Program | None
+    html: Program | None
+    text: Program | None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name used, in order of first use."""
+        programs = (self.subject, self.html, self.text)
+        return tuple(dict.fromkeys(name for one in programs if one is not None for name in one.names))
+
+
+def is_name(text: str) -> bool:
+    """True for what may stand in a tag: a letter, digit or `_` of any script, then also `.` and `-`; at most 64."""
+    return _name(text) is not None
+
+
+def compile_template(subject: str | None, html: str | None, text: str | None) -> Template:
+    """The parts compiled; raises BadTemplate for the first fault."""
+    return Template(
+        None if subject is None else compile_part(subject, Part.SUBJECT),
+        None if html is None else compile_part(html, Part.HTML),
+        None if text is None else compile_part(text, Part.TEXT),
+    )
+
+
+def compile_part(source: str, part: Part) -> Program:
+    """One part compiled, in time linear in its length; raises BadTemplate."""
+    return _Compiler(source, part).program()
+
+
+def render(program: Program, values: Mapping[str, str]) -> str:
+    """The part with its values put in; a name without a value is the empty string. Raises TooLong."""
+    steps = program.steps
+    out: list[str] = []
+    escaped: dict[str, str] = {}
+    at, end = 0, len(steps)
+    while at < end:
+        op, text, after = steps[at]
+        at += 1
+        if op == 0:  # the literals of Op: comparing with plain numbers halves the time of this loop
+            out.append(text)
+        elif op == 1:
+            ready = escaped.get(text)
+            if ready is None:
+                ready = escaped[text] = escape(values.get(text, ""))
+            out.append(ready)
+        elif op == 2:
+            out.append(values.get(text, ""))
+        elif (op == 3) is not bool(values.get(text)):
+            at = after
+    if sum(map(len, out)) > MOST_RENDERED:  # before joining: until here only references have been gathered
+        raise TooLong(program.part)
+    return "".join(out)
+
+
+def escape(value: str) -> str:
+    """The value as HTML text, safe in element content and in attributes with either kind of quotes."""
+    if "&" in value:
+        value = value.replace("&", "&amp;")
+    if "<" in value:
+        value = value.replace("<", "&lt;")
+    if ">" in value:
+        value = value.replace(">", "&gt;")
+    if '"' in value:
+        value = value.replace('"', "&quot;")
+    if "'" in value:
+        value = value.replace("'", "&#39;")
+    return value
+
+
+class _Open(Struct, frozen=True):
+    """A section that waits for its end."""
+
+    name: str
+    step: int
+    place: int
+
+
+class _Compiler:
+    """One pass over the source of a part. Every character is looked at a bounded number of times."""
+
+    def __init__(self, source: str, part: Part) -> None:
+        self._source = source
+        self._part = part
+        self._steps: list[Step] = []
+        self._names: dict[str, None] = {}
+        self._sections: list[_Open] = []
+        self._literals: list[str] = []
+        self._tags = 0
+
+    def program(self) -> Program:
+        source, at, fresh_line = self._source, 0, True
+        while (start := source.find(_OPEN, at)) >= 0:
+            before = source[at:start]
+            sigil, inside, end = self._tag(start)
+            line_start = before.rfind("\n") + 1
+            if sigil in _ALONE and (line_start or fresh_line) and not before[line_start:].strip(" \t"):
+                rest = _rest_of_line(source, end)
+            else:
+                rest = None
+            self._literals.append(before if rest is None else before[:line_start])
+            self._step(sigil, inside, start)
+            at = end if rest is None else rest.end()
+            fresh_line = rest is not None
+        self._literals.append(source[at:])
+        self._flush()
+        if self._sections:
+            left = self._sections[-1]
+            raise self._fault(left.place, f"this section is never closed; write {{{{/{left.name}}}}}")
+        return Program(self._part, tuple(self._steps), tuple(self._names))
+
+    def _tag(self, start: int) -> tuple[str, str, int]:
+        """The tag at `start`: its sigil ("" for a plain one, "{" for a raw one), its inside, and where it ends."""
+        self._tags += 1
+        if self._tags > MOST_TAGS:
+            raise self._fault(start, f"a part may have {MOST_TAGS} tags at the most")
+        source = self._source
+        sigil = source[start + 2 : start + 3]
+        opened = start + 2
+        if sigil in _ALONE or sigil in _HINTS or sigil == "{":
+            opened += 1
+        else:
+            sigil = ""
+        closing = "}}}" if sigil == "{" else _CLOSE
+        closed = source.find(_CLOSE, opened)
+        if closed < 0 or not source.startswith(closing, closed):
+            raise self._fault(start, f"this tag is never closed; it ends with {closing}")
+        if sigil in _HINTS:
+            raise self._fault(start, _HINTS[sigil])
+        return sigil, source[opened:closed], closed + len(closing)
+
+    def _step(self, sigil: str, inside: str, place: int) -> None:
+        if sigil == "!":
+            return
+        name = inside.strip()
+        if not is_name(name):
+            raise self._fault(place, _bad_name(name))
+        self._flush()
+        if sigil == "/":
+            self._close(name, place)
+            return
+        self._names[name] = None
+        if sigil in {"#", "^"}:
+            if len(self._sections) >= MOST_DEPTH:
+                raise self._fault(place, f"sections may stand {MOST_DEPTH} deep in each other at the most")
+            self._sections.append(_Open(name, len(self._steps), place))
+            self._steps.append((Op.SECTION if sigil == "#" else Op.INVERTED, name, 0))
+            return
+        raw = sigil == "{" or self._part is not Part.HTML
+        self._steps.append((Op.RAW if raw else Op.ESCAPED, name, 0))
+
+    def _close(self, name: str, place: int) -> None:
+        if not self._sections:
+            raise self._fault(place, f"{{{{/{name}}}}} closes no section")
+        opened = self._sections.pop()
+        if opened.name != name:
+            line, column = _position(self._source, opened.place)
+            raise self._fault(
+                place, f"{{{{/{name}}}}} stands where the section {opened.name!r} of line {line}, column {column} ends"
+            )
+        op, text, _ = self._steps[opened.step]
+        self._steps[opened.step] = (op, text, len(self._steps))
+
+    def _flush(self) -> None:
+        literal = "".join(self._literals)
+        self._literals.clear()
+        if literal:
+            self._steps.append((Op.LITERAL, literal, 0))
+
+    def _fault(self, place: int, problem: str) -> BadTemplate:
+        line, column = _position(self._source, place)
+        return BadTemplate(self._part, line, column, problem)
+
+
+def _bad_name(name: str) -> str:
+    if not name:
+        return "this tag has no name"
+    shown = name if len(name) <= _MOST_SHOWN else name[:_MOST_SHOWN] + "…"
+    return (
+        f"{shown!r} is not a name: use letters, digits, and inside also '_', '-' and '.', "
+        f"{MOST_NAME} characters at the most"
+    )
+
+
+def _position(source: str, place: int) -> tuple[int, int]:
+    return source.count("\n", 0, place) + 1, place - source.rfind("\n", 0, place)
