@@ -8,7 +8,7 @@ import json
 import secrets
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,18 +16,18 @@ from typing import Any, TypeVar
 import argon2
 import asyncpg
 
-from engine.areas.domains import records
+from engine.areas.domains import rules
 from engine.areas.domains import store as domains
+from engine.areas.domains.types import Checked
 from engine.base import clock, ids
 from engine.base.plans import Plan
 from engine.base.scopes import SCOPES
 from engine.base.settings import Settings
+from engine.flows import add_domain as adding
 from engine.flows import open_account
-from engine.flows.verify_domain import Verified, verify_domain
+from engine.flows.verify_domain import known_records, verify_now
 from engine.mail.address import parse_mailbox
-from engine.store import caches
 from engine.store.postgres import open_pool
-from engine.store.resolver import NoData, NxDomain, Records, Resolver
 
 Answer = TypeVar("Answer")
 
@@ -106,53 +106,29 @@ async def create_key(
 async def add_domain(
     pool: asyncpg.Pool, settings: Settings, *, account: str, name: str, verified: bool
 ) -> dict[str, Any]:
-    """A new domain with the records to publish; `verified` takes the operator's word instead of DNS'."""
+    """A new domain with the records to publish; `verified` takes the operator's word instead of DNS'.
+
+    Refused where another account holds the name as verified: the operator's word can't give it to two.
+    """
     account_id = ids.parse_id(ids.Kind.ACCOUNT, account)
-    made = await open_account.add_domain(pool, account_id, name, pepper=_pepper(settings))
-    status = "pending"
-    if verified:
-        async with pool.acquire() as connection, connection.transaction():
-            await domains.MARK.execute(connection, made.id, "verified")
-            detail = {"id": made.public_id, "name": made.name, "by": "operator"}
-            await open_account.record(connection, account_id, "domain.verified", detail)
-            await caches.bump(connection, "domains")
-        status = "verified"
+    made = await adding.add_domain(pool, settings, account_id, name, vouched=verified)
+    row = await domains.FIND.first(pool, account_id, made.id)
+    assert row is not None
     keys = await domains.PUBLISHED.fetch(pool, made.id)
-    return {
-        "id": made.public_id,
-        "name": made.name,
-        "status": status,
-        "records": [
-            {"type": one.type, "host": one.host, "value": one.value, "required": one.required}
-            for one in records.key_records(made.name, keys)
-        ],
-    }
+    fields = ("type", "host", "value", "required")
+    shown = [{field: one[field] for field in fields} for one in _shown(known_records(settings, row, keys))]
+    return {"id": made.public_id, "name": made.name, "status": row.status, "records": shown}
 
 
 async def check_domain(pool: asyncpg.Pool, settings: Settings, *, account: str, name: str) -> dict[str, Any] | None:
     """Look the domain's records up in DNS and act on what was found; None when there is no such domain."""
     account_id = ids.parse_id(ids.Kind.ACCOUNT, account)
-    row = await domains.READ.first(pool, account_id, name)
+    row = await domains.READ.first(pool, account_id, rules.checked_name(name, settings.mail_host))
     if row is None:
         return None
-    resolver = Resolver.from_settings(settings)
-    try:
-        verified = await verify_domain(pool, row.id, row.name, account_id, txt_look_up(resolver))
-    finally:
-        await resolver.close()
-    return _shown(verified)
-
-
-def txt_look_up(resolver: Resolver) -> Callable[[str], Awaitable[list[str] | None]]:
-    """TXT records at a name, [] when there are none, None when DNS could not tell."""
-
-    async def look_up(name: str) -> list[str] | None:
-        found = await resolver.txt(name)
-        if isinstance(found, Records):
-            return [value.decode("utf-8", "replace") for value in found.values]
-        return [] if isinstance(found, (NoData, NxDomain)) else None
-
-    return look_up
+    found = await verify_now(pool, settings, account_id, row.id)
+    shown = {"name": found.domain.name, "status": found.domain.status, "records": _shown(found.records)}
+    return shown if found.notice is None else shown | {"notice": found.notice}
 
 
 def call_api(base_url: str, method: str, path: str, key: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -184,22 +160,18 @@ def sink_messages(state: Path, *, limit: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in reversed(kept)]
 
 
-def _shown(verified: Verified) -> dict[str, Any]:
-    return {
-        "name": verified.name,
-        "status": verified.status,
-        "records": [
-            {
-                "type": check.wanted.type,
-                "host": check.wanted.host,
-                "value": check.wanted.value,
-                "required": check.wanted.required,
-                "status": check.status,
-                "found": list(check.found),
-            }
-            for check in verified.records
-        ],
-    }
+def _shown(checks: Sequence[Checked]) -> list[dict[str, Any]]:
+    return [
+        {
+            "type": check.wanted.type,
+            "host": check.wanted.host,
+            "value": check.wanted.value,
+            "required": check.wanted.required,
+            "status": check.finding.status,
+            "found": list(check.finding.found),
+        }
+        for check in checks
+    ]
 
 
 def _pepper(settings: Settings) -> str:

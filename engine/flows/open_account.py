@@ -1,4 +1,4 @@
-"""Opening an account, giving it a key, adding a domain to it: what the operator's commands and sign-up share.
+"""Opening an account and giving it a key: what the operator's commands and sign-up share.
 
 Each is one transaction and writes its event to the account's log.
 """
@@ -13,12 +13,10 @@ from msgspec import Struct
 from engine.areas.account import store as accounts
 from engine.areas.api_keys import rules as key_rules
 from engine.areas.api_keys import store as keys
-from engine.areas.domains import store as domains
 from engine.base import clock, ids, secrets
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.plans import CAPS, Plan
 from engine.ledger import heads, log
-from engine.mail.address import domain_name
 from engine.store import caches
 from engine.store.queries import Conn
 
@@ -36,14 +34,6 @@ class NewKey(Struct, frozen=True):
     public_id: str
     token: str
     scopes: list[str]
-
-
-class NewDomain(Struct, frozen=True):
-    """A domain as it was added."""
-
-    id: UUID
-    public_id: str
-    name: str
 
 
 async def open_account(
@@ -90,40 +80,16 @@ async def give_key(
     fresh, key = key_rules.new_key(), ids.uuid7()
     public_id = ids.format_id(ids.Kind.API_KEY, key)
     async with pool.acquire() as connection, connection.transaction():
-        plan = await _locked_plan(connection, account)
+        plan = await locked_plan(connection, account)
         limit = CAPS[plan].api_keys
         used = await keys.count_live(connection, account)
         if limit is not None and used >= limit:
-            raise _full("api_keys", "API keys", limit, used)
+            raise full("api_keys", "API keys", limit, used)
         digest = secrets.digest(pepper, fresh.secret)
         await keys.INSERT.execute(connection, key, fresh.key_id, account, name, digest, wanted, expires_at)
         await record(connection, account, "api_key.created", {"id": public_id, "name": name, "scopes": wanted})
         await caches.bump(connection, "keys")
     return NewKey(public_id, fresh.token, wanted)
-
-
-async def add_domain(pool: asyncpg.Pool, account: UUID, name: str, *, pepper: str) -> NewDomain:
-    """A new pending domain with its keys; 409 when the account has it in any form, 403 past the plan's number."""
-    normal, domain = domain_name(name), ids.uuid7()
-    public_id = ids.format_id(ids.Kind.DOMAIN, domain)
-    async with pool.acquire() as connection, connection.transaction():
-        plan = await _locked_plan(connection, account)
-        limit = CAPS[plan].sending_domains
-        existing = await domains.NAMES.fetch(connection, account)
-        if any(row.name == normal for row in existing):
-            row = await domains.READ.first(connection, account, normal)
-            assert row is not None
-            raise Refusal(
-                ErrorType.CONFLICT,
-                f"{normal} is on this account already.",
-                id=ids.format_id(ids.Kind.DOMAIN, row.id),
-            )
-        if limit is not None and len(existing) >= limit:
-            raise _full("domains", "sending domains", limit, len(existing))
-        await domains.insert(connection, domain, account, normal, pepper=pepper)
-        await record(connection, account, "domain.added", {"id": public_id, "name": normal})
-        await caches.bump(connection, "domains")
-    return NewDomain(domain, public_id, normal)
 
 
 async def record(connection: Conn, account: UUID, kind: str, detail: Mapping[str, object]) -> None:
@@ -134,15 +100,16 @@ async def record(connection: Conn, account: UUID, kind: str, detail: Mapping[str
     await heads.save(connection, locked.values())
 
 
-async def _locked_plan(connection: Conn, account: UUID) -> Plan:
-    """The account's plan, with its head locked so that a cap is counted exactly."""
+async def locked_plan(connection: Conn, account: UUID) -> Plan:
+    """The account's plan, with its head locked so that a cap is counted exactly; 404 when it is erased by now."""
     locked = await heads.lock(connection, [account])
     if account not in locked:
         raise not_found("account")
     return Plan(locked[account].plan)
 
 
-def _full(resource: str, words: str, limit: int, used: int) -> Refusal:
+def full(resource: str, words: str, limit: int, used: int) -> Refusal:
+    """The 403 of a plan that has no room: `resource` for programs, `words` for people."""
     return Refusal(
         ErrorType.PLAN_LIMIT_REACHED,
         f"The plan includes {limit} {words} and {used} are in use.",

@@ -10,7 +10,6 @@ In tests a `Responder` serves a zone of its own: `responder.set(...)`, `responde
 
 import argparse
 import asyncio
-import importlib
 import os
 import signal
 import struct
@@ -31,7 +30,10 @@ import dns.rrset
 import uvloop
 from msgspec import Struct
 
+from engine.areas.domains.local import published
+from engine.areas.domains.types import Identity
 from engine.base import settings
+from engine.flows.add_domain import identity
 
 Lookup = Callable[[str, str], Awaitable[list[str] | None]]
 
@@ -282,23 +284,18 @@ class _Udp(asyncio.DatagramProtocol):
 
 
 class Published:
-    """Records that domains in the database ask for, read through `engine.areas.domains.records.published`.
+    """Records that domains in the database ask for, read through `engine.areas.domains.local.published`.
 
-    Cached for a second; while the database (or that module) is away nothing is published.
+    Cached for a second; while the database is away nothing is published.
     """
 
-    def __init__(self, database_url: str | None) -> None:
+    def __init__(self, database_url: str | None, identity: Identity | None = None) -> None:
         self._url = database_url
+        self._identity = identity or Identity(settings.Settings().mail_host, b"")
         self._connection: asyncpg.Connection[Any] | None = None
         self._lock = asyncio.Lock()
         self._cache: OrderedDict[tuple[str, str], tuple[float, list[str]]] = OrderedDict()
         self._retry_at = 0.0
-        try:
-            self._published: Callable[..., Awaitable[list[str]]] | None = importlib.import_module(
-                "engine.areas.domains.records"
-            ).published
-        except (ImportError, AttributeError):
-            self._published = None
 
     async def __call__(self, name: str, rdtype: str) -> list[str]:
         """Records in zone file form, [] for none."""
@@ -306,7 +303,7 @@ class Published:
         known = self._cache.get((name, rdtype))
         if known is not None and known[0] > at:
             return known[1]
-        if self._published is None or self._url is None or at < self._retry_at:
+        if self._url is None or at < self._retry_at:
             return []
         values = await self._read(name, rdtype)
         self._cache[name, rdtype] = (at + _PUBLISHED_S, values)
@@ -322,13 +319,12 @@ class Published:
             self._connection = None
 
     async def _read(self, name: str, rdtype: str) -> list[str]:
-        assert self._published is not None
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_DATABASE_S), self._lock:
                 if self._connection is None or self._connection.is_closed():
                     self._connection = await asyncpg.connect(self._url, timeout=_DATABASE_S)
-                return await self._published(self._connection, name, rdtype)
+                return await published(self._connection, self._identity, name, rdtype)
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             print(f"dns: the database does not answer: {str(error) or type(error).__name__}", file=sys.stderr)
             await self.close()
@@ -399,19 +395,19 @@ def _encoded(response: dns.message.Message, query: dns.message.Message, transpor
         return cut.to_wire(max_size=limit)
 
 
-async def serve(host: str, port: int, sink_port: int, database_url: str | None) -> None:
+async def serve(host: str, port: int, sink_port: int, given: settings.Settings) -> None:
     """Run until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    published = Published(database_url)
-    responder = local_world(cast("Lookup", published))
+    zone = Published(given.database_url, identity(given) if given.key_pepper else None)
+    responder = local_world(cast("Lookup", zone))
     bound = await responder.start(host, port)
     print(f"dns ready on {bound[0]}:{bound[1]}, all mail to {_HOST}, port {sink_port}", flush=True)
     await stop.wait()
     await responder.stop()
-    await published.close()
+    await zone.close()
     print("dns stopped", flush=True)
 
 
@@ -425,7 +421,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         loaded = settings.load(os.environ)
         sink_port = given.sink_port or loaded.settings.sink_port
-        uvloop.run(serve(given.host, given.port, sink_port, loaded.settings.database_url))
+        uvloop.run(serve(given.host, given.port, sink_port, loaded.settings))
     except settings.BadSetting as error:
         print(error, file=sys.stderr)
         return 2

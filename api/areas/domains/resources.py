@@ -1,5 +1,210 @@
-"""Sending domains."""
+"""`/v1/domains`: adding, listing, checking and removing sending domains, their keys, and publishing their records."""
 
-from api.http.operation import Operation
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, cast
 
-OPERATIONS: tuple[Operation, ...] = ()
+from api.areas.domains.schemas import (
+    CheckedDomain,
+    Domain,
+    DomainPage,
+    ListQuery,
+    NewDomain,
+    Publication,
+    Publish,
+    PublishedRecord,
+    Record,
+    Signing,
+)
+from api.http.dispatch import cursor_id, path_id
+from api.http.operation import Access, Call, Operation
+from engine.areas.domains import rules, store
+from engine.areas.domains.types import Checked, DomainRow, DomainStatus, KeyRow
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, invalid, not_found
+from engine.flows.add_domain import add_domain, remove_domain
+from engine.flows.publish_dns import forget_token, publish_dns
+from engine.flows.rotate_keys import rotate_keys
+from engine.flows.verify_domain import Verified, known_records, verify_now
+
+_TOKEN = re.compile(r"[\x21-\x7e]+", re.ASCII)  # what an HTTP header can carry
+
+
+async def create_domain(call: Call) -> Domain:
+    """A new domain, pending."""
+    body: NewDomain = call.body
+    made = await add_domain(call.services.pool, call.settings, call.account_id, body.name)
+    row = await store.FIND.first(call.services.pool, call.account_id, made.id)
+    if row is None:  # removed by somebody within this moment
+        raise not_found("domain")
+    return Domain(**await _with_keys(call, row))
+
+
+async def list_domains(call: Call) -> DomainPage:
+    """A page of the account's domains."""
+    query: ListQuery = call.query
+    before = cursor_id(ids.Kind.DOMAIN, query.before)
+    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
+    page = rows[: query.limit]
+    keys: dict[Any, list[KeyRow]] = {row.id: [] for row in page}
+    for key in await store.PUBLISHED_OF_MANY.fetch(call.services.pool, list(keys)):
+        keys[key.domain_id].append(key)
+    data = [Domain(**_fields(row, keys[row.id], known_records(call.settings, row, keys[row.id]))) for row in page]
+    return DomainPage(data, data[-1].id if len(rows) > query.limit else None)
+
+
+async def read_domain(call: Call) -> Domain:
+    """One domain."""
+    return Domain(**await _with_keys(call, await _found(call)))
+
+
+async def verify_domain(call: Call) -> CheckedDomain:
+    """Look the domain's records up now."""
+    domain = path_id(ids.Kind.DOMAIN, call.path["id"], "domain")
+    return _checked(await verify_now(call.services.pool, call.settings, call.account_id, domain))
+
+
+async def rotate_domain(call: Call) -> CheckedDomain:
+    """Ask for the other selector's keys."""
+    domain = path_id(ids.Kind.DOMAIN, call.path["id"], "domain")
+    return _checked(await rotate_keys(call.services.pool, call.settings, call.account_id, domain))
+
+
+async def delete_domain(call: Call) -> None:
+    """Remove a domain."""
+    domain = path_id(ids.Kind.DOMAIN, call.path["id"], "domain")
+    await remove_domain(call.services.pool, call.account_id, domain)
+
+
+async def publish_domain(call: Call) -> Publication:
+    """Publish the domain's records through Cloudflare."""
+    domain = path_id(ids.Kind.DOMAIN, call.path["id"], "domain")
+    body: Publish = call.body
+    token = None if body.token is None else body.token.strip(" ")
+    if token is not None and not _TOKEN.fullmatch(token):
+        raise invalid("token", "This is no Cloudflare token: it holds a character that none has.")
+    done = await publish_dns(call.services.pool, call.settings, call.account_id, domain, token)
+    return Publication(
+        "cloudflare",
+        done.zone,
+        [
+            PublishedRecord(
+                one.wanted.type, one.wanted.host, one.wanted.value, one.wanted.required, one.outcome, one.reason
+            )
+            for one in done.records
+        ],
+    )
+
+
+async def disconnect_cloudflare(call: Call) -> None:
+    """Forget the kept token."""
+    await forget_token(call.services.pool, call.account_id)
+
+
+async def _found(call: Call) -> DomainRow:
+    domain = path_id(ids.Kind.DOMAIN, call.path["id"], "domain")
+    row = await store.FIND.first(call.services.pool, call.account_id, domain)
+    if row is None:
+        raise not_found("domain")
+    return row
+
+
+async def _with_keys(call: Call, row: DomainRow) -> dict[str, Any]:
+    keys = await store.PUBLISHED.fetch(call.services.pool, row.id)
+    return _fields(row, keys, known_records(call.settings, row, keys))
+
+
+def _checked(verified: Verified) -> CheckedDomain:
+    return CheckedDomain(**_fields(verified.domain, verified.keys, verified.records), notice=verified.notice)
+
+
+def _fields(row: DomainRow, keys: Sequence[KeyRow], checks: Sequence[Checked]) -> dict[str, Any]:
+    return {
+        "id": ids.format_id(ids.Kind.DOMAIN, row.id),
+        "name": row.name,
+        "status": cast("DomainStatus", row.status),
+        "created_at": clock.iso(row.created_at),
+        "verified_at": _iso(row.verified_at),
+        "last_checked_at": _iso(row.checked_at),
+        "signing": _signing(keys),
+        "records": [_record(check) for check in checks],
+    }
+
+
+def _signing(keys: Sequence[KeyRow]) -> Signing:
+    retiring = next((key for key in keys if key.is_rsa and key.status == "retiring"), None)
+    return Signing(
+        rules.signing_pair(keys),
+        rules.next_pair(keys),
+        None if retiring is None else retiring.selector,
+        None if retiring is None else _iso(retiring.retire_at),
+    )
+
+
+def _record(check: Checked) -> Record:
+    wanted, finding = check.wanted, check.finding
+    return Record(
+        wanted.type,
+        wanted.host,
+        wanted.value,
+        wanted.required,
+        finding.status,
+        list(finding.found),
+        wanted.purpose,
+        wanted.note,
+        finding.problem,
+    )
+
+
+def _iso(at: datetime | None) -> str | None:
+    return None if at is None else clock.iso(at)
+
+
+_READ, _WRITE = ("domains:read",), ("domains:write",)
+
+OPERATIONS = (
+    Operation(
+        method="POST", path="/v1/domains", tag="Domains", summary="Add a sending domain", access=Access.KEY,
+        scopes=_WRITE, success=201, request=NewDomain, reply=Domain, handler=create_domain,
+        refusals=(ErrorType.PLAN_LIMIT_REACHED, ErrorType.CONFLICT, ErrorType.NOT_FOUND),
+    ),
+    Operation(
+        method="GET", path="/v1/domains", tag="Domains", summary="List sending domains", access=Access.KEY,
+        scopes=_READ, query=ListQuery, reply=DomainPage, handler=list_domains,
+    ),
+    Operation(
+        method="GET", path="/v1/domains/{id}", tag="Domains", summary="Read a sending domain", access=Access.KEY,
+        scopes=_READ, reply=Domain, handler=read_domain,
+    ),
+    Operation(
+        method="DELETE", path="/v1/domains/{id}", tag="Domains",
+        summary="Remove a sending domain; what was accepted from it is still delivered", access=Access.KEY,
+        scopes=_WRITE, success=204, handler=delete_domain,
+    ),
+    Operation(
+        method="GET", path="/v1/domains/{id}/setup", tag="Domains",
+        summary="The DNS records to publish, as the last check found them", access=Access.KEY, scopes=_READ,
+        reply=Domain, handler=read_domain,
+    ),
+    Operation(
+        method="POST", path="/v1/domains/{id}/verify", tag="Domains", summary="Look the DNS records up now",
+        access=Access.KEY, scopes=_WRITE, reply=CheckedDomain, handler=verify_domain,
+    ),
+    Operation(
+        method="POST", path="/v1/domains/{id}/rotate", tag="Domains",
+        summary="Change the signing keys: the other selector takes over once its record is published",
+        access=Access.KEY, scopes=_WRITE, reply=CheckedDomain, handler=rotate_domain,
+        refusals=(ErrorType.INVALID_STATE,),
+    ),
+    Operation(
+        method="POST", path="/v1/domains/{id}/cloudflare", tag="Domains",
+        summary="Publish the DNS records through Cloudflare", access=Access.KEY, scopes=_WRITE, request=Publish,
+        reply=Publication, handler=publish_domain, no_body_is_empty=True,
+    ),
+    Operation(
+        method="DELETE", path="/v1/account/cloudflare", tag="Domains", summary="Forget the Cloudflare token",
+        access=Access.KEY, scopes=_WRITE, success=204, handler=disconnect_cloudflare,
+        refusals=(ErrorType.NOT_FOUND,),
+    ),
+)  # fmt: skip

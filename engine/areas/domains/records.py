@@ -1,54 +1,222 @@
-"""The DNS records a domain's owner is asked to publish, and whether what was found answers them."""
+"""The DNS records of a sending domain's set-up, and whether what DNS answers does what they ask for. Pure.
+
+Only the DKIM record of the RSA key that signs is required: with it a receiver can hold the mail to the domain
+(RFC 6376), and DMARC passes by it alone (RFC 7489 3.1: an aligned DKIM or an aligned SPF pass). SPF can't be asked of
+the domain: it is checked on the return path (RFC 7208 2.4), which lies under the service's own bounce domain. The
+rest, DMARC, MX, MTA-STS and TLS reports, are the owner's choice.
+"""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+from uuid import UUID
 
-from msgspec import Struct
+import msgspec
+from msgspec import structs
 
-from engine.areas.domains import store
-from engine.areas.domains.store import PublishedRow
-from engine.store.queries import Conn
+from engine.areas.domains.reports import report_address
+from engine.areas.domains.suffixes import is_registry_name
+from engine.areas.domains.types import Checked, Finding, Identity, KeyRow, Place, RecordStatus, Wanted
+from engine.base import clock
 
-_SPACE = re.compile(r"\s+")
+Answers = Mapping[Place, tuple[str, ...] | None]  # None: DNS gave no usable answer
 
-
-class Wanted(Struct, frozen=True):
-    """One record to publish."""
-
-    type: str
-    host: str
-    value: str
-    required: bool
-
-
-class Checked(Struct, frozen=True):
-    """A record with what DNS answered: `ok`, `missing` or `mismatch`."""
-
-    wanted: Wanted
-    status: str
-    found: tuple[str, ...]
+MX_PREFERENCE: Final = 10
+MOST_ANCESTORS: Final = 4
+NO_ANSWER: Final = "DNS gave no usable answer; what stands here is older. Check again in a minute."
+_SPACE: Final = re.compile(r"\s+")
+_POLICIES: Final = {"none", "quarantine", "reject"}  # RFC 7489 6.3
+_FINDINGS: Final = msgspec.json.Decoder(dict[str, Finding])
 
 
-def key_records(domain: str, keys: Iterable[PublishedRow]) -> list[Wanted]:
-    """The DKIM records of a domain; only RSA is required, since every verifier knows it (RFC 8301)."""
+def bounce_domain(mail_host: str) -> str:
+    """The domain of every return path."""
+    return f"bounces.{mail_host}"
+
+
+def wanted_records(
+    domain: UUID, name: str, created_at: datetime, keys: Iterable[KeyRow], identity: Identity
+) -> list[Wanted]:
+    """Every record of the domain's set-up, the keys that sign first."""
+    host = identity.mail_host
+    bounces = bounce_domain(host)
+    by_service = "Published by the operator of this service for all domains; mail's return path lies there."
+    dmarc = report_address(identity.report_key, "dmarc", domain, host)
+    tls = report_address(identity.report_key, "tls", domain, host)
     return [
-        Wanted("TXT", f"{key.selector}._domainkey.{domain}", key.public_txt, key.algorithm == "rsa-sha256")
-        for key in keys
-    ]
+        *sorted((key_record(name, key) for key in keys), key=lambda one: (not one.required, one.host)),
+        Wanted("TXT", bounces, f"v=spf1 a:{host} -all", required=False, purpose="return_path", note=by_service),
+        Wanted("MX", bounces, f"{MX_PREFERENCE} {host}", required=False, purpose="return_path", note=by_service),
+        Wanted(
+            "TXT", f"_dmarc.{name}", f"v=DMARC1; p=none; rua=mailto:{dmarc}", required=False, purpose="dmarc",
+            note="A suggestion: any policy of yours will do. Reports that name this address feed your statistics.",
+        ),
+        Wanted(
+            "MX", name, f"{MX_PREFERENCE} {host}", required=False, purpose="inbound",
+            note="Only to receive mail here: it takes the place of any other mail server of the domain.",
+        ),
+        Wanted(
+            "TXT", f"_mta-sts.{name}", f"v=STSv1; id={created_at:%Y%m%d%H%M%S}", required=False, purpose="mta_sts",
+            note="Only together with the MX and the alias below (RFC 8461).",
+        ),
+        Wanted(
+            "CNAME", f"mta-sts.{name}", f"mta-sts.{host}", required=False, purpose="mta_sts",
+            note="Where senders fetch the policy of the domain's mail server.",
+        ),
+        Wanted(
+            "TXT", f"_smtp._tls.{name}", f"v=TLSRPTv1; rua=mailto:{tls}", required=False, purpose="tls_rpt",
+            note="Reports on encrypted delivery to the domain's mail server (RFC 8460).",
+        ),
+    ]  # fmt: skip
 
 
-def checked(wanted: Wanted, found: Iterable[str]) -> Checked:
-    """Compare one record with what was found at its host; spacing between tags does not matter (RFC 6376 3.2)."""
-    answers = tuple(found)
+def key_record(name: str, key: KeyRow) -> Wanted:
+    """The TXT record of one key; required when it is the RSA key that signs."""
+    return Wanted(
+        "TXT",
+        f"{key.selector}._domainkey.{name}",
+        key.public_txt,
+        required=key.is_rsa and key.status == "active",
+        purpose="dkim",
+        selector=key.selector,
+        note=_key_note(key),
+    )
+
+
+def places(wanted: Sequence[Wanted], name: str) -> set[Place]:
+    """Everything to ask DNS for in one check: the records' own places, and where a DMARC policy may be inherited."""
+    return {one.place for one in wanted} | {("TXT", f"_dmarc.{above}") for above in ancestors(name)}
+
+
+def checked(wanted: Sequence[Wanted], name: str, answers: Answers, before: Mapping[str, Finding]) -> list[Checked]:
+    """Each record with what was found; where DNS told nothing, with what is known from before and the problem."""
+    return [Checked(one, _finding(one, name, answers, before.get(_key(one)))) for one in wanted]
+
+
+def known(wanted: Sequence[Wanted], findings: str | None) -> list[Checked]:
+    """Each record with what the last check found, without asking DNS; new ones count as missing."""
+    found = decoded(findings)
+    return [Checked(one, _as_of_now(one, found.get(_key(one), Finding()))) for one in wanted]
+
+
+def decoded(findings: str | None) -> dict[str, Finding]:
+    """What `encoded` wrote; what can't be read counts as nothing: the next check writes it anew."""
+    try:
+        return {} if findings is None else _FINDINGS.decode(findings)
+    except msgspec.DecodeError:
+        return {}
+
+
+def encoded(checks: Sequence[Checked]) -> str:
+    """The findings as the JSON text that is kept with the domain."""
+    return msgspec.json.encode({_key(check.wanted): check.finding for check in checks}).decode()
+
+
+def status_of(wanted: Wanted, answers: tuple[str, ...]) -> RecordStatus:
+    """Whether the records at the host do what the wanted one asks for. Answers are as `lookups` gives them."""
     if not answers:
-        return Checked(wanted, "missing", answers)
-    same = any(_SPACE.sub("", answer) == _SPACE.sub("", wanted.value) for answer in answers)
-    return Checked(wanted, "ok" if same else "mismatch", answers)
+        return "missing"
+    if wanted.purpose == "dkim":
+        return "ok" if _same_key(wanted.value, answers) else "mismatch"
+    if wanted.type == "MX":
+        mine = {answer.split()[-1] for answer in answers}
+        return "ok" if wanted.value.split()[-1] in mine else "mismatch"
+    if wanted.type == "CNAME":
+        return "ok" if answers == (wanted.value,) else "mismatch"
+    related = relevant(wanted, answers)
+    if not related:
+        return "missing"
+    # RFC 7489 6.6.3, RFC 8461 3.1, RFC 8460 3 and RFC 7208 4.5 all take several records as none.
+    return "ok" if len(related) == 1 and _does(wanted, related[0]) else "mismatch"
 
 
-async def published(connection: Conn, name: str, rdtype: str) -> list[str]:
-    """What DNS would answer for `name` had every owner published what they were asked to: for local mode."""
-    selector, mark, domain = name.rstrip(".").lower().partition("._domainkey.")
-    if rdtype != "TXT" or not mark:
-        return []
-    return [row.public_txt for row in await store.PUBLISHED_AT.fetch(connection, selector, domain)]
+def relevant(wanted: Wanted, answers: Iterable[str]) -> list[str]:
+    """Those TXT records at the host that speak the wanted one's protocol: others may stand beside it."""
+    version = wanted.value.partition(";")[0].split()[0].lower()
+    return [one for one in answers if re.split(r"[;\s]", one.strip().lower(), maxsplit=1)[0] == version]
+
+
+def tags(text: str) -> dict[str, str]:
+    """A tag list (RFC 6376 3.2): names to values without their white space; of a repeated tag the first."""
+    found: dict[str, str] = {}
+    for part in text.split(";"):
+        name, equals, value = part.partition("=")
+        if equals:
+            found.setdefault(name.strip(), _SPACE.sub("", value))
+    return found
+
+
+def _same_key(wanted: str, answers: tuple[str, ...]) -> bool:
+    """One record that verifiers read as our key; of several the result is undefined (RFC 6376 3.6.2.2)."""
+    if len(answers) != 1:
+        return False
+    ours, theirs = tags(wanted), tags(answers[0])
+    return (
+        theirs.get("v", "DKIM1") == "DKIM1"
+        and theirs.get("k", "rsa") == ours["k"]
+        and theirs.get("p") == ours["p"]
+        and "sha256" in theirs.get("h", "sha256").split(":")
+        and bool({"*", "email"} & set(theirs.get("s", "*").split(":")))
+    )
+
+
+def _does(wanted: Wanted, found: str) -> bool:
+    if wanted.purpose == "dmarc":
+        return tags(found).get("p", "").lower() in _POLICIES
+    if wanted.purpose == "tls_rpt":
+        return bool(tags(found).get("rua"))
+    if wanted.purpose == "mta_sts":
+        return tags(found).get("id") == tags(wanted.value)["id"]
+    return wanted.value.split()[1].lower() in found.lower().split()  # SPF: the mechanism that names our host
+
+
+def _finding(wanted: Wanted, name: str, answers: Answers, before: Finding | None) -> Finding:
+    found = answers[wanted.place]
+    if found is None:
+        return structs.replace(_as_of_now(wanted, before or Finding()), problem=NO_ANSWER)
+    if wanted.purpose == "dmarc" and not relevant(wanted, found):
+        return _inherited(wanted, name, answers) or Finding("missing", found)
+    return Finding(status_of(wanted, found), found)
+
+
+def _as_of_now(wanted: Wanted, before: Finding) -> Finding:
+    """What was found then, held against what is wanted now: keys change."""
+    if wanted.purpose == "dmarc":  # whatever its value, and an inherited one stands elsewhere
+        return before
+    return structs.replace(before, status=status_of(wanted, before.found))
+
+
+def _inherited(wanted: Wanted, name: str, answers: Answers) -> Finding | None:
+    """The policy that a name without one takes from above (RFC 7489 6.6.3): one of its own would weaken that."""
+    for above in ancestors(name):
+        found = answers[("TXT", f"_dmarc.{above}")]
+        if found is None:
+            return Finding("missing", (), NO_ANSWER)
+        related = relevant(wanted, found)
+        if len(related) == 1:
+            return Finding("ok", (f"_dmarc.{above}: {related[0]}",))
+    return None
+
+
+def ancestors(name: str) -> list[str]:
+    """The names above, down to two labels; not those of registries."""
+    labels = name.split(".")
+    above = [".".join(labels[start:]) for start in range(1, len(labels) - 1)]
+    return [one for one in above if not is_registry_name(one)][-MOST_ANCESTORS:]
+
+
+def _key_note(key: KeyRow) -> str | None:
+    if key.status == "standby":
+        return "Not in use yet. Publish it now, and the next change of keys needs nothing of you."
+    if key.status == "retiring" and key.retire_at is not None:
+        return f"Signs no more. Keep it published until {clock.iso(key.retire_at)}, for messages on their way."
+    if key.status == "pending" and key.is_rsa:
+        return "Signing moves to this key as soon as the record is found published."
+    if not key.is_rsa:
+        return "A second signature, for receivers that know Ed25519 (RFC 8463); made while the record is published."
+    return None
+
+
+def _key(wanted: Wanted) -> str:
+    return f"{wanted.type} {wanted.host}"

@@ -1,82 +1,105 @@
-"""Rows of sending domains and their signing keys."""
+"""Rows of sending domains, their signing keys and the token that may publish their records."""
 
-from datetime import datetime
+from collections.abc import Sequence
+from typing import Final, Literal
 from uuid import UUID
 
 from msgspec import Struct
 
-from engine.base.secrets import derived, seal, unseal
+from engine.areas.domains import rules
+from engine.areas.domains.types import DomainName, DomainRow, KeyRow, SigningRow
+from engine.base.secrets import Unsealable, derived, seal, unseal
 from engine.mail import dkim
-from engine.store.queries import Conn, Queries
+from engine.store.queries import Conn, Queries, Source
 
 _SQL = Queries.beside(__file__)
 SEALING = "dkim keys"  # the purpose of the derived key
-
-
-class DomainRow(Struct):
-    """One sending domain of an account."""
-
-    id: UUID
-    account_id: UUID
-    name: str
-    status: str
-    created_at: datetime
-    verified_at: datetime | None
-    checked_at: datetime | None
-
-
-class DomainName(Struct, frozen=True):
-    """What acceptance needs to know of a domain."""
-
-    name: str
-    status: str
-
-
-class SigningRow(Struct, frozen=True):
-    """An active signing key of a domain."""
-
-    domain_id: UUID
-    name: str
-    selector: str
-    algorithm: str
-    sealed_key: bytes
-
-
-class PublishedRow(Struct, frozen=True):
-    """A TXT record that a domain's owner is asked to publish."""
-
-    domain_id: UUID
-    selector: str
-    algorithm: str
-    public_txt: str
-    status: str
-
+_TOKENS: Final = "cloudflare tokens"
 
 NAMES = _SQL.rows("domain_names", DomainName)
 LIST = _SQL.rows("list_domains", DomainRow)
 READ = _SQL.rows("read_domain", DomainRow)
+FIND = _SQL.rows("find_domain", DomainRow)
+LOCK = _SQL.rows("lock_domains", DomainRow)
+HOLDER = _SQL.rows("domain_holder", DomainRow)
+OWNERS = _SQL.rows("owners_of_name", DomainRow)
 SIGNING = _SQL.rows("signing_keys", SigningRow)
-PUBLISHED = _SQL.rows("published_keys", PublishedRow)
-PUBLISHED_AT = _SQL.rows("published_at", PublishedRow)
+PUBLISHED = _SQL.rows("published_keys", KeyRow)
+PUBLISHED_OF_MANY = _SQL.rows("published_keys_of_many", KeyRow)
+KEPT_SELECTOR = _SQL.command("kept_selector")
 INSERT = _SQL.command("insert_domain")
 INSERT_KEY = _SQL.command("insert_domain_key")
 MARK = _SQL.command("mark_domain")
-ACTIVATE = _SQL.command("activate_key")
+VOUCH = _SQL.command("vouch_for_domain")
+SAVE_CHECK = _SQL.command("save_check")
+CLAIM_DUE = _SQL.rows("claim_due", DomainRow)
+CHECK_SOON = _SQL.command("check_soon")
+MOVE_KEY = _SQL.command("move_key")
+ASK_FOR_PAIR = _SQL.command("ask_for_pair")
+DUE_TO_RETIRE = _SQL.rows("due_to_retire", KeyRow)
+REPLACE_RETIRED = _SQL.command("replace_retired")
+REMOVE = _SQL.command("remove_domain")
+FORGET_REMOVED = _SQL.command("forget_removed")
+KEEP_TOKEN = _SQL.command("keep_token")
+READ_TOKEN = _SQL.command("read_token")
+FORGET_TOKEN = _SQL.command("forget_token")
 
 
-async def insert(connection: Conn, domain: UUID, account: UUID, name: str, *, pepper: str) -> None:
-    """A new pending domain with a fresh RSA-2048 and a fresh Ed25519 key.
+class FreshKey(Struct, frozen=True):
+    """A key of our own making, before it has a row."""
+
+    selector: str
+    algorithm: dkim.Algorithm
+    der: bytes
+    public_txt: str
+
+
+def fresh_pair(pair: str) -> list[FreshKey]:
+    """An RSA-2048 and an Ed25519 key under `wb1` and `wb1e` (or `wb2`). Up to 150 ms of CPU: not for an event loop."""
+    return [fresh_key(pair, "rsa-sha256"), fresh_key(f"{pair}e", "ed25519-sha256")]
+
+
+def fresh_key(selector: str, algorithm: str) -> FreshKey:
+    """One key."""
+    rsa = algorithm == "rsa-sha256"
+    der = dkim.generate_rsa() if rsa else dkim.generate_ed25519()
+    return FreshKey(selector, "rsa-sha256" if rsa else "ed25519-sha256", der, dkim.public_txt(der))
+
+
+async def insert(
+    connection: Conn,
+    domain: UUID,
+    account: UUID,
+    name: str,
+    *,
+    pepper: str,
+    keys: Sequence[FreshKey] | None = None,
+    standby: Sequence[FreshKey] = (),
+) -> None:
+    """A new pending domain that signs with `keys` (made here when none are given) and holds `standby` ready.
 
     Raises UniqueViolationError when the account has it already.
     """
     await INSERT.execute(connection, domain, account, name)
-    sealing = derived(pepper, SEALING)
-    for selector, algorithm, der, status in (
-        ("wb1", "rsa-sha256", dkim.generate_rsa(), "active"),
-        ("wb1e", "ed25519-sha256", dkim.generate_ed25519(), "pending"),  # active once it is found published
-    ):
-        sealed = seal(sealing, der, domain.bytes)
-        await INSERT_KEY.execute(connection, domain, selector, algorithm, sealed, dkim.public_txt(der), status)
+    for key in fresh_pair("wb1") if keys is None else keys:
+        # Ed25519 signs once it is found published.
+        status: Literal["active", "pending"] = "active" if key.algorithm == "rsa-sha256" else "pending"
+        await insert_key(connection, domain, key, status, pepper=pepper)
+    for key in standby:
+        await insert_key(connection, domain, key, "standby", pepper=pepper)
+
+
+async def insert_key(
+    connection: Conn, domain: UUID, key: FreshKey, status: Literal["active", "pending", "standby"], *, pepper: str
+) -> None:
+    """One key of a domain that has none under its selector."""
+    sealed = seal_key(domain, key, pepper=pepper)
+    await INSERT_KEY.execute(connection, domain, key.selector, key.algorithm, sealed, key.public_txt, status)
+
+
+def seal_key(domain: UUID, key: FreshKey, *, pepper: str) -> bytes:
+    """The private key as it is stored: bound to its domain."""
+    return seal(derived(pepper, SEALING), key.der, domain.bytes)
 
 
 async def signing_keys(connection: Conn, account: UUID, name: str, *, pepper: str) -> list[dkim.SigningKey]:
@@ -84,3 +107,26 @@ async def signing_keys(connection: Conn, account: UUID, name: str, *, pepper: st
     rows = await SIGNING.fetch(connection, account, name)
     sealing = derived(pepper, SEALING)
     return [dkim.load(row.name, row.selector, unseal(sealing, row.sealed_key, row.domain_id.bytes)) for row in rows]
+
+
+async def pair_for(connection: Source, account: UUID, name: str) -> tuple[str, bool]:
+    """(the pair a new domain begins with, whether the other may be published too): a removed domain of that name
+    keeps its own selectors while mail signed or still to be signed with them is on its way."""
+    rows = await KEPT_SELECTOR.records(connection, account, name)
+    return (rules.other(rows[0]["selector"]), False) if rows else ("wb1", True)
+
+
+async def keep_token(connection: Conn, account: UUID, token: str, *, pepper: str) -> None:
+    """Store the account's Cloudflare token, sealed and bound to the account."""
+    await KEEP_TOKEN.execute(connection, account, seal(derived(pepper, _TOKENS), token.encode(), account.bytes))
+
+
+async def read_token(connection: Source, account: UUID, *, pepper: str) -> str | None:
+    """The account's Cloudflare token; None when there is none, or none that this pepper opens."""
+    rows = await READ_TOKEN.records(connection, account)
+    if not rows:
+        return None
+    try:
+        return unseal(derived(pepper, _TOKENS), rows[0]["sealed_token"], account.bytes).decode()
+    except Unsealable:
+        return None

@@ -1,0 +1,44 @@
+"""What DNS would answer had every owner published what they were asked to: for local mode."""
+
+from engine.areas.domains import records, store
+from engine.areas.domains.types import Identity
+from engine.store.queries import Conn
+
+_PREFIXES = ("_dmarc.", "_mta-sts.", "mta-sts.", "_smtp._tls.")
+
+
+async def published(connection: Conn, identity: Identity, name: str, rdtype: str) -> list[str]:
+    """The records at `name`, in zone file form.
+
+    Where several accounts ask for one name it answers as the holder's zone, else as that of the latest to want it: a
+    zone has one key under a selector. A removed domain is answered for until it is forgotten, for mail on its way.
+    """
+    plain = name.rstrip(".").lower()
+    if plain.endswith(f"._report._dmarc.{identity.mail_host}"):
+        return ["v=DMARC1"] if rdtype == "TXT" else []  # we take reports about anybody (RFC 7489 7.1)
+    domain = _domain_of(plain)
+    if plain == records.bounce_domain(identity.mail_host):
+        return [f"v=spf1 a:{identity.mail_host} -all"] if rdtype == "TXT" else _mx(identity) if rdtype == "MX" else []
+    owners = await store.OWNERS.fetch(connection, domain)
+    for owner in owners[:1]:
+        keys = await store.PUBLISHED.fetch(connection, owner.id)
+        wanted = records.wanted_records(owner.id, owner.name, owner.created_at, keys, identity)
+        return [_zone_form(rdtype, one.value) for one in wanted if one.place == (rdtype, plain)]
+    return []
+
+
+def _domain_of(name: str) -> str:
+    """The sending domain whose set-up a name belongs to, if any does."""
+    _, mark, domain = name.partition("._domainkey.")
+    if mark:
+        return domain
+    return next((name.removeprefix(prefix) for prefix in _PREFIXES if name.startswith(prefix)), name)
+
+
+def _mx(identity: Identity) -> list[str]:
+    return [f"{records.MX_PREFERENCE} {identity.mail_host}."]
+
+
+def _zone_form(rdtype: str, value: str) -> str:
+    """Names end with a dot there."""
+    return value if rdtype == "TXT" else f"{value}."

@@ -1,0 +1,79 @@
+"""What DNS answers at the places of a domain's records, fresh, within a bounded time.
+
+Nothing is cached from one check to the next: who has just published a record wants to see it found.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol, TypeVar, cast
+
+from dns.rdtypes.ANY.CNAME import CNAME
+
+from engine.areas.domains.types import Place
+from engine.base.settings import HostPort, Settings
+from engine.store.resolver import Answered, Kind, NoData, NxDomain, Records, Resolver
+
+QUERY_S: Final = 2.0
+LOOKUP_S: Final = 6.0
+CHECK_S: Final = 8.0  # all places of a domain together
+MOST_FOUND: Final = 30  # records kept of one place
+MOST_TEXT: Final = 1_024  # characters kept of one record: an RSA-4096 key fits
+
+T = TypeVar("T")
+
+
+class Asked(Protocol):
+    """Something that knows what DNS holds."""
+
+    async def look_up(self, place: Place) -> tuple[str, ...] | None:
+        """The records at a place in a fixed form, () for none, None when DNS could not tell."""
+
+
+class SetupResolver(Resolver):
+    """The configured resolvers, asked for one check or one round of checks; `close` it afterwards."""
+
+    def __init__(self, servers: Sequence[HostPort]) -> None:
+        super().__init__(servers, query_timeout_s=QUERY_S, budget_s=LOOKUP_S)  # somebody may be waiting
+
+    async def look_up(self, place: Place) -> tuple[str, ...] | None:
+        """TXT strings joined, MX as `10 host`, CNAME targets; names in lower case without the final dot."""
+        kind, name = place
+        if kind == "TXT":
+            return _texts(await self.txt(name), lambda value: value.decode("utf-8", "replace"))
+        if kind == "MX":
+            return _texts(await self.mx(name), lambda mx: f"{mx.preference} {mx.host or '.'}")
+        return _texts(await self._look_up(name, cast("Kind", "CNAME"), _target), str)
+
+
+def for_checks(settings: Settings) -> SetupResolver:
+    """A resolver with the servers that delivery asks, and nothing in its memory."""
+    return cast("SetupResolver", SetupResolver.from_settings(settings))
+
+
+async def look_up_all(asked: Asked, places: Iterable[Place]) -> dict[Place, tuple[str, ...] | None]:
+    """Every place at once; those that have not answered when the time is up are None."""
+    wanted = list(places)
+    tasks = [asyncio.ensure_future(asked.look_up(place)) for place in wanted]
+    try:
+        await asyncio.wait(tasks, timeout=CHECK_S)
+        return {place: task.result() if task.done() else None for place, task in zip(wanted, tasks, strict=True)}
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _texts(answer: Answered[T], text: Callable[[T], str]) -> tuple[str, ...] | None:
+    if isinstance(answer, Records):
+        return tuple(sorted({_clean(text(value)) for value in answer.values})[:MOST_FOUND])
+    return () if isinstance(answer, NoData | NxDomain) else None
+
+
+def _clean(text: str) -> str:
+    """Anybody may write anything into DNS: what is kept and shown ends, and has no controls (Postgres takes no NUL)."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text[:MOST_TEXT])
+
+
+def _target(rdata: object) -> str:
+    assert isinstance(rdata, CNAME)
+    return rdata.target.to_text(omit_final_dot=True).lower()

@@ -1,0 +1,46 @@
+"""Where receivers send their reports about a domain: an unguessable address of ours that names the domain.
+
+`dmarc+<token>@<mail host>` for DMARC aggregates (RFC 7489 7.2) and `tls+<token>@…` for TLS reports (RFC 8460 3): 40
+base32 characters hold the domain's id and 72 bits of a keyed digest, so that nobody can file reports for a stranger.
+"""
+
+import hmac
+from hashlib import sha256
+from typing import Final, Literal, cast
+from uuid import UUID
+
+from engine.base.ids import ALPHABET, base32
+
+ReportKind = Literal["dmarc", "tls"]
+
+_MAC_BYTES: Final = 9
+_LENGTH: Final = (16 + _MAC_BYTES) * 8 // 5
+_KINDS: Final = frozenset({"dmarc", "tls"})
+_VALUES: Final = {letter: value for value, letter in enumerate(ALPHABET)}
+
+
+def report_address(key: bytes, kind: ReportKind, domain: UUID, mail_host: str) -> str:
+    """The address for one kind of report about one domain."""
+    number = int.from_bytes(domain.bytes + _mac(key, kind, domain), "big")
+    return f"{kind}+{base32(number, _LENGTH)}@{mail_host}"
+
+
+def reported_domain(key: bytes, address: str) -> tuple[ReportKind, UUID] | None:
+    """What a report address of ours names; None for any other address, forged ones included."""
+    kind, plus, token = address.rpartition("@")[0].lower().partition("+")
+    if kind not in _KINDS or not plus or len(token) != _LENGTH:
+        return None
+    number = 0
+    for letter in token:
+        value = _VALUES.get(letter)
+        if value is None:
+            return None
+        number = number << 5 | value
+    raw = number.to_bytes(16 + _MAC_BYTES, "big")
+    domain = UUID(bytes=raw[:16])
+    named = cast("ReportKind", kind)
+    return (named, domain) if hmac.compare_digest(raw[16:], _mac(key, named, domain)) else None
+
+
+def _mac(key: bytes, kind: ReportKind, domain: UUID) -> bytes:
+    return hmac.digest(key, kind.encode() + domain.bytes, sha256)[:_MAC_BYTES]

@@ -1,0 +1,114 @@
+"""Adding a sending domain to an account, and removing one.
+
+Each is one transaction and writes its event to the account's log. Keys are made before it begins: the account's head
+is not locked for the time that takes.
+"""
+
+import asyncio
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+
+from engine.areas.domains import rules, store
+from engine.areas.domains.store import FreshKey
+from engine.areas.domains.types import Identity
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.plans import CAPS
+from engine.base.secrets import derived
+from engine.base.settings import Settings
+from engine.flows.open_account import full, locked_plan, record
+from engine.store import caches
+
+_REPORTS: Final = "report addresses"  # the purpose of the derived key
+_MAKING_KEYS = asyncio.Semaphore(2)  # 0.1 s of CPU each: not more at once than a small host has left
+
+
+class NewDomain(Struct, frozen=True):
+    """A domain as it was added."""
+
+    id: UUID
+    public_id: str
+    name: str
+
+
+def identity(settings: Settings) -> Identity:
+    """What the records of every domain point to."""
+    if settings.key_pepper is None:
+        raise RuntimeError("domains need WAYBILL_KEY_PEPPER")
+    return Identity(settings.mail_host.lower(), derived(settings.key_pepper, _REPORTS))
+
+
+async def add_domain(
+    pool: asyncpg.Pool, settings: Settings, account: UUID, name: str, *, vouched: bool = False
+) -> NewDomain:
+    """A new domain with its keys: pending, or verified by the operator's word when `vouched`.
+
+    Raises 400 for a name that can't be one, 409 when the account has it in any form, 409 for a vouched one that
+    another account holds as verified, 403 past the plan's number.
+    """
+    assert settings.key_pepper is not None
+    normal, domain = rules.checked_name(name, settings.mail_host), ids.uuid7()
+    public_id = ids.format_id(ids.Kind.DOMAIN, domain)
+    await _refuse_held(pool, account, normal)  # before the work of making keys; asked again under the lock
+    pair, both = await store.pair_for(pool, account, normal)
+    keys = await make_pair(pair)
+    standby = await make_pair(rules.other(pair)) if both else []
+    detail = {"id": public_id, "name": normal}
+    async with pool.acquire() as connection, connection.transaction():
+        plan = await locked_plan(connection, account)
+        await _refuse_held(connection, account, normal)
+        used = len(await store.NAMES.fetch(connection, account))
+        limit = CAPS[plan].sending_domains
+        if limit is not None and used >= limit:
+            raise full("domains", "sending domains", limit, used)
+        await store.insert(connection, domain, account, normal, pepper=settings.key_pepper, keys=keys, standby=standby)
+        await record(connection, account, "domain.added", detail)
+        if vouched:
+            try:
+                async with connection.transaction():
+                    await store.VOUCH.execute(connection, domain)
+            except asyncpg.UniqueViolationError:
+                raise Refusal(ErrorType.CONFLICT, f"{normal} is verified on another account.") from None
+            await record(connection, account, "domain.verified", detail | {"by": "operator"})
+        await caches.bump(connection, "domains")
+    return NewDomain(domain, public_id, normal)
+
+
+async def remove_domain(pool: asyncpg.Pool, account: UUID, domain: UUID) -> None:
+    """The domain is gone: new mail from it is refused at once, what was accepted still goes, signed with its keys.
+
+    Raises 404 for a domain that the account does not have.
+    """
+    async with pool.acquire() as connection, connection.transaction():
+        await locked_plan(connection, account)
+        rows = await store.REMOVE.records(connection, account, domain, clock.now())
+        if not rows:
+            raise not_found("domain")
+        detail = {"id": ids.format_id(ids.Kind.DOMAIN, domain), "name": rows[0]["name"]}
+        await record(connection, account, "domain.removed", detail)
+        await caches.bump(connection, "domains")
+
+
+async def make_pair(pair: str) -> list[FreshKey]:
+    """Fresh keys under `wb1` or `wb2`, made off the event loop."""
+    async with _MAKING_KEYS:
+        return await asyncio.to_thread(store.fresh_pair, pair)
+
+
+async def make_key(selector: str, algorithm: str) -> FreshKey:
+    """One fresh key, made off the event loop."""
+    async with _MAKING_KEYS:
+        return await asyncio.to_thread(store.fresh_key, selector, algorithm)
+
+
+async def _refuse_held(source: asyncpg.Pool | asyncpg.pool.PoolConnectionProxy, account: UUID, name: str) -> None:
+    row = await store.READ.first(source, account, name)
+    if row is not None:
+        raise Refusal(
+            ErrorType.CONFLICT,
+            f"{name} is on this account already.",
+            id=ids.format_id(ids.Kind.DOMAIN, row.id),
+        )
