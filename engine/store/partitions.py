@@ -1,6 +1,6 @@
 """Weekly partitions of the big tables, made ahead of time and never on the hot path.
 
-All four are partitioned on a UUIDv7, so a week is a range of ids (engine.base.ids.floor_of).
+All are partitioned on a UUIDv7, so a week is a range of ids (engine.base.ids.floor_of).
 """
 
 from datetime import UTC, date, datetime, timedelta
@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from engine.base import clock, ids
 from engine.store.queries import Conn
 
-TABLES = ("messages", "message_bodies", "recipients", "events")
+TABLES = ("messages", "message_bodies", "recipients", "events", "webhook_attempts")
 AHEAD = 5  # weeks: a month without a worker still finds its partition
 WEEK = timedelta(days=7)
 
@@ -33,6 +33,27 @@ async def ensure(connection: Conn, at: datetime, *, ahead: int = AHEAD) -> list[
             )
             made.append(name)
     return made
+
+
+async def drop_before(connection: Conn, table: str, before: datetime) -> list[str]:
+    """Drop the partitions of `table` whose last id is older than `before`; returns the names dropped.
+
+    Waits a second at most for whoever reads or writes the table: what can't be dropped now can be in an hour.
+    """
+    last = partition_name(table, week_of(before) - WEEK)
+    existing = sorted(row["name"] for row in await connection.fetch(_EXISTING, [table]))
+    dropped = [name for name in existing if name <= last]
+    for name in dropped:
+        async with connection.transaction():
+            await connection.execute("SET LOCAL lock_timeout = '1s'")
+            await connection.execute(f"DROP TABLE {name}")
+    return dropped
+
+
+async def weeks(connection: Conn, table: str) -> list[date]:
+    """The Mondays of the weeks that have a partition of `table`, oldest first."""
+    existing = [row["name"] for row in await connection.fetch(_EXISTING, [table])]
+    return sorted(datetime.strptime(name.rpartition("_")[2], "%Y%m%d").date() for name in existing)  # noqa: DTZ007 - a day has no zone
 
 
 async def weeks_ahead(connection: Conn, at: datetime) -> int:

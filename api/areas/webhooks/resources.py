@@ -1,5 +1,265 @@
-"""Webhook endpoints."""
+"""Webhook endpoints: made, listed, changed, removed, tried out; what was posted to them, and once more."""
 
-from api.http.operation import Operation
+from datetime import UTC, datetime
+from typing import Literal, cast
+from uuid import UUID
 
-OPERATIONS: tuple[Operation, ...] = ()
+from msgspec import UNSET
+
+from api.areas.webhooks.schemas import (
+    Attempt,
+    Delivery,
+    DeliveryPage,
+    ListQuery,
+    NewWebhook,
+    Queued,
+    ReplayRequest,
+    SecretMade,
+    Webhook,
+    WebhookChange,
+    WebhookMade,
+    WebhookPage,
+)
+from api.http.dispatch import cursor_id, path_id
+from api.http.operation import Access, Call, Operation
+from engine.areas.webhooks import store
+from engine.areas.webhooks.types import AttemptRow, DeliveryRow, EndpointRow
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, invalid, not_found
+from engine.flows import webhooks
+
+WHAT = "webhook endpoint"
+READ, WRITE = ("webhooks:read",), ("webhooks:write",)
+
+
+async def create(call: Call) -> WebhookMade:
+    """A new endpoint; its secret is in this answer only."""
+    body: NewWebhook = call.body
+    made = await webhooks.create(
+        call.services.pool, call.account_id, url=body.url, event_types=body.event_types, pepper=_pepper(call)
+    )
+    return WebhookMade(_public(made.id), made.url, made.event_types, "active", made.secret)
+
+
+async def list_webhooks(call: Call) -> WebhookPage:
+    """A page of the account's endpoints."""
+    query: ListQuery = call.query
+    before = cursor_id(ids.Kind.WEBHOOK, query.before)
+    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
+    data = [_webhook(row) for row in rows[: query.limit]]
+    return WebhookPage(data, data[-1].id if len(rows) > query.limit else None)
+
+
+async def read(call: Call) -> Webhook:
+    """One endpoint."""
+    row = await store.READ.first(call.services.pool, call.account_id, path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT))
+    if row is None:
+        raise not_found(WHAT)
+    return _webhook(row)
+
+
+async def change(call: Call) -> Webhook:
+    """Some of its values replaced."""
+    body: WebhookChange = call.body
+    row = await webhooks.change(
+        call.services.pool,
+        call.account_id,
+        path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT),
+        url=None if body.url is UNSET else body.url,
+        event_types=None if body.event_types is UNSET else body.event_types,
+        status=None if body.status is UNSET else body.status,
+    )
+    return _webhook(row)
+
+
+async def remove(call: Call) -> None:
+    """No event from now on."""
+    await webhooks.remove(call.services.pool, call.account_id, path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT))
+
+
+async def rotate(call: Call) -> SecretMade:
+    """A new secret, in this answer only."""
+    webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT)
+    fresh = await webhooks.rotate(call.services.pool, call.account_id, webhook, pepper=_pepper(call), at=clock.now())
+    return SecretMade(_public(webhook), fresh.secret, clock.iso(fresh.previous_until))
+
+
+async def try_out(call: Call) -> Queued:
+    """A `webhook.test` event to this endpoint alone."""
+    webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT)
+    event = await webhooks.try_out(call.services.pool, call.account_id, webhook, clock.now())
+    return Queued(ids.format_id(ids.Kind.EVENT, event), [_public(webhook)])
+
+
+async def list_deliveries(call: Call) -> DeliveryPage:
+    """A page of what was and is to be posted to an endpoint."""
+    query: ListQuery = call.query
+    webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT)
+    before = cursor_id(ids.Kind.EVENT, query.before)
+    if await store.READ.first(call.services.pool, call.account_id, webhook) is None:
+        raise not_found(WHAT)
+    rows = await store.deliveries(call.services.pool, call.account_id, webhook, before=before, limit=query.limit + 1)
+    data = [_delivery(row) for row in rows[: query.limit]]
+    return DeliveryPage(data, data[-1].id if len(rows) > query.limit else None)
+
+
+async def replay(call: Call) -> Queued:
+    """An event posted once more under the same delivery id."""
+    body: ReplayRequest = call.body
+    event = path_id(ids.Kind.EVENT, call.path["id"], "webhook delivery")
+    found = await webhooks.replay(call.services.pool, call.account_id, event, _wanted(body))
+    return Queued(ids.format_id(ids.Kind.EVENT, event), [_public(one) for one in found])
+
+
+def _wanted(body: ReplayRequest) -> UUID | None:
+    if body.webhook_id is UNSET:
+        return None
+    try:
+        return ids.parse_id(ids.Kind.WEBHOOK, body.webhook_id)
+    except ids.WrongId as error:
+        raise invalid("webhookId", f"`webhookId` names no webhook endpoint: {error}.") from None
+
+
+def _pepper(call: Call) -> str:
+    pepper = call.settings.key_pepper
+    if pepper is None:
+        raise RuntimeError("the API needs WAYBILL_KEY_PEPPER")
+    return pepper
+
+
+def _public(webhook: UUID) -> str:
+    return ids.format_id(ids.Kind.WEBHOOK, webhook)
+
+
+def _webhook(row: EndpointRow) -> Webhook:
+    status = cast("Literal['active', 'disabled']", row.status)
+    return Webhook(_public(row.id), row.url, row.event_types, status, clock.iso(row.created_at))
+
+
+def _delivery(row: DeliveryRow) -> Delivery:
+    attempts = [AttemptRow(*fields) for fields in row.attempts]
+    last = attempts[-1] if attempts else None
+    state: Literal["pending", "delivered", "failed"] = "pending"
+    if row.due_at is None:
+        state = "delivered" if last is not None and last.delivered else "failed"
+    made = row.occurred_at or datetime.fromtimestamp(ids.milliseconds_of(row.event_id) / 1000, UTC)
+    return Delivery(
+        id=ids.format_id(ids.Kind.EVENT, row.event_id),
+        type=row.type,
+        created_at=clock.iso(made),
+        state=state,
+        attempt=0 if last is None else last.attempt,
+        status_code=None if last is None else last.status_code,
+        milliseconds=None if last is None else last.milliseconds,
+        answer=row.answer,
+        error=None if last is None else last.error,
+        next_attempt_at=None if row.due_at is None else clock.iso(row.due_at),
+        attempts=[
+            Attempt(one.attempt, clock.iso(one.started_at), one.status_code, one.milliseconds, one.error)
+            for one in attempts
+        ],
+    )
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/webhooks",
+        tag="Webhooks",
+        summary="Add a webhook endpoint",
+        access=Access.KEY,
+        scopes=WRITE,
+        request=NewWebhook,
+        reply=WebhookMade,
+        success=201,
+        refusals=(ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND),
+        handler=create,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/webhooks",
+        tag="Webhooks",
+        summary="List webhook endpoints",
+        access=Access.KEY,
+        scopes=READ,
+        query=ListQuery,
+        reply=WebhookPage,
+        handler=list_webhooks,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/webhooks/{id}",
+        tag="Webhooks",
+        summary="Read a webhook endpoint",
+        access=Access.KEY,
+        scopes=READ,
+        reply=Webhook,
+        handler=read,
+    ),
+    Operation(
+        method="PATCH",
+        path="/v1/webhooks/{id}",
+        tag="Webhooks",
+        summary="Change a webhook endpoint",
+        access=Access.KEY,
+        scopes=WRITE,
+        request=WebhookChange,
+        reply=Webhook,
+        handler=change,
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/webhooks/{id}",
+        tag="Webhooks",
+        summary="Remove a webhook endpoint",
+        access=Access.KEY,
+        scopes=WRITE,
+        success=204,
+        handler=remove,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/webhooks/{id}/rotate",
+        tag="Webhooks",
+        summary="Give a webhook endpoint a new signing secret",
+        access=Access.KEY,
+        scopes=WRITE,
+        reply=SecretMade,
+        handler=rotate,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/webhooks/{id}/test",
+        tag="Webhooks",
+        summary="Send a test event to a webhook endpoint",
+        access=Access.KEY,
+        scopes=WRITE,
+        reply=Queued,
+        success=202,
+        handler=try_out,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/webhooks/{id}/deliveries",
+        tag="Webhooks",
+        summary="List what was posted to a webhook endpoint",
+        access=Access.KEY,
+        scopes=READ,
+        query=ListQuery,
+        reply=DeliveryPage,
+        handler=list_deliveries,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/webhooks/deliveries/{id}/replay",
+        tag="Webhooks",
+        summary="Post an event once more",
+        access=Access.KEY,
+        scopes=WRITE,
+        request=ReplayRequest,
+        reply=Queued,
+        success=202,
+        no_body_is_empty=True,
+        handler=replay,
+    ),
+)

@@ -1,0 +1,129 @@
+"""Wire shapes of webhook endpoints and of what was posted to them."""
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from engine.areas.webhooks.rules import MOST_TYPE, MOST_TYPES, MOST_URL
+
+Url = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=MOST_URL,
+        description="http:// or https://, without user name, password and fragment",
+        examples=["https://example.com/hooks/waybill"],
+    ),
+]
+TypeName = Annotated[str, Meta(min_length=1, max_length=MOST_TYPE)]
+EventTypes = Annotated[
+    list[TypeName],
+    Meta(max_length=MOST_TYPES, description="None: every type. A name that no event has is kept and never matches."),
+]
+Standing = Literal["active", "disabled"]
+
+
+class NewWebhook(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """`POST /v1/webhooks`."""
+
+    url: Url
+    event_types: EventTypes = []
+
+
+class WebhookChange(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """`PATCH /v1/webhooks/{id}`: what is left out stays as it is."""
+
+    url: Url | UnsetType = UNSET
+    event_types: EventTypes | UnsetType = UNSET
+    status: Standing | UnsetType = UNSET
+
+
+class ReplayRequest(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """`POST /v1/webhooks/deliveries/{id}/replay`; without a body every active endpoint that had the event."""
+
+    webhook_id: Annotated[str, Meta(max_length=100, description="`whk_…`: this endpoint alone")] | UnsetType = UNSET
+
+
+class ListQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A page, newest first."""
+
+    limit: Annotated[int, Meta(ge=1, le=100)] = 50
+    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the page before")] | None = None
+
+
+class Webhook(Struct, rename="camel"):
+    """An endpoint; its secret is never shown again."""
+
+    id: str
+    url: str
+    event_types: list[str]
+    status: Standing
+    created_at: str
+
+
+class WebhookMade(Struct, rename="camel"):
+    """An endpoint at its making. `signingSecret` is the key of the signatures, all its characters; keep it now."""
+
+    id: str
+    url: str
+    event_types: list[str]
+    status: Standing
+    signing_secret: str
+
+
+class WebhookPage(Struct, rename="camel"):
+    """Endpoints, newest first. `nextCursor` is null on the last page."""
+
+    data: list[Webhook]
+    next_cursor: str | None
+
+
+class SecretMade(Struct, rename="camel"):
+    """A new secret. Until `previousUntil` the former one signs `Service-Signature-Previous`."""
+
+    id: str
+    signing_secret: str
+    previous_until: str
+
+
+class Queued(Struct, rename="camel"):
+    """An event on its way: the delivery id, and the endpoints it is posted to."""
+
+    id: str
+    webhooks: list[str]
+
+
+class Attempt(Struct, rename="camel"):
+    """One post. `milliseconds` is null where a delivery ended without another attempt, and `error` says why."""
+
+    attempt: int
+    at: str
+    status_code: int | None
+    milliseconds: int | None
+    error: str | None
+
+
+class Delivery(Struct, rename="camel", kw_only=True):
+    """One event at one endpoint: how it stands, the last attempt with its answer, and every attempt in order.
+
+    `type` is null when the event itself is no longer kept; `answer` holds the first 4 KB of the last answer.
+    """
+
+    id: str
+    type: str | None
+    created_at: str
+    state: Literal["pending", "delivered", "failed"]
+    attempt: int
+    status_code: int | None
+    milliseconds: int | None
+    answer: str | None
+    error: str | None
+    next_attempt_at: str | None
+    attempts: list[Attempt]
+
+
+class DeliveryPage(Struct, rename="camel"):
+    """Deliveries, newest event first. `nextCursor` is null on the last page."""
+
+    data: list[Delivery]
+    next_cursor: str | None

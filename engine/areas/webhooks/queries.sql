@@ -1,0 +1,174 @@
+-- name: insert_webhook
+-- Endpoint $1 of account $2: URL $3, event types $4, sealed secret $5.
+INSERT INTO webhooks (id, account_id, url, event_types, sealed_secret) VALUES ($1, $2, $3, $4, $5);
+
+-- name: count_webhooks
+-- How many endpoints account $1 has.
+SELECT count(*) AS live FROM webhooks WHERE account_id = $1 AND status <> 'deleted';
+
+-- name: list_webhooks
+-- Endpoints of account $1 older than id $2 (null: from the newest), at most $3.
+SELECT id, url, event_types, status, created_at FROM webhooks
+WHERE account_id = $1 AND status <> 'deleted' AND ($2::uuid IS NULL OR id < $2) ORDER BY id DESC LIMIT $3;
+
+-- name: read_webhook
+-- Endpoint $2 of account $1.
+SELECT id, url, event_types, status, created_at FROM webhooks WHERE account_id = $1 AND id = $2 AND status <> 'deleted';
+
+-- name: read_secret
+-- The secret of endpoint $2 of account $1.
+SELECT sealed_secret FROM webhooks WHERE account_id = $1 AND id = $2 AND status <> 'deleted';
+
+-- name: change_webhook
+-- Endpoint $2 of account $1 with URL $3, event types $4, status $5; null leaves a value as it is.
+UPDATE webhooks SET url = coalesce($3, url), event_types = coalesce($4, event_types), status = coalesce($5, status)
+WHERE account_id = $1 AND id = $2 AND status <> 'deleted'
+RETURNING id, url, event_types, status, created_at;
+
+-- name: rotate_secret
+-- Endpoint $2 of account $1 signs with $3 from now on, and until $4 with the former secret besides.
+UPDATE webhooks SET sealed_secret = $3, sealed_previous = sealed_secret, previous_until = $4
+WHERE account_id = $1 AND id = $2 AND status <> 'deleted';
+
+-- name: delete_webhook
+-- Endpoint $2 of account $1 hears of nothing new; what is queued still goes to it.
+UPDATE webhooks SET status = 'deleted', deleted_at = now() WHERE account_id = $1 AND id = $2 AND status <> 'deleted'
+RETURNING id;
+
+-- name: forget_deleted
+-- Endpoints deleted before $1 to which nothing is left to post.
+DELETE FROM webhooks w WHERE w.status = 'deleted' AND w.deleted_at < $1
+AND NOT EXISTS (SELECT FROM webhook_queue q WHERE q.webhook_id = w.id);
+
+-- name: queue_one
+-- Event $2 with place $3 in the log of account $4 for endpoint $1 alone.
+INSERT INTO webhook_queue (webhook_id, event_id, account_id, seq, due_at) VALUES ($1, $2, $4, $3, now());
+
+-- name: replay
+-- Event $2 once more to endpoints of account $1 that are left: to $3, or when that is null to those active ones that
+-- had it. A ladder begins anew where none is under way; a post that waits for its retry is due now.
+WITH had AS (
+    SELECT w.id, w.status, h.attempts, h.seq FROM webhooks w CROSS JOIN LATERAL (
+        SELECT max(k.attempt) AS attempts, max(k.seq) AS seq FROM (
+            SELECT a.attempt, a.seq FROM webhook_attempts a WHERE a.webhook_id = w.id AND a.event_id = $2
+            UNION ALL
+            SELECT q.attempts, q.seq FROM webhook_queue q WHERE q.webhook_id = w.id AND q.event_id = $2
+        ) k
+    ) h
+    WHERE w.account_id = $1
+), place AS (
+    SELECT max(seq) AS seq FROM had
+)
+INSERT INTO webhook_queue AS q (webhook_id, event_id, account_id, seq, due_at, attempts, ladder_from)
+SELECT had.id, $2, $1, place.seq, now(), coalesce(had.attempts, 0), coalesce(had.attempts, 0)
+FROM had, place
+WHERE place.seq IS NOT NULL
+  AND CASE WHEN $3::uuid IS NULL THEN had.status = 'active' AND had.seq IS NOT NULL
+           ELSE had.id = $3 AND had.status <> 'deleted' END
+ON CONFLICT (webhook_id, event_id) DO UPDATE
+SET due_at = CASE WHEN q.leased_until > now() THEN q.due_at ELSE least(q.due_at, now()) END
+RETURNING webhook_id;
+
+-- name: list_deliveries
+-- Deliveries of endpoint $1 of account $2 with event ids below $3, newest first, at most $4.
+WITH known AS (
+    (SELECT DISTINCT ON (event_id) event_id, seq FROM webhook_attempts
+     WHERE webhook_id = $1 AND event_id < $3 ORDER BY event_id DESC LIMIT $4)
+    UNION
+    (SELECT event_id, seq FROM webhook_queue WHERE webhook_id = $1 AND event_id < $3 ORDER BY event_id DESC LIMIT $4)
+), page AS (
+    SELECT event_id, seq FROM known ORDER BY event_id DESC LIMIT $4
+)
+SELECT page.event_id, q.due_at, e.type, e.occurred_at, (
+    SELECT a.answer FROM webhook_attempts a WHERE a.webhook_id = $1 AND a.event_id = page.event_id
+    ORDER BY a.attempt DESC, a.id DESC LIMIT 1) AS answer, ARRAY(
+    SELECT ROW(a.attempt, a.started_at, a.milliseconds, a.delivered, a.status_code, a.error)
+    FROM webhook_attempts a WHERE a.webhook_id = $1 AND a.event_id = page.event_id ORDER BY a.attempt, a.id) AS attempts
+FROM page
+LEFT JOIN webhook_queue q ON q.webhook_id = $1 AND q.event_id = page.event_id
+LEFT JOIN LATERAL (
+    SELECT o.type, o.occurred_at FROM events o
+    WHERE o.account_id = $2 AND o.seq = page.seq AND o.id = page.event_id LIMIT 1) e ON true
+ORDER BY page.event_id DESC;
+
+-- name: due_webhooks
+-- Endpoints with posts that are due, and since when: one step of the index for each endpoint that has any posts.
+WITH RECURSIVE first AS (
+    (SELECT webhook_id, due_at FROM webhook_queue ORDER BY webhook_id, due_at LIMIT 1)
+    UNION ALL
+    SELECT n.webhook_id, n.due_at FROM first CROSS JOIN LATERAL (
+        SELECT q.webhook_id, q.due_at FROM webhook_queue q WHERE q.webhook_id > first.webhook_id
+        ORDER BY q.webhook_id, q.due_at LIMIT 1) n
+)
+SELECT webhook_id, due_at FROM first WHERE due_at <= now();
+
+-- name: claim
+-- Posts that are due to endpoints $1, at most $2 for each, leased for $3 seconds; with event and endpoint where these
+-- are left. Nothing is counted: an attempt counts when it is recorded.
+WITH due AS (
+    SELECT q.webhook_id, q.event_id
+    FROM unnest($1::uuid[], $2::int[]) AS r (webhook_id, room) CROSS JOIN LATERAL (
+        SELECT o.webhook_id, o.event_id FROM webhook_queue o
+        WHERE o.webhook_id = r.webhook_id AND o.due_at <= now()
+        ORDER BY o.due_at, o.seq LIMIT r.room FOR UPDATE SKIP LOCKED) q
+), taken AS (
+    UPDATE webhook_queue q
+    SET due_at = now() + make_interval(secs => $3), leased_until = now() + make_interval(secs => $3)
+    FROM due WHERE q.webhook_id = due.webhook_id AND q.event_id = due.event_id
+    RETURNING q.webhook_id, q.event_id, q.account_id, q.seq, q.attempts, q.ladder_from
+)
+SELECT t.webhook_id, t.event_id, t.account_id, t.seq, t.attempts, t.ladder_from, e.occurred_at, e.payload, w.url,
+       w.sealed_secret, CASE WHEN w.previous_until > now() THEN w.sealed_previous END AS sealed_previous
+FROM taken t
+LEFT JOIN webhooks w ON w.id = t.webhook_id
+LEFT JOIN LATERAL (
+    SELECT o.occurred_at, o.payload FROM events o
+    WHERE o.account_id = t.account_id AND o.seq = t.seq AND o.id = t.event_id LIMIT 1) e ON true
+ORDER BY t.webhook_id, t.seq;
+
+-- name: record_posts
+-- What became of claimed posts: endpoints $1, events $2, attempts found $3, seconds to wait $4 (null: the end), ids of
+-- the attempts $5, places in the log $6, starts $7, milliseconds $8, delivered $9, statuses $10, answers $11, errors $12.
+-- A row that has moved on since it was claimed is left alone, and so is its history.
+WITH n AS MATERIALIZED (
+    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::float8[], $5::uuid[], $6::bigint[], $7::timestamptz[],
+                         $8::int[], $9::boolean[], $10::smallint[], $11::text[], $12::text[])
+         AS n (webhook_id, event_id, attempts, wait_s, id, seq, started_at, milliseconds, delivered, status_code,
+               answer, error)
+), gone AS (
+    DELETE FROM webhook_queue q USING n
+    WHERE n.wait_s IS NULL AND q.webhook_id = n.webhook_id AND q.event_id = n.event_id AND q.attempts = n.attempts
+    RETURNING n.id
+), later AS (
+    UPDATE webhook_queue q
+    SET attempts = q.attempts + 1, due_at = now() + make_interval(secs => n.wait_s), leased_until = NULL
+    FROM n
+    WHERE n.wait_s IS NOT NULL AND q.webhook_id = n.webhook_id AND q.event_id = n.event_id AND q.attempts = n.attempts
+    RETURNING n.id
+)
+INSERT INTO webhook_attempts (id, webhook_id, event_id, seq, attempt, started_at, milliseconds, delivered, status_code,
+                              answer, error)
+SELECT n.id, n.webhook_id, n.event_id, n.seq, CASE WHEN n.milliseconds IS NULL THEN n.attempts ELSE n.attempts + 1 END,
+       n.started_at, n.milliseconds, n.delivered, n.status_code, n.answer, n.error
+FROM n JOIN (SELECT id FROM gone UNION ALL SELECT id FROM later) moved ON moved.id = n.id
+RETURNING id;
+
+-- name: release
+-- Claimed posts that were not made: endpoints $1, events $2, attempts found $3. They are due again.
+UPDATE webhook_queue q SET due_at = now(), leased_until = NULL
+FROM unnest($1::uuid[], $2::uuid[], $3::int[]) AS n (webhook_id, event_id, attempts)
+WHERE q.webhook_id = n.webhook_id AND q.event_id = n.event_id AND q.attempts = n.attempts;
+
+-- name: give_up
+-- Posts to endpoints $1 that were due before $2 and are not in hand, at most $3 of each: they end, with $4 as the reason.
+WITH stale AS (
+    SELECT q.webhook_id, q.event_id FROM unnest($1::uuid[]) AS w (id) CROSS JOIN LATERAL (
+        SELECT o.webhook_id, o.event_id FROM webhook_queue o WHERE o.webhook_id = w.id AND o.due_at < $2
+        ORDER BY o.due_at LIMIT $3 FOR UPDATE SKIP LOCKED) q
+), gone AS (
+    DELETE FROM webhook_queue q USING stale WHERE q.webhook_id = stale.webhook_id AND q.event_id = stale.event_id
+    RETURNING q.webhook_id, q.event_id, q.seq, q.attempts
+)
+INSERT INTO webhook_attempts (id, webhook_id, event_id, seq, attempt, started_at, delivered, error)
+SELECT $5, webhook_id, event_id, seq, attempts, now(), false, $4 FROM gone
+RETURNING webhook_id;

@@ -1,0 +1,283 @@
+"""HTTP to strangers: a client that dials public addresses only, and takes a bounded answer within a bounded time.
+
+A customer chooses the URL, so everything behind it may be hostile: the name may lead to our own network, now or only
+at the second look-up; the server may answer never, slowly, endlessly or nonsense. Names are resolved by our own
+resolver, every address is judged when a socket is made for it, and that is the address the socket connects to.
+No redirect is followed, no proxy, netrc or cookie is used, nothing is decompressed.
+"""
+
+import asyncio
+import os
+import socket
+import ssl
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
+from ipaddress import ip_address
+from typing import Any
+
+import aiohttp
+import structlog
+import yarl
+from aiohttp.abc import AbstractResolver, ResolveResult
+from msgspec import Struct
+
+from engine.base.netaddr import is_public
+from engine.base.settings import HostPort, Settings
+from engine.store.resolver import Answered, Records, Resolver, TemporaryFailure, system_servers
+
+MOST_ADDRESSES = 8  # of a name with a thousand the first eight are enough
+KEPT_IDLE_S = 5.0  # most servers close an idle connection after 5 s or later
+SESSION_S = 300.0  # connections that are never idle would hold on to an address that DNS has left long ago
+RETIRE_S = 60.0  # no request lasts longer
+MOST_HEADER_BYTES, MOST_HEADERS = 8_190, 100  # of an answer: a line, and how many
+MOST_STALE = 32  # kept connections that turn out dead, one after the other
+
+_LOOPBACK = ("127.0.0.1", "::1")  # RFC 6761 6.3: localhost is never asked for
+_SKIPPED = ("Accept", "Accept-Encoding", "User-Agent")
+_dialled: ContextVar[list[bool]] = ContextVar("dialled")
+
+_log = structlog.get_logger("web")
+
+
+class Reply(Struct, frozen=True):
+    """An answer: its status and the first octets of its body, as they came."""
+
+    status: int
+    body: bytes
+
+
+class Failure(Struct, frozen=True):
+    """Why there was no answer, in a few words for the owner of the URL. `status` is set when the head of one came."""
+
+    kind: str  # timeout, refused_address, dns, connect, tls, protocol, url
+    text: str
+    status: int | None = None
+
+
+class NotAllowed(OSError):  # noqa: N818 - named for what it says; an OSError is what aiohttp takes for "can't connect"
+    """The address is not one that may be dialled."""
+
+
+class Client:
+    """A pool of connections to anybody; use within one event loop and `close` it there."""
+
+    def __init__(
+        self, resolver: Resolver, *, may_dial: Callable[[str], bool] = is_public, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """`may_dial` judges addresses in canonical text; `tls` stands in for the system's certificate authorities."""
+        self._resolver = _Names(resolver, may_dial)
+        self._may_dial = may_dial
+        self._tls = tls or ssl.create_default_context()
+        self._session: aiohttp.ClientSession | None = None
+        self._opened_at = 0.0
+        self._retiring: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    def from_settings(cls, settings: Settings, resolver: Resolver) -> "Client":
+        """Public addresses only, unless the settings or the local mode allow every one."""
+        allowed = settings.allow_private_webhooks
+        anybody = settings.delivery == "local" if allowed is None else allowed
+        return cls(resolver, may_dial=_anybody if anybody else is_public)
+
+    async def post(
+        self, url: yarl.URL, body: bytes, headers: Mapping[str, str], *, timeout_s: float, most_bytes: int
+    ) -> Reply | Failure:
+        """One request and at most `most_bytes` of its answer; `timeout_s` is for all of it, from DNS to the last octet.
+
+        A kept connection that the server has closed meanwhile is replaced by a fresh one within the same time.
+        """
+        head: list[int] = []
+        try:
+            async with asyncio.timeout(timeout_s):
+                for _ in range(MOST_STALE):
+                    dialled: list[bool] = []
+                    _dialled.set(dialled)
+                    try:
+                        return await self._exchange(url, body, headers, most_bytes, head)
+                    except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                        if dialled or isinstance(error, aiohttp.ClientConnectorError):
+                            raise
+                return Failure("connect", "connections kept from before were all closed")
+        except TimeoutError:
+            late = "the answer was not complete" if head else "there was no answer"
+            return Failure("timeout", f"{late} within {timeout_s:g} s", head[0] if head else None)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return _failure(error, head[0] if head else None)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        session, self._session = self._session, None
+        for task in self._retiring:
+            task.cancel()
+        await asyncio.gather(*self._retiring, return_exceptions=True)
+        if session is not None:
+            await session.close()
+
+    async def _exchange(
+        self, url: yarl.URL, body: bytes, headers: Mapping[str, str], most_bytes: int, head: list[int]
+    ) -> Reply:
+        response = await self._open().request("POST", url, data=body, headers=headers, allow_redirects=False)
+        head.append(response.status)
+        try:
+            content = await _beginning(response.content, most_bytes)
+        except (aiohttp.ClientError, OSError):  # cut off in the middle: the status has been said
+            content = b""
+        finally:
+            response.close() if not response.content.at_eof() else response.release()
+        return Reply(response.status, content)
+
+    def _open(self) -> aiohttp.ClientSession:
+        now = asyncio.get_running_loop().time()
+        if self._session is None or now - self._opened_at > SESSION_S:
+            if self._session is not None:
+                task = asyncio.create_task(_retire(self._session))
+                self._retiring.add(task)
+                task.add_done_callback(self._retiring.discard)
+            self._session = self._new_session()
+            self._opened_at = now
+        return self._session
+
+    def _new_session(self) -> aiohttp.ClientSession:
+        connector = _Connector(
+            resolver=self._resolver,
+            use_dns_cache=False,  # the resolver has its own
+            socket_factory=self._socket,
+            ssl=self._tls,
+            limit=0,  # whoever posts bounds what is in flight
+            keepalive_timeout=KEPT_IDLE_S,
+        )
+        return aiohttp.ClientSession(
+            connector=connector,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            trust_env=False,
+            skip_auto_headers=_SKIPPED,
+            read_bufsize=4_096,
+            max_line_size=MOST_HEADER_BYTES,
+            max_field_size=MOST_HEADER_BYTES,
+            max_headers=MOST_HEADERS,
+        )
+
+    def _socket(self, address: tuple[Any, ...]) -> socket.socket:
+        """The socket for one address: the last place before it is dialled, whatever led here."""
+        family, kind, protocol, _, place = address
+        if not self._may_dial(str(place[0])):
+            raise NotAllowed(f"{place[0]} is not a public address")
+        return socket.socket(family, kind, protocol)
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Notes whether a request dialled or took a kept connection."""
+
+    async def _create_connection(self, *arguments: Any) -> Any:
+        _dialled.get().append(True)
+        return await super()._create_connection(*arguments)
+
+
+class _Names(AbstractResolver):
+    """aiohttp's question for addresses, answered by our resolver and sifted."""
+
+    def __init__(self, resolver: Resolver, may_dial: Callable[[str], bool]) -> None:
+        self._resolver = resolver
+        self._may_dial = may_dial
+
+    async def resolve(
+        self,
+        host: str,
+        port: int = 0,
+        family: socket.AddressFamily = socket.AF_UNSPEC,  # noqa: ARG002 - both are asked for
+    ) -> list[ResolveResult]:
+        """The addresses of a name that may be dialled; raises OSError when there is none."""
+        name = host.removesuffix(".").lower()
+        if name == "localhost" or name.endswith(".localhost"):
+            found, problem = list(_LOOPBACK), ""
+        else:
+            found, problem = await self._look_up(name)
+        allowed = [address for address in found if self._may_dial(address)][:MOST_ADDRESSES]
+        if not allowed and found:
+            raise NotAllowed(f"{name} leads to {found[0]}, which is not a public address")
+        if not allowed:
+            raise OSError(problem or f"{name} has no address")
+        return [_result(host, address, port) for address in allowed]
+
+    async def close(self) -> None:
+        """The resolver belongs to whoever made it."""
+
+    async def _look_up(self, name: str) -> tuple[list[str], str]:
+        four, six = await asyncio.gather(self._resolver.addresses(name, "A"), self._resolver.addresses(name, "AAAA"))
+        problems = [one.detail for one in (four, six) if isinstance(one, TemporaryFailure)]
+        return [*_values(four), *_values(six)], problems[0] if problems else ""
+
+
+def resolver_for(settings: Settings) -> Resolver:
+    """The configured name servers, else the system's.
+
+    The local mode's own responder leads every name to this machine, which is right for mail that must not leave it.
+    A webhook goes where its owner says, were it from a laptop to a public address.
+    """
+    own = (HostPort("127.0.0.1", settings.dns_port),)
+    if settings.dns_servers and not (settings.delivery == "local" and settings.dns_servers == own):
+        return Resolver(settings.dns_servers)
+    return Resolver(system_servers())
+
+
+async def _beginning(stream: aiohttp.StreamReader, most_bytes: int) -> bytes:
+    parts: list[bytes] = []
+    left = most_bytes
+    while left > 0 and (part := await stream.read(left)):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+async def _retire(session: aiohttp.ClientSession) -> None:
+    """Close a session once the requests in it have ended, or at once when everything ends."""
+    try:
+        await asyncio.sleep(RETIRE_S)
+    finally:
+        await session.close()
+
+
+def _anybody(_address: str) -> bool:
+    return True
+
+
+def _values(answer: Answered[str]) -> Iterable[str]:
+    return answer.values if isinstance(answer, Records) else ()
+
+
+def _result(host: str, address: str, port: int) -> ResolveResult:
+    version = ip_address(address).version
+    family = socket.AF_INET6 if version == 6 else socket.AF_INET
+    return ResolveResult(hostname=host, host=address, port=port, family=family, proto=0, flags=socket.AI_NUMERICHOST)
+
+
+def _failure(error: Exception, status: int | None) -> Failure:
+    """The errors of the world around aiohttp, translated once."""
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    text = _words(cause)
+    if isinstance(cause, NotAllowed):
+        return Failure("refused_address", text)
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return Failure("dns", text)
+    if isinstance(error, (aiohttp.ClientSSLError, ssl.SSLError)) or isinstance(cause, ssl.SSLError):
+        return Failure("tls", _words(getattr(error, "certificate_error", cause)))
+    if isinstance(error, (aiohttp.InvalidURL, ValueError)):
+        return Failure("url", "the URL can't be used")
+    if isinstance(error, (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, OSError)):
+        return Failure("connect", text or "the connection was closed without an answer", status)
+    return Failure("protocol", f"the answer is not HTTP: {text}", status)
+
+
+def _words(error: object) -> str:
+    """One printable line."""
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "the connection was closed without an answer"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate is not valid: {error.verify_message}"
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    said = getattr(error, "message", None) or str(error)
+    line = "".join(letter if letter.isprintable() else " " for letter in str(said))
+    return line.strip()[:200]

@@ -1,0 +1,312 @@
+"""Receivers of webhooks on real sockets, good and hostile, and a world in which a Poster posts to them."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime
+from typing import Any, Self
+from uuid import UUID
+
+import asyncpg
+import orjson
+import yarl
+from aiohttp import web
+from msgspec import Struct, structs
+from stripe import WebhookSignature
+
+from engine.areas.webhooks import store
+from engine.areas.webhooks.types import AttemptRow, DeliveryRow
+from engine.base import clock, ids
+from engine.base.settings import HostPort, Settings
+from engine.flows import webhooks
+from engine.flows.webhooks_posting import Poster
+from engine.ledger import heads, log
+from engine.store.postgres import open_pool
+from engine.store.resolver import Resolver
+from engine.store.web import Client, Failure, Reply, resolver_for
+from ops.local.dns import Responder
+from tests.harness.accounts import PEPPER, TestAccount, make_account
+
+Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Got(Struct, frozen=True):
+    """One request as it came; header names are lower-case."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    at: datetime
+    port: int  # of the client's side: tells connections apart
+
+    @property
+    def json(self) -> Any:
+        """The body read as JSON."""
+        return orjson.loads(self.body)
+
+    @property
+    def attempt(self) -> int:
+        """`Service-Attempt`."""
+        return int(self.headers["service-attempt"])
+
+
+class Receiver:
+    """A good HTTP server: keeps what it got, answers with `status` (or what `answer` makes of the request)."""
+
+    def __init__(self) -> None:
+        self.got: list[Got] = []
+        self.status = 200
+        self.body = b"ok"
+        self.headers: dict[str, str] = {}
+        self.delay_s = 0.0
+        self.answer: Callable[[Got], int] | None = None
+        self._runner: web.AppRunner | None = None
+        self.port = 0
+
+    async def __aenter__(self) -> Self:
+        app = web.Application()
+        app.router.add_route("*", "/{tail:.*}", self._take)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0, backlog=2_048)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        assert self._runner is not None
+        await self._runner.cleanup()
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.port}/hook"
+
+    def attempts(self, event: UUID) -> list[Got]:
+        """What came of one event, in the order of coming."""
+        public = ids.format_id(ids.Kind.EVENT, event)
+        return [one for one in self.got if one.headers.get("service-delivery-id") == public]
+
+    async def _take(self, request: web.Request) -> web.Response:
+        assert request.transport is not None
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        port = request.transport.get_extra_info("peername")[1]
+        got = Got(request.path_qs, headers, await request.read(), clock.now(), port)
+        self.got.append(got)
+        if self.delay_s:
+            await asyncio.sleep(self.delay_s)
+        status = self.status if self.answer is None else self.answer(got)
+        return web.Response(status=status, body=self.body, headers=self.headers)
+
+
+class Hostile:
+    """A raw server: `script` says what it does with a connection; `connections` counts them."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.connections = 0
+        self.port = 0
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._meet, "127.0.0.1", 0, backlog=2_048)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.port}/hook"
+
+    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        with contextlib.suppress(OSError, asyncio.CancelledError):
+            await self._script(reader, writer)
+        writer.close()
+
+
+def saying(*parts: bytes, pause_s: float = 0.0, then: Script | None = None) -> Script:
+    """Reads a request, writes the parts with a pause between, then goes on with `then` or closes."""
+
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request_of(reader)
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+            if pause_s:
+                await asyncio.sleep(pause_s)
+        if then is not None:
+            await then(reader, writer)
+
+    return script
+
+
+async def hang(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+    """Takes the connection and says nothing."""
+    await asyncio.sleep(600)
+
+
+async def request_of(reader: asyncio.StreamReader) -> bytes:
+    """One request with its body."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = next((int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0)
+    return head + await reader.readexactly(length)
+
+
+class Endpoint(Struct, frozen=True):
+    """An endpoint as a test made it."""
+
+    account: TestAccount
+    id: UUID
+    secret: str
+
+
+class World:
+    """A database of its own, accounts with endpoints, events on their logs, and posters."""
+
+    def __init__(self, settings: Settings, pool: asyncpg.Pool) -> None:
+        self.settings = settings
+        self.pool = pool
+
+    async def endpoint(
+        self, url: str, *, account: TestAccount | None = None, event_types: tuple[str, ...] = ()
+    ) -> Endpoint:
+        """A new endpoint, of a new account unless one is given."""
+        owner = account or await make_account(self.pool)
+        made = await webhooks.create(self.pool, owner.id, url=url, event_types=event_types, pepper=PEPPER)
+        return Endpoint(owner, made.id, made.secret)
+
+    async def event(self, account: TestAccount, kind: str = "delivered", **detail: object) -> UUID:
+        """An event of the account, written as the service writes its own."""
+        return (await self.events(account, [kind], **detail))[0]
+
+    async def events(self, account: TestAccount, kinds: list[str], **detail: object) -> list[UUID]:
+        """The same for several in one transaction."""
+        text = log.detail_text(detail or {"recipient": "ann@people.test"})
+        message = ids.uuid7()
+        public = ids.format_id(ids.Kind.MESSAGE, message)
+        async with self.pool.acquire() as connection, connection.transaction():
+            locked = await heads.lock(connection, [account.id])
+            entries = [log.Entry(account.id, kind, text, clock.now(), message, public) for kind in kinds]
+            sealed = log.seal_all(locked, entries)
+            await log.append(connection, sealed)
+            await heads.save(connection, locked.values())
+        return [row.id for row in sealed]
+
+    @contextlib.asynccontextmanager
+    async def posting(self, client: Client | None = None, **changes: Any) -> AsyncIterator[Poster]:
+        """A poster at work; ends as a worker does. `changes` are settings."""
+        settings = structs.replace(self.settings, **changes)
+        resolver = resolver_for(settings)
+        own = Client.from_settings(settings, resolver)
+        poster = Poster(self.pool, client or own, settings, on_record=lambda _items, _seconds: None, rng=lambda: 0.0)
+        work = asyncio.create_task(poster.run())
+        try:
+            yield poster
+        finally:
+            await poster.drain(5.0)
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            await own.close()
+            await resolver.close()
+
+    async def queued(self, endpoint: Endpoint) -> list[asyncpg.Record]:
+        """What is still to be posted to an endpoint."""
+        return list(
+            await self.pool.fetch("SELECT * FROM webhook_queue WHERE webhook_id = $1 ORDER BY seq", endpoint.id)
+        )
+
+    async def make_due(self, endpoint: Endpoint) -> float:
+        """Move what is to be posted next to now; gives the seconds it would have waited."""
+        waits = await self.pool.fetch(
+            "UPDATE webhook_queue q SET due_at = now() FROM webhook_queue was "
+            "WHERE q.webhook_id = $1 AND was.webhook_id = q.webhook_id AND was.event_id = q.event_id "
+            "RETURNING extract(epoch FROM was.due_at - now())::float8 AS wait_s",
+            endpoint.id,
+        )
+        return float(waits[0]["wait_s"]) if waits else 0.0
+
+    async def delivery(self, endpoint: Endpoint, event: UUID) -> DeliveryRow:
+        """How an event stands at an endpoint."""
+        rows = await store.deliveries(self.pool, endpoint.account.id, endpoint.id, before=None, limit=100)
+        return next(row for row in rows if row.event_id == event)
+
+    async def attempts(self, endpoint: Endpoint, event: UUID) -> list[AttemptRow]:
+        """Its attempts."""
+        return [AttemptRow(*fields) for fields in (await self.delivery(endpoint, event)).attempts]
+
+    async def until_attempts(
+        self, endpoint: Endpoint, event: UUID, count: int, within_s: float = 15.0
+    ) -> list[AttemptRow]:
+        """Wait until so many are recorded."""
+        found: list[AttemptRow] = []
+        async with asyncio.timeout(within_s):
+            while len(found) < count:
+                found = await self.attempts(endpoint, event)
+                await asyncio.sleep(0.02)
+        return found
+
+    async def until_posted(self, endpoint: Endpoint, within_s: float = 15.0) -> None:
+        """Wait until nothing is queued for the endpoint."""
+        async with asyncio.timeout(within_s):
+            while await self.queued(endpoint):
+                await asyncio.sleep(0.02)
+
+
+@contextlib.asynccontextmanager
+async def world(settings: Settings, database_url: str) -> AsyncIterator[World]:
+    """On a migrated database that nobody else posts from; a second is what an answer may take."""
+    pool = await open_pool(database_url, name="webhook tests", largest=8)
+    own = structs.replace(settings, database_url=database_url, webhook_timeout_s=1.0)
+    try:
+        yield World(own, pool)
+    finally:
+        await pool.close()
+
+
+async def until(true: Callable[[], bool], within_s: float = 10.0) -> None:
+    """Wait for something in memory."""
+    async with asyncio.timeout(within_s):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
+def verify(got: Got, secret: str, header: str = "service-signature") -> None:
+    """An independent verifier; raises when the signature, or its time, is not right."""
+    WebhookSignature.verify_header(got.body.decode(), got.headers[header], secret, tolerance=300)
+
+
+@contextlib.asynccontextmanager
+async def client_of(zone: Responder | None = None, **how: object) -> AsyncIterator[Client]:
+    """A client that may dial anybody, unless `may_dial` says otherwise."""
+    servers = (HostPort(*zone.address),) if zone else (HostPort("127.0.0.1", 9),)
+    resolver = Resolver(servers, query_timeout_s=0.5, budget_s=1.0)
+    client = Client(resolver, **{"may_dial": lambda _address: True} | how)  # type: ignore[arg-type]
+    try:
+        yield client
+    finally:
+        await client.close()
+        await resolver.close()
+
+
+async def post(client: Client, url: str, *, timeout_s: float = 1.0) -> Reply | Failure:
+    """A post of next to nothing."""
+    return await client.post(yarl.URL(url), b"{}", {"content-type": "x"}, timeout_s=timeout_s, most_bytes=4_096)
+
+
+def failed(found: Reply | Failure) -> Failure:
+    """What must be a failure."""
+    assert isinstance(found, Failure), found
+    return found
