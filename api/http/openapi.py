@@ -64,6 +64,16 @@ def _operation(one: Operation, by_type: dict[int, Any], components: dict[str, An
     ]
     if one.query is not None:
         parameters += _query_parameters(one.query, by_type, components)
+    parameters += [
+        {
+            "name": field.name,
+            "in": "header",
+            "required": False,
+            "description": field.description,
+            "schema": {"type": "string", "pattern": field.pattern},
+        }
+        for field in one.headers
+    ]
     if parameters:
         described["parameters"] = parameters
     if one.request is not None:
@@ -94,6 +104,11 @@ def _responses(one: Operation, by_type: dict[int, Any]) -> dict[str, Any]:
         answer: dict[str, Any] = {"description": "Success", "headers": {"X-Request-Id": {"schema": {"type": "string"}}}}
         if one.reply is None and one.reply_type == "application/json" and status != 204:
             answer["content"] = {"application/json": {"schema": {"type": "object"}}}
+        elif one.reply is not None and one.reply_type != "application/json":
+            # OpenAPI 3.1 has no word for the records of a stream; generators may use ours.
+            answer["content"] = {
+                one.reply_type: {"schema": {"type": "string"}, "x-item-schema": by_type[id(one.reply)]}
+            }
         elif one.reply is not None:
             answer["content"] = {"application/json": {"schema": by_type[id(one.reply)]}}
         elif one.reply_type != "application/json":

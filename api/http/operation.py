@@ -1,12 +1,12 @@
 """The operation record: everything one endpoint declares, once.
 
 Routing, authentication, limits, decoding and the OpenAPI document are driven by it. A handler gets a `Call`
-and returns a Struct, a `Raw`, or None for 204.
+and returns a Struct, a `Raw`, a `Streamed`, or None for 204.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 import falcon.asgi
@@ -53,7 +53,43 @@ class Raw(Struct, frozen=True):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-Handler = Callable[[Call], Awaitable[Struct | Raw | None]]
+class Chunks(Protocol):
+    """Octets of a streamed answer, one piece at a time; an async generator is one."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """Itself."""
+        ...
+
+    async def __anext__(self) -> bytes:
+        """The next piece; it is cancelled when the client goes away."""
+        ...
+
+    async def aclose(self) -> None:
+        """Give back what the stream holds; called exactly once, whether or not a piece was ever asked for."""
+        ...
+
+
+class Streamed(Struct, frozen=True):
+    """An answer whose octets come one piece at a time, without a length (`api.http.stream` bounds its writes).
+
+    `last_words` are offered to a client that takes nothing any more, right before it is cut.
+    """
+
+    chunks: Chunks
+    content_type: str
+    headers: tuple[tuple[str, str], ...] = ()
+    last_words: bytes = b""
+
+
+class HeaderField(Struct, frozen=True):
+    """A request header that an operation reads beside those that all of them read."""
+
+    name: str
+    description: str
+    pattern: str
+
+
+Handler = Callable[[Call], Awaitable[Struct | Raw | Streamed | None]]
 
 
 class Operation(Struct, frozen=True, kw_only=True):
@@ -70,8 +106,10 @@ class Operation(Struct, frozen=True, kw_only=True):
     scopes: tuple[str, ...] = ()  # any one of them
     request: Any = None  # Struct type of the body
     query: type[Struct] | None = None
-    reply: Any = None
+    headers: tuple[HeaderField, ...] = ()
+    reply: Any = None  # of each record, where `reply_type` is one of records in a row
     reply_type: str = "application/json"
+    deadline_s: float | None = None  # for the handler, not for what it streams; None: that of its method
     refusals: tuple[ErrorType, ...] = ()  # beyond those every operation of its kind can answer
     no_body_is_empty: bool = False
 

@@ -32,7 +32,7 @@ from ops.up import attach
 
 START_TIMEOUT_S = 90.0
 STOP_GRACE_S = 60.0
-_PORTS = ("API_PORT", "METRICS_PORT", "SINK_PORT", "DNS_PORT")
+_PORTS = ("API_PORT", "METRICS_PORT", "SINK_PORT", "DNS_PORT", "SUBMISSION_PORT", "SUBMISSION_TLS_PORT")
 _TRIES = 3  # a port found free may be somebody else's by the time it is wanted
 _READY_TEXT = "Waybill is ready"
 _POLL_S = 0.05

@@ -1,6 +1,7 @@
 """The `api` process: Granian with the configured number of workers, each running `api.app`."""
 
 import os
+import resource
 
 from granian import Granian
 from granian.constants import Interfaces, Loops
@@ -12,6 +13,7 @@ from engine.base.settings import load
 from ops import launch
 
 BACKLOG = 1024
+CONNECTIONS = 10_000  # one worker serves at once: by default as many as the backlog, which live tails alone would fill
 HEADER_TIMEOUT_MS = 30_000  # Postfix cuts at 300 s; a request's head is far smaller than a dialogue
 
 
@@ -25,6 +27,8 @@ def create_app() -> App:
 def main() -> None:
     """Serve until SIGTERM; requests under way are finished within the drain time."""
     settings = load(os.environ).settings
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection is a file, and shells allow 1,024
     Granian(
         "ops.processes.api:create_app",
         factory=True,
@@ -34,6 +38,7 @@ def main() -> None:
         loop=Loops.uvloop,
         workers=settings.api_workers,
         backlog=BACKLOG,
+        backpressure=CONNECTIONS,
         respawn_failed_workers=True,
         respawn_interval=0.5,
         workers_kill_timeout=max(1, round(settings.drain_s)),

@@ -192,6 +192,15 @@ async def test_a_cursor_stays_good_when_it_names_no_message_of_the_account(
     assert await listed(api, account, {"before": theirs}) == [mine]
 
 
+@pytest.mark.parametrize("name", ["status", "domain", "limit"])
+async def test_a_filter_of_null_is_refused_and_does_not_open_the_list(
+    api: Api, account: TestAccount, name: str
+) -> None:
+    answer = await api.get(f"/v1/messages?{name}=null", account.token)
+
+    assert (answer.status, answer.json.get("error", {}).get("field")) == (400, name)
+
+
 async def test_unknown_and_repeated_parameters_are_refused_by_name(api: Api, account: TestAccount) -> None:
     assert refused(await api.get("/v1/messages?offset=5", account.token), "offset")
     assert refused(await api.get("/v1/messages?limit=5&limit=6", account.token), "limit")

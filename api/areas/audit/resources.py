@@ -1,5 +1,203 @@
-"""The account log read, exported and verified."""
+"""The account log for auditors: `/v1/audit/events`, `/export`, `/verify`, and the narrow verdict of the account."""
 
-from api.http.operation import Operation
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Final
 
-OPERATIONS: tuple[Operation, ...] = ()
+import msgspec
+
+from api.areas.audit.schemas import (
+    AuditEvent,
+    AuditPage,
+    AuditVerdict,
+    ExportedEvent,
+    ExportHeader,
+    ExportQuery,
+    ExportRecord,
+    ExportTrailer,
+    HashedBy,
+    HeadOfLog,
+    Intact,
+    ListQuery,
+)
+from api.http.operation import Access, Call, Operation, Streamed
+from engine.areas.audit import rules, store
+from engine.areas.audit.types import ExportRow, LogHead, Verdict
+from engine.areas.audit.verifier import PATIENCE_S
+from engine.base import clock, ids
+
+NDJSON: Final = "application/x-ndjson"
+DEADLINE_S: Final = PATIENCE_S + 5.0
+_HASHED_BY = HashedBy(
+    algorithm="SHA-256",
+    encoding="UTF-8; hashes in lower-case hex",
+    formula='hash = SHA-256(prevHash + "\\n" + seq + "\\n" + occurredAt + "\\n" + payload)',
+    first_prev_hash=bytes(32).hex(),
+)
+_ENCODER = msgspec.json.Encoder()
+_READS = asyncio.Semaphore(4)  # pages of exports at once: sends use the same connections to Postgres
+
+
+async def list_events(call: Call) -> AuditPage:
+    """A page of the log; the chain is not verified."""
+    query: ListQuery = call.query
+    found = await store.page(
+        call.services.pool,
+        call.account_id,
+        limit=query.limit,
+        before=query.before,
+        type_=rules.checked_type(query.type),
+        times=rules.time_range(query.from_, query.until),
+    )
+    data = [
+        AuditEvent(
+            row.seq,
+            ids.format_id(ids.Kind.EVENT, row.id),
+            row.type,
+            row.occurred_at,
+            row.payload,
+            row.hash.hex(),
+            _hex(found.previous.get(row.seq)),
+        )
+        for row in found.rows
+    ]
+    return AuditPage(data, None if found.before is None else str(found.before))
+
+
+async def verify(call: Call) -> AuditVerdict:
+    """The verdict on the whole chain: 200 whether or not it is intact."""
+    verdict: Verdict = await call.services.verifier.verdict(call.account_id)
+    return AuditVerdict(
+        *_narrow(verdict),
+        purged_through_seq=verdict.head.purged_through_seq,
+        events=verdict.events,
+        head=_head(verdict.head),
+        as_of=clock.iso(verdict.as_of),
+    )
+
+
+async def verify_account(call: Call) -> Intact:
+    """The same verdict without the rest."""
+    return Intact(*_narrow(await call.services.verifier.verdict(call.account_id)))
+
+
+async def export(call: Call) -> Streamed:
+    """The log as a file: a header, a record for each event, a trailer."""
+    query: ExportQuery = call.query
+    times = rules.time_range(query.from_, query.until)
+    exported = await store.open_export(call.services.pool, call.account_id, times)
+    header = ExportHeader(
+        account=ids.format_id(ids.Kind.ACCOUNT, call.account_id),
+        created_at=clock.iso(clock.now()),
+        from_=query.from_,
+        until=query.until,
+        hash=_HASHED_BY,
+        head=_head(exported.head),
+        purged_through_seq=exported.head.purged_through_seq,
+        purged_hash=exported.head.purged_hash.hex(),
+    )
+    return Streamed(
+        _lines(header, exported),
+        NDJSON,
+        (
+            ("Content-Disposition", f'attachment; filename="{rules.log_name(call.account_id)}"'),
+            ("X-Content-Type-Options", "nosniff"),
+            ("Cache-Control", "private, no-store"),
+        ),
+    )
+
+
+async def _lines(header: ExportHeader, exported: store.Export) -> AsyncGenerator[bytes, None]:
+    yield _ENCODER.encode_lines([header])
+    async with aclosing(exported.pages()) as pages:
+        while True:
+            async with _READS:
+                page = await anext(pages, None)
+            if page is None:
+                break
+            if page:
+                yield _ENCODER.encode_lines([_record(row) for row in page])
+    broken = exported.broken
+    yield _ENCODER.encode_lines([
+        ExportTrailer(
+            events=exported.events,
+            intact=broken is None,
+            broken_at=None if broken is None else broken.at,
+            problem=None if broken is None else broken.problem,
+        )
+    ])  # fmt: skip
+
+
+def _record(row: ExportRow) -> ExportedEvent:
+    return ExportedEvent(
+        seq=row.seq,
+        id=ids.format_id(ids.Kind.EVENT, row.id),
+        type=row.type,
+        occurred_at=row.occurred_at,
+        payload=row.payload,
+        hash=row.hash.hex(),
+        prev_hash=_hex(row.previous) if row.before == row.seq - 1 else None,
+    )
+
+
+def _narrow(verdict: Verdict) -> tuple[bool, int | None, str | None]:
+    broken = verdict.broken
+    return (True, None, None) if broken is None else (False, broken.at, broken.problem)
+
+
+def _head(head: LogHead) -> HeadOfLog:
+    return HeadOfLog(head.seq, head.hash.hex())
+
+
+def _hex(digest: bytes | None) -> str | None:
+    return None if digest is None else digest.hex()
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/audit/events",
+        tag="Audit",
+        summary="List the account log, newest first",
+        access=Access.KEY,
+        scopes=("messages:read",),
+        query=ListQuery,
+        reply=AuditPage,
+        handler=list_events,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/audit/export",
+        tag="Audit",
+        summary="Export the account log with its verdict",
+        access=Access.KEY,
+        scopes=("messages:read",),
+        query=ExportQuery,
+        reply=ExportRecord,
+        reply_type=NDJSON,
+        handler=export,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/audit/verify",
+        tag="Audit",
+        summary="Replay the hash chain of the account log",
+        access=Access.KEY,
+        scopes=("messages:read",),
+        reply=AuditVerdict,
+        deadline_s=DEADLINE_S,
+        handler=verify,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/account/verify",
+        tag="Account",
+        summary="Whether the account log is intact",
+        access=Access.KEY,
+        scopes=("account:read",),
+        reply=Intact,
+        deadline_s=DEADLINE_S,
+        handler=verify_account,
+    ),
+)

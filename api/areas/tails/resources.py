@@ -1,5 +1,114 @@
-"""The live tail and the pull of events."""
+"""`GET /v1/messages/tail`, the live tail, and `GET /v1/events`, which pulls what webhooks push."""
 
-from api.http.operation import Operation
+import re
+from typing import Any, Final
 
-OPERATIONS: tuple[Operation, ...] = ()
+from api.areas.tails import follow
+from api.areas.tails.schemas import MOST_SEQ, EventPage, PulledEvent, PullQuery, TailMessage, TailQuery
+from api.http import sse
+from api.http.operation import Access, Call, HeaderField, Operation, Streamed
+from engine.areas.api_keys.keyring import Keys
+from engine.areas.tails import rules, store
+from engine.areas.tails.hub import Tails
+from engine.areas.tails.types import Ending, Start, Wanted
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, invalid
+from engine.base.settings import Settings
+
+SCOPE: Final = "messages:read"
+LAST_EVENT_ID: Final = "Last-Event-ID"
+_SEQ: Final = "[0-9]{1,19}"
+_is_seq = re.compile(_SEQ, re.ASCII).fullmatch
+
+
+def open_hub(pool: Any, keys: Keys, settings: Settings) -> Tails:
+    """The live tails of one process."""
+
+    async def standing(key_id: str) -> bool:
+        row = await keys.cache.get(key_id)
+        return (
+            row is not None
+            and row.revoked_at is None
+            and row.account_status == "active"
+            and (row.expires_at is None or row.expires_at > clock.now())
+            and SCOPE in row.scopes
+        )
+
+    return Tails(pool, settings, encode=follow.encode, standing=standing)
+
+
+async def tail(call: Call) -> Streamed:
+    """A stream of the account's message events, from where the reader left off or from a moment ago."""
+    query: TailQuery = call.query
+    wanted = Wanted(status=query.status, stream=query.stream, tags=frozenset(query.tag))
+    after = _last_event_id(call)
+    start = Start(after=query.after if after is None else after, replay=query.replay)
+    tails: Tails = call.services.tails
+    assert call.caller is not None
+    opened = await tails.open(call.account_id, call.caller.key_id, wanted, start)
+    return Streamed(
+        follow.Followed(opened, call.settings), sse.CONTENT_TYPE, sse.HEADERS, last_words=follow.bye(Ending.TOO_SLOW)
+    )
+
+
+async def pull(call: Call) -> EventPage:
+    """A page of the account log, oldest first."""
+    query: PullQuery = call.query
+    found = await store.pull(
+        call.services.pool,
+        call.account_id,
+        after=query.after,
+        limit=query.limit,
+        types=rules.checked_types(query.type),
+    )
+    data = [
+        PulledEvent(
+            ids.format_id(ids.Kind.EVENT, row.id),
+            row.seq,
+            row.type,
+            row.created_at,
+            None if row.message_id is None else ids.format_id(ids.Kind.MESSAGE, row.message_id),
+            rules.detail_of(row.payload),
+        )
+        for row in found.rows
+    ]
+    return EventPage(data, str(found.after), found.has_more, found.purged_through)
+
+
+def _last_event_id(call: Call) -> int | None:
+    """Where a reader that comes back left off. It goes before `after`, which still stands in the address it knows."""
+    text = call.request.get_header(LAST_EVENT_ID)
+    if not text:
+        return None
+    if not _is_seq(text) or int(text) > MOST_SEQ:
+        raise invalid(LAST_EVENT_ID, f"`{LAST_EVENT_ID}` must be the id of an event of this stream: a `seq`.")
+    return int(text)
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/messages/tail",
+        tag="Messages",
+        summary="Follow message events live, as Server-Sent Events",
+        access=Access.KEY,
+        scopes=(SCOPE,),
+        query=TailQuery,
+        headers=(HeaderField(LAST_EVENT_ID, "The id of the last event received: everything behind it is shown", _SEQ),),
+        reply=TailMessage,
+        reply_type=sse.CONTENT_TYPE,
+        refusals=(ErrorType.TOO_MANY_STREAMS,),
+        handler=tail,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/events",
+        tag="Messages",
+        summary="Pull the account log, oldest first",
+        access=Access.KEY,
+        scopes=(SCOPE,),
+        query=PullQuery,
+        reply=EventPage,
+        handler=pull,
+    ),
+)

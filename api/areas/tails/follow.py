@@ -1,0 +1,109 @@
+"""A live tail as octets: what the hub gives, as Server-Sent Events, with heartbeats and a last word."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from typing import Final
+
+import msgspec
+
+from api.areas.tails.schemas import TailBye, TailHeartbeat, TailMessage, TailReady
+from api.http import sse
+from engine.areas.messages.rules import written
+from engine.areas.tails.hub import Tail
+from engine.areas.tails.types import Ending, Event
+from engine.base import clock, ids
+from engine.base.events import EventType
+from engine.base.settings import Settings
+
+RETRY_MS: Final = (1_000, 3_000)  # drawn evenly, so that the readers of a worker that died do not come back as one
+_ENCODER = msgspec.json.Encoder()
+_SAID: Final = {
+    Ending.IDLE: "There was no message event for a long time. Connect again to go on.",
+    Ending.SHUTDOWN: "The server is being restarted. Connect again to go on.",
+    Ending.UNAUTHORIZED: "The API key no longer authenticates.",
+    Ending.TOO_SLOW: "The stream was not read fast enough. Connect again to go on where it broke off.",
+    Ending.TOO_MANY_STREAMS: "Other live tails of the account have taken this one's place.",
+}
+
+
+def encode(event: Event) -> bytes:
+    """The `message` event of one event of the log: made once for all tails."""
+    data = TailMessage(
+        seq=event.seq,
+        id=ids.format_id(ids.Kind.EVENT, event.id),
+        type=EventType(event.type),
+        created_at=event.created_at,
+        message_id=None if event.message_id is None else ids.format_id(ids.Kind.MESSAGE, event.message_id),
+        status=event.status,
+        from_=event.sender,
+        to=[written(name, address) for name, address in event.to],
+        subject=event.subject,
+        stream=event.stream,
+        tags=event.tags,
+        detail=event.detail,
+    )
+    return sse.event("message", _ENCODER.encode(data), seq=event.seq)
+
+
+def bye(reason: Ending, seq: int | None = None) -> bytes:
+    """The last event of a stream."""
+    return sse.event("bye", _ENCODER.encode(TailBye(reason, _SAID[reason])), seq=seq)
+
+
+class Followed:
+    """The pieces of one tail's answer (`api.http.operation.Chunks`)."""
+
+    def __init__(self, tail: Tail, settings: Settings) -> None:
+        self._tail = tail
+        self._heartbeat_s = settings.tail_heartbeat_s
+        self._idle_s = settings.tail_idle_s
+        self._now = asyncio.get_running_loop().time
+        self._beat_at = 0.0
+        self._idle_at = 0.0
+        self._begun = self._over = False
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        """The next events, several at once where they came at once; or a heartbeat; or the last word."""
+        if not self._begun:
+            return self._ready()
+        while not self._over:
+            found = await self._tail.next(min(self._beat_at, self._idle_at) - self._now())
+            now = self._now()
+            if found:
+                self._idle_at = now + self._idle_s
+                return b"".join([one.chunk for one in found]) + self._beat(now)
+            if self._tail.ended is None and now >= self._idle_at:
+                self._tail.end(Ending.IDLE)
+            if self._tail.ended is not None:
+                self._over = True
+                return bye(self._tail.ended, self._tail.at)
+            if beat := self._beat(now):
+                return beat
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Give the tail's place back."""
+        await self._tail.close()
+
+    def _ready(self) -> bytes:
+        self._begun = True
+        self._beat_at, self._idle_at = self._now() + self._heartbeat_s, self._now() + self._idle_s
+        data = TailReady(
+            seq=self._tail.feed.head,
+            after=self._tail.at,
+            first_seq=self._tail.first,
+            heartbeat_seconds=self._heartbeat_s,
+            idle_seconds=self._idle_s,
+        )
+        return sse.event("ready", _ENCODER.encode(data), seq=self._tail.at, retry_ms=random.randint(*RETRY_MS))
+
+    def _beat(self, now: float) -> bytes:
+        if now < self._beat_at:
+            return b""
+        self._beat_at = now + self._heartbeat_s
+        data = TailHeartbeat(self._tail.at, clock.iso(clock.now()))
+        return sse.event("heartbeat", _ENCODER.encode(data), seq=self._tail.at)

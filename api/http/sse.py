@@ -1,0 +1,19 @@
+"""Server-Sent Events as they go over the wire (WHATWG HTML, section 9.2)."""
+
+from typing import Final
+
+CONTENT_TYPE: Final = "text/event-stream"
+HEADERS: Final = (
+    ("Cache-Control", "no-cache, no-transform"),
+    ("X-Accel-Buffering", "no"),  # nginx and what is built on it would gather the stream
+)
+
+
+def event(name: str, data: bytes, *, seq: int | None = None, retry_ms: int | None = None) -> bytes:
+    """One event. `data` is JSON; a line break inside it can only be white space and would end the field."""
+    if b"\n" in data or b"\r" in data:
+        data = data.replace(b"\r", b" ").replace(b"\n", b" ")
+    lines = b"" if retry_ms is None else b"retry: %d\n" % retry_ms
+    if seq is not None:
+        lines += b"id: %d\n" % seq
+    return b"%sevent: %s\ndata: %s\n\n" % (lines, name.encode(), data)

@@ -1,0 +1,216 @@
+"""The account log read for the audit: pages newest first, the export oldest first, the replay of the whole chain.
+
+None of it holds a transaction open: the tip is read first, and what is sealed meanwhile lies behind it.
+"""
+
+from collections.abc import AsyncGenerator
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from msgspec import Struct
+
+from engine.areas.audit import rules
+from engine.areas.audit.types import (
+    LAST_ID,
+    Break,
+    CheckedPage,
+    ExportRow,
+    HashRow,
+    ListRow,
+    LogHead,
+    Position,
+    Range,
+    ReachedRow,
+    Verdict,
+)
+from engine.base import clock
+from engine.base.errors import not_found
+from engine.store.queries import Queries, Source
+
+# Places have no gaps, so a page is a range of them. Asked for by range, it costs the same whatever plan Postgres takes:
+# behind an open end a plan that sorts reads the rest of the log for each page.
+CHECKED, EXPORTED = 1_000, 200
+SPAN: Final = 20_000  # places one page looks through at the most: a rare type must not cost a walk through the log
+
+_SQL = Queries.beside(__file__)
+_HEAD = _SQL.rows("read_log_head", LogHead)
+_CHECK = _SQL.rows("check_page", CheckedPage)
+_EXPORT = _SQL.rows("export_page", ExportRow)
+_LIST = _SQL.rows("list_page", ListRow)
+_HASHES = _SQL.rows("hashes_at", HashRow)
+_REACHED = _SQL.rows("reached", ReachedRow)
+
+
+class AuditPage(Struct, frozen=True):
+    """Events newest first, the hash before each where it is known, and the place to go on before (None: no more)."""
+
+    rows: list[ListRow]
+    previous: dict[int, bytes]
+    before: int | None
+
+
+async def head(source: Source, account: UUID) -> LogHead:
+    """Both ends of an account's log."""
+    found = await _HEAD.first(source, account)
+    if found is None:
+        raise not_found("account")
+    return found
+
+
+async def page(
+    source: Source, account: UUID, *, limit: int, before: int | None, type_: str | None, times: Range
+) -> AuditPage:
+    """At most `limit` events; fewer, with more behind them, where few of many match."""
+    ends = await head(source, account)
+    low, high = await _bounds(source, account, ends, times)
+    if before is not None:
+        high = min(high, before - 1)
+    narrowed = type_ is not None or times != Range()
+    floor = max(low, high - (SPAN - 1 if narrowed else limit))
+    if high < low:
+        return AuditPage([], {}, None)
+    rows = await _LIST.fetch(source, account, high, floor, limit + 1, type_, times.since, times.until)
+    shown = rows[:limit]
+    next_before = shown[-1].seq if len(rows) > limit else (floor if floor > low else None)
+    return AuditPage(shown, await _previous(source, account, ends, rows, shown), next_before)
+
+
+async def verify(source: Source, account: UUID) -> Verdict:
+    """Replay the whole chain, from the first event that retention has left up to the tip as it is now."""
+    as_of = clock.now()
+    ends = await head(source, account)
+    at = Position(ends.purged_through_seq, LAST_ID, ends.purged_hash)
+    events = 0
+    while True:  # until a page is empty: a place taken twice may be the last one of a page
+        found = await _CHECK.first(source, account, at.seq, at.id, min(ends.seq, at.seq + CHECKED), at.hash)
+        assert found is not None
+        broken = _broken(found, at, ends)
+        if broken is not None:
+            moved = await _moved_start(source, account, at)
+            if moved is None:
+                events += max(0, broken.at - 1 - at.seq)
+                break
+            at = moved
+        elif found.last_seq is None or found.last_id is None:
+            break
+        else:
+            events += found.events
+            at = Position(found.last_seq, found.last_id, found.last_hash)
+    broken = broken or rules.end_of(ends.seq, ends.hash, at.seq, at.hash)
+    return Verdict(rules.earliest(broken, rules.stray(ends.stray)), events, ends, as_of)
+
+
+class Export:
+    """An export under way: pages of events, and the verdict on what was walked when they have ended."""
+
+    def __init__(self, source: Source, account: UUID, ends: LogHead, times: Range) -> None:
+        self._source = source
+        self._account = account
+        self._times = times
+        self._whole = times.since is None and times.until is None
+        self.head = ends
+        self.events = 0
+        self.broken: Break | None = None
+
+    async def pages(self) -> AsyncGenerator[list[ExportRow], None]:
+        """Events between the moments asked for, oldest first; memory holds one page."""
+        at, last = await self._start()
+        while True:
+            through = min(last, at.seq + EXPORTED)
+            rows = await _EXPORT.fetch(
+                self._source, self._account, at.seq, at.id, through, at.hash, self._times.since, self._times.until
+            )
+            if not (rows and rows[0].sound):
+                moved = await _moved_start(self._source, self._account, at)
+                if moved is not None:
+                    at = moved
+                    continue
+            if not rows and at.seq >= last:
+                break
+            if not rows:
+                self._note(rules.missing(at.seq + 1))
+                at = Position(through, LAST_ID, None)
+                continue
+            for row in rows:
+                self._judge(row)
+            inside = [row for row in rows if row.inside]
+            self.events += len(inside)
+            yield inside
+            at = Position(rows[-1].seq, rows[-1].id, rows[-1].hash)
+        if self._whole:
+            self._note(rules.end_of(self.head.seq, self.head.hash, at.seq, at.hash))
+            self._note(rules.stray(self.head.stray))
+
+    async def _start(self) -> tuple[Position, int]:
+        low, high = await _bounds(self._source, self._account, self.head, self._times)
+        if low == self.head.purged_through_seq + 1:
+            return Position(low - 1, LAST_ID, self.head.purged_hash), high
+        found = await _HASHES.first(self._source, self._account, [low - 1])
+        return Position(low - 1, LAST_ID, None if found is None else found.hash), high
+
+    def _judge(self, row: ExportRow) -> None:
+        if not row.sound:
+            self._note(rules.unsound(row.seq, row.before))
+        elif rules.is_misnamed(row):
+            self._note(rules.changed(row.seq))
+
+    def _note(self, found: Break | None) -> None:
+        self.broken = rules.earliest(self.broken, found)
+
+
+async def open_export(source: Source, account: UUID, times: Range) -> Export:
+    """An export of what lies in the log now."""
+    return Export(source, account, await head(source, account), times)
+
+
+def _broken(found: CheckedPage, at: Position, ends: LogHead) -> Break | None:
+    if found.last_seq is None:
+        return rules.missing(at.seq + 1) if at.seq < ends.seq else None
+    if found.broken_seq is None:
+        return rules.misnamed(found)
+    before = at.seq if found.broken_before is None else found.broken_before
+    return rules.earliest(rules.unsound(found.broken_seq, before), rules.misnamed(found))
+
+
+async def _moved_start(source: Source, account: UUID, at: Position) -> Position | None:
+    """Where the log begins now, should retention have taken events ahead of a walk meanwhile."""
+    ends = await head(source, account)
+    if ends.purged_through_seq <= at.seq:
+        return None
+    return Position(ends.purged_through_seq, LAST_ID, ends.purged_hash)
+
+
+async def _bounds(source: Source, account: UUID, ends: LogHead, times: Range) -> tuple[int, int]:
+    """First and last place between which everything that happened in the time asked for must lie."""
+    low, high = ends.purged_through_seq + 1, ends.seq
+    if times.since is not None:
+        low = await _first_at(source, account, rules.earlier(times.since), low, high)
+    if times.until is not None:
+        high = await _first_at(source, account, rules.later(times.until), low, high) - 1
+    return low, high
+
+
+async def _first_at(source: Source, account: UUID, moment: datetime, low: int, high: int) -> int:
+    """A place at which the log has reached `moment`, `high` + 1 where it has not. Halving: 40 look-ups at the most."""
+    high += 1
+    while low < high:
+        middle = (low + high) // 2
+        row = await _REACHED.first(source, account, middle, moment)
+        if row is None or row.seq >= high or row.reached:
+            high = middle
+        else:
+            low = row.seq + 1
+    return low
+
+
+async def _previous(
+    source: Source, account: UUID, ends: LogHead, rows: list[ListRow], shown: list[ListRow]
+) -> dict[int, bytes]:
+    known = {row.seq: row.hash for row in rows}
+    previous = rules.previous_hashes(known, ends.purged_through_seq, ends.purged_hash)
+    wanted = [row.seq - 1 for row in shown if row.seq not in previous]
+    if wanted:
+        found = {row.seq: row.hash for row in await _HASHES.fetch(source, account, wanted)}
+        previous |= rules.previous_hashes(found, ends.purged_through_seq, ends.purged_hash)
+    return previous

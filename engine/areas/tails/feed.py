@@ -1,0 +1,108 @@
+"""One account's log as the tails of this process read it: each page is read and encoded once for all of them.
+
+The window holds the places that some tail has still to take, one after another. A tail at its end has the next
+page loaded, and the others at the same place wait for that page with it. A tail that has fallen behind the window
+reads by itself: no tail has a queue of its own, so none can grow.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+
+from engine.areas.tails import rules, store
+from engine.areas.tails.types import Event, Shown
+from engine.base import ids
+
+WINDOW_EVENTS, WINDOW_BYTES = 400, 256 * 1024
+READ_S: Final = 10.0
+
+Encode = Callable[[Event], bytes]
+
+
+class Feed:
+    """What the tails of one account share."""
+
+    def __init__(self, pool: asyncpg.Pool, account: UUID, encode: Encode, gate: asyncio.Semaphore) -> None:
+        self.account = account
+        self.head = 0  # the last place known to be written
+        self._pool = pool
+        self._encode = encode
+        self._gate = gate
+        self._window: deque[Shown] = deque()
+        self._bytes = 0
+        self._since = store.FIRST
+        self._loading: asyncio.Task[list[Shown]] | None = None
+
+    async def after(self, place: int, *, least: int) -> list[Shown]:
+        """The next places behind `place`, up to a page of them; [] when the log has lost them all.
+
+        `least` is the place that the slowest tail has reached: what lies up to there is forgotten.
+        """
+        self._forget(least)
+        while True:
+            if self._window and self._window[0].seq <= place + 1 <= self._window[-1].seq:
+                return self._from(place)
+            if self._window and place + 1 < self._window[0].seq:
+                page = await self._read(place, store.FIRST)
+                return [] if page is None else page[0]
+            if self._loading is None or self._loading.done():
+                self._loading = asyncio.create_task(self._load(place))
+                return await asyncio.shield(self._loading)
+            await asyncio.shield(self._loading)  # somebody else's page: look again where that leaves us
+
+    async def last(self, through: int) -> list[Shown]:
+        """The places up to `through`, one page of them, for a tail that looks back."""
+        page = await self._read(max(0, through - store.PAGE), store.FIRST, through=through)
+        return [] if page is None else page[0]
+
+    async def _load(self, place: int) -> list[Shown]:
+        """Read the page behind `place` into the window, which begins anew when `place` is not its end."""
+        if not self._window or self._window[-1].seq != place:
+            self._clear()
+        page = await self._read(place, self._since)
+        if page is None:
+            return []
+        found, last_id = page
+        for one in found:
+            if self._window and one.seq != self._window[-1].seq + 1:
+                self._clear()  # places are gone from the log: go on behind the gap
+            self._window.append(one)
+            self._bytes += len(one.chunk)
+        self._since = rules.bound(ids.milliseconds_of(last_id))
+        while len(self._window) > WINDOW_EVENTS or self._bytes > WINDOW_BYTES:
+            self._bytes -= len(self._window.popleft().chunk)
+        return found
+
+    async def _read(self, place: int, since: UUID, *, through: int | None = None) -> tuple[list[Shown], UUID] | None:
+        async with self._gate, asyncio.timeout(READ_S):
+            last = self.head if through is None else through
+            page = await store.page(self._pool, self.account, place, last, since)
+        if page is None:
+            return None
+        return list(self._shown(page.places, page.events)), page.last_id
+
+    def _shown(self, places: Iterable[int], events: Iterable[Event | None]) -> Iterable[Shown]:
+        for place, event in zip(places, events, strict=True):
+            if event is None:
+                yield Shown(place, None, None, frozenset(), b"")
+            else:
+                yield Shown(place, event.status, event.stream, frozenset(event.tags), self._encode(event))
+
+    def _from(self, place: int) -> list[Shown]:
+        """A page of what the window holds behind `place`."""
+        skipped = place + 1 - self._window[0].seq
+        return list(islice(self._window, skipped, skipped + store.PAGE))
+
+    def _forget(self, least: int) -> None:
+        while len(self._window) > 1 and self._window[0].seq <= least:
+            self._bytes -= len(self._window.popleft().chunk)
+
+    def _clear(self) -> None:
+        self._window.clear()
+        self._bytes = 0
+        self._since = store.FIRST

@@ -1,0 +1,265 @@
+"""The live tails of one process: places, heads of logs, keys that are no longer good.
+
+Postgres is asked, not listened to: one query a quarter second tells the heads of all tailed logs, whatever wrote to
+them. A tail's only state is the place it has reached, so that a reader who comes back with it, to whichever process,
+goes on exactly there.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+import structlog
+from prometheus_client import Gauge
+
+from engine.areas.tails import store
+from engine.areas.tails.feed import Encode, Feed
+from engine.areas.tails.store import Place
+from engine.areas.tails.types import Ending, EndsRow, Shown, Start, Wanted
+from engine.base.errors import ErrorType, Refusal
+from engine.base.settings import Settings
+from engine.store.postgres import AWAY, heed_cancellation
+
+QUICK_S, QUIET_S = 0.1, 0.25  # between two looks at the heads, while events come and when none do
+QUICK_FOR_S: Final = 2.0
+CHECK_S: Final = 1.0
+READS_AT_ONCE: Final = 4  # of the process' connections to Postgres: sends need the others
+LOOK_BACK: Final = 20  # pages that a tail with filters goes back for the events to begin with
+RETRY_S: Final = 1.0
+UNREADABLE: Final = (*AWAY, asyncpg.PostgresError)  # whatever it says, the next look may go well
+AT_ONCE_BYTES: Final = 64 * 1024  # one reader holds, however slowly it takes them
+
+TAILS_OPEN = Gauge("waybill_tails_open", "Live tails now open", multiprocess_mode="livesum")
+
+_log = structlog.get_logger("tails")
+
+
+class Tail:
+    """One reader of one account's log. `at` is the place up to which it has been told everything it asked for."""
+
+    def __init__(self, hub: "Tails", feed: Feed, place: Place, key_id: str, wanted: Wanted) -> None:
+        self.at = 0
+        self.first = 1
+        self.feed = feed
+        self.key_id = key_id
+        self.place = place
+        self.ended: Ending | None = None
+        self._hub = hub
+        self._wanted = wanted
+        self._news = asyncio.Event()
+
+    async def next(self, timeout_s: float) -> list[Shown]:
+        """The next events to show; [] when `timeout_s` has passed, the tail has ended, or a page held none of them."""
+        if self.ended is not None:
+            return []
+        if self.at < self.feed.head:
+            try:
+                return await self._take()
+            except UNREADABLE as error:
+                heed_cancellation()
+                _log.warning("log unreadable", error=repr(error))
+                timeout_s = min(timeout_s, RETRY_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._news.wait()
+        self._news.clear()
+        return []
+
+    def end(self, reason: Ending) -> None:
+        """Let the reader know why it is over; the first reason counts."""
+        self.ended = self.ended or reason
+        self._news.set()
+
+    def wake(self) -> None:
+        """There is more to read."""
+        self._news.set()
+
+    async def close(self) -> None:
+        """Give the place back. Idempotent."""
+        await self._hub.close(self)
+
+    async def _take(self) -> list[Shown]:
+        through = min(self.feed.head, self.at + store.PAGE)
+        found = await self.feed.after(self.at, least=self._hub.slowest(self.feed))
+        wanted, size = [], 0
+        for one in found:
+            self.at = one.seq
+            if self._wanted.takes(one):
+                wanted.append(one)
+                size += len(one.chunk)
+            if size >= AT_ONCE_BYTES:
+                break
+        if not found:
+            self.at = through  # nothing at all: those places are gone
+        return wanted
+
+
+class Tails:
+    """All tails of this process. `standing` tells whether a key may still read; it may ask the database."""
+
+    def __init__(
+        self,
+        pool: asyncpg.Pool,
+        settings: Settings,
+        *,
+        encode: Encode,
+        standing: Callable[[str], Awaitable[bool]],
+    ) -> None:
+        self._pool = pool
+        self._settings = settings
+        self._encode = encode
+        self._standing = standing
+        self._gate = asyncio.Semaphore(READS_AT_ONCE)
+        self._patience_s = max(1.0, settings.tail_lease_s / 3)  # of one look: no lease may end because a query hangs
+        self._feeds: dict[UUID, tuple[Feed, set[Tail]]] = {}
+        self._tails: set[Tail] = set()
+        self._any = asyncio.Event()
+        self._stopping = asyncio.Event()
+
+    # -- tails ---------------------------------------------------------------------------------
+
+    async def open(self, account: UUID, key_id: str, wanted: Wanted, start: Start) -> Tail:
+        """A tail that begins at `start`; raises 429 for one too many of the account, 503 when this process is full."""
+        if self._stopping.is_set() or len(self._tails) >= self._settings.tails_per_worker:
+            raise Refusal(
+                ErrorType.UNAVAILABLE,
+                "This server can take no live tail at the moment. Try again shortly.",
+                retry_after_s=2,
+            )
+        place = await store.claim(self._pool, account, self._settings.tail_lease_s)
+        feed, tails = self._feeds.setdefault(account, (Feed(self._pool, account, self._encode, self._gate), set()))
+        tail = Tail(self, feed, place, key_id, wanted)
+        tails.add(tail)
+        self._tails.add(tail)
+        TAILS_OPEN.inc()
+        try:
+            await self._begin(tail, wanted, start)
+        except BaseException:
+            await self.close(tail)
+            raise
+        self._any.set()
+        if self._stopping.is_set():
+            tail.end(Ending.SHUTDOWN)
+        return tail
+
+    async def close(self, tail: Tail) -> None:
+        """Forget a tail and give its place back at once."""
+        if tail not in self._tails:
+            return
+        self._tails.remove(tail)
+        TAILS_OPEN.dec()
+        _, tails = self._feeds[tail.feed.account]
+        tails.remove(tail)
+        if not tails:
+            del self._feeds[tail.feed.account]
+        try:
+            await store.release(self._pool, tail.place)
+        except AWAY as error:
+            heed_cancellation()
+            _log.warning("place not given back: its lease will end", error=repr(error))
+
+    def stop(self) -> None:
+        """End every tail, and take no more."""
+        self._stopping.set()
+        for tail in self._tails:
+            tail.end(Ending.SHUTDOWN)
+
+    def slowest(self, feed: Feed) -> int:
+        """The place that every tail of a feed has reached."""
+        return min(tail.at for tail in self._feeds[feed.account][1])
+
+    async def _begin(self, tail: Tail, wanted: Wanted, start: Start) -> None:
+        ends = await store.end(self._pool, tail.feed.account)
+        tail.feed.head = max(tail.feed.head, ends.seq)
+        tail.first = ends.purged_through_seq + 1
+        if start.after is not None:
+            tail.at = min(max(start.after, ends.purged_through_seq), ends.seq)
+        else:
+            tail.at = await self._look_back(tail.feed, wanted, ends, start.replay)
+
+    async def _look_back(self, feed: Feed, wanted: Wanted, ends: EndsRow, count: int) -> int:
+        """The place before the last `count` wanted events, or as far back as may be looked where there are fewer."""
+        through = ends.seq
+        for _ in range(LOOK_BACK if count else 0):
+            if through <= ends.purged_through_seq:
+                break
+            for one in reversed(await feed.last(through)):
+                count -= wanted.takes(one)
+                if count == 0:
+                    return one.seq - 1
+            through = max(ends.purged_through_seq, through - store.PAGE)
+        return through
+
+    # -- what goes on beside them --------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Watch heads, places and keys until cancelled. Should that fail, no tail may stay open and see nothing."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._watch())
+                tasks.create_task(self._every(self._settings.tail_lease_s / 3, self._renew))
+                tasks.create_task(self._every(CHECK_S, self._check))
+        except ExceptionGroup as error:
+            _log.error("tails stopped", exc_info=error)
+            self.stop()
+            raise
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        quick_until = 0.0
+        while True:
+            if not self._tails:
+                self._any.clear()
+                await self._any.wait()
+            if await self._quietly(self._look):
+                quick_until = loop.time() + QUICK_FOR_S
+            await asyncio.sleep(QUICK_S if loop.time() < quick_until else QUIET_S)
+
+    async def _look(self) -> bool:
+        """Wake the tails whose log has grown; True when any has."""
+        grown = False
+        for row in await store.ends(self._pool, self._feeds.keys()):
+            feed, tails = self._feeds.get(row.account_id, (None, ()))
+            if feed is not None and row.seq > feed.head:
+                feed.head = row.seq
+                grown = True
+                for tail in tails:
+                    tail.wake()
+        return grown
+
+    async def _renew(self) -> bool:
+        tails = list(self._tails)
+        if tails:
+            kept = await store.renew(self._pool, [tail.place for tail in tails], self._settings.tail_lease_s)
+            for tail in tails:
+                if tail.place.holder not in kept:
+                    tail.end(Ending.TOO_MANY_STREAMS)
+        return True
+
+    async def _check(self) -> bool:
+        """End the tails of keys that were revoked or have expired, and of accounts that were suspended."""
+        for key_id in {tail.key_id for tail in self._tails}:
+            if not await self._standing(key_id):
+                for tail in self._tails:
+                    if tail.key_id == key_id:
+                        tail.end(Ending.UNAUTHORIZED)
+        return True
+
+    async def _every(self, seconds: float, act: Callable[[], Coroutine[None, None, bool]]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            await self._quietly(act)
+
+    async def _quietly(self, act: Callable[[], Coroutine[None, None, bool]]) -> bool:
+        """Act. While Postgres is away nothing can be seen, no revocation either: tails stay open for its return."""
+        try:
+            async with asyncio.timeout(self._patience_s):
+                return await act()
+        except UNREADABLE as error:
+            heed_cancellation()
+            _log.warning("tails can't see the log", error=repr(error))
+            await asyncio.sleep(RETRY_S)
+            return False
