@@ -1,7 +1,8 @@
 """A local SMTP server that takes everything and keeps it, for local mode, tests and measurements.
 
 It offers PIPELINING, SIZE, 8BITMIME, SMTPUTF8, ENHANCEDSTATUSCODES and STARTTLS with a certificate of its own.
-Kept are `messages/<xx>/<id>.eml` (the content as received, dot-stuffing undone) and `index.ndjson` (`sink_store`).
+Kept are `messages/<xx>/<id>.eml` (the content as received, dot-stuffing undone) and `index.ndjson` (`sink_store`), for
+two weeks and up to 200,000 messages.
 
 The local part of a recipient, before a plus tag, draws a behaviour (the tag makes a fresh address):
 
@@ -30,6 +31,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Coroutine
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -43,6 +45,9 @@ from ops.local.sink_script import FirstTries, Script, Scripts
 from ops.local.sink_store import MailStore, Received, StoreMode
 
 MAX_SIZE: Final = 52_428_800
+KEPT: Final = timedelta(days=14)
+KEPT_MESSAGES: Final = 200_000  # twice the longest drill
+_TIDY_S: Final = 3600.0
 _MAX_CONVERSATIONS: Final = 10_000
 _IDLE_S: Final = 300.0
 _SWEEP_S: Final = 30.0
@@ -218,10 +223,22 @@ async def serve(host: str, port: int, store: MailStore, tls: ssl.SSLContext | No
         loop.add_signal_handler(number, stop.set)
     sink = Sink(store=store, tls=tls, remember=0)
     bound = await sink.start(host, port)
+    tidying = asyncio.create_task(_tidy(store))
     print(f"sink ready on {bound[0]}:{bound[1]}, keeping {store.mode.value} in {store.folder}", flush=True)
     await stop.wait()
+    tidying.cancel()
     await sink.stop()
     print(f"sink stopped after {sink.count} messages", flush=True)
+
+
+async def _tidy(store: MailStore) -> None:
+    """Keep the folder from growing for ever."""
+    while True:
+        files = store.forget(before=iso(now() - KEPT), most=KEPT_MESSAGES)
+        if files:
+            await asyncio.to_thread(store.remove, files)
+            print(f"sink forgot {len(files)} old messages", flush=True)
+        await asyncio.sleep(_TIDY_S)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,6 +1,7 @@
 """Where the sink keeps what arrived: `.eml` files and one JSON line per message."""
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -83,6 +84,33 @@ class MailStore:
         )  # fmt: skip
         os.write(self._index, self._encoder.encode(entry) + b"\n")
 
+    def forget(self, *, before: str, most: int) -> list[str]:
+        """Take messages that came before `before` (ISO 8601), and all but the last `most`, out of the index.
+
+        Gives their files, relative to the folder; they are the caller's to remove. The index is written anew beside
+        the old one and takes its place at once, so that a reader sees the one or the other.
+        """
+        if self._index is None:
+            return []
+        lines = (self.folder / INDEX).read_bytes().splitlines(keepends=True)
+        gone = max(0, len(lines) - most)
+        while gone < len(lines) and _is_older(lines[gone], before):
+            gone += 1
+        if not gone:
+            return []
+        fresh = self.folder / f"{INDEX}.new"
+        fresh.write_bytes(b"".join(lines[gone:]))
+        fresh.chmod(0o600)
+        fresh.replace(self.folder / INDEX)
+        os.close(self._index)
+        self._index = _open_index(self.folder / INDEX)
+        return [entry.file for entry in _decoded(lines[:gone]) if entry.file is not None]
+
+    def remove(self, files: Iterable[str]) -> None:
+        """Remove forgotten files; one that is gone already is no matter."""
+        for file in files:
+            (self.folder / file).unlink(missing_ok=True)
+
     def close(self) -> None:
         """No more messages."""
         if self._index is not None:
@@ -110,12 +138,23 @@ def entries(folder: Path) -> list[Entry]:
         lines = (folder / INDEX).read_bytes().split(b"\n")
     except FileNotFoundError:
         return []
-    decoder = msgspec.json.Decoder(Entry)
+    return _decoded(lines)
+
+
+def _decoded(lines: Iterable[bytes]) -> list[Entry]:
     found = []
     for line in lines:
         with suppress(msgspec.DecodeError):  # the cut-off one, and the empty one after the last line end
-            found.append(decoder.decode(line))
+            found.append(_ENTRY.decode(line))
     return found
+
+
+def _is_older(line: bytes, before: str) -> bool:
+    """True for a line that a crash cut off, too: it tells of nothing."""
+    return all(entry.at < before for entry in _decoded([line]))
+
+
+_ENTRY = msgspec.json.Decoder(Entry)
 
 
 def _open_index(path: Path) -> int:

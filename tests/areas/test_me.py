@@ -8,7 +8,7 @@ import pytest
 from engine.areas.account import allowance
 from engine.base import clock
 from engine.base.plans import CAPS, DAILY_LADDER, Plan
-from tests.harness.accounts import TestAccount, make_account
+from tests.harness.accounts import TestAccount, add_domain, add_key, add_stream, make_account, revoke_key
 from tests.harness.api import Api
 
 
@@ -48,7 +48,64 @@ async def test_me_tells_account_plan_and_allowance(api: Api, pool: asyncpg.Pool)
             "sentThisMonth": 0,
             "remainingThisMonth": 300_000,
         },
+        "parentId": None,
+        "retentionDays": 365,
+        "scheduleDays": 7,
+        "analyticsDays": 90,
+        "requestsPerSecond": 200,
+        "limits": [
+            {"resource": "api_keys", "limit": 40, "used": 1},
+            {"resource": "domains", "limit": None, "used": 1},
+            {"resource": "streams", "limit": 10, "used": 1},
+            {"resource": "templates", "limit": 100, "used": 0},
+            {"resource": "webhooks", "limit": 10, "used": 0},
+            {"resource": "seats", "limit": 10, "used": 0},
+            {"resource": "scheduled_messages", "limit": 300_000, "used": 0},
+        ],
     }
+
+
+async def test_used_counts_what_the_plan_still_counts(api: Api, pool: asyncpg.Pool) -> None:
+    account, other = await make_account(pool), await make_account(pool)
+    await revoke_key(pool, account.id, await add_key(pool, account.id))
+    await add_key(pool, account.id)
+    await add_domain(pool, account.id, f"two.{account.domain}")
+    await add_stream(pool, account.id, "receipts")
+    used = {one["resource"]: one["used"] for one in (await api.get("/v1/me", account.token)).json["limits"]}
+
+    assert used == {
+        "api_keys": 2, "domains": 2, "streams": 2, "templates": 0, "webhooks": 0, "seats": 0, "scheduled_messages": 0,
+    }  # fmt: skip
+    assert (await api.get("/v1/me", other.token)).json["limits"][0]["used"] == 1
+
+
+@pytest.mark.parametrize("plan", list(Plan))
+async def test_limits_are_the_plans(api: Api, pool: asyncpg.Pool, plan: Plan) -> None:
+    account = await make_account(pool, plan=plan.value)
+    found = (await api.get("/v1/me", account.token)).json
+    limits = {one["resource"]: one["limit"] for one in found["limits"]}
+
+    assert limits["api_keys"] == CAPS[plan].api_keys
+    assert limits["domains"] == CAPS[plan].sending_domains
+    assert limits["webhooks"] == CAPS[plan].webhooks
+    assert (found["retentionDays"], found["scheduleDays"]) == (CAPS[plan].retention_days, CAPS[plan].schedule_days)
+
+
+@pytest.mark.parametrize(("agreed", "days"), [(None, 30), (10, 30), (31, 31), (3_650, 3_650)])
+async def test_an_agreement_only_lengthens_the_record(
+    api: Api, pool: asyncpg.Pool, agreed: int | None, days: int
+) -> None:
+    account = await make_account(pool, plan="free")
+    await pool.execute("UPDATE accounts SET retention_days = $2 WHERE id = $1", account.id, agreed)
+
+    assert (await api.get("/v1/me", account.token)).json["retentionDays"] == days
+
+
+async def test_a_sub_account_names_its_parent(api: Api, pool: asyncpg.Pool) -> None:
+    parent, account = await make_account(pool), await make_account(pool)
+    await pool.execute("UPDATE accounts SET parent_id = $2 WHERE id = $1", account.id, parent.id)
+
+    assert (await api.get("/v1/me", account.token)).json["parentId"] == parent.public_id
 
 
 async def test_accepted_messages_count_at_once_and_refusals_do_not(api: Api, pool: asyncpg.Pool) -> None:

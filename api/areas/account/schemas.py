@@ -19,12 +19,33 @@ class Sending(Struct, rename="camel"):
     remaining_this_month: int
 
 
-class Me(Struct, rename="camel"):
-    """The account behind a key."""
+class Cap(Struct):
+    """How many of a thing the plan includes and the account holds; the names are those of `plan_limit_reached`.
+
+    `limit` is null where the plan sets none.
+    """
+
+    resource: str
+    limit: int | None
+    used: int
+
+
+class Me(Struct, rename="camel", kw_only=True):
+    """The account behind a key.
+
+    `retentionDays`: how long messages, events and the log are kept. `scheduleDays`: how far ahead a message may be
+    scheduled. `analyticsDays`: how far back delivery analytics reach. `requestsPerSecond`: for each key.
+    """
 
     id: str
     name: str
     plan: Plan
     status: Literal["active", "suspended", "closing"]
     created_at: str
+    parent_id: str | None
     sending: Sending
+    retention_days: int
+    schedule_days: int
+    analytics_days: int
+    requests_per_second: int
+    limits: list[Cap]

@@ -1,4 +1,4 @@
-"""`GET /v1/messages`, one message with its waybill, and its attachments."""
+"""`GET /v1/messages`, one message with its waybill, its attachments and its octets."""
 
 import asyncio
 from datetime import datetime
@@ -17,7 +17,7 @@ from api.areas.messages.schemas import (
     WaybillEvent,
 )
 from api.http.dispatch import cursor_id, path_id
-from api.http.download import download
+from api.http.download import disposition, download
 from api.http.operation import Access, Call, Operation, Raw
 from engine.areas.messages import rules, store
 from engine.areas.messages.types import EventRow, MessageRow, OpenedRow, RecipientRow
@@ -26,6 +26,7 @@ from engine.base.errors import not_found, unavailable
 from engine.base.events import Status
 from engine.mail.read import Bodies, UnreadableMail, bodies
 
+MAIL = "message/rfc822"
 LARGE_BYTES = 128 * 1024  # taking more apart takes over a millisecond: off the event loop
 _LARGE_READS = asyncio.Semaphore(4)  # 40 MiB each at the most, and as much again taken apart
 
@@ -101,6 +102,35 @@ async def read_attachment(call: Call) -> Raw:
     if content is None:
         raise not_found("attachment")
     return download(content, filename=file.filename, content_type=file.content_type)
+
+
+async def read_raw(call: Call) -> Raw:
+    """The message as a mail file.
+
+    Without its DKIM-Signature, which is kept only until the last recipient is settled: the file is the same at any
+    time. Blind recipients are not in it, as they were not in what was sent.
+    """
+    message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
+    found = await store.files(call.services.pool, call.account_id, message)
+    if found is None:
+        raise not_found("message")
+    if found[1] <= LARGE_BYTES:
+        mime = await store.body(call.services.pool, call.account_id, message)
+    else:
+        async with _LARGE_READS:
+            mime = await store.body(call.services.pool, call.account_id, message)
+    if mime is None:
+        raise not_found("message")
+    return Raw(
+        mime,
+        MAIL,
+        (
+            ("Content-Disposition", disposition(f"{ids.format_id(ids.Kind.MESSAGE, message)}.eml")),
+            ("X-Content-Type-Options", "nosniff"),
+            ("Content-Security-Policy", "sandbox; default-src 'none'"),
+            ("Cache-Control", "private, no-store"),
+        ),
+    )
 
 
 def _detail(row: OpenedRow, mime: bytes | None) -> MessageDetail:
@@ -191,5 +221,15 @@ OPERATIONS = (
         scopes=("messages:read",),
         reply_type="*/*",
         handler=read_attachment,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/messages/{id}/raw",
+        tag="Messages",
+        summary="Download a message as it was composed, without its DKIM signature",
+        access=Access.KEY,
+        scopes=("messages:read",),
+        reply_type=MAIL,
+        handler=read_raw,
     ),
 )

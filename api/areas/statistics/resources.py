@@ -1,5 +1,130 @@
-"""Counts of messages over time."""
+"""`GET /v1/stats/messages` and `GET /v1/usage`."""
 
-from api.http.operation import Operation
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
 
-OPERATIONS: tuple[Operation, ...] = ()
+from msgspec import structs
+
+from api.areas.statistics.schemas import (
+    DayFigures,
+    DayUsage,
+    Figures,
+    MessageStats,
+    StatsQuery,
+    Usage,
+    UsageQuery,
+)
+from api.http.operation import Access, Call, Operation
+from engine.areas.account import allowance
+from engine.areas.statistics import rules, store
+from engine.areas.statistics.types import Counts, UsedOn
+from engine.base import clock
+from engine.base.errors import invalid
+from engine.mail.address import BadAddress, domain_name
+
+
+async def read_message_stats(call: Call) -> MessageStats:
+    """Messages by local day and status."""
+    query: StatsQuery = call.query
+    wanted = rules.local_days(rules.zone_of(query.tz), clock.now(), query.days)
+    domain = None if query.domain is None else _domain(query.domain)
+    counts = await store.by_day(call.services.pool, call.account_id, wanted, domain=domain)
+    totals = Counts()
+    for one in counts:
+        totals = totals.plus(one)
+    return MessageStats(
+        tz=query.tz,
+        domain=domain,
+        days=query.days,
+        from_=clock.iso(wanted.days[0].starts_at),
+        until=clock.iso(wanted.ends_at),
+        data=[
+            DayFigures(date=day.date.isoformat(), starts_at=clock.iso(day.starts_at), **_figures(one))
+            for day, one in zip(wanted.days, counts, strict=True)
+        ],
+        totals=Figures(**_figures(totals)),
+    )
+
+
+async def read_usage(call: Call) -> Usage:
+    """What a month has used of the allowance, by day."""
+    query: UsageQuery = call.query
+    at = clock.now()
+    month = rules.month_of(query.month, at)
+    present = month == clock.first_of_month(at.date())
+    # One snapshot: what the days add up to is what the allowance has counted.
+    async with (
+        call.services.pool.acquire() as connection,
+        connection.transaction(isolation="repeatable_read", readonly=True),
+    ):
+        used = await store.used(connection, call.account_id, rules.days_of(month, at))
+        left = await allowance.read(connection, call.account_id, at)
+    return Usage(
+        month=f"{month:%Y-%m}",
+        from_=_midnight(month),
+        until=_midnight(clock.first_of_month(month + timedelta(days=32))),
+        **{name: sum(getattr(day, name) for day in used) for name in UsedOn.__struct_fields__[1:]},
+        limit=left.monthly_limit if present else None,
+        remaining=left.remaining_this_month if present else None,
+        data=[_day_usage(day) for day in used],
+    )
+
+
+def _day_usage(used: UsedOn) -> DayUsage:
+    return DayUsage(
+        date=used.day.isoformat(),
+        accepted=used.accepted,
+        delivered=used.delivered,
+        bounced=used.bounced,
+        complained=used.complained,
+        failed=used.failed,
+    )
+
+
+def _figures(counts: Counts) -> dict[str, Any]:
+    return {
+        **structs.asdict(counts),
+        "total": counts.total,
+        "settled": counts.settled,
+        # Only what was delivered can be complained about.
+        "delivery_rate": rules.rate(counts.delivered + counts.complained, counts),
+        "bounce_rate": rules.rate(counts.bounced, counts),
+        "complaint_rate": rules.rate(counts.complained, counts),
+    }
+
+
+def _domain(text: str) -> str:
+    try:
+        return domain_name(text)
+    except BadAddress as error:
+        raise invalid("domain", f"`domain` is not a domain name: {error}") from None
+
+
+def _midnight(day: date) -> str:
+    return clock.iso(datetime.combine(day, time(), UTC))
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/stats/messages",
+        tag="Messages",
+        summary="Count messages by day and status",
+        access=Access.KEY,
+        scopes=("messages:read",),
+        query=StatsQuery,
+        reply=MessageStats,
+        handler=read_message_stats,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/usage",
+        tag="Account",
+        summary="What a month has used, by day",
+        access=Access.KEY,
+        scopes=("account:read",),
+        query=UsageQuery,
+        reply=Usage,
+        handler=read_usage,
+    ),
+)

@@ -16,8 +16,22 @@ INSERT INTO members (account_id, user_id, role) SELECT $5, id, 'owner' FROM pers
 
 -- name: read_account
 -- Account $1.
-SELECT id, name, plan, status, parent_id, daily_cap, monthly_cap, created_at FROM accounts WHERE id = $1;
+SELECT id, name, plan, status, parent_id, daily_cap, monthly_cap, retention_days, created_at FROM accounts WHERE id = $1;
 
 -- name: list_accounts
 -- Accounts, newest first, at most $1.
-SELECT id, name, plan, status, parent_id, daily_cap, monthly_cap, created_at FROM accounts ORDER BY id DESC LIMIT $1;
+SELECT id, name, plan, status, parent_id, daily_cap, monthly_cap, retention_days, created_at FROM accounts ORDER BY id DESC LIMIT $1;
+
+-- name: count_used
+-- What account $1 holds of the things that its plan caps.
+SELECT (SELECT count(*) FROM api_keys WHERE account_id = $1 AND revoked_at IS NULL) AS api_keys,
+       (SELECT count(*) FROM domains WHERE account_id = $1 AND deleted_at IS NULL) AS domains,
+       (SELECT count(*) FROM streams WHERE account_id = $1 AND deleted_at IS NULL) AS streams,
+       (SELECT count(*) FROM templates WHERE account_id = $1 AND deleted_at IS NULL) AS templates,
+       (SELECT count(*) FROM webhooks WHERE account_id = $1 AND status <> 'deleted') AS webhooks,
+       (SELECT count(*) FROM members WHERE account_id = $1) AS seats,
+       (SELECT scheduled FROM account_heads WHERE account_id = $1) AS scheduled_messages;
+
+-- name: agree_retention
+-- Account $1 keeps its records for $2 days where its plan keeps them for less (null: as its plan does).
+UPDATE accounts SET retention_days = $2 WHERE id = $1 RETURNING plan;

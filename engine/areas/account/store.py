@@ -23,11 +23,26 @@ class AccountRow(Struct):
     parent_id: UUID | None
     daily_cap: int | None
     monthly_cap: int | None
+    retention_days: int | None
     created_at: datetime
+
+
+class Used(Struct):
+    """How many of each thing an account holds, by the name that a refusal gives the thing."""
+
+    api_keys: int
+    domains: int
+    streams: int
+    templates: int
+    webhooks: int
+    seats: int
+    scheduled_messages: int
 
 
 READ = _SQL.rows("read_account", AccountRow)
 LIST = _SQL.rows("list_accounts", AccountRow)
+USED = _SQL.rows("count_used", Used)
+AGREE_RETENTION = _SQL.command("agree_retention")
 
 
 async def insert(

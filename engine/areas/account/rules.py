@@ -1,0 +1,31 @@
+"""What an account's plan and its agreement come to. Pure."""
+
+from msgspec import Struct
+
+from engine.base.plans import CAPS, Plan
+
+
+class Cap(Struct, frozen=True):
+    """How many of a thing a plan includes; None is unlimited."""
+
+    resource: str
+    limit: int | None
+
+
+def retention_days(plan: Plan, agreed: int | None) -> int:
+    """How long records are kept: an agreement can only lengthen what the plan says."""
+    return max(CAPS[plan].retention_days, agreed or 0)
+
+
+def caps(plan: Plan, *, monthly_limit: int) -> list[Cap]:
+    """The caps of a plan by the names that refusals give them; a month's allowance bounds what may wait for a date."""
+    held = CAPS[plan]
+    return [
+        Cap("api_keys", held.api_keys),
+        Cap("domains", held.sending_domains),
+        Cap("streams", held.streams),
+        Cap("templates", held.templates),
+        Cap("webhooks", held.webhooks),
+        Cap("seats", held.seats),
+        Cap("scheduled_messages", monthly_limit),
+    ]

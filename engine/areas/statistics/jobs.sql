@@ -1,0 +1,58 @@
+-- name: open_records
+-- A record for every account that has a log and none yet.
+INSERT INTO account_records (account_id)
+SELECT h.account_id FROM account_heads h
+WHERE h.seq > 0 AND NOT EXISTS (SELECT 1 FROM account_records r WHERE r.account_id = h.account_id)
+ON CONFLICT DO NOTHING;
+
+-- name: take_due
+-- Accounts whose log is ahead of their figures, the farthest first, at most $4, locked: counted last before $1, or
+-- before $3 when they lack $2 events. Those that another worker has in hand are passed over.
+SELECT r.account_id, r.counted_seq AS after, h.seq AS tip
+FROM account_records r JOIN account_heads h ON h.account_id = r.account_id
+WHERE h.seq > r.counted_seq AND (r.counted_at < $1 OR (h.seq - r.counted_seq >= $2 AND r.counted_at < $3))
+ORDER BY h.seq - r.counted_seq DESC, r.account_id
+LIMIT $4
+FOR NO KEY UPDATE OF r SKIP LOCKED;
+
+-- name: take_one
+-- How far the figures of account $1 are behind its log; the record is locked.
+SELECT r.account_id, r.counted_seq AS after, h.seq AS tip
+FROM account_records r JOIN account_heads h ON h.account_id = r.account_id
+WHERE r.account_id = $1 FOR NO KEY UPDATE OF r;
+
+-- name: count_log
+-- Accounts $1, locked: their events after seq $2 up to seq $3, of the whole log when $4. Accepted messages are added
+-- to their day; quarters that the events touch are counted afresh, from a snapshot that is no older than these events.
+WITH due AS (
+    SELECT n.account_id, n.after, n.upto, n.whole, r.first_quarter,
+           uuid7_floor((extract(epoch FROM r.counted_at - interval '1 day') * 1000)::bigint) AS since
+    FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::boolean[]) AS n (account_id, after, upto, whole)
+    JOIN account_records r ON r.account_id = n.account_id
+), seen AS MATERIALIZED (
+    SELECT due.account_id, due.first_quarter, e.type, e.message_id, e.occurred_at
+    FROM due CROSS JOIN LATERAL (
+        SELECT type, message_id, occurred_at FROM events
+        WHERE account_id = due.account_id AND seq > due.after AND seq <= due.upto AND id >= due.since
+        LIMIT due.upto - due.after
+    ) e
+), touched AS MATERIALIZED (
+    SELECT DISTINCT account_id, uuid7_quarter(message_id) AS quarter FROM seen
+    WHERE message_id IS NOT NULL AND uuid7_quarter(message_id) >= first_quarter
+), quarter AS (
+    INSERT INTO message_quarters AS q (account_id, quarter, from_domain, accepted, queued, sending, delivered, bounced,
+                                       complained, failed, rejected, scheduled, canceled)
+    SELECT t.account_id, t.quarter, c.* FROM touched t CROSS JOIN LATERAL count_messages(t.account_id, t.quarter) c
+    ON CONFLICT (account_id, quarter, from_domain) DO UPDATE
+    SET accepted = excluded.accepted, queued = excluded.queued, sending = excluded.sending,
+        delivered = excluded.delivered, bounced = excluded.bounced, complained = excluded.complained,
+        failed = excluded.failed, rejected = excluded.rejected, scheduled = excluded.scheduled,
+        canceled = excluded.canceled
+), day AS (
+    INSERT INTO accepted_days AS d (account_id, day, messages)
+    SELECT account_id, (occurred_at AT TIME ZONE 'UTC')::date, count(*) FROM seen WHERE type = 'accepted' GROUP BY 1, 2
+    ON CONFLICT (account_id, day) DO UPDATE SET messages = d.messages + excluded.messages
+)
+UPDATE account_records r
+SET counted_seq = due.upto, counted_at = CASE WHEN due.whole THEN now() ELSE r.counted_at END
+FROM due WHERE r.account_id = due.account_id;

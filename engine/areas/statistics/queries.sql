@@ -1,0 +1,53 @@
+-- name: counts_by_day
+-- Messages of account $1 by the day of their making. Days begin at the quarters $2 (ascending), the last ends before
+-- quarter $3; of sending domain $4 (null: all). One snapshot: quarters that events have touched since they were
+-- counted are counted now. The log is bounded on both sides, or the planner would expect a third of it.
+WITH record AS MATERIALIZED (
+    SELECT coalesce(r.counted_seq, 0) AS seq, h.seq AS tip, coalesce(r.first_quarter, 0) AS first_quarter,
+           uuid7_floor((extract(epoch FROM coalesce(r.counted_at, 'epoch') - interval '1 day') * 1000)::bigint) AS since
+    FROM account_heads h LEFT JOIN account_records r ON r.account_id = h.account_id WHERE h.account_id = $1
+), touched AS MATERIALIZED (
+    SELECT DISTINCT uuid7_quarter(e.message_id) AS quarter FROM events e
+    WHERE e.account_id = $1 AND e.seq > (SELECT seq FROM record) AND e.seq <= (SELECT tip FROM record)
+      AND e.id >= (SELECT since FROM record) AND e.message_id IS NOT NULL
+), live AS MATERIALIZED (
+    SELECT quarter FROM touched
+    WHERE quarter >= (SELECT first_quarter FROM record) AND quarter >= ($2::int[])[1] AND quarter < $3
+), counted AS (
+    SELECT q.quarter, q.from_domain, q.accepted, q.queued, q.sending, q.delivered, q.bounced, q.complained, q.failed,
+           q.rejected, q.scheduled, q.canceled
+    FROM message_quarters q
+    WHERE q.account_id = $1 AND q.quarter >= ($2::int[])[1] AND q.quarter < $3
+      AND NOT EXISTS (SELECT 1 FROM live WHERE live.quarter = q.quarter)
+    UNION ALL
+    SELECT live.quarter, c.* FROM live CROSS JOIN LATERAL count_messages($1, live.quarter) c
+)
+SELECT width_bucket(quarter, $2::int[])::int AS place, sum(accepted)::bigint AS accepted, sum(queued)::bigint AS queued,
+       sum(sending)::bigint AS sending, sum(delivered)::bigint AS delivered, sum(bounced)::bigint AS bounced,
+       sum(complained)::bigint AS complained, sum(failed)::bigint AS failed, sum(rejected)::bigint AS rejected,
+       sum(scheduled)::bigint AS scheduled, sum(canceled)::bigint AS canceled
+FROM counted WHERE $4::text IS NULL OR from_domain = $4 GROUP BY 1;
+
+-- name: used_by_day
+-- What account $1 used from day $2 up to but without day $3, by UTC day: accepted messages, counted or still only in
+-- the log, and outcomes of recipients.
+WITH record AS MATERIALIZED (
+    SELECT coalesce(r.counted_seq, 0) AS seq, h.seq AS tip,
+           uuid7_floor((extract(epoch FROM coalesce(r.counted_at, 'epoch') - interval '1 day') * 1000)::bigint) AS since
+    FROM account_heads h LEFT JOIN account_records r ON r.account_id = h.account_id WHERE h.account_id = $1
+), used AS (
+    SELECT day, messages AS accepted, 0 AS delivered, 0 AS bounced, 0 AS complained, 0 AS failed
+    FROM accepted_days WHERE account_id = $1 AND day >= $2 AND day < $3
+    UNION ALL
+    SELECT (e.occurred_at AT TIME ZONE 'UTC')::date, 1, 0, 0, 0, 0 FROM events e
+    WHERE e.account_id = $1 AND e.seq > (SELECT seq FROM record) AND e.seq <= (SELECT tip FROM record)
+      AND e.id >= (SELECT since FROM record) AND e.type = 'accepted'
+      AND e.occurred_at >= $2::date::timestamp AT TIME ZONE 'UTC'
+      AND e.occurred_at < $3::date::timestamp AT TIME ZONE 'UTC'
+    UNION ALL
+    SELECT day, 0, delivered, bounced, complained, failed
+    FROM account_days WHERE account_id = $1 AND day >= $2 AND day < $3
+)
+SELECT day, sum(accepted)::bigint AS accepted, sum(delivered)::bigint AS delivered, sum(bounced)::bigint AS bounced,
+       sum(complained)::bigint AS complained, sum(failed)::bigint AS failed
+FROM used GROUP BY day;

@@ -1,0 +1,90 @@
+"""Which days and months figures are asked for, and where they begin. Pure."""
+
+import re
+from datetime import UTC, date, datetime, time, timedelta
+from functools import cache
+from importlib import resources
+from zoneinfo import ZoneInfo
+
+from engine.areas.statistics.types import Counts, Day, Days
+from engine.base import clock
+from engine.base.errors import Refusal, invalid
+
+QUARTER = timedelta(minutes=15)  # every zone's offset is a multiple of it since 1972
+KEPT_DAYS = 400  # figures are kept a little longer than the longest series that can be asked for
+MONTHS = 13  # the present one and a year back
+ZONE_PATTERN = r"^[A-Za-z0-9_+/-]{1,64}$"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MONTH = re.compile(r"(\d{4})-(\d{2})", re.ASCII)
+
+
+def zone_of(name: str) -> ZoneInfo:
+    """A zone by its IANA name; raises the 400 that names `tz`."""
+    if name not in _names():
+        hint = " Write + as %2B in a query string." if " " in name else ""
+        raise invalid("tz", f"`tz` must be the name of an IANA time zone such as Europe/Berlin or UTC.{hint}")
+    return ZoneInfo(name)
+
+
+def local_days(zone: ZoneInfo, at: datetime, count: int) -> Days:
+    """The `count` calendar days of a zone that end with the one that holds `at`.
+
+    Midnight that a clock change skips is the moment of the change; midnight that comes twice is its first.
+    """
+    today = at.astimezone(zone).date()
+    dates = [today + timedelta(days=step) for step in range(1 - count, 2)]
+    starts = [datetime.combine(one, time(), zone).astimezone(UTC) for one in dates]
+    days = [Day(one, start) for one, start in zip(dates[:-1], starts[:-1], strict=True)]
+    return Days(days, starts[-1])
+
+
+def quarter_of(at: datetime) -> int:
+    """Quarter hours since 1970, as the database counts them."""
+    return (at - _EPOCH) // QUARTER
+
+
+def rate(part: int, counts: Counts) -> float | None:
+    """A share of the settled messages; None when none is."""
+    return round(part / counts.settled, 6) if counts.settled else None
+
+
+def month_of(text: str | None, at: datetime) -> date:
+    """The first day of a month given as `2026-11`, by default of the month of `at`; raises the 400 for others."""
+    present = clock.first_of_month(at.date())
+    if text is None:
+        return present
+    month = _first_of(text)
+    oldest = _back(present, MONTHS - 1)
+    if month is None or not oldest <= month <= present:
+        raise _bad_month(oldest, present)
+    return month
+
+
+def days_of(month: date, at: datetime) -> list[date]:
+    """The days of a month up to the one that holds `at`."""
+    following = clock.first_of_month(month + timedelta(days=32))
+    end = min(following, at.date() + timedelta(days=1))
+    return [month + timedelta(days=step) for step in range((end - month).days)]
+
+
+def _first_of(text: str) -> date | None:
+    match = _MONTH.fullmatch(text)
+    if match is None or not 1 <= int(match[2]) <= 12 or int(match[1]) < 1:
+        return None
+    return date(int(match[1]), int(match[2]), 1)
+
+
+def _back(month: date, count: int) -> date:
+    for _ in range(count):
+        month = clock.first_of_month(month - timedelta(days=1))
+    return month
+
+
+def _bad_month(oldest: date, present: date) -> Refusal:
+    return invalid("month", f"`month` must be a month from {oldest:%Y-%m} to {present:%Y-%m}, written so.")
+
+
+@cache
+def _names() -> frozenset[str]:
+    """The zones of the time zone database: files of the host that happen to lie beside them don't count."""
+    return frozenset((resources.files("tzdata") / "zones").read_text("utf-8").split())

@@ -1,0 +1,29 @@
+"""Figures read: exact at the moment of the statement, at a cost that does not grow with the age of the account."""
+
+from datetime import date
+from uuid import UUID
+
+from engine.areas.statistics import rules
+from engine.areas.statistics.types import Counts, DayCounts, Days, UsedOn
+from engine.store.queries import Queries, Source
+
+_SQL = Queries.beside(__file__)
+_BY_DAY = _SQL.rows("counts_by_day", DayCounts)
+_USED = _SQL.rows("used_by_day", UsedOn)
+
+
+async def by_day(source: Source, account: UUID, wanted: Days, *, domain: str | None) -> list[Counts]:
+    """The account's messages for each of the days, in their order; by the day of their making."""
+    starts = [rules.quarter_of(day.starts_at) for day in wanted.days]
+    rows = await _BY_DAY.fetch(source, account, starts, rules.quarter_of(wanted.ends_at), domain)
+    found = [Counts() for _ in wanted.days]
+    for row in rows:
+        found[row.place - 1] = Counts(**{name: getattr(row, name) for name in Counts.__struct_fields__})
+    return found
+
+
+async def used(source: Source, account: UUID, days: list[date]) -> list[UsedOn]:
+    """What the account used on each of these consecutive UTC days."""
+    rows = await _USED.fetch(source, account, days[0], date.fromordinal(days[-1].toordinal() + 1))
+    by_date = {row.day: row for row in rows}
+    return [by_date.get(day) or UsedOn(day, 0, 0, 0, 0, 0) for day in days]

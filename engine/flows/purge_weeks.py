@@ -1,0 +1,151 @@
+"""Dropping whole weeks of the record: once no account keeps them, or when nothing is left in them.
+
+A drop needs the table to itself for a moment. It waits for that moment only briefly, because everybody else waits
+behind it, and comes again later.
+"""
+
+import asyncio
+from datetime import UTC, date, datetime, time, timedelta
+from uuid import UUID
+
+import asyncpg
+import structlog
+from msgspec import Struct
+
+from engine.areas.statistics.rules import quarter_of
+from engine.base import clock, ids
+from engine.ledger import heads
+from engine.store import partitions
+from engine.store.queries import Conn, Queries
+
+_SQL = Queries.beside(__file__, "purge_weeks.sql")
+MAIL = ("messages", "message_bodies", "recipients")
+LOG = "events"
+LOCK_WAIT_MS = 300
+TRIES, PAUSE_S = 5, 1.0
+SKEW = timedelta(days=1)  # how far the clocks of two hosts that write one log may lie apart
+
+_log = structlog.get_logger("purge")
+
+
+class End(Struct):
+    """The last event of an account's log within a week."""
+
+    account_id: UUID
+    seq: int
+    hash: bytes
+    counted_seq: int
+
+
+_UNSENT = _SQL.command("unsent_below")
+_UNFINISHED = _SQL.command("unfinished")
+_ENDS = _SQL.rows("log_ends", End)
+_MOVE = _SQL.command("move_beginnings")
+
+
+def last_end(cutoff: datetime) -> datetime:
+    """The end of the last week that may go when nobody keeps anything older than `cutoff`."""
+    return datetime.combine(partitions.week_of(cutoff - SKEW), time(), UTC)
+
+
+async def drop(connection: Conn, at: datetime, *, longest: timedelta, shortest: timedelta) -> list[str]:
+    """Drop what is due at `at`; returns the names dropped. `longest` and `shortest`: how long accounts keep records."""
+    dropped = []
+    for table in (*MAIL, LOG):
+        for monday in await partitions.weeks(connection, table):
+            if _end_of(monday) > last_end(at - shortest):
+                break
+            name = partitions.partition_name(table, monday)
+            whole = _end_of(monday) <= last_end(at - longest)
+            if not (await _may_go(connection, table, monday) if whole else await _is_empty(connection, name)):
+                continue
+            if not await _drop(connection, table, monday, whole=whole):
+                break
+            dropped.append(name)
+    return dropped
+
+
+async def expired(connection: Conn, at: datetime, *, longest: timedelta) -> list[str]:
+    """Names of the partitions that no account keeps at `at`; they go once they are counted."""
+    return [
+        partitions.partition_name(table, monday)
+        for table in (*MAIL, LOG)
+        for monday in await partitions.weeks(connection, table)
+        if _end_of(monday) <= last_end(at - longest) and not await _unsent(connection, monday)
+    ]
+
+
+async def _may_go(connection: Conn, table: str, monday: date) -> bool:
+    """Whether a week that nobody keeps holds nothing that is still needed: unsent mail, or counts not yet taken."""
+    return not await _unsent(connection, monday) and await _is_counted(connection, table, monday)
+
+
+async def _unsent(connection: Conn, monday: date) -> bool:
+    (row,) = await _UNSENT.records(connection, _ids_of(monday)[1])
+    return bool(row["unsent"])
+
+
+async def _is_counted(connection: Conn, table: str, monday: date) -> bool:
+    if table == LOG:
+        return all(end.seq <= end.counted_seq for end in await _ENDS.fetch(connection, *_ids_of(monday)))
+    (row,) = await _UNFINISHED.records(connection, _end_of(monday), quarter_of(_end_of(monday)))
+    return not row["unfinished"]
+
+
+async def _is_empty(connection: Conn, name: str) -> bool:
+    """A week full of rows that are gone but not vacuumed yet takes long to look through: it is not called empty."""
+    try:
+        return not await connection.fetchval(f"SELECT EXISTS (SELECT 1 FROM {name})")  # noqa: S608 - a name of ours
+    except asyncpg.exceptions.QueryCanceledError:
+        return False
+
+
+async def _drop(connection: Conn, table: str, monday: date, *, whole: bool) -> bool:
+    """One partition in a transaction; False when its table could not be had within the tries."""
+    for last in (False,) * (TRIES - 1) + (True,):
+        try:
+            async with connection.transaction():
+                await connection.execute(f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}")
+                return await _dropped(connection, table, monday, whole=whole)
+        except (asyncpg.exceptions.LockNotAvailableError, asyncpg.exceptions.DeadlockDetectedError):
+            if not last:
+                await asyncio.sleep(PAUSE_S)
+    _log.info("week not dropped: its table is in use", partition=partitions.partition_name(table, monday))
+    return False
+
+
+async def _dropped(connection: Conn, table: str, monday: date, *, whole: bool) -> bool:
+    """Heads before tables, the order in which everybody locks."""
+    low, high = _ids_of(monday)
+    name = partitions.partition_name(table, monday)
+    ends = await _ENDS.fetch(connection, low, high) if whole and table == LOG else []
+    if ends:
+        locked = await heads.lock(connection, [end.account_id for end in ends])
+        known = [end for end in ends if end.account_id in locked]
+        await _MOVE.execute(
+            connection,
+            [end.account_id for end in known],
+            [end.seq for end in known],
+            [end.hash for end in known],
+            high,
+            _floor(_end_of(monday) + SKEW),
+        )
+    await connection.execute(f"LOCK TABLE ONLY {table} IN ACCESS EXCLUSIVE MODE")
+    await connection.execute(f"SET LOCAL statement_timeout = {LOCK_WAIT_MS}")
+    if not whole and not await _is_empty(connection, name):
+        return False
+    await connection.execute(f"DROP TABLE {name}")
+    return True
+
+
+def _ids_of(monday: date) -> tuple[UUID, UUID]:
+    low, high = partitions.bounds(monday)
+    return UUID(low), UUID(high)
+
+
+def _end_of(monday: date) -> datetime:
+    return datetime.combine(monday, time(), UTC) + partitions.WEEK
+
+
+def _floor(at: datetime) -> UUID:
+    return ids.floor_of(clock.milliseconds(at))

@@ -1,0 +1,44 @@
+"""The operator's hand on retention: purge now or tell what would go, and agree on a longer record."""
+
+from typing import Any
+
+import asyncpg
+from msgspec import structs
+
+from engine.areas.account import rules, store
+from engine.base import clock, ids
+from engine.base.errors import not_found
+from engine.base.plans import Plan
+from engine.flows import purge as purging
+from engine.flows.open_account import record
+
+_NAMES = {
+    "accounts": "accounts",
+    "messages": "messages",
+    "events": "events",
+    "idempotency_keys": "idempotencyKeys",
+    "figures": "figures",
+    "partitions": "partitions",
+    "finished": "finished",
+}
+
+
+async def purge(pool: asyncpg.Pool, *, dry_run: bool) -> dict[str, Any]:
+    """Sweep every account now; with `dry_run` only count what would go. Raises RuntimeError while a worker purges."""
+    at = clock.now()
+    found = await (purging.outlook(pool, at) if dry_run else purging.purge(pool, at, everyone=True))
+    if found is None:
+        raise RuntimeError("another process is purging at the moment: try again later")
+    return {_NAMES[name]: value for name, value in structs.asdict(found).items()}
+
+
+async def agree(pool: asyncpg.Pool, *, account: str, days: int | None) -> dict[str, Any]:
+    """Keep an account's records for `days` where its plan keeps them for less; None: as its plan does."""
+    account_id = ids.parse_id(ids.Kind.ACCOUNT, account)
+    async with pool.acquire() as connection, connection.transaction():
+        rows = await store.AGREE_RETENTION.records(connection, account_id, days)
+        if not rows:
+            raise not_found("account")
+        kept = rules.retention_days(Plan(rows[0]["plan"]), days)
+        await record(connection, account_id, "account.retention_agreed", {"agreed_days": days, "retention_days": kept})
+    return {"accountId": account, "agreedDays": days, "retentionDays": kept}
