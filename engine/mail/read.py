@@ -1,4 +1,4 @@
-"""Stored MIME read back: the text, the HTML and the n-th attachment.
+"""Stored MIME read back: the text, the HTML, the attachments.
 
 Our own messages, and those that customers hand to the relay, which may be hostile. The standard library's
 parser recurses with the nesting, splits a 40 MB message into half a million lines and raises six kinds of
@@ -7,13 +7,15 @@ way.
 """
 
 import binascii
-import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final, NamedTuple
+from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct
+
+from engine.mail.fields import decoded, in_charset
 
 MAX_DEPTH: Final = 20  # multiparts within multiparts; Postfix allows 100, mail programs write 4
 MAX_PARTS: Final = 1_000  # Amazon SES refuses more than 500
@@ -24,15 +26,14 @@ _MAX_CANDIDATES: Final = 10_000  # lines that begin like a delimiter of one mult
 
 _header_end = re.compile(rb"\r?\n\r?\n").search
 _field = re.compile(
-    rb"^content-(type|transfer-encoding|disposition)[ \t]*:(.*(?:\r?\n[ \t].*)*)", re.IGNORECASE | re.MULTILINE
+    rb"^content-(type|transfer-encoding|disposition|id)[ \t]*:(.*(?:\r?\n[ \t].*)*)", re.IGNORECASE | re.MULTILINE
 )
 _essence = re.compile(r"\s*([^\s/;]+/[^\s/;]+)").match
 _parameter = re.compile(r';\s*([^\s=;"]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^;]*)', re.DOTALL)
 _unescaped = re.compile(r"\\(.)", re.DOTALL).sub
 _after_delimiter = re.compile(rb"(--)?[ \t]*(?:\r?\n|\Z)").match
 _NOT_BASE64: Final = bytes(set(range(256)) - set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"))
-# Python codecs that are no charsets of mail: they evaluate escapes, or take quadratic time.
-_NO_CHARSET: Final = frozenset({"unicode-escape", "raw-unicode-escape", "idna", "punycode", "undefined"})
+_segment = re.compile(r"(\d{1,3})(\*?)").fullmatch
 
 
 class UnreadableMail(ValueError):  # noqa: N818 - named for what was given
@@ -46,6 +47,16 @@ class Bodies(Struct, frozen=True):
     html: str | None
 
 
+class File(Struct, frozen=True):
+    """One attachment. `names` are all the names it goes by, the one to show first: mail programs differ over which
+    of them they take. Empty where it has none."""
+
+    names: tuple[str, ...]
+    content_type: str  # type/subtype in lower case
+    content: bytes
+    cid: str | None = None  # without its angle brackets
+
+
 class _Part(NamedTuple):
     """A leaf of the MIME tree: its fields, and where in the message its content lies."""
 
@@ -55,6 +66,8 @@ class _Part(NamedTuple):
     attached: bool
     start: int
     end: int
+    names: tuple[str, ...] = ()
+    cid: str | None = None
 
 
 class _Node(NamedTuple):
@@ -93,6 +106,13 @@ def attachment(mime: bytes, index: int) -> bytes:
     raise UnreadableMail(f"The message has no attachment number {index}.")
 
 
+def files(mime: bytes) -> Iterator[File]:
+    """All attachments with their content, in the order that `attachment` counts. Raises UnreadableMail."""
+    for part in _leaves(mime):
+        if part.attached:
+            yield File(part.names, part.kind, _content(mime, part), part.cid)
+
+
 def _leaves(mime: bytes) -> Iterator[_Part]:
     """All leaves in order, walked with a stack of our own."""
     waiting = [(0, len(mime), 0)]
@@ -118,9 +138,10 @@ def _node(mime: bytes, start: int, end: int) -> _Node:
     head = mime[start : min(head_end, start + MAX_HEADER)]
     fields: dict[bytes, str] = {}
     for found in _field.finditer(head):
-        fields.setdefault(found[1].lower(), found[2][:_MAX_VALUE].decode("ascii", "replace"))
+        fields.setdefault(found[1].lower(), found[2][:_MAX_VALUE].decode("utf-8", "replace"))
     kind, parameters = _content_type(fields.get(b"type", ""))
-    disposition = fields.get(b"disposition", "").lower()
+    declared = fields.get(b"disposition", "")
+    disposition = declared.lower()
     encoding = fields.get(b"transfer-encoding", "").strip().lower()
     boundary = b""
     if kind.startswith("multipart/"):
@@ -133,7 +154,9 @@ def _node(mime: bytes, start: int, end: int) -> _Node:
         or (not boundary and kind not in {"text/plain", "text/html"})
     )
     charset = parameters.get("charset", "utf-8")
-    return _Node(_Part(kind, charset, encoding, attached, body, end), boundary)
+    names = _names(_parameters(declared), parameters) if attached else ()
+    cid = fields[b"id"].strip().removeprefix("<").removesuffix(">") if attached and b"id" in fields else None
+    return _Node(_Part(kind, charset, encoding, attached, body, end, names, cid or None), boundary)
 
 
 def _header_bounds(mime: bytes, start: int, end: int) -> tuple[int, int]:
@@ -149,13 +172,48 @@ def _content_type(value: str) -> tuple[str, dict[str, str]]:
     essence = _essence(value)
     if essence is None:
         return "text/plain", {}
+    return essence[1].lower(), _parameters(value, essence.end())
+
+
+def _parameters(value: str, start: int = 0) -> dict[str, str]:
+    """Parameters by lower-case name; of a repeated one the first."""
     parameters: dict[str, str] = {}
-    for found in islice(_parameter.finditer(value, essence.end()), _MAX_PARAMETERS):
+    for found in islice(_parameter.finditer(value, start), _MAX_PARAMETERS):
         content = found[2].strip()
         if content.startswith('"'):
             content = _unescaped(r"\1", content[1:-1])
         parameters.setdefault(found[1].lower(), content)
-    return essence[1].lower(), parameters
+    return parameters
+
+
+def _names(disposition: Mapping[str, str], content_type: Mapping[str, str]) -> tuple[str, ...]:
+    """What an attachment is called, by Content-Disposition first (RFC 2183 2.3), then by Content-Type."""
+    found: list[str] = []
+    for parameters, word in ((disposition, "filename"), (content_type, "name")):
+        extended = _extended(parameters, word)
+        plain = parameters.get(word)
+        for name in (extended, None if plain is None else decoded(plain)):
+            if name and name not in found:
+                found.append(name)
+    return tuple(found)
+
+
+def _extended(parameters: Mapping[str, str], word: str) -> str | None:
+    """A parameter in the forms of RFC 2231: `word*`, or `word*0`, `word*1*` and so on joined."""
+    whole = parameters.get(f"{word}*")
+    segments = {0: (whole, True)} if whole is not None else {}
+    for name, value in () if segments else parameters.items():
+        if name.startswith(f"{word}*") and (numbered := _segment(name[len(word) + 1 :])) is not None:
+            segments[int(numbered[1])] = (value, bool(numbered[2]))
+    if 0 not in segments:
+        return None
+    charset, octets = "utf-8", b""
+    for place in sorted(segments):
+        value, escaped = segments[place]
+        if escaped and place == 0 and value.count("'") >= 2:
+            charset, _, value = value.split("'", 2)
+        octets += unquote_to_bytes(value) if escaped else value.encode()
+    return in_charset(octets, charset or "utf-8")
 
 
 def _divided(mime: bytes, part: _Part, boundary: bytes) -> list[tuple[int, int]]:
@@ -214,16 +272,5 @@ def _from_base64(raw: bytes) -> bytes:
 
 def _text(mime: bytes, part: _Part) -> str:
     """The part as text that can be encoded in UTF-8 again, in LF lines."""
-    raw = _content(mime, part)
-    try:
-        text = raw.decode(_charset(part.charset), "replace")
-        text.encode()
-    except (LookupError, ValueError):  # no text codec; UTF-7 that spells lone surrogates
-        text = raw.decode("utf-8", "replace")
+    text = in_charset(_content(mime, part), part.charset.strip("'\" ") or "utf-8")
     return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _charset(name: str) -> str:
-    """The codec for a declared charset: UTF-8 for ASCII, which it contains, and for what is none."""
-    found = codecs.lookup(name.strip("'\" ") or "utf-8").name
-    return "utf-8" if found == "ascii" or found in _NO_CHARSET else found

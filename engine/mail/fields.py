@@ -1,0 +1,201 @@
+"""The header of a message read back: its fields where they stand, their text decoded, the mailboxes in them.
+
+For mail that others wrote, hostile mail included: every function is linear in what it is given and fails in
+one way.
+"""
+
+import binascii
+import codecs
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from engine.mail.address import BadAddress, Mailbox, parse_mailbox
+
+MAX_HEADER: Final = 102_400  # octets of the whole header, as in Postfix's header_size_limit
+MAX_FIELDS: Final = 1_000
+MAX_ENTRY: Final = 10_000  # characters of one mailbox, its name still encoded
+
+_field_name = re.compile(rb"([!-9;-~]+)[ \t]*").fullmatch  # RFC 5322 2.2; blanks before the colon: 4.5.8
+_encoded_word = re.compile(r"=\?([^?\s*]{1,40})(?:\*[^?\s]{0,40})?\?([BbQq])\?([^?\s]*)\?=").finditer  # RFC 2231 5
+_special = re.compile(r'["\\(),;:<>]').finditer
+_quoted_name = re.compile(r'"((?:[^"\\]|\\.)*)"').fullmatch
+_escaped = re.compile(r"\\(.)").sub
+_unquoted_specials = re.compile(r'[<>",;:@\\]').search
+_comment = re.compile(r"\(([^()\\]*)\)").sub
+_trailing_comment = re.compile(r"([^\s()]+)[ \t]*\(([^()\\]*)\)").fullmatch
+_controls = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]+").sub
+# Python codecs that are no charsets of mail: they evaluate escapes, or take quadratic time.
+_NO_CHARSET: Final = frozenset({"unicode-escape", "raw-unicode-escape", "idna", "punycode", "undefined"})
+
+
+class BadHeader(ValueError):  # noqa: N818 - named for what was given
+    """The octets are no header (RFC 5322 2.2), or one beyond MAX_HEADER or MAX_FIELDS; the sentence says why."""
+
+
+class Field(NamedTuple):
+    """One field: `name` in lower case, `value` without its last CRLF, and where the whole lies in the message."""
+
+    name: bytes
+    value: bytes
+    start: int
+    end: int
+
+
+def divided(mime: bytes) -> tuple[int, int]:
+    """(where the header ends, its last CRLF included; where the body starts). Without an empty line all is header."""
+    if mime.startswith(b"\r\n"):
+        return 0, 2
+    end = mime.find(b"\r\n\r\n")
+    return (len(mime), len(mime)) if end < 0 else (end + 2, end + 4)
+
+
+def fields(mime: bytes, head_end: int) -> list[Field]:
+    """The fields of a header in CRLF lines, in order; raises BadHeader."""
+    if head_end > MAX_HEADER:
+        raise BadHeader(f"The header has {head_end} octets; {MAX_HEADER} are the most.")
+    found: list[Field] = []
+    name, start, value_at, at = b"", 0, 0, 0
+    for line in mime[:head_end].removesuffix(b"\r\n").split(b"\r\n") if head_end else ():
+        if line[:1] in (b" ", b"\t"):
+            # A line of blanks alone ends the header for some readers and not for others (RFC 5322 3.2.2).
+            if not at or not line.strip(b" \t"):
+                raise BadHeader("The header begins with a folded line, or holds one of blanks alone.")
+        else:
+            if at:
+                found.append(Field(name, mime[value_at : at - 2], start, at))
+            name, colon = _name(line)
+            start, value_at = at, at + colon
+            if len(found) >= MAX_FIELDS:
+                raise BadHeader(f"The header has more than {MAX_FIELDS} fields.")
+        at += len(line) + 2
+    if at:
+        found.append(Field(name, mime[value_at : at - 2], start, at))
+    return found
+
+
+def _name(line: bytes) -> tuple[bytes, int]:
+    """(name in lower case, where the value begins)."""
+    name, colon, _ = line.partition(b":")
+    match = _field_name(name)
+    if match is None or not colon:
+        shown = line[:40].decode("ascii", "backslashreplace")
+        raise BadHeader(f"A line of the header is no field: {shown!r}. An empty line must end the header.")
+    return match[1].lower(), len(name) + 1
+
+
+def text_of(value: bytes, most: int = 4_096) -> str:
+    """A field's value as people read it: unfolded, encoded words decoded, no control characters.
+
+    At most `most` octets are looked at. Valid UTF-8 and free of NUL, so that it can be stored.
+    """
+    text = value[:most].replace(b"\r\n", b"").decode("utf-8", "replace").strip(" \t")
+    if "=?" in text:
+        text = decoded(text)
+    return text if text.isprintable() else _controls(" ", text).strip(" ")
+
+
+def decoded(text: str) -> str:
+    """RFC 2047 words decoded, blanks between two of them dropped; what can't be decoded stands as it is."""
+    pieces: list[str] = []
+    run: list[bytes] = []  # octets of neighbouring words in one charset: encoders cut characters in two
+    charset, at = "", 0
+    for match in _encoded_word(text):
+        between = text[at : match.start()]
+        octets = _word_octets(match[2], match[3])
+        if octets is None:
+            continue
+        if between.strip(" \t") or not run or match[1].lower() != charset:
+            _end_run(pieces, run, charset)
+            if between.strip(" \t") or not pieces:
+                pieces.append(between)
+        run.append(octets)
+        charset, at = match[1].lower(), match.end()
+    _end_run(pieces, run, charset)
+    pieces.append(text[at:])
+    return "".join(pieces)
+
+
+def _end_run(pieces: list[str], run: list[bytes], charset: str) -> None:
+    if run:
+        pieces.append(in_charset(b"".join(run), charset))
+        run.clear()
+
+
+def _word_octets(encoding: str, payload: str) -> bytes | None:
+    try:
+        raw = payload.encode("ascii")
+        if encoding in "Bb":
+            return binascii.a2b_base64(raw + b"=" * (-len(raw) % 4))
+        return binascii.a2b_qp(raw, header=True)
+    except ValueError:
+        return None
+
+
+def in_charset(octets: bytes, charset: str) -> str:
+    """Octets in a declared charset as text that UTF-8 can carry; UTF-8 where the charset is none."""
+    try:
+        found = codecs.lookup(charset).name
+        text = octets.decode("utf-8" if found == "ascii" or found in _NO_CHARSET else found, "replace")
+        text.encode()
+    except (LookupError, ValueError):  # no text codec; UTF-7 that spells lone surrogates
+        return octets.decode("utf-8", "replace")
+    return text
+
+
+def entries(value: str) -> Iterator[str]:
+    """The entries of an unfolded address list (RFC 5322 3.4), groups opened, blanks around them dropped."""
+    start = skip = depth = 0
+    quoted = angle = False
+    for match in _special(value):
+        letter, at = match[0], match.start()
+        if at < skip:
+            continue
+        if letter == "\\":
+            skip = at + 2 if quoted or depth else at
+        elif quoted or (letter == '"' and not depth):
+            quoted = (letter != '"') if quoted else True
+        elif letter in "()":
+            depth = max(0, depth + (1 if letter == "(" else -1))
+        elif depth:
+            continue
+        elif letter in "<>":
+            angle = letter == "<"
+        elif letter in ",;" or (letter == ":" and not angle):
+            if letter != ":" and (entry := value[start:at].strip(" \t")):
+                yield entry
+            start, angle = at + 1, False
+    if entry := value[start:].strip(" \t"):
+        yield entry
+
+
+def mailbox(entry: str) -> Mailbox:
+    """One entry of an address list with its name decoded; raises BadAddress.
+
+    Strict about what stands unquoted before the brackets: mail programs differ over which address they would
+    show. Takes the old form `name@example.com (Name)` too.
+    """
+    if len(entry) > MAX_ENTRY:
+        raise BadAddress(f"The address and its name are longer than {MAX_ENTRY} characters.")
+    old = _trailing_comment(entry)
+    if old is not None:
+        return Mailbox(_shown(old[2]), parse_mailbox(old[1]).address)
+    if "(" in entry and '"' not in entry:
+        entry = _comment(" ", entry).strip(" \t")
+    if not entry.endswith(">"):
+        return parse_mailbox(entry)
+    name, bracket, address = entry[:-1].rpartition("<")
+    if not bracket:
+        raise BadAddress("The address ends with > but has no <.")
+    name, address = name.strip(" \t"), address.strip(" \t")
+    quoted = _quoted_name(name)
+    if quoted is not None:
+        name = _escaped(r"\1", quoted[1])
+    elif name.lower() != address.lower() and (special := _unquoted_specials(name)) is not None:
+        raise BadAddress(f"The name before the address holds {special[0]} outside quotes.")
+    return Mailbox(_shown(name), parse_mailbox(address).address)
+
+
+def _shown(name: str) -> str:
+    text = decoded(name) if "=?" in name else name
+    return _controls(" ", text).strip(" \t")

@@ -1,0 +1,126 @@
+"""One relay process: opens what acceptance needs, serves both ports, drains on SIGTERM.
+
+Started by `ops.processes.relay`, which knows where the certificate lies.
+"""
+
+import asyncio
+import functools
+import gc
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import asyncpg
+import redis.asyncio as redis
+import structlog
+from msgspec import Struct
+
+from engine.areas.api_keys.keyring import TOUCH_S, Keys
+from engine.base.settings import Settings
+from engine.delivery.hints import Hints
+from engine.flows.accept import Acceptor
+from engine.store import metrics
+from engine.store import redis as redis_store
+from engine.store.caches import Stamps
+from engine.store.limits import Limits
+from engine.store.postgres import close_pool, open_pool
+from mta.relay.certificates import Certificates
+from mta.relay.intake import Intake
+from mta.relay.logins import Logins
+from mta.relay.server import Relay
+
+END_S: Final = 3.0
+
+_log = structlog.get_logger("relay")
+
+
+class Services(Struct):
+    """What one process has for accepting."""
+
+    pool: asyncpg.Pool
+    client: redis.Redis
+    acceptor: Acceptor
+    keys: Keys
+    hints: Hints
+    stamps: Stamps
+    relay: Relay
+
+
+async def open_services(settings: Settings, certificate: Path, key: Path) -> Services:
+    """Everything but the open ports; raises RuntimeError for a setting that is missing."""
+    if settings.database_url is None or settings.redis_url is None or settings.key_pepper is None:
+        raise RuntimeError("the relay needs WAYBILL_DATABASE_URL, WAYBILL_REDIS_URL and WAYBILL_KEY_PEPPER")
+    certificates = Certificates(certificate, key)
+    pool = await open_pool(settings.database_url, name="relay", smallest=1, largest=8)
+    client = redis_store.connect(settings.redis_url)
+    hints = Hints(client)
+    keys = Keys(pool, settings.key_pepper)
+    limits = Limits(client)
+    acceptor = Acceptor(pool, hints, settings, on_flush=functools.partial(metrics.flushed, "accept"))
+    relay = Relay(
+        settings,
+        certificates=certificates,
+        logins=Logins(keys, limits, settings),
+        limits=limits,
+        intake=Intake(acceptor, settings.mail_host),
+    )
+    stamps = Stamps(pool, [keys.cache, *acceptor.caches])
+    return Services(pool, client, acceptor, keys, hints, stamps, relay)
+
+
+async def close_services(services: Services, grace_s: float) -> None:
+    """Finish what was begun, then close."""
+    await services.relay.drain(grace_s)
+    metrics.TALLY.write()
+    await services.acceptor.drain()
+    await services.keys.write_last_uses()
+    await services.hints.drain()
+    await services.client.aclose()
+    await close_pool(services.pool)
+
+
+async def run(settings: Settings, certificate: Path, key: Path) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    services = await open_services(settings, certificate, key)
+    services.relay.start()
+    gc.freeze()  # what is loaded by now stays: no collection needs to look at it again
+    gc.set_threshold(50_000, 20, 100)  # messages make few cycles; the default looks 70 times as often
+    _log.info("serving", port=settings.submission_port, tls_port=settings.submission_tls_port)
+    work = asyncio.create_task(_background(services))
+    ended = asyncio.create_task(stop.wait())
+    await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
+    if work.done():
+        ended.cancel()
+        work.result()  # raises what ended it: the supervisor starts a fresh process
+    _log.info("draining", sessions=services.relay.sessions)
+    await services.relay.drain(settings.drain_s)
+    work.cancel()
+    with suppress(asyncio.CancelledError):
+        await asyncio.wait({work}, timeout=END_S)
+    await close_services(services, 0)
+    _log.info("stopped")
+
+
+async def _background(services: Services) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(services.stamps.run())
+        tasks.create_task(_housekeeping(services))
+
+
+async def _housekeeping(services: Services) -> None:
+    """Counts every second, last uses of keys every half minute."""
+    lost = ticks = 0
+    while True:
+        await asyncio.sleep(1)
+        ticks += 1
+        metrics.TALLY.write()
+        await services.hints.probe()
+        metrics.REDIS_AWAY.set(1 if services.hints.away else 0)
+        metrics.HINTS_LOST.inc(services.hints.lost - lost)
+        lost = services.hints.lost
+        if ticks % TOUCH_S == 0:
+            await services.keys.write_last_uses()

@@ -1,0 +1,272 @@
+"""The relay's doors: accepts connections within bounds, learns of clients behind a load balancer, drains.
+
+Connections are accepted one by one instead of by asyncio's server, so that a full house costs no TLS handshake,
+and so that a PROXY header can be read before one.
+"""
+
+import asyncio
+import errno
+import resource
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Coroutine
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from typing import Any, Final
+
+import structlog
+
+from engine.base.settings import Settings
+from engine.store.limits import Limits
+from mta.relay import counts, proxy
+from mta.relay.certificates import Certificates
+from mta.relay.dialog import HANDSHAKE_S, Dialog
+from mta.relay.frame import Frame
+from mta.relay.inbox import Held
+from mta.relay.intake import Intake
+from mta.relay.logins import Logins
+
+BACKLOG: Final = 1_024
+HEADER_S: Final = 5.0  # for the whole PROXY header
+END_S: Final = 2.0  # for tasks that were cancelled
+PAUSE_S: Final = 0.1  # when the system has no more descriptors
+_PEEKED: Final = 16 + 4_096
+_BUSY: Final = b"421 4.3.2 Too many connections; try again shortly\r\n"
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+Address = IPv4Address | IPv6Address
+
+_log = structlog.get_logger("relay")
+
+
+class Relay:
+    """All sessions of one process; the desk at which they ask for what they share."""
+
+    def __init__(
+        self, settings: Settings, *, certificates: Certificates, logins: Logins, limits: Limits, intake: Intake
+    ) -> None:
+        self.settings = settings
+        self.logins = logins
+        self.limits = limits
+        self.intake = intake
+        self.held = Held(settings.max_inflight_bytes)
+        self._certificates = certificates
+        self._listeners: list[socket.socket] = []
+        self._doors: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._places: dict[Frame, str] = {}
+        self._by_address: Counter[str] = Counter()
+        self._empty = asyncio.Event()
+        self._draining = False
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """The TLS context for new handshakes."""
+        return self._certificates.context
+
+    @property
+    def sessions(self) -> int:
+        """Connections now open."""
+        return self._by_address.total()
+
+    def start(self) -> None:
+        """Open both ports. Several processes share them: the kernel divides new connections among these."""
+        _allow_descriptors(self.settings.relay_sessions)
+        ports = ((self.settings.submission_port, False), (self.settings.submission_tls_port, True))
+        for port, secured in ports:
+            listener = _listening(self.settings.submission_host, port)
+            self._listeners.append(listener)
+            self._doors.append(self._spawn(self._accept(listener, secured=secured)))
+        self._spawn(self._certificates.watch())
+
+    def left(self, session: Frame) -> None:
+        """A session is over."""
+        address = self._places.pop(session, None)
+        if address is not None:
+            self._leave(address)
+
+    async def drain(self, grace_s: float) -> None:
+        """Take nobody in any more, let messages under way end within `grace_s`, then cut off."""
+        self._draining = True
+        for door in self._doors:
+            door.cancel()
+        if self._doors:
+            await asyncio.wait(self._doors)
+        for listener in self._listeners:
+            listener.close()
+        for session in list(self._places):
+            session.drain()
+        if self.sessions:
+            self._empty.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(grace_s):
+                    await self._empty.wait()
+        ending = set(self._tasks)
+        for session in list(self._places):
+            session.abort()
+            if session.task is not None:
+                ending.add(session.task)
+        for task in ending:
+            task.cancel()
+        if ending:
+            await asyncio.wait(ending, timeout=END_S)
+
+    # -- accepting -----------------------------------------------------------------------------------
+
+    async def _accept(self, listener: socket.socket, *, secured: bool) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, peer = await loop.sock_accept(listener)
+            except OSError as error:
+                if self._draining:
+                    return
+                if error.errno in _EXHAUSTED:
+                    _log.error("can't accept connections", error=str(error))
+                    await asyncio.sleep(PAUSE_S)
+                continue
+            connection.settimeout(0)
+            address = _address(peer[0])
+            if any(address in network for network in self.settings.proxy_networks):
+                self._spawn(self._introduce(connection, address, secured=secured))
+            else:
+                self._welcome(connection, address, secured=secured)
+
+    async def _introduce(self, connection: socket.socket, peer: Address, *, secured: bool) -> None:
+        """Have the load balancer say who is there."""
+        try:
+            async with asyncio.timeout(HEADER_S):
+                header = await _header(connection)
+        except (OSError, TimeoutError, proxy.BadProxy) as error:
+            counts.SESSIONS.labels("proxy").inc()
+            _log.warning("no PROXY header", peer=str(peer), error=str(error) or "time-out")
+            connection.close()
+            return
+        self._welcome(connection, peer if header.client is None else header.client, secured=secured)
+
+    def _welcome(self, connection: socket.socket, address: Address, *, secured: bool) -> None:
+        """Seat a client, or turn it away when the house is full."""
+        place = _place(address)
+        full = self.sessions >= self.settings.relay_sessions
+        if self._draining or full or self._by_address[place] >= self.settings.relay_sessions_each:
+            counts.SESSIONS.labels("full").inc()
+            if not secured:  # a client that waits for a handshake can't be told
+                with suppress(OSError):
+                    connection.send(_BUSY)
+            connection.close()
+            return
+        self._by_address[place] += 1
+        counts.OPEN.inc()
+        self._spawn(self._open(connection, str(address), place, secured=secured))
+
+    async def _open(self, connection: socket.socket, address: str, place: str, *, secured: bool) -> None:
+        """Make a session of a connection; TLS from the first octet where `secured`."""
+        session = Dialog(self, address, secured=secured)
+        self._places[session] = place
+        try:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: session,
+                connection,
+                ssl=self.context if secured else None,
+                ssl_handshake_timeout=HANDSHAKE_S if secured else None,
+            )
+        except OSError as error:  # ssl.SSLError is one
+            counts.SESSIONS.labels("handshake").inc()
+            _log.info("handshake failed", peer=address, error=str(error)[:200])
+            self.left(session)
+            return
+        except BaseException:
+            self.left(session)
+            raise
+        counts.SESSIONS.labels("opened").inc()
+
+    def _leave(self, place: str) -> None:
+        self._by_address[place] -= 1
+        if not self._by_address[place]:
+            del self._by_address[place]
+        counts.OPEN.dec()
+        if not self._by_address:
+            self._empty.set()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("relay task failed", error=repr(error))
+
+
+def _address(peer: str) -> Address:
+    """A peer's address: IPv4 as itself where it came through an IPv6 socket."""
+    found = ip_address(peer.partition("%")[0])
+    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
+    return mapped or found
+
+
+def _place(address: Address) -> str:
+    """What counts as one client: an IPv4 address, or the /64 that one IPv6 customer has at least."""
+    return str(IPv6Network((address, 64), strict=False)) if isinstance(address, IPv6Address) else str(address)
+
+
+async def _header(connection: socket.socket) -> proxy.Header:
+    """Read the PROXY header and not an octet more: what follows may be a TLS handshake."""
+    loop = asyncio.get_running_loop()
+    seen = -1
+    while True:
+        await _readable(loop, connection)
+        octets = connection.recv(_PEEKED, socket.MSG_PEEK)
+        if not octets:
+            raise proxy.BadProxy("the connection was closed")
+        header = proxy.parse(octets)
+        if header is not None:
+            connection.recv(header.length)
+            return header
+        if len(octets) == seen:  # the kernel calls peeked octets readable: don't spin on them
+            await asyncio.sleep(0.01)
+        seen = len(octets)
+
+
+async def _readable(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
+    ready = loop.create_future()
+
+    def tell() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(connection, tell)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(connection)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A listening socket; raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "SO_REUSEPORT"):
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.settimeout(0)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _allow_descriptors(sessions: int) -> None:
+    """Each session takes a descriptor; raise the soft limit as far as it must go and may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = sessions + 256
+    if soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -1,0 +1,56 @@
+"""The `relay` process: finds its certificate, then serves SMTP submission (`mta.relay`)."""
+
+import argparse
+import fcntl
+import os
+import sys
+from pathlib import Path
+
+import uvloop
+
+from engine.base import logs
+from engine.base.settings import Settings, load, variable
+from mta.relay.process import run
+from ops.local import certificate
+
+
+class NoCertificate(RuntimeError):  # noqa: N818 - named for what it says
+    """Nothing to offer TLS with; the text says what to set."""
+
+
+def main() -> int:
+    """Serve until SIGTERM; gives the exit status."""
+    parser = argparse.ArgumentParser(prog="ops.processes.relay")
+    parser.add_argument("--name", default="relay-1")
+    settings = load(os.environ).settings
+    logs.configure(parser.parse_args().name, settings.log_level)
+    try:
+        own, key = certificate_files(settings)
+    except NoCertificate as error:
+        print(error, file=sys.stderr)
+        return 1
+    uvloop.run(run(settings, own, key))
+    return 0
+
+
+def certificate_files(settings: Settings) -> tuple[Path, Path]:
+    """Certificate and key: those that are configured, in local mode else self-made ones; raises NoCertificate."""
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        for field, file in (("tls_cert", settings.tls_cert), ("tls_key", settings.tls_key)):
+            if not file.is_file():
+                raise NoCertificate(f"{variable(field)} names {file}, and there is no such file.")
+        return settings.tls_cert, settings.tls_key
+    if settings.delivery == "live":
+        raise NoCertificate(
+            f"SMTP submission needs a certificate: set {variable('tls_cert')} and {variable('tls_key')}, or"
+            f" {variable('relay_workers')}=0 to go without."
+        )
+    folder = settings.state / "relay"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:  # several relay processes start at once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return certificate.ensure(folder, settings.mail_host)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

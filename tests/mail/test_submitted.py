@@ -1,0 +1,210 @@
+"""Messages that clients composed: kept, completed, or refused in one way."""
+
+import contextlib
+import time
+from datetime import UTC, datetime
+from email import message_from_bytes, policy
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.areas.emails import submitted as area
+from engine.base.errors import Refusal
+from engine.mail.address import Mailbox
+from engine.mail.compose import compose
+from engine.mail.read import files
+from engine.mail.submitted import MAX_LINE, Flaw, Unsendable, check_octets, complete, read, written
+from tests.mail.drafts import THOROUGH, drafts
+
+UNHURRIED = settings(deadline=None, database=None)
+AT = datetime(2026, 11, 20, 8, 9, 10, tzinfo=UTC)
+PLAIN = b"From: a@b.test\r\nTo: c@d.test\r\nSubject: x\r\n\r\nhello\r\n"
+
+
+def flaw_of(octets: bytes, *, smtputf8: bool = False) -> Flaw | None:
+    try:
+        read(octets, smtputf8=smtputf8)
+    except Unsendable as error:
+        return error.flaw
+    return None
+
+
+@THOROUGH
+@given(drafts(utf8=True))
+def test_what_we_compose_is_taken_and_kept(draft) -> None:  # type: ignore[no-untyped-def]
+    mime = compose(draft).mime
+    mail = read(mime, smtputf8=True)
+    assert mail.kept == mime
+    assert complete(mail, message_id="other@x.test", at=AT) == mime
+    assert mail.sender.address == draft.sender.address
+
+
+def test_only_what_is_missing_is_added() -> None:
+    mail = read(PLAIN, smtputf8=False)
+    made = complete(mail, message_id="id@b.test", at=AT, received="Received: by x;\r\n y\r\n")
+    assert made == (
+        b"Received: by x;\r\n y\r\nDate: Fri, 20 Nov 2026 08:09:10 +0000\r\nMessage-ID: <id@b.test>\r\n" + PLAIN
+    )
+
+
+def test_the_services_own_fields_are_taken_out_and_told() -> None:
+    octets = b"X-Waybill-Tag: =?utf-8?q?=C3=BC?=,\r\n b\r\n" + PLAIN.replace(
+        b"\r\n\r\n", b"\r\nx-WAYBILL-tag: c\r\n\r\n"
+    )
+    mail = read(octets, smtputf8=False)
+    assert mail.kept == PLAIN
+    assert [(one.name, one.text) for one in mail.options] == [("X-Waybill-Tag", "ü, b"), ("x-WAYBILL-tag", "c")]
+
+
+def test_a_header_alone_becomes_a_message_with_an_empty_body() -> None:
+    mail = read(b"From: a@b.test\r\n", smtputf8=False)
+    parsed = message_from_bytes(complete(mail, message_id="i@b.test", at=AT), policy=policy.default)
+    assert parsed["Message-ID"] == "<i@b.test>"
+    assert parsed.get_content() == ""
+
+
+@pytest.mark.parametrize(
+    ("octets", "flaw"),
+    [
+        (PLAIN + b"a\nb\r\n", Flaw.OCTETS),
+        (PLAIN + b"a\rb\r\n", Flaw.OCTETS),
+        (PLAIN + b"a\0b\r\n", Flaw.OCTETS),
+        (PLAIN + b"\n\r\n", Flaw.OCTETS),
+        (PLAIN + b"x" * 999 + b"\r\n", Flaw.LINE),
+        (b"\r\n" + PLAIN, Flaw.SENDER),
+        (b"", Flaw.SENDER),
+        (b"hello\r\n", Flaw.HEADER),
+        (PLAIN.replace(b"To:", b"From:"), Flaw.SENDER),
+        (PLAIN.replace(b"a@b.test", b"a@b.test, c@d.test"), Flaw.SENDER),
+        (PLAIN.replace(b"a@b.test", b'"a b"@c.test'), Flaw.SENDER),
+        (PLAIN.replace(b"To:", b"Subject:"), Flaw.HEADER),
+        (PLAIN.replace(b"To:", b"Content-Type: a/b\r\ncontent-type:"), Flaw.HEADER),
+        (PLAIN.replace(b"c@d", "ü@d".encode()), Flaw.CHARSET),
+        (b"Received: x\r\n" * 51 + PLAIN, Flaw.LOOP),
+    ],
+)
+def test_flaws_are_told_apart(octets: bytes, flaw: Flaw) -> None:
+    assert flaw_of(octets) is flaw
+
+
+def test_several_of_the_same_trace_or_free_field_are_fine() -> None:
+    assert flaw_of(b"Received: x\r\n" * 50 + b"X-A: b\r\nX-A: c\r\nComments: a\r\nComments: b\r\n" + PLAIN) is None
+
+
+@UNHURRIED
+@given(st.lists(st.integers(0, 2_100), max_size=8))
+def test_a_line_is_too_long_wherever_it_stands(lengths: list[int]) -> None:
+    octets = b"".join(b"x" * length + b"\r\n" for length in lengths)
+    fits = all(length <= MAX_LINE for length in lengths)
+    try:
+        check_octets(octets)
+    except Unsendable as error:
+        found: Flaw | None = error.flaw
+    else:
+        found = None
+    assert found is (None if fits else Flaw.LINE)
+
+
+@UNHURRIED
+@given(st.lists(st.sampled_from([b"\r", b"\n", b"\r\n", b"a", b"."]), max_size=12).map(b"".join))
+def test_only_whole_line_ends_pass(octets: bytes) -> None:
+    stripped = octets.replace(b"\r\n", b"")
+    whole = b"\r" not in stripped and b"\n" not in stripped
+    try:
+        check_octets(octets)
+        assert whole
+    except Unsendable:
+        assert not whole
+
+
+@UNHURRIED
+@given(st.binary(max_size=300))
+def test_any_octets_are_read_or_refused(octets: bytes) -> None:
+    for head in (b"", b"From: a@b.test\r\n", b"From: a@b.test\r\n\r\n"):
+        flaw_of(head + octets, smtputf8=True)
+
+
+@UNHURRIED
+@given(st.lists(st.sampled_from(["a", "@", "b.test", "<", ">", '"', ",", ":", ";", "(", ")", " ", "\\", "\r\n ", "ü"])))
+def test_any_from_is_one_address_or_refused(words: list[str]) -> None:
+    octets = f"From: {''.join(words)}\r\nTo: c@d.test\r\n\r\n".encode()
+    try:
+        found = read(octets, smtputf8=True)
+    except Unsendable:
+        return
+    assert found.sender.address.count("@") == 1
+
+
+def test_a_large_message_is_read_in_linear_time() -> None:
+    octets = PLAIN + (b"x" * 76 + b"\r\n") * 500_000
+    began = time.perf_counter()
+    mail = read(octets, smtputf8=False)
+    list(files(mail.kept))
+    assert time.perf_counter() - began < 3
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("", "a@b.test"),
+        ("Ann", "Ann <a@b.test>"),
+        ("Smith, Ann", '"Smith, Ann" <a@b.test>'),
+        ('A "B" C', '"A \\"B\\" C" <a@b.test>'),
+        ("Jörg", "Jörg <a@b.test>"),
+        ("Müller: Jörg", '"Müller: Jörg" <a@b.test>'),
+    ],
+)
+def test_a_mailbox_is_written_so_that_it_reads_back(name: str, text: str) -> None:
+    assert written(Mailbox(name, "a@b.test")) == text
+
+
+@pytest.mark.parametrize(
+    ("head", "names"),
+    [
+        ("Content-Disposition: attachment; filename=a.pdf", ("a.pdf",)),
+        ('Content-Disposition: attachment; filename="a; b.pdf"', ("a; b.pdf",)),
+        ("Content-Disposition: attachment; filename*=utf-8''f%C3%BCr.pdf", ("für.pdf",)),
+        (
+            "Content-Disposition: attachment; filename*=iso-8859-1'de'f%FCr.pdf; filename=fuer.pdf",
+            ("für.pdf", "fuer.pdf"),
+        ),
+        ("Content-Disposition: attachment; filename*1*=%C3%BC; filename*0*=utf-8''a; filename*2=.pdf", ("aü.pdf",)),
+        ('Content-Type: application/pdf; name="=?utf-8?q?=C3=BC.pdf?="', ("ü.pdf",)),
+        ('Content-Type: application/pdf; name="b"\r\nContent-Disposition: inline; filename="a"', ("a", "b")),
+        ('Content-Disposition: attachment; filename="ü.pdf"', ("ü.pdf",)),
+        ("Content-Disposition: attachment", ()),
+        ("Content-Disposition: attachment; filename*0*=x", ("x",)),
+        ("Content-Disposition: attachment; filename*1=x", ()),
+    ],
+)
+def test_attachments_have_all_the_names_they_go_by(head: str, names: tuple[str, ...]) -> None:
+    (file,) = files(f"From: a@b.test\r\n{head}\r\n\r\nx".encode())
+    assert file.names == names
+
+
+_MIXED = b"Content-Type: multipart/mixed; boundary=%b\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"".join(_MIXED % b"B" + b"--B\r\n" for _ in range(5_000)),
+        b"".join(_MIXED % (b"B%d" % number) + b"--B%d\r\n" % number for number in range(4_000)),
+        _MIXED % b"B" + b"--B\r\n\r\n\r\n" * 20_000,
+        _MIXED % b"B" + b"--Bx\r\n" * 40_000,
+        _MIXED % b"B" + b"--B\r\nContent-Disposition: attachment; filename*0*=utf-8''%C3%BC\r\n\r\nx\r\n" * 900,
+        b"Content-Type: text/plain" + b";\r\n a=b" * 12_000 + b"\r\n\r\n",
+        b"Content-Disposition: attachment" + b";\r\n filename*1*=%C3" * 4_000 + b"\r\n\r\n",
+        b"X: y" + b"\r\n z" * 24_000 + b"\r\n\r\n",
+        b"\r\n" + b"\r\n" * 120_000,
+    ],
+    ids=["nested", "nested apart", "parts", "near boundaries", "names", "parameters", "segments", "folds", "blank"],
+)
+def test_hostile_messages_are_done_with_at_once(content: bytes) -> None:
+    """Up to 256 KB are read on the event loop: none may hold the other sessions up."""
+    octets = b"From: a@b.test\r\nTo: c@d.test\r\n" + content
+    began = time.perf_counter()
+    with contextlib.suppress(Unsendable, Refusal):
+        area.read(octets, [Mailbox("", "c@d.test")], smtputf8=False, host="mail.test")
+    assert time.perf_counter() - began < 0.2
