@@ -27,6 +27,7 @@ from engine.store.resolver import Resolver
 from mta.outbound.loop import Outbound
 from mta.outbound.prepare import Preparer
 from mta.outbound.route import Router
+from mta.outbound.security import Security
 from shards.member import Member
 
 END_S = 3.0  # a driver that is cancelled in the middle of a query may take its time
@@ -58,6 +59,7 @@ async def run(settings: Settings, name: str) -> None:
     listener = redis_store.connect(settings.redis_url, timeout_s=30)
     resolver = Resolver.from_settings(settings)
     router = Router.from_settings(settings, resolver)
+    security = Security(settings, pool, resolver)
     preparer = Preparer(pool, settings)
     woken = WokenShards()
     settler = Settler(pool, lambda: member.id, on_flush=functools.partial(metrics.flushed, "settle"))
@@ -69,6 +71,7 @@ async def run(settings: Settings, name: str) -> None:
         router=router,
         preparer=preparer,
         settler=settler,
+        security=security,
     )
     member = outbound.member = Member(
         pool,
@@ -87,6 +90,7 @@ async def run(settings: Settings, name: str) -> None:
         work.result()  # raises what ended it: the supervisor starts a fresh process
     await _stop(outbound, member, work, settings.drain_s)
     await router.close()
+    await security.close()
     await resolver.close()
     await client.aclose()
     await listener.aclose()

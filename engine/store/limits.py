@@ -60,6 +60,7 @@ class Standing(Struct, frozen=True):
 
 class _Ask(Struct):
     rate: float
+    burst_s: float
     waiting: list[asyncio.Future[Standing]]
 
 
@@ -74,12 +75,12 @@ class Limits:
         self._task: asyncio.Task[None] | None = None
         self._local: dict[str, float] = {}
 
-    async def check(self, bucket: str, rate: float) -> Standing:
-        """Count one request against `bucket` at `rate` per second."""
+    async def check(self, bucket: str, rate: float, *, burst_s: float = BURST_S) -> Standing:
+        """Count one request against `bucket` at `rate` per second; `burst_s` seconds' worth may come at once."""
         if self._circuit.open:
-            return self._check_locally(bucket, rate, 1)[0]
+            return self._check_locally(bucket, rate, 1, burst_s)[0]
         future: asyncio.Future[Standing] = asyncio.get_running_loop().create_future()
-        self._asks.setdefault(bucket, _Ask(rate, [])).waiting.append(future)
+        self._asks.setdefault(bucket, _Ask(rate, burst_s, [])).waiting.append(future)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
         return await future
@@ -91,7 +92,7 @@ class Limits:
                 answers = await self._circuit.run(self._evaluate(asks))
             except Away:
                 for bucket, ask in asks.items():
-                    _resolve(ask, self._check_locally(bucket, ask.rate, len(ask.waiting)))
+                    _resolve(ask, self._check_locally(bucket, ask.rate, len(ask.waiting), ask.burst_s))
                 continue
             for ask, answer in zip(asks.values(), answers, strict=True):
                 granted, remaining, wait_us = (int(part) for part in answer)
@@ -107,15 +108,15 @@ class Limits:
         answers: list[Any] = await pipe.execute()
         return answers
 
-    def _check_locally(self, bucket: str, rate: float, wanted: int) -> list[Standing]:
+    def _check_locally(self, bucket: str, rate: float, wanted: int, burst_s: float) -> list[Standing]:
         now = time.monotonic()
         if len(self._local) > _MOST_LOCAL:
             self._local.clear()
         tat = max(self._local.get(bucket, now), now)
-        room = max(0, math.floor((now + BURST_S - tat) * rate))
+        room = max(0, math.floor((now + burst_s - tat) * rate))
         granted = min(wanted, room)
         self._local[bucket] = tat = tat + granted / rate
-        return _standings(rate, wanted, granted, room - granted, max(0.0, tat + 1 / rate - BURST_S - now))
+        return _standings(rate, wanted, granted, room - granted, max(0.0, tat + 1 / rate - burst_s - now))
 
 
 def refusal(standing: Standing) -> Refusal:
@@ -146,4 +147,4 @@ def _key(bucket: str) -> str:
 
 
 def _arguments(ask: _Ask) -> list[int]:
-    return [round(1e6 / ask.rate), round(BURST_S * 1e6), len(ask.waiting)]
+    return [round(1e6 / ask.rate), round(ask.burst_s * 1e6), len(ask.waiting)]

@@ -36,6 +36,12 @@ QUEUE_ROWS = Gauge("waybill_queue_rows", "Pending deliveries", ["shard"], multip
 QUEUE_AGE = Gauge(
     "waybill_queue_overdue_seconds", "How long the oldest due row has waited", ["shard"], multiprocess_mode="mostrecent"
 )
+WEBHOOK_POSTS = Counter("waybill_webhook_posts", "Attempts to post an event to an endpoint", ["result"])
+WEBHOOKS_IN_FLIGHT = Gauge("waybill_webhook_posts_in_flight", "Posts under way", multiprocess_mode="livesum")
+WEBHOOKS_DUE = Gauge("waybill_webhook_endpoints_due", "Endpoints with posts due", multiprocess_mode="mostrecent")
+WEBHOOK_AGE = Gauge(
+    "waybill_webhook_overdue_seconds", "How long the oldest due post has waited", multiprocess_mode="mostrecent"
+)
 WEEKS_AHEAD = Gauge("waybill_partition_weeks_ahead", "Weeks with partitions made", multiprocess_mode="mostrecent")
 
 

@@ -21,12 +21,13 @@ import dns.rdatatype
 import dns.resolver
 import idna
 from dns.rdtypes.ANY.MX import MX
+from dns.rdtypes.ANY.TLSA import TLSA
 from dns.rdtypes.ANY.TXT import TXT
 from msgspec import Struct
 
 from engine.base.settings import HostPort, Settings
 
-Kind = Literal["MX", "A", "AAAA", "TXT"]
+Kind = Literal["MX", "A", "AAAA", "TXT", "TLSA"]
 
 MIN_TTL_S = 5.0  # TTL 0 is for rebinding and for load balancers; five seconds of reuse harm neither
 MAX_TTL_S = 3600.0  # a wrong record that was mended must not live on for a day
@@ -47,13 +48,24 @@ class Mx(Struct, frozen=True):
     host: str
 
 
+class Tlsa(Struct, frozen=True):
+    """One TLSA record (RFC 6698 2.1), as it was published; a malformed one has usage 255 and no data."""
+
+    usage: int
+    selector: int
+    matching: int
+    data: bytes
+
+
 class Records(Struct, Generic[T], frozen=True):
     """At least one record. `until` is monotonic time; `authentic` is the resolver's AD bit, worth as much
-    as the resolver and the way to it can be trusted."""
+    as the resolver and the way to it can be trusted. `canonical` is the name that holds the records, where the
+    name asked for is an alias."""
 
     values: tuple[T, ...]
     until: float
     authentic: bool = False
+    canonical: str | None = None
 
 
 class NoData(Struct, frozen=True):
@@ -88,7 +100,7 @@ class Resolver:
         servers: Sequence[HostPort],
         *,
         query_timeout_s: float = 3.0,
-        budget_s: float = 12.0,  # with the 8 s for MX addresses: 20 s of DNS a message at most
+        budget_s: float = 12.0,  # with 4 s for MX addresses and 4 s for TLS policies: 20 s of DNS a message at most
         capacity: int = 100_000,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -103,6 +115,7 @@ class Resolver:
         self._mx: Shared[str, Answered[Mx]] = Shared(self._look_up_mx, capacity, clock)
         self._text: Shared[tuple[str, Kind], Answered[str]] = Shared(self._look_up_text, capacity, clock)
         self._txt: Shared[str, Answered[bytes]] = Shared(self._look_up_txt, capacity, clock)
+        self._tlsa: Shared[str, Answered[Tlsa]] = Shared(self._look_up_tlsa, capacity, clock)
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Resolver":
@@ -125,9 +138,13 @@ class Resolver:
         """The TXT records of `name`, the strings of each joined (RFC 7208 3.3)."""
         return await self._txt.get(_normal(name))
 
+    async def tlsa(self, name: str) -> "Answered[Tlsa]":
+        """The TLSA records of `name`, which is such as `_25._tcp.mx.example.com` (RFC 6698 3)."""
+        return await self._tlsa.get(_normal(name))
+
     async def close(self) -> None:
         """Cancel the lookups under way; cached answers go with the object."""
-        for cache in (self._mx, self._text, self._txt):
+        for cache in (self._mx, self._text, self._txt, self._tlsa):
             await cache.close()
 
     async def _look_up_mx(self, name: str) -> "Answered[Mx]":
@@ -148,30 +165,44 @@ class Resolver:
 
         return await self._look_up(name, "TXT", read)
 
-    async def _look_up(self, name: str, kind: Kind, read: Callable[[object], T]) -> "Answered[T]":
-        """Ask, follow what the server did not follow, and read the records; total time is the budget."""
+    async def _look_up_tlsa(self, name: str) -> "Answered[Tlsa]":
+        def read(rdata: object) -> Tlsa:
+            assert isinstance(rdata, TLSA)
+            return Tlsa(rdata.usage, rdata.selector, rdata.mtype, rdata.cert)
+
+        return await self._look_up(name, "TLSA", read, malformed=_MALFORMED)
+
+    async def _look_up(
+        self, name: str, kind: Kind, read: Callable[[object], T], malformed: T | None = None
+    ) -> "Answered[T]":
+        """Ask, follow what the server did not follow, and read the records; total time is the budget.
+
+        With `malformed`, that value stands for records which can't be read; without it such an answer is no answer.
+        """
         try:
-            target = dns.name.from_text(name)
+            target = first = dns.name.from_text(name)
         except dns.exception.DNSException:
             return NxDomain(self._clock() + NEGATIVE_TTL_S)  # what can't be a name can't exist
         ttl_s = MAX_TTL_S
+        authentic = True
         try:
             async with asyncio.timeout(self._budget_s):
                 for _ in range(MAX_CNAME_HOPS):
-                    response = await self._ask(target, kind)
+                    response = await self._ask(target, kind, lenient=malformed is not None)
                     if isinstance(response, str):
                         return self._failed(f"{kind} of {name}: {response}")
                     if response.rcode() == dns.rcode.NXDOMAIN:
                         return NxDomain(self._clock() + NEGATIVE_TTL_S)
                     assert isinstance(response, dns.message.QueryMessage)
+                    authentic = authentic and bool(response.flags & dns.flags.AD)
                     chain = response.resolve_chaining()
                     ttl_s = min(ttl_s, chain.minimum_ttl)
-                    if chain.answer is not None:
-                        return Records(
-                            tuple(read(rdata) for rdata in chain.answer),
-                            self._clock() + max(MIN_TTL_S, ttl_s),
-                            bool(response.flags & dns.flags.AD),
-                        )
+                    values = tuple(read(rdata) for rdata in chain.answer or ())
+                    if malformed is not None and response.errors:
+                        values, ttl_s = (*values, malformed), min(ttl_s, NEGATIVE_TTL_S)
+                    if values:
+                        alias = None if chain.canonical_name == first else _text(chain.canonical_name)
+                        return Records(values, self._clock() + max(MIN_TTL_S, ttl_s), authentic, alias)
                     if not chain.cnames:
                         return NoData(self._clock() + NEGATIVE_TTL_S)
                     target = chain.canonical_name
@@ -184,7 +215,7 @@ class Resolver:
     def _failed(self, detail: str) -> TemporaryFailure:
         return TemporaryFailure(detail, self._clock() + FAILURE_TTL_S)
 
-    async def _ask(self, target: dns.name.Name, kind: Kind) -> dns.message.Message | str:
+    async def _ask(self, target: dns.name.Name, kind: Kind, *, lenient: bool = False) -> dns.message.Message | str:
         """A NOERROR or NXDOMAIN answer, or why there was none; two rounds over the servers."""
         query = dns.message.make_query(target, kind, use_edns=0, payload=EDNS_PAYLOAD)
         query.flags |= dns.flags.AD  # RFC 6840 5.7: tell us whether the data is authentic
@@ -193,7 +224,7 @@ class Resolver:
             index = (self._preferred + attempt) % len(self._servers)
             server = self._servers[index]
             async with self._slots:
-                response = await self._exchange(server, query)
+                response = await self._exchange(server, query, lenient=lenient)
             if isinstance(response, str):
                 problem = f"{server} {response}"
                 continue
@@ -205,13 +236,15 @@ class Resolver:
                 break  # every server has been asked, and this one is alive: it won't know better now
         return problem
 
-    async def _exchange(self, server: HostPort, query: dns.message.Message) -> dns.message.Message | str:
+    async def _exchange(
+        self, server: HostPort, query: dns.message.Message, *, lenient: bool
+    ) -> dns.message.Message | str:
         try:
             async with asyncio.timeout(self._query_timeout_s):
-                response = await _over_udp(server, query)
+                response = await _over_udp(server, query, lenient=lenient)
             if response.flags & dns.flags.TC:
                 async with asyncio.timeout(self._query_timeout_s):
-                    response = await _over_tcp(server, query)
+                    response = await _over_tcp(server, query, lenient=lenient)
         except TimeoutError:
             return f"did not answer within {self._query_timeout_s:g} s"
         except (OSError, EOFError) as error:
@@ -221,6 +254,7 @@ class Resolver:
         return response
 
 
+_MALFORMED = Tlsa(255, 255, 255, b"")
 Answered = Records[T] | NoData | NxDomain | TemporaryFailure
 
 
@@ -255,6 +289,10 @@ def _numeric(server: HostPort) -> HostPort:
 
 def _normal(name: str) -> str:
     return name.removesuffix(".").lower()
+
+
+def _text(name: dns.name.Name) -> str:
+    return name.to_text(omit_final_dot=True).lower()
 
 
 class Dated(Protocol):
@@ -314,7 +352,12 @@ class Shared(Generic[K, V]):
 # --- the wire ------------------------------------------------------------------------------------
 
 
-async def _over_udp(server: HostPort, query: dns.message.Message) -> dns.message.Message:
+def _read(wire: bytes, *, lenient: bool) -> dns.message.Message:
+    """A packet as a message; lenient, records that can't be read are left out and counted in its `errors`."""
+    return dns.message.from_wire(wire, ignore_trailing=True, continue_on_error=lenient)
+
+
+async def _over_udp(server: HostPort, query: dns.message.Message, *, lenient: bool) -> dns.message.Message:
     """One question from a fresh socket, so from a fresh port (RFC 5452 9.2).
 
     Packets that don't answer it are skipped: a forgery must not end the wait for the true answer. A plain
@@ -327,7 +370,7 @@ async def _over_udp(server: HostPort, query: dns.message.Message) -> dns.message
         sock.send(query.to_wire())
         while True:
             try:
-                response = dns.message.from_wire(await loop.sock_recv(sock, 65535), ignore_trailing=True)
+                response = _read(await loop.sock_recv(sock, 65535), lenient=lenient)
             except dns.exception.DNSException:
                 continue
             if query.is_response(response):
@@ -338,14 +381,14 @@ def _family(server: HostPort) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in server.host else socket.AF_INET
 
 
-async def _over_tcp(server: HostPort, query: dns.message.Message) -> dns.message.Message:
+async def _over_tcp(server: HostPort, query: dns.message.Message, *, lenient: bool) -> dns.message.Message:
     """The same question over TCP (RFC 7766): two octets of length, then the packet, at most 64 KiB."""
     reader, writer = await asyncio.open_connection(server.host, server.port)
     try:
         wire = query.to_wire()
         writer.write(len(wire).to_bytes(2, "big") + wire)
         size = int.from_bytes(await reader.readexactly(2), "big")
-        response = dns.message.from_wire(await reader.readexactly(size), ignore_trailing=True)
+        response = _read(await reader.readexactly(size), lenient=lenient)
     finally:
         writer.close()
     if not query.is_response(response):

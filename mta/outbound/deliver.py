@@ -17,13 +17,14 @@ from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery.ladder import next_attempt_at
 from engine.delivery.outcome import Category, Outcome, Scope, Verdict, classify
-from engine.delivery.queue import accepted_at
 from engine.flows.settle import Attempt, Result
 from engine.mail.replies import Answer, Break, BreakKind, Phase
 from engine.store import metrics
 from engine.store.postgres import AWAY
 from mta.outbound.prepare import Delivery, Preparer
-from mta.outbound.site import IDLE_S, Site, Sockets, Tried, blames_site, worn_out
+from mta.outbound.site import IDLE_S, Site, blames_site, worn_out
+from mta.outbound.sockets import Sockets, Tried
+from mta.outbound.tls_report import TlsSession
 from mta.smtp.connection import Connection, Envelope, Transaction
 
 SHARED_ATTEMPT = "the attempt of another message to the same servers, just before, spoke for this one"
@@ -53,12 +54,14 @@ class Report:
         fault: Callable[[Delivery, Exception], None],
         recheck: Callable[[Delivery], Awaitable[None]],
         may_send: Callable[[Delivery], bool],
+        tls: Callable[[str, tuple[TlsSession, ...]], None],
     ) -> None:
         self.settle = settle
         self.fault = fault
         self.hand_back = hand_back
         self.recheck = recheck
         self.may_send = may_send
+        self.tls = tls
 
 
 class Worker:
@@ -74,6 +77,9 @@ class Worker:
         self._current: Delivery | None = None
         self._stop = False
         self._mx = ""
+        self._shown: dict[str, object] = {}  # of the connection's security
+        self._sessions: tuple[TlsSession, ...] = ()  # to be counted, once for each domain that uses the connection
+        self._counted: set[str] = set()
 
     def stop(self) -> None:
         """End after the present delivery."""
@@ -99,12 +105,14 @@ class Worker:
         if not self._site.waiting:
             return
         self._site.busy[id(self)] = time.monotonic()
-        opened = await self._sockets.open(self._site.route)
+        opened = await self._sockets.open(self._site.route, self._site.policy)
         self._site.busy.pop(id(self))
         if isinstance(opened, Tried):
             self._unreachable(opened)
             return
-        connection, self._mx = opened
+        connection, self._mx, self._shown, self._sessions = (
+            opened.connection, opened.mx, opened.shown, opened.sessions
+        )  # fmt: skip
         metrics.TALLY.add(metrics.CONNECTIONS, "opened")
         metrics.CONNECTIONS_OPEN.inc()
         self._site.connected += 1
@@ -189,6 +197,9 @@ class Worker:
     ) -> None:
         reused = connection.messages_sent > 0
         envelope = delivery.envelope or self._preparer.envelope(delivery)
+        if self._sessions and delivery.row.domain not in self._counted:
+            self._counted.add(delivery.row.domain)
+            self._report.tls(delivery.row.domain, self._sessions)
         started = clock.now()
         self._site.busy[id(self)] = time.monotonic()
         transaction = await connection.send(envelope, upcoming, functools.partial(self._report.may_send, delivery))
@@ -205,13 +216,11 @@ class Worker:
                 self._site.put(delivery, first=True)  # a kept connection had died: nothing was tried yet
                 return
         self._site.done += 1
-        attempt = self._attempt(connection, delivery, transaction, started)
+        attempt = self._attempt(delivery, transaction, started)
         self._learn(attempt)
         self._report.settle(delivery, attempt)
 
-    def _attempt(
-        self, connection: Connection, delivery: Delivery, transaction: Transaction, started: datetime
-    ) -> Attempt:
+    def _attempt(self, delivery: Delivery, transaction: Transaction, started: datetime) -> Attempt:
         alone = len(transaction.answers) == 1
         outcomes = {
             address: classify(answer, alone=alone)
@@ -220,13 +229,10 @@ class Worker:
         if next(_sixteenth) == 0:
             for step in transaction.steps:
                 metrics.STAGE_SECONDS.labels(step.phase.value).observe(step.seconds)
-        tls = connection.tls
         conversation: dict[str, object] = {
             "mx": self._mx,
             "attempt": delivery.row.attempts + 1,
-            "tls": None
-            if tls is None
-            else {"version": tls.version, "cipher": tls.cipher, "certificate": tls.certificate},
+            **self._shown,
             "conversation": transaction.transcript,
         }
         return attempt_of(delivery, outcomes, conversation, started, self._settings)
@@ -245,6 +251,8 @@ class Worker:
         """No connection came about. Where others stand, the site only wants fewer; else everything waiting for it
         shares the outcome, and the site rests."""
         site = self._site
+        for domain in {delivery.row.domain for delivery in site.waiting} if tried.sessions else ():
+            self._report.tls(domain, tried.sessions)
         if not blames_site(tried.answer.outcome):
             while site.waiting:
                 self._report.hand_back(site.waiting.popleft())
@@ -278,11 +286,12 @@ def attempt_of(
     if deferred:
         next_at = next_attempt_at(
             delivery.row.attempts + 1,
-            accepted_at(delivery.row.message_id),
+            delivery.row.accepted_at,
             now,
             ladder_s=settings.retry_ladder_s,
             give_up_s=settings.give_up_s,
             jitter=random.random(),
+            deliver_by=delivery.row.deliver_by,
         )
     return Attempt(
         row=delivery.row,

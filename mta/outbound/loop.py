@@ -39,7 +39,10 @@ from mta.outbound.deliver import (
 )
 from mta.outbound.prepare import Delivery, Entry, Preparer
 from mta.outbound.route import Router, Unroutable
-from mta.outbound.site import Site, Sockets
+from mta.outbound.security import Security
+from mta.outbound.site import Site
+from mta.outbound.sockets import Sockets
+from mta.outbound.tls_policy import WITHOUT
 from shards.member import Member
 
 LOAD_ROWS = 256
@@ -72,6 +75,7 @@ class Outbound:
         router: Router,
         preparer: Preparer,
         settler: Settler,
+        security: Security,
     ) -> None:
         self._settings = settings
         self._pool = pool
@@ -80,6 +84,7 @@ class Outbound:
         self._router = router
         self._preparer = preparer
         self._settler = settler
+        self._security = security
         self._sockets = Sockets(settings)
         self._sites: dict[str, Site] = {}
         self._in_hand: dict[Key, Delivery] = {}
@@ -98,6 +103,7 @@ class Outbound:
             fault=self._fault,
             recheck=self._recheck,
             may_send=self._may_send,
+            tls=security.count,
         )
         self.member: Member  # set by the process: the two need each other
 
@@ -110,6 +116,7 @@ class Outbound:
             tasks.create_task(self._follow_due_times())
             tasks.create_task(self._acknowledge())
             tasks.create_task(self._tend_sites())
+            tasks.create_task(self._security.run())
 
     async def drain(self, grace_s: float) -> None:
         """Finish open transactions within the grace, hand everything else back, settle what came back."""
@@ -123,6 +130,7 @@ class Outbound:
         for task in list(self._tasks):
             task.cancel()
         await self._settler.idle()
+        await self._security.flush()
         await self._ack_finished()
         self._measure()
 
@@ -282,13 +290,17 @@ class Outbound:
         return any(known.get(key, -1) >= attempts for known in self._settled)
 
     async def _mark_suppressed(self, deliveries: list[Delivery]) -> None:
-        pairs = [(one.row.account_id, address) for one in deliveries for _, address in one.pairs]
-        found = await suppressions.find(
-            self._pool, [account for account, _ in pairs], [canonical(address) for _, address in pairs]
+        found = await suppressions.blocking(
+            self._pool,
+            [
+                (one.row.account_id, canonical(address), one.row.message_id)
+                for one in deliveries
+                for _, address in one.pairs
+            ],
         )
         for one in deliveries if found else ():
             for _, address in one.pairs:
-                reason = found.get((one.row.account_id, canonical(address)))
+                reason = found.get((one.row.account_id, canonical(address), one.row.message_id))
                 if reason is not None:
                     one.suppressed[address] = reason
 
@@ -316,14 +328,15 @@ class Outbound:
         if not signed:
             return
         route = await self._router.route(domain)
+        policy = WITHOUT if isinstance(route, Unroutable) else await self._security.policy(domain, route)
         for one in signed:
             if self._in_hand.get(one.row.key) is not one:
                 continue  # fenced or released meanwhile
             if isinstance(route, Unroutable):
                 self._settle(one, refused_by_route(one, route.answer, None, self._settings))
                 continue
-            site = self._site(route.site)
-            site.route = route
+            site = self._site(route.site + policy.key)
+            site.route, site.policy = route, policy
             if site.resting and site.rest_because is not None:
                 mx = route.hosts[0].name if route.hosts else route.site
                 shared: dict[str, object] = {"mx": mx, "tls": None, "conversation": [], "note": SHARED_ATTEMPT}
@@ -331,7 +344,7 @@ class Outbound:
             else:
                 site.put(one)
         if not isinstance(route, Unroutable):
-            self._staff(self._site(route.site))
+            self._staff(self._site(route.site + policy.key))
 
     async def _signable(self, delivery: Delivery) -> bool:
         if not delivery.addresses:

@@ -99,7 +99,7 @@ class Preparer:
             return_path(self._path_key, row.message_id, place, self._bounce_domain),
             addresses,
             (delivery.signature, _body(row)),
-            eight_bit=False,  # what we compose is 7-bit
+            eight_bit=not _body(row).isascii(),  # what we compose is 7-bit; a client of the relay need not be
             smtputf8=row.smtputf8,
         )
         return delivery.envelope

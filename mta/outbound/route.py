@@ -30,24 +30,34 @@ from engine.store.resolver import (
 
 MAX_HOSTS = 10  # of a thousand MX records the first ten are enough; Postfix smtp_mx_address_limit is 5
 MAX_ADDRESSES = 8  # per host and family
-HOSTS_WAIT_S = 8.0  # for the addresses of all MX hosts together; whoever is later is left out
+HOSTS_WAIT_S = 4.0  # for the addresses of all MX hosts together; whoever is later is left out
 
 T = TypeVar("T")
 
 
 class Host(Struct, frozen=True):
-    """One mail exchanger: `addresses` in order of trial, IPv4 first, at least one."""
+    """One mail exchanger: `addresses` in order of trial, IPv4 first, at least one.
+
+    `authentic` says that the resolver validated them; then `canonical` is the name that holds them where `name` is
+    an alias.
+    """
 
     name: str
     addresses: tuple[str, ...]
+    authentic: bool = False
+    canonical: str | None = None
 
 
 class Route(Struct, frozen=True):
-    """Where a domain's mail goes. `site` is the same for all domains with the same set of MX hosts."""
+    """Where a domain's mail goes. `site` is the same for all domains with the same set of MX hosts.
+
+    `authentic` says that the resolver validated the MX records, or that there are none and the domain's own address.
+    """
 
     site: str
     hosts: tuple[Host, ...]
     port: int
+    authentic: bool = False
 
 
 class Unroutable(Struct, frozen=True):
@@ -105,11 +115,11 @@ class Router:
         if plan.fixed is not None:
             return plan.fixed
         hosts = [
-            Host(host.name, self._shuffled(host.ipv4) + self._shuffled(host.ipv6))
+            Host(host.name, self._shuffled(host.ipv4) + self._shuffled(host.ipv6), host.authentic, host.canonical)
             for group in plan.groups
             for host in self._shuffled(group)
         ]
-        return Route(plan.site, tuple(hosts), self._port)
+        return Route(plan.site, tuple(hosts), self._port, plan.authentic)
 
     async def close(self) -> None:
         """Cancel what is under way. The resolver belongs to whoever made it."""
@@ -139,13 +149,15 @@ class Router:
         chosen = _choose(exchangers, self._own_names)
         if not chosen:
             return self._refuse("5.4.6", f"Mail for {name} loops back to this service", NEGATIVE_TTL_S)
-        return await self._reach(name, chosen, found.until)
+        return await self._reach(name, chosen, found.until, authentic=found.authentic)
 
     async def _implicit(self, name: str, until: float) -> "_Plan":
         """RFC 5321 5.1: a domain without MX is its own exchanger, with preference 0."""
         return await self._reach(name, (Mx(0, name),), until, implicit=True)
 
-    async def _reach(self, name: str, chosen: Sequence[Mx], until: float, *, implicit: bool = False) -> "_Plan":
+    async def _reach(
+        self, name: str, chosen: Sequence[Mx], until: float, *, implicit: bool = False, authentic: bool = False
+    ) -> "_Plan":
         """Look up the addresses of all chosen hosts at once and keep those that can be used."""
         looked_up = await self._addresses([mx.host for mx in chosen])
         hosts: dict[str, _Host] = {}
@@ -161,7 +173,10 @@ class Router:
             until = min(until, answer.until)
         if hosts:
             groups = _groups(chosen, hosts)
-            return _Plan(until, _site([mx.host for mx in chosen]), groups).with_fixed(self._port)
+            # The zone that signs a domain's address also signs that it has no MX.
+            authentic = authentic or (implicit and hosts[name].authentic)
+            site = _site([mx.host for mx in chosen])
+            return _Plan(until, site, groups, authentic=authentic).with_fixed(self._port)
         if failure is not None:
             return self._defer(failure)
         if refused:
@@ -192,7 +207,10 @@ class Router:
         failure = four.detail if isinstance(four, TemporaryFailure) else None
         if failure is None and isinstance(six, TemporaryFailure):
             failure = six.detail
-        return _Addresses(_values(four), _values(six), min(four.until, six.until), failure)
+        found = [answer for answer in (four, six) if isinstance(answer, Records)]
+        authentic = bool(found) and all(answer.authentic for answer in found)
+        canonical = found[0].canonical if authentic else None
+        return _Addresses(_values(four), _values(six), min(four.until, six.until), failure, authentic, canonical)
 
     def _usable(self, name: str, found: "_Addresses") -> "_Host | None":
         if self._allow_private:
@@ -204,7 +222,7 @@ class Router:
             ipv6 = tuple(filter(is_public, found.ipv6))
         if not ipv4 and not ipv6:
             return None
-        return _Host(name, ipv4[:MAX_ADDRESSES], ipv6[:MAX_ADDRESSES])
+        return _Host(name, ipv4[:MAX_ADDRESSES], ipv6[:MAX_ADDRESSES], found.authentic, found.canonical)
 
     def _refuse(self, status: str, text: str, ttl_s: float, *, code: int = 550) -> "_Plan":
         answer = Answer(Phase.ROUTE, Reply(code, f"{status} {text}", status))
@@ -220,12 +238,16 @@ class _Addresses(Struct, frozen=True):
     ipv6: tuple[str, ...]
     until: float
     failure: str | None
+    authentic: bool = False
+    canonical: str | None = None
 
 
 class _Host(Struct, frozen=True):
     name: str
     ipv4: tuple[str, ...]
     ipv6: tuple[str, ...]
+    authentic: bool = False
+    canonical: str | None = None
 
 
 class _Plan(Struct, frozen=True):
@@ -237,14 +259,19 @@ class _Plan(Struct, frozen=True):
     groups: tuple[tuple[_Host, ...], ...] = ()
     unroutable: Unroutable | None = None
     fixed: Route | None = None
+    authentic: bool = False
 
     def with_fixed(self, port: int) -> "_Plan":
         """The same, with its one possible route if there is only one."""
         single = all(len(group) == 1 and len(group[0].ipv4) < 2 and len(group[0].ipv6) < 2 for group in self.groups)
         if not single:
             return self
-        hosts = tuple(Host(host.name, host.ipv4 + host.ipv6) for group in self.groups for host in group)
-        return _Plan(self.until, self.site, self.groups, fixed=Route(self.site, hosts, port))
+        hosts = tuple(
+            Host(host.name, host.ipv4 + host.ipv6, host.authentic, host.canonical)
+            for group in self.groups
+            for host in group
+        )
+        return _Plan(self.until, self.site, self.groups, fixed=Route(self.site, hosts, port, self.authentic))
 
 
 def _choose(exchangers: Sequence[Mx], own_names: frozenset[str]) -> tuple[Mx, ...]:

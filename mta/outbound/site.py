@@ -1,4 +1,4 @@
-"""One site: the servers behind an MX set, the deliveries waiting for them, and the connections in use.
+"""One site: the servers behind an MX set, under one TLS policy, the deliveries waiting for them, and their connections.
 
 A worker is a task with one connection; it takes deliveries one after the other and lets go after a pause. How
 many workers there may be is the window: it grows with every delivery and shrinks when the site pushes back.
@@ -9,103 +9,19 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Callable
 
-from msgspec import Struct
-
-from engine.base.settings import Settings
-from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
+from engine.mail.replies import Answer, Break, BreakKind, Reply
 from mta.outbound.prepare import Delivery
 from mta.outbound.route import Route
-from mta.smtp.connection import ConnectFailed, Connection, Timeouts, TlsMode
+from mta.outbound.tls_policy import WITHOUT
+from mta.smtp.connection import Connection
 
 INITIAL_WINDOW = 5.0  # Postfix initial_destination_concurrency
 IDLE_S = 5.0  # how long a connection waits for more mail
-MOST_ADDRESSES = 5  # Postfix smtp_mx_address_limit
 CONNECTION_AGE_S = 300.0  # Postfix smtp_connection_reuse_time_limit
 REST_S, LONGEST_REST_S = 15.0, 300.0
-BROKEN_TLS_S = 3 * 24 * 3600.0
 LEAST_WAITING = 16
 SLOW_S = 0.05  # a transaction that lasts longer waits for the server, not for us: another connection helps
-_MOST_BROKEN = 10_000
-
-
-class Tried(Struct, frozen=True):
-    """A connection attempt that led nowhere: the last answer and all steps."""
-
-    answer: Answer
-    steps: tuple[dict[str, object], ...]
-    mx: str
-
-
-class Sockets:
-    """The connections of one process: bounded in all, and what is remembered of addresses with broken TLS."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._slots = asyncio.Semaphore(settings.mta_connections)
-        self._idle: dict[int, Callable[[], None]] = {}
-        self._broken_tls: dict[str, float] = {}
-        self._timeouts = Timeouts(
-            connect_s=settings.connect_timeout_s,
-            reply_s=settings.reply_timeout_s,
-            final_dot_s=settings.final_dot_timeout_s,
-        )
-
-    async def open(self, route: Route) -> tuple[Connection, str] | Tried:
-        """A connection to the first server that takes one, with its MX name; needs a `slot`."""
-        steps: list[dict[str, object]] = []
-        last: Tried | None = None
-        for mx, ip in [(host.name, ip) for host in route.hosts for ip in host.addresses][:MOST_ADDRESSES]:
-            for mode in self._modes(ip):
-                try:
-                    connection = await Connection.open(
-                        (ip, route.port),
-                        server_name=mx,
-                        helo=self._settings.mail_host,
-                        tls=mode,
-                        timeouts=self._timeouts,
-                    )
-                except ConnectFailed as failed:
-                    steps += failed.transcript
-                    last = Tried(Answer(failed.phase, failed.outcome), tuple(steps), mx)
-                    if failed.phase not in (Phase.TLS, Phase.STARTTLS):
-                        break
-                    self._remember_broken(ip)
-                else:
-                    return connection, mx
-        return last or Tried(
-            Answer(Phase.ROUTE, Break(BreakKind.DNS, "no mail server of the domain has an address")), (), route.site
-        )
-
-    async def slot(self) -> None:
-        """Wait for the right to one more connection; asks the longest idle one to make room."""
-        if self._slots.locked() and self._idle:
-            self._idle.pop(next(iter(self._idle)))()
-        await self._slots.acquire()
-
-    def free(self) -> None:
-        """The connection is closed."""
-        self._slots.release()
-
-    def idle(self, worker: int, stop: Callable[[], None]) -> None:
-        """This worker's connection waits for work and may be asked to stop."""
-        self._idle[worker] = stop
-
-    def busy(self, worker: int) -> None:
-        """It works again."""
-        self._idle.pop(worker, None)
-
-    def _modes(self, ip: str) -> tuple[TlsMode, ...]:
-        """Opportunistic first, then once in plaintext; a peer known to break TLS is not asked again for days."""
-        if self._broken_tls.get(ip, 0.0) > time.monotonic():
-            return (TlsMode.OFF,)
-        return (TlsMode.OPPORTUNISTIC, TlsMode.OFF)
-
-    def _remember_broken(self, ip: str) -> None:
-        if len(self._broken_tls) >= _MOST_BROKEN:
-            self._broken_tls.clear()
-        self._broken_tls[ip] = time.monotonic() + BROKEN_TLS_S
 
 
 class Site:
@@ -113,6 +29,7 @@ class Site:
 
     def __init__(self, limit: int) -> None:
         self.route = Route("", (), 0)  # that of the latest delivery: its hosts are shuffled anew for each
+        self.policy = WITHOUT  # likewise; all that meet here demand the same of their connections
         self.limit = float(limit)
         self.window = min(INITIAL_WINDOW, self.limit)
         self.waiting: deque[Delivery] = deque()

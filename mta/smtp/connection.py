@@ -15,10 +15,12 @@ from typing import cast
 from msgspec import Struct
 
 from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
+from mta.smtp.dane import Dane
 from mta.smtp.envelope import Envelope, Features
 from mta.smtp.exchange import Exchange, Transaction
+from mta.smtp.faults import Fault, FaultKind
 from mta.smtp.session import Session, State
-from mta.smtp.tls import TlsMode, agreed, unverified_context
+from mta.smtp.tls import Judge, TlsMode, judge, sessions
 from mta.smtp.transcript import Json, Step, Tls, opening, said, weight_of
 
 __all__ = ["ConnectFailed", "Connection", "Envelope", "Timeouts", "TlsMode", "Transaction"]
@@ -44,13 +46,27 @@ class Timeouts(Struct, frozen=True, kw_only=True):
 
 
 class ConnectFailed(Exception):  # noqa: N818 - named for what happened
-    """No session came about: `outcome` at `phase`, and the steps up to there."""
+    """No session came about: `outcome` at `phase`, and the steps up to there.
 
-    def __init__(self, phase: Phase, outcome: Reply | Break, transcript: tuple[Json, ...]) -> None:
+    `fault` is set when TLS is to blame; the server might take the mail in plaintext. `resumed` says that the
+    handshake tried to take up an earlier session: a full one may do.
+    """
+
+    def __init__(
+        self,
+        phase: Phase,
+        outcome: Reply | Break,
+        transcript: tuple[Json, ...],
+        *,
+        fault: Fault | None = None,
+        resumed: bool = False,
+    ) -> None:
         super().__init__(phase, outcome)
         self.phase = phase
         self.outcome = outcome
         self.transcript = transcript
+        self.fault = fault
+        self.resumed = resumed
 
 
 class Connection(asyncio.Protocol):
@@ -64,13 +80,16 @@ class Connection(asyncio.Protocol):
         server_name: str,
         helo: str,
         tls: TlsMode = TlsMode.OPPORTUNISTIC,
+        dane: Dane | None = None,
+        certificates: Judge | None = None,
         timeouts: Timeouts | None = None,
         source_ip: str | None = None,
     ) -> "Connection":
         """Connect to `address` (IP address, port), greet, negotiate TLS: a connection that is `usable`.
 
-        `server_name` is the MX host name, for SNI and the certificate verdict. Raises ConnectFailed and
-        nothing else; after one at Phase.TLS the caller may try once more with TlsMode.OFF.
+        `server_name` is the MX host name, for SNI and the certificate verdict; `dane` goes with TlsMode.DANE;
+        `certificates` judges by other authorities than the system's. Raises ConnectFailed and nothing else; where
+        that has a `fault`, the caller may try once more with TlsMode.OFF, if plaintext is allowed.
         """
         limits = timeouts or Timeouts()
         loop = asyncio.get_running_loop()
@@ -79,7 +98,7 @@ class Connection(asyncio.Protocol):
         try:
             async with asyncio.timeout(limits.connect_s):
                 _, connection = await loop.create_connection(
-                    lambda: cls(helo, tls, limits, server_name, loop),
+                    lambda: cls(helo, tls, limits, server_name, loop, dane, certificates),
                     address[0],
                     address[1],
                     local_addr=(source_ip, 0) if source_ip is not None else None,
@@ -97,14 +116,29 @@ class Connection(asyncio.Protocol):
         return connection
 
     def __init__(
-        self, helo: str, tls: TlsMode, timeouts: Timeouts, server_name: str, loop: asyncio.AbstractEventLoop
+        self,
+        helo: str,
+        tls: TlsMode,
+        timeouts: Timeouts,
+        server_name: str,
+        loop: asyncio.AbstractEventLoop,
+        dane: Dane | None = None,
+        certificates: Judge | None = None,
     ) -> None:
         self.server_name = server_name
+        self.doubt: Fault | None = None  # why the server's certificate does not vouch for it
         self.messages_sent = 0  # envelopes whose content was written
         self.idle_since = loop.time()
         self._loop = loop
         self._timeouts = timeouts
-        self._session = Session(helo, starttls=tls is not TlsMode.OFF, now=loop.time())
+        required = tls not in (TlsMode.OFF, TlsMode.OPPORTUNISTIC)
+        self._session = Session(helo, starttls=tls is not TlsMode.OFF, required=required, now=loop.time())
+        self._mode = tls
+        self._dane = dane
+        self._judge = certificates
+        self._sni = _sni(dane.base if dane is not None else server_name)
+        self._shown: tuple[bytes, ...] = ()  # the certificates of a full handshake
+        self._resumed = False  # the handshake offered an earlier session
         self._transport: asyncio.Transport | None = None
         self._wake: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -146,6 +180,11 @@ class Connection(asyncio.Protocol):
     def tls(self) -> Tls | None:
         """What the handshake agreed on; None in plaintext."""
         return self._session.tls
+
+    @property
+    def plaintext(self) -> str:
+        """Why there is no TLS although it was wanted."""
+        return self._session.plaintext
 
     @property
     def transcript(self) -> tuple[Json, ...]:
@@ -269,43 +308,73 @@ class Connection(asyncio.Protocol):
                 await self._sleep()
         self._settle_end()
         if session.ended is not None:
-            phase, outcome = session.ended.phase, session.ended.outcome
-            if isinstance(outcome, Break):
-                step = Step(phase, outcome, self._loop.time() - session.waiting_since)
-                session.opening_steps.append(step)
-            raise ConnectFailed(phase, outcome, opening(session.opening_steps))
+            raise self._failed(session.ended)
+        if session.tls is not None:
+            self._keep_session()
         self._opening = opening(session.opening_steps)
         self._opening_octets = weight_of(self._opening)
         self.idle_since = self._loop.time()
+
+    def _failed(self, ended: Answer) -> ConnectFailed:
+        session = self._session
+        phase, outcome = ended.phase, ended.outcome
+        fault = session.fault
+        if isinstance(outcome, Break):
+            session.opening_steps.append(Step(phase, outcome, self._loop.time() - session.waiting_since))
+            if fault is None and _blames_tls(phase, outcome, secured=session.tls is not None):
+                fault = Fault(FaultKind.VALIDATION_FAILURE, outcome.detail)
+        if fault is not None and self._resumed:
+            sessions().forget(self._sni)
+        return ConnectFailed(phase, outcome, opening(session.opening_steps), fault=fault, resumed=self._resumed)
 
     async def _handshake(self) -> None:
         """STARTTLS was answered 220; reading has been paused since, so no plaintext can slip in behind it."""
         if self._transport is None:
             return
+        self._resumed = sessions().offers(self._sni)
+        kept = sessions().shown(self._sni)
         try:
             transport = await self._loop.start_tls(
                 self._transport,
                 self,
-                unverified_context(),
-                server_hostname=None if _is_ip(self.server_name) else self.server_name,
+                sessions(),
+                server_hostname=self._sni,
                 ssl_handshake_timeout=self._timeouts.tls_s,
                 ssl_shutdown_timeout=self._timeouts.quit_s,
             )
         except (OSError, ValueError) as error:
             # ssl.SSLError, resets and the time-out are OSErrors; a host name out of DNS that can't be an SNI
             # name is a ValueError.
-            broken = Break(BreakKind.TLS, _tls_failure(error))
-            self._session.fail(broken, self._loop.time())
-            self._drop()
+            self._give_up_tls(_tls_failure(error))
             return
         self._transport = transport
         if transport is None or self._session.state is not State.HANDSHAKE:
             # It closed, or spoke before we did: over TLS too nothing may come before EHLO.
-            self._session.fail(Break(BreakKind.TLS, "the peer closed during the handshake"), self._loop.time())
-            self._drop()
+            self._give_up_tls("the peer closed during the handshake")
             return
-        facts = agreed(transport.get_extra_info("ssl_object"), self.server_name)
-        self._write(self._session.secured(facts, self._loop.time()))
+        judgement = (self._judge or judge()).judged(
+            transport.get_extra_info("ssl_object"), self.server_name, kept=kept, dane=self._dane
+        )
+        self.doubt = judgement.doubt
+        if judgement.doubt is not None and self._mode in (TlsMode.VERIFIED, TlsMode.DANE):
+            self._session.fault = judgement.doubt
+            self._give_up_tls(f"the server's certificate is not accepted: {judgement.facts.certificate}")
+            return
+        self._shown = judgement.shown
+        self._write(self._session.secured(judgement.facts, self._loop.time()))
+
+    def _give_up_tls(self, why: str) -> None:
+        self._session.fail(Break(BreakKind.TLS, why), self._loop.time())
+        self._drop()
+
+    def _keep_session(self) -> None:
+        """For the next connection to the same name. Now, because tickets come behind the handshake."""
+        tls = self._session.tls
+        if self._sni is None or tls is None or tls.resumed or self._transport is None:
+            return
+        found = self._transport.get_extra_info("ssl_object").session
+        if found is not None:
+            sessions().keep(self._sni, found, self._shown)
 
     # -- asyncio.Protocol ----------------------------------------------------------------------
 
@@ -432,12 +501,25 @@ class Connection(asyncio.Protocol):
             self._timer = None
 
 
-def _is_ip(name: str) -> bool:
+def _sni(name: str) -> str | None:
+    """The name to ask for in a handshake: never an address (RFC 6066 3)."""
     try:
         ipaddress.ip_address(name)
     except ValueError:
+        return name.lower()
+    return None
+
+
+def _blames_tls(phase: Phase, outcome: Break, *, secured: bool) -> bool:
+    """True when the way a session broke says that the server can't do TLS.
+
+    In TLS 1.3 a server that dislikes the handshake says so behind it: then the first EHLO over TLS breaks.
+    """
+    if outcome.kind is BreakKind.LOCAL:
         return False
-    return True
+    if phase in (Phase.STARTTLS, Phase.TLS):
+        return True
+    return secured and phase is Phase.EHLO and outcome.kind in (BreakKind.CLOSED, BreakKind.TLS)
 
 
 def _connect_break(error: OSError, limit_s: float) -> Break:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
 from mta.smtp.envelope import Envelope, Features, Needs, mail_command, rcpt_command, refusal, stuffed, unwritable
 from mta.smtp.exchange import Exchange
+from mta.smtp.faults import Fault, FaultKind
 from mta.smtp.replies import Heard, ReplyReader
 from mta.smtp.transcript import Json, Step, Tls, said
 
@@ -51,17 +52,23 @@ class _Due(Struct):
 class Session:
     """One connection's conversation. Times are monotonic seconds given by the caller."""
 
-    def __init__(self, helo: str, *, starttls: bool, now: float) -> None:
-        """`starttls`: use it where the server offers it. The greeting is awaited from `now` on."""
+    def __init__(self, helo: str, *, starttls: bool, now: float, required: bool = False) -> None:
+        """`starttls`: use it where the server offers it; with `required` the session ends where that fails.
+
+        The greeting is awaited from `now` on.
+        """
         self.state = State.OPENING
         self.features = Features()
         self.tls: Tls | None = None
+        self.plaintext = ""  # why there is no TLS although it was wanted
+        self.fault: Fault | None = None  # why TLS did not come up to what is required
         self.ended: Answer | None = None  # why the session is over, and at which phase
         self.opening_steps: list[Step | Json] = []
         self.waiting_since = now
         self.content_due: Exchange | None = None  # 354 came: the caller writes `content` or withholds
         self._helo = helo
         self._starttls = starttls
+        self._required = required
         self._now = now
         self._reader = ReplyReader()
         self._due: deque[_Due] = deque((_Due(self._on_greeting, Phase.GREETING),))
@@ -122,13 +129,7 @@ class Session:
         self._now = now
         self.tls = tls
         self.opening_steps.append(
-            {
-                "step": Phase.TLS.value,
-                "version": tls.version,
-                "cipher": tls.cipher,
-                "certificate": tls.certificate,
-                "ms": round((now - self.waiting_since) * 1_000, 1),
-            }
+            {"step": Phase.TLS.value, **tls.shown, "ms": round((now - self.waiting_since) * 1_000, 1)}
         )
         self.features = Features()
         self._reader = ReplyReader()
@@ -230,7 +231,7 @@ class Session:
                 self._say.append("STARTTLS\r\n")
                 self._due.append(_Due(self._on_starttls, Phase.STARTTLS))
             else:
-                self.state = _READY
+                self._ready("the server does not offer STARTTLS")
         elif verdict == 5:  # RFC 5321 3.2: servers that don't know EHLO say 500 or 502; some say 550
             self._say.append(f"HELO {self._helo}\r\n")
             self._due.append(_Due(self._on_helo, Phase.EHLO))
@@ -240,16 +241,28 @@ class Session:
     def _on_helo(self, due: _Due, heard: Heard) -> None:
         self._note(due, heard.reply)
         if heard.reply.code // 100 == _OK:
-            self.state = _READY
+            self._ready("the server does not know EHLO")
         else:
             self._refuse_session(due.phase, heard.reply)
+
+    def _ready(self, without: str) -> None:
+        """Greeted: take envelopes, unless TLS is required; `without` says why there is none."""
+        if self.tls is None:
+            self.plaintext = without
+        if not self._required or self.tls is not None:
+            self.state = _READY
+            return
+        detail = f"no TLS, which this mail needs: {without}"[:300]
+        self.fault = Fault(FaultKind.STARTTLS_NOT_SUPPORTED, without[:300])
+        self._end(Answer(Phase.STARTTLS, Break(BreakKind.TLS, detail)))
+        self._say.append("QUIT\r\n")
 
     def _on_starttls(self, due: _Due, heard: Heard) -> None:
         if heard.reply.code == 220:
             self.state = _HANDSHAKE
         else:  # opportunistic: a server that offers and then refuses gets plaintext, as before the offer
             self._note(due, heard.reply)
-            self.state = _READY
+            self._ready(f"the server refuses STARTTLS: {said(heard.reply)}")
 
     def _refuse_session(self, phase: Phase, reply: Reply) -> None:
         self._end(Answer(phase, _expected_class(reply, phase)))
@@ -430,11 +443,11 @@ class Session:
             self._current = None
 
     def _check_reader(self) -> None:
-        if self._reader.broken is not None:
+        if self.state is _HANDSHAKE and (self._reader.broken or self._reader.pending):
+            self._end(self._unasked(self._reader.broken or "more octets in plaintext"))
+        elif self._reader.broken is not None:
             phase = self.waiting or _MAIL
             self._end(Answer(phase, Break(BreakKind.PROTOCOL, self._reader.broken)))
-        elif self.state is _HANDSHAKE and self._reader.pending:
-            self._end(self._unasked("more octets in plaintext"))
 
     def _unasked(self, what: str) -> Answer:
         if self.state is _HANDSHAKE:

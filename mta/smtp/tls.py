@@ -1,13 +1,31 @@
-"""TLS towards other servers: contexts, made once, and what a handshake agreed on."""
+"""TLS towards other servers: how far a connection goes for it, sessions that are taken up again, and the judgement.
+
+Every handshake accepts any certificate; what the peer showed is judged when it is over (`judged`), by what the
+connection demands.
+"""
 
 import functools
 import ssl
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
 
-from cryptography import x509
+from msgspec import Struct
 
+from mta.smtp.certificates import Authorities, Shown, fault_of
+from mta.smtp.dane import Dane, match
+from mta.smtp.faults import Fault
 from mta.smtp.transcript import Tls
+
+MOST_SESSIONS = 512  # about 10 KB each
+LONGEST_SESSION_S = 3_600.0  # RFC 8446 4.6.1 allows seven days; a shorter memory forgets a mended server sooner
+MOST_VERDICTS = 2_000
+VERDICT_S = 3_600.0
 
 
 class TlsMode(StrEnum):
@@ -15,63 +33,161 @@ class TlsMode(StrEnum):
 
     OFF = "off"  # never STARTTLS, even if offered: the second try after a failed handshake
     OPPORTUNISTIC = "opportunistic"  # where offered, any certificate (RFC 7435)
+    ENCRYPTED = "encrypted"  # never plaintext, any certificate: TLSA records that can't be used (RFC 7672 2.2)
+    VERIFIED = "verified"  # a certificate for the host's name from an authority we trust (RFC 8461 4.2)
+    DANE = "dane"  # the certificates that signed DNS names (RFC 7672)
+
+
+class Sessions(ssl.SSLContext):
+    """A client context that resumes its sessions by server name (RFC 8446 2.2, RFC 5077).
+
+    It verifies nothing itself: without a policy of the domain nobody can say which name would be right, and
+    refusing would mean plaintext (RFC 7435 1.2). A resumed session shows no certificates, so those of its first
+    handshake are kept beside it and judged again.
+    """
+
+    _kept: "OrderedDict[str, tuple[float, ssl.SSLSession, tuple[bytes, ...]]]"
+
+    @classmethod
+    def made(cls) -> "Sessions":
+        """A fresh one, for TLS 1.2 or newer (RFC 8996 retired the older ones)."""
+        context = cls(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION  # no mail server needs it, and a stalled one holds the session
+        context._kept = OrderedDict()
+        return context
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,  # noqa: FBT001, FBT002 - the signature is Python's
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        """As event loops call it, which know nothing of sessions: the one kept for the name is offered."""
+        kept = self._find(server_hostname)
+        return super().wrap_bio(incoming, outgoing, server_side, server_hostname, kept[1] if kept else session)
+
+    def offers(self, name: str | None) -> bool:
+        """True when the next handshake with `name` would try to resume."""
+        return self._find(name) is not None
+
+    def keep(self, name: str, session: ssl.SSLSession, shown: tuple[bytes, ...]) -> None:
+        """Remember a session; call it after the first application data, since tickets follow the handshake."""
+        if not session.has_ticket and not session.id:
+            return
+        self._kept.pop(name, None)
+        if len(self._kept) >= MOST_SESSIONS:
+            self._kept.popitem(last=False)
+        life_s = min(LONGEST_SESSION_S, session.ticket_lifetime_hint or session.timeout)
+        self._kept[name] = (time.monotonic() + life_s, session, shown)
+
+    def forget(self, name: str | None) -> None:
+        """The next handshake with `name` is a full one."""
+        if name is not None:
+            self._kept.pop(name, None)
+
+    def shown(self, name: str | None) -> tuple[bytes, ...]:
+        """The certificates of the kept session."""
+        kept = self._find(name)
+        return kept[2] if kept else ()
+
+    def _find(self, name: str | bytes | None) -> "tuple[float, ssl.SSLSession, tuple[bytes, ...]] | None":
+        kept = self._kept.get(name) if isinstance(name, str) else None
+        return kept if kept is not None and kept[0] > time.monotonic() else None
 
 
 @functools.cache
-def unverified_context() -> ssl.SSLContext:
-    """For opportunistic TLS: any certificate, TLS 1.2 or newer (RFC 8996 retired the older ones).
-
-    One context for all peers: making one loads the trust store and costs milliseconds.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    # Without a policy of the domain nobody can say which name would be right, and refusing here would mean
-    # plaintext (RFC 7435 1.2); MTA-STS and DANE are where certificates decide.
-    context.verify_mode = ssl.CERT_NONE
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context
+def sessions() -> Sessions:
+    """The one of this process: making one costs a millisecond."""
+    return Sessions.made()
 
 
-def agreed(session: ssl.SSLObject, server_name: str, at: datetime | None = None) -> Tls:
-    """What the finished handshake of `session` agreed on, with a verdict on the server's certificate."""
-    cipher = session.cipher()
-    return Tls(
-        version=session.version() or "unknown",
-        cipher=cipher[0] if cipher is not None else "unknown",
-        certificate=_verdict(session.getpeercert(binary_form=True), server_name, at or datetime.now(UTC)),
-    )
+class Judgement(Struct, frozen=True):
+    """What a handshake agreed on, and why the peer is not the one it should be; `shown` is what it sent, in DER."""
+
+    facts: Tls
+    doubt: Fault | None
+    shown: tuple[bytes, ...]
 
 
-def _verdict(encoded: bytes | None, server_name: str, at: datetime) -> str:
-    """What the leaf alone tells; its chain was not checked, so the verdict never says verified."""
-    if encoded is None:
-        return "unverified: none shown"
-    try:
-        certificate = x509.load_der_x509_certificate(encoded)
-        names = _names(certificate)
-        self_signed = certificate.issuer == certificate.subject
-        current = certificate.not_valid_before_utc <= at <= certificate.not_valid_after_utc
-    except ValueError:  # a certificate that OpenSSL takes and the stricter parser does not
-        return "unverified: unreadable"
-    if not current:
-        return "unverified: outside its dates"
-    if self_signed:
-        return "unverified: self-signed"
-    if not any(_matches(name, server_name.lower()) for name in names):
-        return "unverified: for another name"
-    return "unverified: chain not checked"
+class Judge:
+    """Judges certificates for one process; what it found of a chain is known for an hour."""
+
+    def __init__(self, authorities: Authorities) -> None:
+        self._authorities = authorities
+        self._known: OrderedDict[tuple[bytes, str], tuple[datetime, Fault | None]] = OrderedDict()
+
+    def judged(
+        self,
+        session: ssl.SSLObject,
+        server_name: str,
+        *,
+        kept: Sequence[bytes] = (),
+        dane: Dane | None = None,
+        at: datetime | None = None,
+    ) -> Judgement:
+        """What the finished handshake of `session` is worth for a connection to `server_name`.
+
+        `kept` are the certificates of the session that was resumed. With `dane`, its records decide; else the
+        authorities.
+        """
+        now = at or datetime.now(UTC)
+        resumed = bool(session.session_reused)
+        shown = certificates(session)
+        # Only beside the same leaf: meanwhile another session may have taken the place of the one that was kept.
+        if resumed and shown and kept and kept[0] == shown[0]:
+            shown = tuple(kept)
+        cipher = session.cipher()
+        verdict, doubt = self._verdict(shown, server_name.lower(), dane, now)
+        facts = Tls(
+            version=session.version() or "unknown",
+            cipher=cipher[0] if cipher is not None else "unknown",
+            certificate=verdict,
+            resumed=resumed,
+        )
+        return Judgement(facts, doubt, shown)
+
+    def _verdict(
+        self, shown: tuple[bytes, ...], name: str, dane: Dane | None, at: datetime
+    ) -> tuple[str, Fault | None]:
+        if dane is not None:
+            found = match(dane, Shown.parsed(shown), at)
+            return (f"verified: {found}", None) if isinstance(found, str) else (f"unverified: {found.reason}", found)
+        fault = self._by_authorities(shown, name, at)
+        return ("verified", None) if fault is None else (f"unverified: {fault.reason}", fault)
+
+    def _by_authorities(self, shown: tuple[bytes, ...], name: str, at: datetime) -> Fault | None:
+        key = (blake2b(b"".join(shown), digest_size=16).digest(), name)
+        known = self._known.get(key)
+        if known is not None and 0 <= (at - known[0]).total_seconds() < VERDICT_S:
+            return known[1]
+        fault = fault_of(Shown.parsed(shown), name, self._authorities, at)
+        self._known.pop(key, None)
+        if len(self._known) >= MOST_VERDICTS:
+            self._known.popitem(last=False)
+        self._known[key] = (at, fault)
+        return fault
 
 
-def _names(certificate: x509.Certificate) -> list[str]:
-    try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except (x509.ExtensionNotFound, x509.DuplicateExtension):
-        return []
-    return [name.lower() for name in found.value.get_values_for_type(x509.DNSName)]
+@functools.cache
+def judge(authorities: Path | None = None) -> Judge:
+    """The one of this process; `authorities` is a PEM file, None the system's. Raises OSError for an unreadable one."""
+    return Judge(Authorities.of_file(authorities))
 
 
-def _matches(pattern: str, name: str) -> bool:
-    """RFC 6125 6.4.3: a wildcard stands for the whole leftmost label."""
-    if pattern.startswith("*."):
-        return name.partition(".")[2] == pattern[2:]
-    return pattern == name
+def certificates(session: ssl.SSLObject) -> tuple[bytes, ...]:
+    """What the peer sent, leaf first, in DER; nothing but the leaf where the session was resumed."""
+    public: Any = getattr(session, "get_unverified_chain", None)  # Python 3.13
+    if public is not None:
+        chain = public()
+    else:
+        inner: Any = session._sslobj  # type: ignore[attr-defined]  # noqa: SLF001 - the same before 3.13
+        chain = [one.public_bytes(ssl._ssl.ENCODING_DER) for one in inner.get_unverified_chain() or ()]  # type: ignore[attr-defined]  # noqa: SLF001
+    if chain:
+        return tuple(chain)
+    leaf = session.getpeercert(binary_form=True)
+    return () if leaf is None else (leaf,)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from engine.mail.replies import Break, Phase, Reply
 
 # The waybill shows a conversation in at most 4 KB of JSON; the rest is room for the caller's own keys.
-LIMIT: Final = 3_900
+LIMIT: Final = 3_550
 _OPENING_TEXT: Final = 160  # octets of greeting, EHLO and STARTTLS replies
 _OPENING_LIMIT: Final = 1_600
 _STEP_TEXT: Final = 300
@@ -30,6 +30,13 @@ class Tls(Struct, frozen=True):
     version: str
     cipher: str
     certificate: str
+    resumed: bool = False  # a session of before was taken up
+
+    @property
+    def shown(self) -> Json:
+        """For the waybill."""
+        shown: Json = {"version": self.version, "cipher": self.cipher, "certificate": self.certificate}
+        return shown | {"resumed": True} if self.resumed else shown
 
 
 class Step(Struct, frozen=True, gc=False):

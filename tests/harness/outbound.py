@@ -24,13 +24,15 @@ from engine.store.caches import Stamps
 from engine.store.postgres import close_pool, open_pool
 from engine.store.resolver import Resolver
 from mta.outbound.loop import Outbound
+from mta.outbound.mta_sts_fetch import Fetcher
 from mta.outbound.prepare import Preparer
 from mta.outbound.route import Router
-from ops.local.dns import Responder
+from mta.outbound.security import Security
 from ops.local.sink import Sink
 from ops.local.sink_protocol import Conversation
 from shards.member import Member
 from tests.harness.accounts import TestAccount, make_account
+from tests.harness.transport import SignedDns
 
 _DATABASE = 7  # of Valkey: apart from what other tests announce
 _STOP_S = 5.0
@@ -52,9 +54,10 @@ class CountingSink(Sink):
 class Mta:
     """One delivering process without the process: `start`, then `stop` (drains) or `crash`."""
 
-    def __init__(self, settings: Settings, name: str) -> None:
+    def __init__(self, settings: Settings, name: str, fetcher: Callable[[Resolver], Fetcher] | None = None) -> None:
         self.settings = settings
         self.name = name
+        self._fetcher = fetcher
         self._opened = contextlib.AsyncExitStack()
         self._work: asyncio.Task[None] | None = None
 
@@ -74,12 +77,15 @@ class Mta:
         self._opened.push_async_callback(resolver.close)
         router = Router.from_settings(settings, resolver)
         self._opened.push_async_callback(router.close)
+        fetcher = None if self._fetcher is None else self._fetcher(resolver)
+        security = self.security = Security(settings, pool, resolver, fetcher)
+        self._opened.push_async_callback(security.close)
         preparer = Preparer(pool, settings)
         woken = WokenShards()
         settler = Settler(pool, lambda: self.member.id, on_flush=lambda _items, _seconds: None)
         self.outbound = Outbound(
             settings=settings, pool=pool, reader=HintReader(client, self.name), woken=woken, router=router,
-            preparer=preparer, settler=settler,
+            preparer=preparer, settler=settler, security=security,
         )  # fmt: skip
         self.member = self.outbound.member = Member(
             pool, name=self.name, shards=settings.shards, lease_s=settings.lease_s, on_gain=self.outbound.gained,
@@ -129,7 +135,7 @@ class World:
     NOBODY = "127.0.0.9"
 
     def __init__(
-        self, settings: Settings, pool: asyncpg.Pool, account: TestAccount, dns: Responder, sink: CountingSink
+        self, settings: Settings, pool: asyncpg.Pool, account: TestAccount, dns: SignedDns, sink: CountingSink
     ):
         self.settings = settings
         self.pool = pool
@@ -141,6 +147,7 @@ class World:
         self.hints = Hints(self.redis)
         self.acceptor = Acceptor(pool, self.hints, settings, on_flush=lambda _items, _seconds: None)
         self.mtas: list[Mta] = []
+        self.fetcher: Callable[[Resolver], Fetcher] | None = None  # of MTA-STS policies, where not from port 443
         self._more: list[Sink] = []
 
     # -- who is there --------------------------------------------------------------------------
@@ -158,9 +165,14 @@ class World:
         self._more.append(sink)
         return sink
 
+    async def live(self, **changes: Any) -> Mta:
+        """A started engine that applies the policies of recipients' domains, as towards the world."""
+        towards: dict[str, Any] = {"delivery": "live", "smtp_port": self.settings.sink_port, "allow_private_mx": True}
+        return await self.mta(**towards | changes)
+
     async def mta(self, name: str = "mta-1", **changes: Any) -> Mta:
         """A started engine; ends with the world."""
-        mta = await Mta(msgspec.structs.replace(self.settings, **changes), name).start()
+        mta = await Mta(msgspec.structs.replace(self.settings, **changes), name, self.fetcher).start()
         self.mtas.append(mta)
         return mta
 
@@ -277,7 +289,7 @@ async def world(settings: Settings, database_url: str, **changes: Any) -> AsyncI
     """A world without an engine yet; retries soon and leases short, unless `changes` say otherwise."""
     async with contextlib.AsyncExitStack() as opened:
         sink = await opened.enter_async_context(CountingSink())
-        dns = await opened.enter_async_context(Responder())
+        dns = await opened.enter_async_context(SignedDns())
         pool = await open_pool(database_url, name="tests", largest=4)
         opened.push_async_callback(pool.close)
         quick: dict[str, Any] = {

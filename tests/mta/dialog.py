@@ -4,6 +4,7 @@ A line of a dialogue is one of
 
     # …                          a comment
     tls                          the client may use STARTTLS (default: it does not)
+    tls required                 the client must use it, whatever the certificate
     envelope FROM -> TO … [| 8bit utf8 size=N text=…]
     S: …                         the server says; lines in a row go out in one write
     S*N: …                       the same line N times
@@ -46,6 +47,7 @@ class Dialog(Struct):
 
     name: str
     tls: bool = False
+    required: bool = False
     envelopes: list[Envelope] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
     expected: list[str] = field(default_factory=list)
@@ -93,7 +95,7 @@ def _read(dialog: Dialog, number: int, line: str) -> None:
     if not line or line.startswith("#"):
         return
     if word == "tls":
-        dialog.tls = True
+        dialog.tls, dialog.required = True, rest.strip() == "required"
     elif word == "envelope":
         dialog.envelopes.append(_envelope(rest))
     elif word == "=>":

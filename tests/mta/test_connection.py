@@ -10,8 +10,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
+from mta.smtp.certificates import Authorities
 from mta.smtp.connection import ConnectFailed, Connection, Envelope, Timeouts, TlsMode, Transaction
-from mta.smtp.tls import agreed
+from mta.smtp.tls import Judge, sessions
 from ops.local import certificate
 from ops.local.sink import Sink
 
@@ -431,9 +432,11 @@ async def test_odd_server_names_out_of_dns_do_no_harm(context: ssl.SSLContext, n
 
 async def test_the_verdict_on_a_certificate_names_what_is_wrong(context: ssl.SSLContext) -> None:
     async with Sink(tls=context) as sink:
+        sessions().forget("mx.peer.test")
         connection = await connect(sink.address, TlsMode.OPPORTUNISTIC)
         assert connection._transport is not None
         session = connection._transport.get_extra_info("ssl_object")
         later = datetime.now(UTC) + timedelta(days=9_000)
-        assert agreed(session, "mx.peer.test", later).certificate == "unverified: outside its dates"
+        judgement = Judge(Authorities([])).judged(session, "mx.peer.test", kept=connection._shown, at=later)
+        assert judgement.facts.certificate == "unverified: outside its dates"
         await connection.close()

@@ -47,7 +47,7 @@ class _Pure:
 
     def __init__(self, dialog: Dialog) -> None:
         self.dialog = dialog
-        self.session = Session(HELO, starttls=dialog.tls, now=0.0)
+        self.session = Session(HELO, starttls=dialog.tls, required=dialog.required, now=0.0)
         self.said = b""
         self.queue = list(enumerate(dialog.envelopes, 1))
         self.current: tuple[int, Exchange] | None = None
@@ -142,6 +142,7 @@ class _Server:
         limit = SHORT_S if silent else PATIENCE_S
         timeouts = Timeouts(reply_s=limit, data_s=limit, final_dot_s=limit, quit_s=SHORT_S)
         mode = TlsMode.OPPORTUNISTIC if self.dialog.tls else TlsMode.OFF
+        mode = TlsMode.ENCRYPTED if self.dialog.required else mode
         try:
             connection = await Connection.open(
                 (host, port), server_name="mx.peer.test", helo=HELO, tls=mode, timeouts=timeouts

@@ -40,6 +40,18 @@ async def test_mail_of_which_every_recipient_is_suppressed_makes_no_connection(h
     assert here.sink.connections == 0
 
 
+async def test_who_unsubscribed_while_transactional_mail_waits_still_gets_it(here: World) -> None:
+    message = await here.send("ann@peer.test")
+    await here.pool.execute(
+        "INSERT INTO suppressions (account_id, address, reason) VALUES ($1, 'ann@peer.test', 'unsubscribe')",
+        here.account.id,
+    )
+    await here.mta()
+    await here.until_idle()
+
+    assert await here.status(message) == "delivered"
+
+
 # -- hints -------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,162 @@
+"""Fetches MTA-STS policies over HTTPS: from `mta-sts.<domain>` alone, from public addresses, within bounds.
+
+The domain's owner chooses the server, so it is a stranger's: the addresses are looked up by our own resolver and
+judged again when a socket is made for them. RFC 8461 3.3: the certificate must be good for the host name, no
+redirect is followed, no HTTP cache is used.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import structlog
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from engine.base.netaddr import is_public
+from engine.base.settings import Settings
+from engine.store.resolver import Records, Resolver, TemporaryFailure
+from mta.outbound.mta_sts import MOST_OCTETS
+from mta.smtp.faults import Fault, FaultKind
+
+FETCH_S = 20.0  # RFC 8461 3.3 suggests a minute, but mail of the domain waits meanwhile
+MOST_ADDRESSES = 4
+HTTPS = 443
+_PATH = "/.well-known/mta-sts.txt"
+
+_log = structlog.get_logger("mta")
+
+
+class Fetcher:
+    """Gets policies for one process; use within one event loop."""
+
+    def __init__(
+        self,
+        resolver: Resolver,
+        *,
+        may_dial: Callable[[str], bool] = is_public,
+        authorities: Path | None = None,
+        port: int = HTTPS,
+        timeout_s: float = FETCH_S,
+    ) -> None:
+        """`may_dial` judges addresses; `authorities` is a PEM file in place of the system's authorities."""
+        self._names = _Names(resolver, may_dial)
+        self._may_dial = may_dial
+        self._authorities = authorities
+        self._port = port
+        self._timeout_s = timeout_s
+        self._tls: ssl.SSLContext | None = None
+
+    @classmethod
+    def from_settings(cls, settings: Settings, resolver: Resolver) -> "Fetcher":
+        """Public policy hosts, and private ones where private mail hosts are allowed."""
+        may_dial = _anybody if settings.allow_private_mx else is_public
+        return cls(resolver, may_dial=may_dial, authorities=settings.tls_authorities)
+
+    async def fetch(self, domain: str) -> bytes | Fault:
+        """The text that `domain` (A-labels) serves, at most 64 KB, or why there is none."""
+        try:
+            async with asyncio.timeout(self._timeout_s), self._session() as session:
+                return await self._get(session, f"mta-sts.{domain}")
+        except TimeoutError:
+            return Fault(FaultKind.STS_FETCH_ERROR, f"no answer within {self._timeout_s:g} s")
+        except (aiohttp.ClientSSLError, ssl.SSLError) as error:
+            return Fault(FaultKind.STS_WEBPKI_INVALID, _words(error))
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return Fault(FaultKind.STS_FETCH_ERROR, _words(error))
+
+    async def _get(self, session: aiohttp.ClientSession, host: str) -> bytes | Fault:
+        port = "" if self._port == HTTPS else f":{self._port}"
+        async with session.get(f"https://{host}{port}{_PATH}", allow_redirects=False) as response:
+            if response.status != 200:
+                return Fault(FaultKind.STS_FETCH_ERROR, f"the policy host answers {response.status}")
+            if response.content_type != "text/plain":
+                return Fault(FaultKind.STS_FETCH_ERROR, "the policy is not text/plain")
+            parts: list[bytes] = []
+            size = 0
+            while size <= MOST_OCTETS and (part := await response.content.read(MOST_OCTETS + 1 - size)):
+                parts.append(part)
+                size += len(part)
+        if size > MOST_OCTETS:
+            return Fault(FaultKind.STS_FETCH_ERROR, f"the policy exceeds {MOST_OCTETS:,} octets")
+        return b"".join(parts)
+
+    def _session(self) -> aiohttp.ClientSession:
+        if self._tls is None:  # on first use: loading authorities costs 20 ms
+            self._tls = ssl.create_default_context(cafile=self._authorities)
+        connector = aiohttp.TCPConnector(
+            resolver=self._names,
+            use_dns_cache=False,  # the resolver has its own
+            socket_factory=self._socket,
+            ssl=self._tls,
+            force_close=True,
+        )
+        return aiohttp.ClientSession(
+            connector=connector,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            trust_env=False,
+            headers={"Accept": "text/plain"},
+            skip_auto_headers=("User-Agent", "Accept-Encoding"),
+            read_bufsize=MOST_OCTETS,
+        )
+
+    def _socket(self, address: tuple[Any, ...]) -> socket.socket:
+        """The socket for one address: the last place before it is dialled."""
+        family, kind, protocol, _, place = address
+        if not self._may_dial(str(place[0])):
+            raise OSError(f"{place[0]} is not a public address")
+        return socket.socket(family, kind, protocol)
+
+
+class _Names(AbstractResolver):
+    """aiohttp's question for addresses, answered by our resolver."""
+
+    def __init__(self, resolver: Resolver, may_dial: Callable[[str], bool]) -> None:
+        self._resolver = resolver
+        self._may_dial = may_dial
+
+    async def resolve(
+        self,
+        host: str,
+        port: int = 0,
+        family: socket.AddressFamily = socket.AF_UNSPEC,  # noqa: ARG002 - both are asked for
+    ) -> list[ResolveResult]:
+        """The addresses of `host` that may be dialled; raises OSError when there is none."""
+        answers = await asyncio.gather(self._resolver.addresses(host, "A"), self._resolver.addresses(host, "AAAA"))
+        found = [address for answer in answers if isinstance(answer, Records) for address in answer.values]
+        allowed = [address for address in found if self._may_dial(address)][:MOST_ADDRESSES]
+        if not allowed:
+            problems = [answer.detail for answer in answers if isinstance(answer, TemporaryFailure)]
+            raise OSError("no public address" if found else (problems or ["the policy host does not exist"])[0])
+        return [_result(host, address, port) for address in allowed]
+
+    async def close(self) -> None:
+        """The resolver belongs to whoever made it."""
+
+
+def _anybody(_address: str) -> bool:
+    return True
+
+
+def _result(host: str, address: str, port: int) -> ResolveResult:
+    family = socket.AF_INET6 if ip_address(address).version == 6 else socket.AF_INET
+    return ResolveResult(hostname=host, host=address, port=port, family=family, proto=0, flags=socket.AI_NUMERICHOST)
+
+
+def _words(error: Exception) -> str:
+    """One printable sentence."""
+    cause: object = error
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        cause = error.certificate_error
+    elif isinstance(error, aiohttp.ClientConnectorError):
+        cause = error.os_error
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"the certificate of the policy host is not valid: {cause.verify_message}"[:200]
+    said = getattr(cause, "strerror", None) or str(cause) or type(error).__name__
+    return "".join(letter if letter.isprintable() else " " for letter in str(said))[:200]

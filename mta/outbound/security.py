@@ -1,0 +1,75 @@
+"""Transport security of one delivering process: its policies, what it counts for reports, and their upkeep."""
+
+import asyncio
+import time
+from datetime import timedelta
+
+import asyncpg
+import structlog
+
+from engine.base import clock
+from engine.base.settings import Settings
+from engine.store.postgres import AWAY, heed_cancellation
+from engine.store.resolver import Resolver, ascii_domain
+from mta.outbound.mta_sts_cache import StsPolicies
+from mta.outbound.mta_sts_fetch import Fetcher
+from mta.outbound.route import Route
+from mta.outbound.tls_policy import WITHOUT, MinTls, Policies, TlsPolicy
+from mta.outbound.tls_report import TlsReport, TlsSession
+
+FLUSH_S = 10.0
+FORGET_S = 3600.0
+KEEP_EXPIRED = timedelta(days=7)  # for whoever wants to know what held last week
+
+_log = structlog.get_logger("mta")
+
+
+class Security:
+    """What the loop asks and tells; `run` beside it, `flush` at its end, then `close`."""
+
+    def __init__(
+        self, settings: Settings, pool: asyncpg.Pool, resolver: Resolver, fetcher: Fetcher | None = None
+    ) -> None:
+        """`fetcher` stands in for the one that the settings describe."""
+        self.report = TlsReport(pool)
+        self._sts = StsPolicies(
+            pool, resolver, fetcher or Fetcher.from_settings(settings, resolver), on_fault=self.report.count_fetch
+        )
+        self._policies = Policies(resolver, self._sts, dnssec_trusted=settings.dnssec_trusted)
+        # In local mode all mail goes to the built-in sink: no stranger's policy says anything about that.
+        self._applies = settings.delivery == "live"
+
+    async def policy(self, domain: str, route: Route, min_tls: MinTls = MinTls.OPPORTUNISTIC) -> TlsPolicy:
+        """What TLS has to hold for mail to `domain` over `route`. Raises one of AWAY."""
+        return await self._policies.of(domain, route, min_tls) if self._applies else WITHOUT
+
+    def count(self, domain: str, sessions: tuple[TlsSession, ...]) -> None:
+        """Count TLS sessions for the recipient's domain (A- or U-labels)."""
+        self.report.count(ascii_domain(domain) or domain, sessions)
+
+    async def run(self) -> None:
+        """Write counts every few seconds and delete what is old every hour, until cancelled."""
+        forget_at = 0.0
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            try:
+                await self.report.flush()
+                if time.monotonic() >= forget_at:
+                    await self.report.forget()
+                    await self._sts.forget_expired(clock.now() - KEEP_EXPIRED)
+                    forget_at = time.monotonic() + FORGET_S
+            except AWAY as error:
+                heed_cancellation()
+                _log.warning("TLS sessions not counted yet", error=repr(error))
+
+    async def flush(self) -> None:
+        """Write the last counts; while Postgres is away they are lost."""
+        try:
+            await self.report.flush()
+        except AWAY as error:
+            _log.warning("TLS sessions not counted", error=repr(error))
+
+    async def close(self) -> None:
+        """Cancel look-ups and fetches under way."""
+        await self._policies.close()
+        await self._sts.close()
