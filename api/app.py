@@ -35,7 +35,10 @@ from api.areas.webhooks import resources as webhooks
 from api.http import dispatch, openapi
 from api.http.decode import GRACE_S, Inflight
 from api.http.operation import Access, Call, Operation, Raw
+from api.http.stream import before_stopping, guard_listeners, open_connection
 from engine.areas.api_keys.keyring import TOUCH_S, Keys
+from engine.areas.audit.verifier import Verifier
+from engine.areas.tails.hub import Tails
 from engine.base import clock, ids, logs
 from engine.base.errors import invalid
 from engine.base.settings import Settings, load
@@ -66,6 +69,8 @@ class Services(Struct):
     keys: Keys
     limits: Limits
     hints: Hints
+    tails: Tails
+    verifier: Verifier
     settings: Settings
 
 
@@ -82,7 +87,7 @@ def create_app(settings: Settings | None = None) -> App:
     """The application; without settings they are read from the environment."""
     known = settings or load(os.environ).settings
     lifespan = Lifespan(known)
-    app: App = Patient(known.body_deadline_s)
+    app: App = Patient(known.body_deadline_s, known.stream_write_s)
     app.add_middleware(dispatch.RequestId())
     app.add_middleware(lifespan)
     lifespan.app = app
@@ -96,9 +101,10 @@ def create_app(settings: Settings | None = None) -> App:
 class Patient(falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]):
     """Falcon, with a deadline for the first octets of a body: Falcon itself waits for them before it calls anybody."""
 
-    def __init__(self, deadline_s: float) -> None:
+    def __init__(self, deadline_s: float, write_s: float) -> None:
         super().__init__()
         self._deadline_s = min(deadline_s, GRACE_S)
+        self._write_s = write_s
 
     async def __call__(  # type: ignore[override]  # as in Falcon: its ASGI App overrides its WSGI App
         self, scope: Any, receive: Any, send: Any
@@ -118,7 +124,8 @@ class Patient(falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]):
         async def replay() -> Any:
             return events.pop() if events else await receive()
 
-        await super().__call__(scope, replay, send)
+        connection = open_connection(scope, receive, send, self._write_s)
+        await connection.run(super().__call__(scope, replay, connection.send))
 
 
 async def _too_slow(send: Any) -> None:
@@ -153,20 +160,28 @@ class Lifespan:
         pool = await open_pool(settings.database_url, name="api", smallest=2, largest=10)
         client = redis_store.connect(settings.redis_url)
         hints = Hints(client)
+        keys = Keys(pool, settings.key_pepper)
         services = Services(
             pool=pool,
             redis=client,
             acceptor=Acceptor(pool, hints, settings, on_flush=functools.partial(metrics.flushed, "accept")),
-            keys=Keys(pool, settings.key_pepper),
+            keys=keys,
             limits=Limits(client),
             hints=hints,
+            tails=tails.open_hub(pool, keys, settings),
+            verifier=Verifier(pool),
             settings=settings,
         )
         self._services = services
         gc.freeze()  # what is loaded by now stays: no collection needs to look at it again
         gc.set_threshold(50_000, 20, 100)  # requests make few cycles; the default looks 70 times as often
-        stamps = Stamps(pool, [services.keys.cache, services.acceptor.domains, services.acceptor.streams])
+        stamps = Stamps(pool, [services.keys.cache, *services.acceptor.caches])
         self._tasks = [asyncio.create_task(stamps.run()), asyncio.create_task(_housekeeping(services))]
+        self._tasks += [
+            asyncio.create_task(services.tails.run()),
+            asyncio.create_task(guard_listeners(settings.stream_write_s)),
+        ]
+        before_stopping(services.tails.stop)
         _add_routes(self.app, services)
 
     async def process_shutdown(self, scope: Mapping[str, Any], event: Mapping[str, Any]) -> None:  # noqa: ARG002
@@ -179,6 +194,7 @@ class Lifespan:
             with suppress(asyncio.CancelledError):
                 await task
         metrics.TALLY.write()
+        await services.verifier.close()
         await services.acceptor.drain()
         await services.keys.write_last_uses()
         await services.hints.drain()
@@ -225,8 +241,6 @@ def _count(operation: str, status: int, refused: str | None) -> None:
     metrics.TALLY.add(metrics.REQUESTS, operation, str(status))
     if refused is not None:
         metrics.TALLY.add(metrics.REFUSED, refused)
-    elif operation == "post_v1_emails" and status == 202:
-        metrics.TALLY.add(metrics.ACCEPTED)
 
 
 def _description() -> Operation:

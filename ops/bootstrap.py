@@ -138,7 +138,7 @@ def _finish(folder: Path, name: str) -> None:
     pins = _pins(LOCKS / f"{name}.txt")
     locks = {name: _digest(name)}
     for path in LOCKS.glob("*.txt"):  # a larger lock satisfies the smaller ones it agrees with
-        if path.stem != name and _pins(path) <= pins:
+        if path.stem != name and _covers(pins, _pins(path)):
             locks[path.stem] = _digest(path.stem)
         elif path.stem in _record(folder).get("locks", {}) and not _disagree(pins, _pins(path)):
             locks[path.stem] = _record(folder)["locks"][path.stem]
@@ -199,6 +199,11 @@ def _digest(name: str) -> str:
 def _pins(lock: Path) -> set[tuple[str, str, str]]:
     """(package, version, marker) of each requirement of a lock."""
     return {(name, version, marker.strip()) for name, version, marker in _PIN.findall(lock.read_text())}
+
+
+def _covers(larger: set[tuple[str, str, str]], smaller: set[tuple[str, str, str]]) -> bool:
+    """Whether everything of the smaller lock is in the larger one, under the same marker or under none."""
+    return all((name, version, marker) in larger or (name, version, "") in larger for name, version, marker in smaller)
 
 
 def _disagree(one: set[tuple[str, str, str]], other: set[tuple[str, str, str]]) -> bool:

@@ -163,6 +163,17 @@ def migrate(*, as_json: bool) -> None:
 
 
 @cli.command()
+@click.option("--dry-run", is_flag=True, help="Only tell what would go.")
+@as_json
+@_reported
+def purge(*, dry_run: bool, as_json: bool) -> None:
+    """Take away now what no plan keeps any more; the worker does it daily."""
+    from ops import retention  # noqa: PLC0415
+
+    _print(operate.with_pool(_attached(), lambda pool: retention.purge(pool, dry_run=dry_run)), as_json=as_json)
+
+
+@cli.command()
 @as_json
 def doctor(*, as_json: bool) -> None:
     """What is wrong with this installation, and how to mend it."""
@@ -190,26 +201,45 @@ def doctor(*, as_json: bool) -> None:
 @click.option("--drain", type=int, help="Queue this many first, then deliver.")
 @click.option("--profile", is_flag=True, help="Flame graphs beside the report (needs py-spy).")
 @click.option("--tls", is_flag=True, help="Deliver over STARTTLS; default: in clear, as the peers were measured.")
+@click.option("--webhooks", is_flag=True, help="Measure posting to webhook endpoints instead.")
+@click.option("--hanging", default=500, show_default=True, help="With --webhooks: endpoints that never answer.")
+@click.option("--tails", type=click.IntRange(1, 5_000), help="Measure so many open live tails instead.")
+@click.option("--relay", is_flag=True, help="Measure accepting over SMTP beside accepting over HTTP instead.")
+@click.option("--lock-step", is_flag=True, help="With --relay: a client that waits for each reply.")
+@click.option("--each", type=click.IntRange(min=0), default=0, help="With --relay: messages a session; 0: all.")
+@click.option("--batch", type=click.IntRange(1, 100), default=1, show_default=True, help="Messages a request.")
 @click.option("--no-paced", "paced", is_flag=True, default=True, flag_value=False, help="Skip the latency run.")
 @as_json
-def bench(**options: Any) -> None:
+def bench(
+    *, webhooks: bool, hanging: int, tails: int | None, relay: bool, lock_step: bool, each: int, **options: Any
+) -> None:
     """Measure a service of its own: rate, CPU per message, latencies."""
-    from ops.bench import run  # noqa: PLC0415
+    from ops.bench import run, run_relay, run_tails, run_webhooks  # noqa: PLC0415
 
+    if tails is not None:
+        raise click.exceptions.Exit(run_tails(tails=tails, as_json=options["as_json"]))
+    if relay:
+        chosen = {name: options[name] for name in ("messages", "connections", "runs", "profile", "as_json")}
+        raise click.exceptions.Exit(run_relay(**chosen, pipelined=not lock_step, each=each))
+    if webhooks:
+        chosen = {name: options[name] for name in ("profile", "as_json")}
+        raise click.exceptions.Exit(run_webhooks(deliveries=options["messages"], hanging=hanging, **chosen))
     raise click.exceptions.Exit(run(**options))
 
 
 @cli.command()
 @click.argument(
-    "name", type=click.Choice(["kill-api", "kill-mta", "kill-worker", "kill-valkey", "kill-postgres", "all"])
+    "name", type=click.Choice(["kill-api", "kill-mta", "kill-worker", "kill-valkey", "kill-postgres", "all", "tails"])
 )
 @click.option("--messages", type=click.IntRange(100, 100_000), default=5_000, show_default=True)
 @click.option("--rounds", type=click.IntRange(1, 100), default=5, show_default=True, help="Kills during the run.")
 @as_json
 def drill(*, name: str, messages: int, rounds: int, as_json: bool) -> None:
-    """Kill a part of a service of its own while mail flows, then count every message."""
-    from ops.drill import run  # noqa: PLC0415
+    """Kill a part of a service of its own while mail flows, then count every message; `tails`: every event."""
+    from ops.drill import run, tails  # noqa: PLC0415
 
+    if name == "tails":
+        raise click.exceptions.Exit(tails.run(events=messages, kills=rounds, as_json=as_json))
     raise click.exceptions.Exit(run(name, messages=messages, rounds=rounds, as_json=as_json))
 
 
@@ -240,6 +270,19 @@ def account_create(
         ),
     )
     _print(made, as_json=as_json)
+
+
+@account.command("retention")
+@click.option("--account", "account_id", required=True, help="acc_…")
+@click.option("--days", type=click.IntRange(1, 36_500), help="Default: back to what the plan says.")
+@as_json
+@_reported
+def account_retention(*, account_id: str, days: int | None, as_json: bool) -> None:
+    """Keep an account's records longer than its plan does."""
+    from ops import retention  # noqa: PLC0415
+
+    agreed = operate.with_pool(_attached(), lambda pool: retention.agree(pool, account=account_id, days=days))
+    _print(agreed, as_json=as_json)
 
 
 @cli.group()

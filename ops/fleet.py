@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from ipaddress import ip_address
 from pathlib import Path
 
 from engine.base.settings import PREFIX, Settings, to_environ, variable
@@ -61,15 +62,27 @@ def processes(settings: Settings) -> Iterator[ProcessSpec]:
     """The service itself, in the order of a message's way; `settings` has every URL filled in."""
     grace_s = settings.drain_s + DRAIN_EXTRA_S
     yield _python("api", ["ops.processes.api"], settings, _api_is_ready(settings), grace_s)
+    for number in range(1, relays(settings) + 1):
+        name = f"relay-{number}"
+        words = ["ops.processes.relay", "--name", name]
+        yield _python(name, words, settings, _relay_greets(settings), grace_s)
     for number in range(1, settings.mta_workers + 1):
         name = f"mta-{number}"
         yield _python(name, ["mta.process", "--name", name], settings, _steady(), grace_s)
     yield _python("worker", ["ops.processes.worker"], settings, _steady(), grace_s)
 
 
+def relays(settings: Settings) -> int:
+    """How many relay processes there are to be; live mode has none until it has a certificate to show."""
+    certified = settings.delivery == "local" or settings.tls_cert is not None
+    return settings.relay_workers if certified else 0
+
+
 def check_ports(settings: Settings) -> None:
     """Raises PortTaken, naming the variable, for a port that two settings share or another program holds."""
     wanted = [("api_port", settings.api_host), ("metrics_port", settings.api_host)]
+    if relays(settings):
+        wanted += [(field, settings.submission_host) for field in ("submission_port", "submission_tls_port")]
     if settings.delivery == "local":
         wanted += [("sink_port", LOOPBACK), ("dns_port", LOOPBACK)]
     seen: dict[int, str] = {}
@@ -144,7 +157,7 @@ def _steady() -> Callable[[int], Awaitable[bool]]:
 
 def _api_is_ready(settings: Settings) -> Callable[[int], Awaitable[bool]]:
     """Ready when `GET /readyz` answers 200."""
-    host = {"0.0.0.0": LOOPBACK, "::": "::1"}.get(settings.api_host, settings.api_host)  # noqa: S104 - read, not bound
+    host = _dialled(settings.api_host)
 
     async def probe(_pid: int) -> bool:
         reader, writer = await asyncio.open_connection(host, settings.api_port, limit=_ANSWER_LIMIT_BYTES)
@@ -156,6 +169,33 @@ def _api_is_ready(settings: Settings) -> Callable[[int], Awaitable[bool]]:
             writer.close()
 
     return probe
+
+
+def _relay_greets(settings: Settings) -> Callable[[int], Awaitable[bool]]:
+    """Ready when a relay says 220; which of several says it does not matter."""
+
+    async def probe(_pid: int) -> bool:
+        return (await greeting_of_relay(settings)).startswith(b"220 ")
+
+    return probe
+
+
+async def greeting_of_relay(settings: Settings) -> bytes:
+    """What the submission port says first; raises OSError when nobody listens."""
+    host = _dialled(settings.submission_host)
+    reader, writer = await asyncio.open_connection(host, settings.submission_port, limit=_ANSWER_LIMIT_BYTES)
+    try:
+        own = ip_address(writer.get_extra_info("sockname")[0])
+        if any(own in network for network in settings.proxy_networks):
+            writer.write(b"PROXY UNKNOWN\r\n")  # the relay takes us for a load balancer
+        return await reader.read(_ANSWER_LIMIT_BYTES)
+    finally:
+        writer.close()
+
+
+def _dialled(host: str) -> str:
+    """The address at which a server that listens on `host` can be reached from here."""
+    return {"0.0.0.0": LOOPBACK, "::": "::1"}.get(host, host)  # noqa: S104 - read, not bound
 
 
 def _check_port(host: str, port: int, kind: socket.SocketKind, name: str) -> None:

@@ -138,7 +138,8 @@ async def _rise(
 async def _descend(supervisor: Supervisor) -> None:
     """Doors, delivery, background work, the local world, then what they all stand on."""
     mtas = [name for name in supervisor.pids() if name.startswith("mta-")]
-    for stage in (["api"], mtas, ["worker"], list(fleet.HELPERS), ["valkey"], ["postgres"]):
+    relays = [name for name in supervisor.pids() if name.startswith("relay-")]
+    for stage in (["api", *relays], mtas, ["worker"], list(fleet.HELPERS), ["valkey"], ["postgres"]):
         await supervisor.stop(*stage)
 
 
@@ -192,6 +193,10 @@ async def _first_run(settings: Settings, state: Path) -> dict[str, Any]:
 def _ready_line(settings: Settings, took_s: float) -> str:
     host = f"[{settings.api_host}]" if ":" in settings.api_host else settings.api_host
     parts = [f"API http://{host}:{settings.api_port}", f"metrics http://{host}:{settings.metrics_port}/metrics"]
+    if fleet.relays(settings):
+        parts.append(f"SMTP submission {settings.submission_host}:{settings.submission_port}")
+    elif settings.relay_workers:
+        parts.append("no SMTP submission: set WAYBILL_TLS_CERT and WAYBILL_TLS_KEY")
     if settings.delivery == "local":
         parts += [f"sink {settings.state / 'sink'}", f"first run {settings.state / _FIRST_RUN}"]
     return f"Waybill is ready in {took_s:.1f} s: " + " · ".join(parts)

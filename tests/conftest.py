@@ -19,6 +19,7 @@ from tests.harness.api import Api, serving
 
 TEMPLATE = "waybill_template"
 
+_NUMBERS = itertools.count(1)
 NewDatabase = Callable[[], Awaitable[str]]
 
 
@@ -36,10 +37,12 @@ def servers() -> Iterator[Temporary]:
 
 @pytest.fixture(scope="session")
 async def template(servers: Temporary) -> str:
-    """The name of a migrated database that nobody writes to."""
+    """The name of a migrated database that nobody writes to; there already when tests without a loop of their own
+    have asked for it before, for whom the fixtures of this worker are set up once more."""
     connection = await asyncpg.connect(servers.database_url)
     try:
-        await connection.execute(f"CREATE DATABASE {TEMPLATE}")
+        if not await connection.fetchval("SELECT 1 FROM pg_database WHERE datname = $1", TEMPLATE):
+            await connection.execute(f"CREATE DATABASE {TEMPLATE}")
     finally:
         await connection.close()
     await migrate(_url(servers, TEMPLATE))
@@ -49,10 +52,9 @@ async def template(servers: Temporary) -> str:
 @pytest.fixture(scope="session")
 def new_database(servers: Temporary, template: str) -> NewDatabase:
     """Makes another migrated database and gives its URL: for tests that need a queue or a ledger to themselves."""
-    numbers = itertools.count(1)
 
     async def make() -> str:
-        name = f"waybill_{next(numbers)}"
+        name = f"waybill_{next(_NUMBERS)}"
         connection = await asyncpg.connect(servers.database_url)
         try:
             await connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")

@@ -49,7 +49,7 @@ class ErrorType(StrEnum):
 
 
 REGISTRY: dict[ErrorType, Entry] = {
-    ErrorType.INVALID_REQUEST: Entry(400, ("field", "limit")),
+    ErrorType.INVALID_REQUEST: Entry(400, ("field", "limit", "line", "column")),
     ErrorType.UNAUTHORIZED: Entry(401),
     ErrorType.TOTP_REQUIRED: Entry(401, ("ticket",)),
     ErrorType.INVALID_CREDENTIALS: Entry(401),

@@ -7,6 +7,7 @@ settings are shown.
 import math
 import re
 from collections.abc import Callable, Mapping
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -40,21 +41,26 @@ class Settings(Struct, frozen=True, kw_only=True):
     redis_url: str | None = None  # None: embedded Valkey under `state`
     api_host: str = "127.0.0.1"
     api_port: int = 8080
-    submission_port: int = 2587
+    submission_host: str = "127.0.0.1"
+    submission_port: int = 2587  # STARTTLS
+    submission_tls_port: int = 2465  # TLS from the first octet
     mx_port: int = 2525
     metrics_port: int = 9090
     sink_port: int = 2600
     dns_port: int = 2653
     api_workers: int = 1
     mta_workers: int = 2
+    relay_workers: int = 1  # 0: no SMTP submission
     delivery: Literal["local", "live"] = "local"
     dns_servers: tuple[HostPort, ...] = ()  # empty: the system's resolvers (live), our own responder (local)
+    dnssec_trusted: bool = False  # the servers above validate, and nobody sits between them and us: DANE counts
+    tls_authorities: Path | None = None  # PEM file of those who vouch for mail servers; None: the system's
     smtp_port: int = 25  # remote port in live mode
     mail_host: str = "mail.waybill.test"
     public_url: str = "http://127.0.0.1:8080"
     key_pepper: str | None = None  # None: made on the first start and kept under `state`
     allow_private_mx: bool = False
-    allow_private_webhooks: bool = False
+    allow_private_webhooks: bool | None = None  # None: in local mode, where receivers listen on loopback
     platform_daily_ceiling: int = 1_000_000
     max_message_bytes: int = 40 * MEBIBYTE
     max_request_bytes: int = 60 * MEBIBYTE  # a single send: base64 and JSON around the message
@@ -77,7 +83,28 @@ class Settings(Struct, frozen=True, kw_only=True):
         30, 60, 120, 300, 900, 1800, 3600, 7200, 14400, 28800,
     )  # fmt: skip
     give_up_s: float = 72 * 3600.0
+    schedule_grace_s: float = 3600.0  # how long the release of a scheduled message waits for quota
     drain_s: float = 20.0
+    tls_cert: Path | None = None  # PEM, chain included; None: self-made, in local mode only
+    tls_key: Path | None = None
+    relay_sessions: int = 2_000  # SMTP sessions one relay process holds open
+    relay_sessions_each: int = 100  # of them from one address, or one IPv6 /64
+    relay_idle_s: float = 300.0  # RFC 5321 4.5.3.2.7
+    relay_login_s: float = 60.0  # from connecting to a successful AUTH
+    relay_session_s: float = 3600.0
+    relay_login_delay_s: float = 1.0  # before a refused AUTH is answered
+    proxy_networks: tuple[IPv4Network | IPv6Network, ...] = ()  # peers that speak for clients: PROXY protocol v1, v2
+    webhook_ladder_s: tuple[float, ...] = (10, 60, 300, 1800, 7200, 21600, 43200)
+    webhook_timeout_s: float = 10.0  # connecting, sending and the whole answer together
+    webhook_connections: int = 1_000  # requests to webhook endpoints one worker has in flight
+    webhook_connections_each: int = 16  # of them to one endpoint
+    domain_check_s: float = 6 * 3600.0  # between two looks at a verified domain's DNS records
+    cloudflare_url: str = "https://api.cloudflare.com"
+    tail_heartbeat_s: float = 15.0
+    tail_idle_s: float = 900.0  # a tail without a message event for so long is closed
+    tail_lease_s: float = 6.0  # how long the places of a worker that died stay taken
+    tails_per_worker: int = 5_000
+    stream_write_s: float = 30.0  # a client that takes nothing of its answer for so long is cut
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     signup_challenge: Literal["off", "required"] = "off"
 
@@ -93,8 +120,12 @@ _AT_LEAST: dict[str, float] = {
     "body_min_bytes_per_s": 0, "request_rate": 0, "unauthenticated_rate": 1, "shards": 1,
     "lease_s": 1, "fresh_due_s": 0.5,
     "site_connections": 1, "messages_per_connection": 1, "mta_active_limit": 10, "mta_connections": 1,
-    "connect_timeout_s": 0.1,
-    "reply_timeout_s": 0.1, "final_dot_timeout_s": 0.1, "give_up_s": 1, "drain_s": 0,
+    "relay_workers": 0, "relay_sessions": 1, "relay_sessions_each": 1, "relay_idle_s": 1, "relay_login_s": 1,
+    "relay_session_s": 1, "relay_login_delay_s": 0,
+    "connect_timeout_s": 0.1, "domain_check_s": 1,
+    "reply_timeout_s": 0.1, "final_dot_timeout_s": 0.1, "give_up_s": 1, "schedule_grace_s": 0, "drain_s": 0,
+    "webhook_timeout_s": 0.1, "webhook_connections": 10, "webhook_connections_each": 1,
+    "tail_heartbeat_s": 0.1, "tail_idle_s": 0.1, "tail_lease_s": 1, "tails_per_worker": 1, "stream_write_s": 0.1,
 }  # fmt: skip
 
 
@@ -221,13 +252,24 @@ def _numbers(text: str) -> tuple[float, ...]:
     return found
 
 
+def _file(text: str) -> Path:
+    return Path(text).expanduser().absolute()  # other processes of ours start in other folders
+
+
+def _networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    return tuple(ip_network(item.strip()) for item in text.split(","))
+
+
 _PARSERS: dict[object, Callable[[str], object]] = {
     Path: Path,
+    Path | None: _file,
+    tuple[IPv4Network | IPv6Network, ...]: _networks,
     str: str,
     str | None: str,
     int: int,
     float: _finite,
     bool: _bool,
+    bool | None: _bool,
     tuple[HostPort, ...]: _host_ports,
     tuple[float, ...]: _numbers,
 }
@@ -235,7 +277,9 @@ _EXPECTED: dict[object, str] = {
     int: "a whole number",
     float: "a number of seconds",
     bool: "true or false",
+    bool | None: "true or false",
     tuple[HostPort, ...]: "a list host:port,host:port",
+    tuple[IPv4Network | IPv6Network, ...]: "a list of networks such as 10.0.0.0/8,fd00::/8",
     tuple[float, ...]: "a list of seconds above 0, such as 30,60,120",
 }
 
@@ -251,6 +295,7 @@ def _check(settings: Settings) -> None:
         ("database_url", ("postgresql", "postgres")),
         ("redis_url", ("redis", "rediss", "unix")),
         ("public_url", ("http", "https")),
+        ("cloudflare_url", ("http", "https")),
     ):
         value = getattr(settings, field)
         if value is not None and _scheme(value) not in schemes:
@@ -261,6 +306,10 @@ def _check(settings: Settings) -> None:
         )
     if settings.key_pepper is not None and len(settings.key_pepper) < LEAST_PEPPER:
         raise BadSetting(f"{variable('key_pepper')} must have at least {LEAST_PEPPER} characters, all of them random")
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        raise BadSetting(f"{variable('tls_cert')} and {variable('tls_key')} belong together; set both or neither")
+    if settings.tls_authorities is not None and not settings.tls_authorities.is_file():
+        raise BadSetting(f"{variable('tls_authorities')} is {settings.tls_authorities}; there is no such file")
     if settings.shards > 65536:
         raise BadSetting(f"{variable('shards')} is {settings.shards}; it must be at most 65536")
 

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 PROC: Final = Path("/proc")
-SERVER_ROLES: Final = ("api", "mta", "worker", "postgres", "redis")
+SERVER_ROLES: Final = ("api", "relay", "mta", "worker", "postgres", "redis")
 OUTSIDE_ROLES: Final = ("generator", "sink", "dns")
 _TICK_MS: Final = 1000 / os.sysconf("SC_CLK_TCK")
 _SYNCS: Final = 50
@@ -36,7 +36,8 @@ class Sample(Struct, frozen=True):
 
 def role_of(name: str) -> str:
     """The role of a supervised process by its name."""
-    return {"valkey": "redis"}.get(name, "mta" if name.startswith("mta-") else name)
+    kind, dash, _number = name.partition("-")
+    return {"valkey": "redis"}.get(name, kind if dash else name)
 
 
 def roots_by_role(pids: Mapping[str, int]) -> dict[str, list[int]]:

@@ -42,7 +42,9 @@ _CEILING: Final = 1_000_000_000
 _RATE: Final = 1_000_000  # requests per second: the check runs, and never refuses
 _FOLDER: Final = "waybill-bench-"
 _ABANDONED_S: Final = 60.0
-_PORTS: Final = ("api_port", "metrics_port", "sink_port", "dns_port", "submission_port", "mx_port")
+_PORTS: Final = (
+    "api_port", "metrics_port", "sink_port", "dns_port", "submission_port", "submission_tls_port", "mx_port",
+)  # fmt: skip
 _PORT_RANGE: Final = (20_000, 30_000)  # below Linux' ephemeral ports: no outgoing connection takes one in between
 _PORT_TRIES: Final = 1_000
 _LONGEST_FOLDER: Final = 40  # leaves room for a socket's name

@@ -82,6 +82,25 @@ async def metrics(settings: Settings) -> list[Finding]:
     return [good("metrics", f"served at {url}")]
 
 
+async def submission(settings: Settings) -> list[Finding]:
+    """The SMTP relay greets, or is not wanted."""
+    if settings.relay_workers == 0:
+        return [good("submission", f"no SMTP submission: {variable('relay_workers')} is 0")]
+    if fleet.relays(settings) == 0:
+        mend = f"Set {variable('tls_cert')} and {variable('tls_key')}, or {variable('relay_workers')}=0."
+        return [bad("submission", "no SMTP submission: live mode has no certificate to show", mend)]
+    where = f"{settings.submission_host}:{settings.submission_port}"
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            greeting = await fleet.greeting_of_relay(settings)
+        problem = None if greeting.startswith(b"220 ") else f"it said {greeting[:60]!r}"
+    except OSError as error:
+        problem = said(error)
+    if problem is not None:
+        return [bad("submission", f"{where} does not greet ({problem})", f"See {settings.state}/log/relay-1.log.")]
+    return [good("submission", f"greets at {where}")]
+
+
 async def sink(settings: Settings) -> list[Finding]:
     """The local SMTP server greets."""
     where = f"{fleet.LOOPBACK}:{settings.sink_port}"

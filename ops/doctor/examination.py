@@ -20,7 +20,7 @@ from msgspec import structs
 from engine.base.settings import Loaded, Settings, variable
 from ops import bootstrap, fleet
 from ops.doctor.database import database
-from ops.doctor.doors import api, metrics, redis, sink
+from ops.doctor.doors import api, metrics, redis, sink, submission
 from ops.doctor.finding import Finding, bad, good, said, unseen
 from ops.doctor.names import names
 from ops.first_run import FILE as FIRST_RUN
@@ -146,7 +146,7 @@ async def _servers(settings: Settings, *, running: bool) -> list[Finding]:
     """Findings of all servers, asked at the same time, in the order of the table."""
     looks: list[tuple[str, Look]] = [("postgres", database), ("redis", redis)]
     if running:
-        looks += [("api", api), ("metrics", metrics)]
+        looks += [("api", api), ("submission", submission), ("metrics", metrics)]
         if settings.delivery == "local":
             looks.append(("sink", sink))
     if running or settings.delivery == "live":

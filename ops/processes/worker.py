@@ -13,15 +13,19 @@ from contextlib import suppress
 import asyncpg
 import structlog
 import uvloop
-from msgspec import Struct
+from msgspec import Struct, structs
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from engine.areas.statistics import jobs as figures
 from engine.base import clock, logs
 from engine.base.settings import Settings, load
 from engine.delivery import queue
+from engine.flows import domain_drift, purge, webhooks
+from engine.flows.release import release_due
 from engine.store import metrics, partitions
 from engine.store.postgres import AWAY, close_pool, heed_cancellation, open_pool
+from ops.processes.posting import posting
 
 _log = structlog.get_logger("worker")
 
@@ -59,7 +63,8 @@ async def run(settings: Settings) -> None:
     pool = await open_pool(settings.database_url, name="worker", largest=8)
     context = Context(pool, settings)
     jobs = [asyncio.create_task(_repeat(job, context)) for job in JOBS]
-    await stop.wait()
+    async with posting(settings):
+        await stop.wait()
     for job in jobs:
         job.cancel()
     for job in jobs:
@@ -107,9 +112,45 @@ async def _partitions(context: Context) -> None:
         _log.info("partitions made", names=made)
 
 
+async def _webhook_history(context: Context) -> None:
+    """What was posted is kept for a month, and so are endpoints that were deleted."""
+    async with context.pool.acquire() as connection:
+        await partitions.drop_before(connection, "webhook_attempts", clock.now() - webhooks.KEPT)
+    await webhooks.forget_deleted(context.pool, clock.now())
+
+
+async def _figures(context: Context) -> None:
+    await figures.count_ahead(context.pool)
+
+
+async def _purge(context: Context) -> None:
+    purged = await purge.purge(context.pool, clock.now())
+    if purged is not None and (purged.messages or purged.events or purged.partitions):
+        _log.info("purged", **structs.asdict(purged))
+
+
+async def _releases(context: Context) -> None:
+    await release_due(context.pool, context.settings)
+
+
+async def _domains(context: Context) -> None:
+    await domain_drift.check_due(context.pool, context.settings)
+
+
+async def _domain_keys(context: Context) -> None:
+    await domain_drift.retire_keys(context.pool, context.settings)
+    await domain_drift.forget_removed(context.pool, context.settings)
+
+
 JOBS = (
     Job("gauges", 5.0, _gauges),
     Job("partitions", 3600.0, _partitions),
+    Job("domains", 5.0, _domains),
+    Job("domain keys", 600.0, _domain_keys),
+    Job("releases", 1.0, _releases),
+    Job("webhook history", 3600.0, _webhook_history),
+    Job("figures", 15.0, _figures),
+    Job("purge", 3600.0, _purge),
 )
 
 

@@ -16,7 +16,10 @@ def free_port() -> int:
 
 def environ(state: Path, **more: object) -> dict[str, str]:
     """Variables of an installation of its own on free ports."""
-    ports = {f"WAYBILL_{name}_PORT": free_port() for name in ("API", "METRICS", "SINK", "DNS", "MX", "SUBMISSION")}
+    ports = {
+        f"WAYBILL_{name}_PORT": free_port()
+        for name in ("API", "METRICS", "SINK", "DNS", "MX", "SUBMISSION", "SUBMISSION_TLS")
+    }
     return {name: str(value) for name, value in ({"WAYBILL_STATE": state} | ports | more).items()}
 
 

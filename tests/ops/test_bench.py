@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -157,13 +157,16 @@ async def generating(
 ) -> AsyncIterator[tuple[Generator, list[bytes]]]:
     """A generator against a server that answers everything alike; with the requests that came."""
     bodies: list[bytes] = []
+    over = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 length = int(head.lower().partition(b"content-length: ")[2].split(b"\r")[0])
                 bodies.append(await reader.readexactly(length))
-                await asyncio.sleep(takes_s)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(takes_s):
+                        await over.wait()
                 answer = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
                 whole = answer % (status, len(ACCEPTED), ACCEPTED)
                 writer.write(whole[:40])
@@ -171,6 +174,8 @@ async def generating(
                 await asyncio.sleep(0)
                 writer.write(whole[40:])
         except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
             writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
@@ -180,6 +185,7 @@ async def generating(
         )  # fmt: skip
         async with Generator(to, tmp_path / "log") as generator:
             yield generator, bodies
+        over.set()
 
 
 async def test_every_request_is_whole_json_with_a_recipient_of_its_own(tmp_path: Path) -> None:

@@ -158,7 +158,17 @@ def test_the_doctor_finds_nothing_wrong_with_a_fresh_installation_and_says_when_
             status, found = doctor()
         assert {name: finding for name, finding in found.items() if not finding["ok"]} == {}
         assert status == 0
-        assert {"service", "postgres", "durability", "redis", "api", "metrics", "sink", "dns", "shards"} <= found.keys()
+        assert {
+            "service",
+            "postgres",
+            "durability",
+            "redis",
+            "api",
+            "submission",
+            "sink",
+            "dns",
+            "shards",
+        } <= found.keys()
     finally:
         up.send_signal(signal.SIGTERM)
         up.wait(40)

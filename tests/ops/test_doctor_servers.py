@@ -242,13 +242,21 @@ async def test_strangers_on_our_ports_are_not_taken_for_us(given: dict[str, str]
 
     server = await asyncio.start_server(stranger, "127.0.0.1", 0)
     port = str(server.sockets[0].getsockname()[1])
-    variables = given | {f"WAYBILL_{name}_PORT": port for name in ("API", "METRICS", "SINK")}
+    variables = given | {f"WAYBILL_{name}_PORT": port for name in ("API", "METRICS", "SINK", "SUBMISSION")}
     with StateLock(Path(given["WAYBILL_STATE"])):
         found = await examined(variables)
     server.close()
     await server.wait_closed()
 
-    assert [found[name].ok for name in ("api", "metrics", "sink")] == [False, False, False]
+    assert [name for name in ("api", "metrics", "sink", "submission") if found[name].ok] == []
+
+
+async def test_live_mode_without_a_certificate_says_that_nothing_can_be_submitted(given: dict[str, str]) -> None:
+    with StateLock(Path(given["WAYBILL_STATE"])):
+        found = await examined(given | {"WAYBILL_DELIVERY": "live"})
+
+    assert not found["submission"].ok
+    assert "WAYBILL_TLS_CERT" in (found["submission"].mend or "")
 
 
 # -- the world --------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from ops.fleet import PortTaken
 from ops.state import StateLock, kept_pepper, write_private
 from ops.up import NotRunning
 
-PORTS = ("API", "METRICS", "SINK", "DNS")
+PORTS = ("API", "METRICS", "SINK", "DNS", "SUBMISSION", "SUBMISSION_TLS")
 
 
 def free_ports(count: int) -> list[int]:
@@ -27,7 +27,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def environ(state: Path, **more: str) -> dict[str, str]:
-    ports = {f"WAYBILL_{name}_PORT": str(port) for name, port in zip(PORTS, free_ports(4), strict=True)}
+    ports = {f"WAYBILL_{name}_PORT": str(port) for name, port in zip(PORTS, free_ports(len(PORTS)), strict=True)}
     return {"WAYBILL_STATE": str(state), **ports, **more}
 
 
