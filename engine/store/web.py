@@ -65,7 +65,7 @@ class Client:
         self, resolver: Resolver, *, may_dial: Callable[[str], bool] = is_public, tls: ssl.SSLContext | None = None
     ) -> None:
         """`may_dial` judges addresses in canonical text; `tls` stands in for the system's certificate authorities."""
-        self._resolver = _Names(resolver, may_dial)
+        self._resolver = Names(resolver, may_dial)
         self._may_dial = may_dial
         self._tls = tls or ssl.create_default_context()
         self._session: aiohttp.ClientSession | None = None
@@ -76,8 +76,8 @@ class Client:
     def from_settings(cls, settings: Settings, resolver: Resolver) -> "Client":
         """Public addresses only, unless the settings or the local mode allow every one."""
         allowed = settings.allow_private_webhooks
-        anybody = settings.delivery == "local" if allowed is None else allowed
-        return cls(resolver, may_dial=_anybody if anybody else is_public)
+        every = settings.delivery == "local" if allowed is None else allowed
+        return cls(resolver, may_dial=anybody if every else is_public)
 
     async def post(
         self, url: yarl.URL, body: bytes, headers: Mapping[str, str], *, timeout_s: float, most_bytes: int
@@ -141,7 +141,7 @@ class Client:
         connector = _Connector(
             resolver=self._resolver,
             use_dns_cache=False,  # the resolver has its own
-            socket_factory=self._socket,
+            socket_factory=sockets_of(self._may_dial),
             ssl=self._tls,
             limit=0,  # whoever posts bounds what is in flight
             keepalive_timeout=KEPT_IDLE_S,
@@ -159,13 +159,6 @@ class Client:
             max_headers=MOST_HEADERS,
         )
 
-    def _socket(self, address: tuple[Any, ...]) -> socket.socket:
-        """The socket for one address: the last place before it is dialled, whatever led here."""
-        family, kind, protocol, _, place = address
-        if not self._may_dial(str(place[0])):
-            raise NotAllowed(f"{place[0]} is not a public address")
-        return socket.socket(family, kind, protocol)
-
 
 class _Connector(aiohttp.TCPConnector):
     """Notes whether a request dialled or took a kept connection."""
@@ -175,7 +168,7 @@ class _Connector(aiohttp.TCPConnector):
         return await super()._create_connection(*arguments)
 
 
-class _Names(AbstractResolver):
+class Names(AbstractResolver):
     """aiohttp's question for addresses, answered by our resolver and sifted."""
 
     def __init__(self, resolver: Resolver, may_dial: Callable[[str], bool]) -> None:
@@ -210,6 +203,18 @@ class _Names(AbstractResolver):
         return [*_values(four), *_values(six)], problems[0] if problems else ""
 
 
+def sockets_of(may_dial: Callable[[str], bool]) -> Callable[[tuple[Any, ...]], socket.socket]:
+    """aiohttp's `socket_factory`: the last place before an address is dialled, whatever led here."""
+
+    def make(address: tuple[Any, ...]) -> socket.socket:
+        family, kind, protocol, _, place = address
+        if not may_dial(str(place[0])):
+            raise NotAllowed(f"{place[0]} is not a public address")
+        return socket.socket(family, kind, protocol)
+
+    return make
+
+
 def resolver_for(settings: Settings) -> Resolver:
     """The configured name servers, else the system's.
 
@@ -239,7 +244,8 @@ async def _retire(session: aiohttp.ClientSession) -> None:
         await session.close()
 
 
-def _anybody(_address: str) -> bool:
+def anybody(_address: str) -> bool:
+    """`may_dial` where private addresses are allowed."""
     return True
 
 

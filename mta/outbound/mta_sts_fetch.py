@@ -6,25 +6,21 @@ redirect is followed, no HTTP cache is used.
 """
 
 import asyncio
-import socket
 import ssl
 from collections.abc import Callable
-from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import structlog
-from aiohttp.abc import AbstractResolver, ResolveResult
 
 from engine.base.netaddr import is_public
 from engine.base.settings import Settings
-from engine.store.resolver import Records, Resolver, TemporaryFailure
+from engine.store.resolver import Resolver
+from engine.store.web import Names, anybody, sockets_of
 from mta.outbound.mta_sts import MOST_OCTETS
 from mta.smtp.faults import Fault, FaultKind
 
 FETCH_S = 20.0  # RFC 8461 3.3 suggests a minute, but mail of the domain waits meanwhile
-MOST_ADDRESSES = 4
 HTTPS = 443
 _PATH = "/.well-known/mta-sts.txt"
 
@@ -44,7 +40,7 @@ class Fetcher:
         timeout_s: float = FETCH_S,
     ) -> None:
         """`may_dial` judges addresses; `authorities` is a PEM file in place of the system's authorities."""
-        self._names = _Names(resolver, may_dial)
+        self._names = Names(resolver, may_dial)
         self._may_dial = may_dial
         self._authorities = authorities
         self._port = port
@@ -54,7 +50,7 @@ class Fetcher:
     @classmethod
     def from_settings(cls, settings: Settings, resolver: Resolver) -> "Fetcher":
         """Public policy hosts, and private ones where private mail hosts are allowed."""
-        may_dial = _anybody if settings.allow_private_mx else is_public
+        may_dial = anybody if settings.allow_private_mx else is_public
         return cls(resolver, may_dial=may_dial, authorities=settings.tls_authorities)
 
     async def fetch(self, domain: str) -> bytes | Fault:
@@ -91,7 +87,7 @@ class Fetcher:
         connector = aiohttp.TCPConnector(
             resolver=self._names,
             use_dns_cache=False,  # the resolver has its own
-            socket_factory=self._socket,
+            socket_factory=sockets_of(self._may_dial),
             ssl=self._tls,
             force_close=True,
         )
@@ -105,48 +101,6 @@ class Fetcher:
             skip_auto_headers=("User-Agent", "Accept-Encoding"),
             read_bufsize=MOST_OCTETS,
         )
-
-    def _socket(self, address: tuple[Any, ...]) -> socket.socket:
-        """The socket for one address: the last place before it is dialled."""
-        family, kind, protocol, _, place = address
-        if not self._may_dial(str(place[0])):
-            raise OSError(f"{place[0]} is not a public address")
-        return socket.socket(family, kind, protocol)
-
-
-class _Names(AbstractResolver):
-    """aiohttp's question for addresses, answered by our resolver."""
-
-    def __init__(self, resolver: Resolver, may_dial: Callable[[str], bool]) -> None:
-        self._resolver = resolver
-        self._may_dial = may_dial
-
-    async def resolve(
-        self,
-        host: str,
-        port: int = 0,
-        family: socket.AddressFamily = socket.AF_UNSPEC,  # noqa: ARG002 - both are asked for
-    ) -> list[ResolveResult]:
-        """The addresses of `host` that may be dialled; raises OSError when there is none."""
-        answers = await asyncio.gather(self._resolver.addresses(host, "A"), self._resolver.addresses(host, "AAAA"))
-        found = [address for answer in answers if isinstance(answer, Records) for address in answer.values]
-        allowed = [address for address in found if self._may_dial(address)][:MOST_ADDRESSES]
-        if not allowed:
-            problems = [answer.detail for answer in answers if isinstance(answer, TemporaryFailure)]
-            raise OSError("no public address" if found else (problems or ["the policy host does not exist"])[0])
-        return [_result(host, address, port) for address in allowed]
-
-    async def close(self) -> None:
-        """The resolver belongs to whoever made it."""
-
-
-def _anybody(_address: str) -> bool:
-    return True
-
-
-def _result(host: str, address: str, port: int) -> ResolveResult:
-    family = socket.AF_INET6 if ip_address(address).version == 6 else socket.AF_INET
-    return ResolveResult(hostname=host, host=address, port=port, family=family, proto=0, flags=socket.AI_NUMERICHOST)
 
 
 def _words(error: Exception) -> str:

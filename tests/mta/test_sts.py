@@ -277,7 +277,7 @@ async def test_a_private_policy_host_is_not_dialled(
     resolver: Resolver, host: PolicyHost, root: Certified, tmp_path: Path
 ) -> None:
     guarded = Fetcher(resolver, may_dial=is_public, authorities=root.pem(tmp_path), port=host.port)
-    assert "no public address" in (await fault_of(guarded)).reason
+    assert "not a public address" in (await fault_of(guarded)).reason
     assert host.requests == []
 
 
