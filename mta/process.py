@@ -24,6 +24,8 @@ from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.postgres import AWAY, close_pool, open_pool
 from engine.store.resolver import Resolver
+from mta.outbound import blackbox
+from mta.outbound.blackbox import BlackBox
 from mta.outbound.loop import Outbound
 from mta.outbound.prepare import Preparer
 from mta.outbound.route import Router
@@ -60,12 +62,15 @@ async def run(settings: Settings, name: str) -> None:
     resolver = Resolver.from_settings(settings)
     router = Router.from_settings(settings, resolver)
     security = Security(settings, pool, resolver)
-    preparer = Preparer(pool, settings)
+    preparer = Preparer(pool, settings, BlackBox(settings.state / "mta" / f"{name}.hand"))
     woken = WokenShards()
+    process = f"{socket.gethostname()}:{settings.state.absolute()}:{name}"
     settler = Settler(pool, lambda: member.id, on_flush=functools.partial(metrics.flushed, "settle"))
     outbound = Outbound(
         settings=settings,
         pool=pool,
+        client=client,
+        process=process,
         reader=HintReader(client, name),
         woken=woken,
         router=router,
@@ -75,14 +80,16 @@ async def run(settings: Settings, name: str) -> None:
     )
     member = outbound.member = Member(
         pool,
-        name=f"{socket.gethostname()}:{settings.state.absolute()}:{name}",
+        name=process,
         shards=settings.shards,
         lease_s=settings.lease_s,
         on_gain=outbound.gained,
         on_release=outbound.release,
         on_fenced=outbound.fenced,
     )
-    work = asyncio.create_task(_work(outbound, member, Stamps(pool, [preparer.keys]), Wakes(listener), woken))
+    work = asyncio.create_task(
+        _work(outbound, member, Stamps(pool, [preparer.keys, *outbound.caches]), Wakes(listener), woken)
+    )
     ended = asyncio.create_task(stop.wait())
     await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
     if work.done():
@@ -104,6 +111,18 @@ async def _work(outbound: Outbound, member: Member, stamps: Stamps, wakes: Wakes
         tasks.create_task(stamps.run())
         tasks.create_task(wakes.run(woken))
         tasks.create_task(outbound.run())
+        tasks.create_task(_watch())
+
+
+async def _watch() -> None:
+    """Show that the loop turns: a process that hangs in one message would hold its shards for ever."""
+    blackbox.watch()
+    try:
+        while True:
+            await asyncio.sleep(blackbox.ARM_EVERY_S)
+            blackbox.rearm()
+    finally:
+        blackbox.rest()
 
 
 async def _stop(outbound: Outbound, member: Member, work: "asyncio.Task[None]", grace_s: float) -> None:

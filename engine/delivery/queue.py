@@ -3,7 +3,7 @@
 A row is found by its hint while that is fresh, otherwise by its due time. Only the owner of its shard loads it.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -34,6 +34,8 @@ class Row(Struct):
     smtputf8: bool
     released_at: datetime | None = None  # of a scheduled message: its id is as old as its scheduling
     deliver_by: datetime | None = None  # no try is made after it
+    min_tls: str | None = None  # the least TLS that the message asks for; None: as the recipient's domain wants it
+    priority: int = 1  # 0 goes first; mail_priority() in the database
 
     @property
     def accepted_at(self) -> datetime:
@@ -65,11 +67,40 @@ class DueKey(Struct, frozen=True):
     shard: int
 
 
+class Outline(Struct, frozen=True):
+    """Whose a row is, without its content."""
+
+    message_id: UUID
+    shard: int
+    account_id: UUID
+    priority: int
+
+
+class Holder(Struct, frozen=True):
+    """An account's mail of one priority in a shard."""
+
+    priority: int
+    account_id: UUID
+
+
+class FairKey(Struct, frozen=True):
+    """A due row found while the accounts of a shard took turns; without a message, an account that has none due."""
+
+    message_id: UUID | None
+    domain: str | None
+    shard: int
+    priority: int
+    account_id: UUID
+
+
+BEFORE_ALL = Holder(-1, UUID(int=0))
 LARGE_BYTES = 256 * 1024  # the queries say so too
 BODY = _SQL.rows("load_body", Body)
 LOAD = _SQL.rows("load_rows", Row)
 HINTED = _SQL.rows("load_hinted", Row)
+OUTLINE = _SQL.rows("outline_hinted", Outline)
 DUE = _SQL.rows("due_rows", DueKey)
+DUE_FAIRLY = _SQL.rows("due_fairly", FairKey)
 BURY = _SQL.command("bury_row")
 POSTPONE = _SQL.command("postpone_rows")
 
@@ -112,6 +143,35 @@ async def due(
 ) -> list[DueKey]:
     """Due rows of the shards, oldest first within each, without the messages already in hand."""
     return await DUE.fetch(connection, list(shards), at, most_each, list(but))
+
+
+async def outline(connection: Source, messages: Collection[UUID], shards: Collection[int]) -> list[Outline]:
+    """Whose the hinted messages' rows in the given shards are."""
+    return await OUTLINE.fetch(connection, list(messages), list(shards))
+
+
+async def due_fairly(
+    connection: Source,
+    behind: Mapping[int, Holder],
+    at: datetime,
+    *,
+    holders: int,
+    most_each: int,
+    but: Collection[UUID],
+) -> list[FairKey]:
+    """Due rows of shards, account by account and priority by priority: for each shard so many holders behind the one
+    given, `most_each` rows of each, in the order of the walk."""
+    starts = list(behind.values())
+    return await DUE_FAIRLY.fetch(
+        connection,
+        list(behind),
+        [one.priority for one in starts],
+        [one.account_id for one in starts],
+        at,
+        holders,
+        most_each,
+        list(but),
+    )
 
 
 async def postpone(connection: Source, keys: Collection[tuple[UUID, str]], until: datetime, reason: str | None) -> None:

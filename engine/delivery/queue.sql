@@ -2,7 +2,8 @@
 -- Queue rows with messages $1 and domains $2, and their bodies; $3 and $4 bound the ids for partition pruning.
 SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipients::text, q.total, q.due_at, q.attempts,
        q.signature, q.waiting,
-       CASE WHEN octet_length(b.mime) <= 262144 THEN b.mime END AS mime, b.smtputf8, q.accepted_at AS released_at, q.deliver_by
+       CASE WHEN octet_length(b.mime) <= 262144 THEN b.mime END AS mime, b.smtputf8, q.accepted_at AS released_at, q.deliver_by,
+       q.min_tls, q.priority
 FROM unnest($1::uuid[], $2::text[]) AS n (message_id, domain)
 JOIN queue q ON q.message_id = n.message_id AND q.domain = n.domain
 JOIN message_bodies b ON b.message_id = q.message_id AND b.message_id BETWEEN $3 AND $4;
@@ -11,7 +12,8 @@ JOIN message_bodies b ON b.message_id = q.message_id AND b.message_id BETWEEN $3
 -- Queue rows of messages $1 in shards $2, and their bodies; $3 and $4 bound the ids for partition pruning.
 SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipients::text, q.total, q.due_at, q.attempts,
        q.signature, q.waiting,
-       CASE WHEN octet_length(b.mime) <= 262144 THEN b.mime END AS mime, b.smtputf8, q.accepted_at AS released_at, q.deliver_by
+       CASE WHEN octet_length(b.mime) <= 262144 THEN b.mime END AS mime, b.smtputf8, q.accepted_at AS released_at, q.deliver_by,
+       q.min_tls, q.priority
 FROM unnest($1::uuid[]) AS n (message_id)
 JOIN queue q ON q.message_id = n.message_id AND q.shard = ANY($2::int[])
 JOIN message_bodies b ON b.message_id = q.message_id AND b.message_id BETWEEN $3 AND $4;
@@ -21,14 +23,46 @@ JOIN message_bodies b ON b.message_id = q.message_id AND b.message_id BETWEEN $3
 SELECT mime FROM message_bodies WHERE message_id = $1;
 
 -- name: due_rows
--- Rows of shards $1 due by $2, at most $3 a shard, without messages $4.
+-- Rows of shards $1 due by $2, at most $3 a shard, without messages $4: a hashed subquery, because a generic plan
+-- compares every row with every member of an array.
+WITH held AS MATERIALIZED (SELECT unnest($4::uuid[]) AS id)
 SELECT r.message_id, r.domain, r.shard
 FROM unnest($1::int[]) AS s (shard)
 CROSS JOIN LATERAL (
     SELECT q.message_id, q.domain, q.shard FROM queue q
-    WHERE q.shard = s.shard AND q.due_at <= $2 AND q.message_id <> ALL($4::uuid[])
+    WHERE q.shard = s.shard AND q.due_at <= $2 AND q.message_id NOT IN (SELECT id FROM held)
     ORDER BY q.due_at LIMIT $3
 ) AS r;
+
+-- name: outline_hinted
+-- Whose the queue rows of messages $1 in shards $2 are.
+SELECT q.message_id, q.shard, q.account_id, q.priority
+FROM unnest($1::uuid[]) AS n (message_id) JOIN queue q ON q.message_id = n.message_id AND q.shard = ANY($2::int[]);
+
+-- name: due_fairly
+-- The shards $1 account by account, from behind priorities $2 and accounts $3: at most $5 holders of a shard, and of
+-- each at most $6 rows due by $4, without messages $7. Holders are found by skipping through the index.
+WITH RECURSIVE walk AS (
+    SELECT s.shard, s.priority, s.account_id, 0 AS step
+    FROM unnest($1::int[], $2::smallint[], $3::uuid[]) AS s (shard, priority, account_id)
+    UNION ALL
+    SELECT w.shard, n.priority, n.account_id, w.step + 1
+    FROM walk w CROSS JOIN LATERAL (
+        SELECT q.priority, q.account_id FROM queue q
+        WHERE q.shard = w.shard AND (q.priority, q.account_id) > (w.priority, w.account_id)
+        ORDER BY q.priority, q.account_id LIMIT 1
+    ) n
+    WHERE w.step < $5
+)
+SELECT r.message_id, r.domain, w.shard, w.priority, w.account_id
+FROM walk w LEFT JOIN LATERAL (
+    SELECT q.message_id, q.domain FROM queue q
+    WHERE q.shard = w.shard AND q.priority = w.priority AND q.account_id = w.account_id AND q.due_at <= $4
+      AND q.message_id <> ALL($7::uuid[])
+    ORDER BY q.due_at LIMIT $6
+) r ON true
+WHERE w.step > 0
+ORDER BY w.step;
 
 -- name: postpone_rows
 -- Rows with messages $1 and domains $2 wait until $3 for reason $4.

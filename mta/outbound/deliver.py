@@ -5,9 +5,8 @@ What a server does comes back as values; the worker decides what they mean for t
 """
 
 import functools
-import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from itertools import cycle
 
@@ -15,32 +14,22 @@ import msgspec
 
 from engine.base import clock
 from engine.base.settings import Settings
-from engine.delivery.ladder import next_attempt_at
-from engine.delivery.outcome import Category, Outcome, Scope, Verdict, classify
-from engine.flows.settle import Attempt, Result
-from engine.mail.replies import Answer, Break, BreakKind, Phase
+from engine.delivery.outcome import Scope, Verdict, classify
+from engine.flows.settle import Attempt
+from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
 from engine.store import metrics
 from engine.store.postgres import AWAY
+from mta.outbound.attempts import SHARED_ATTEMPT, attempt_of, refused_by_route, without_recipients
+from mta.outbound.pacer import Pacer
 from mta.outbound.prepare import Delivery, Preparer
-from mta.outbound.site import IDLE_S, Site, blames_site, worn_out
+from mta.outbound.site import IDLE_S, TURN, Group, Site, blames_site, worn_out
 from mta.outbound.sockets import Sockets, Tried
 from mta.outbound.tls_report import TlsSession
 from mta.smtp.connection import Connection, Envelope, Transaction
 
-SHARED_ATTEMPT = "the attempt of another message to the same servers, just before, spoke for this one"
-MOST_FAULTS = 3  # attempts that may end in a fault of ours before the message fails
 MOST_TRIES = 3  # connections that may die under a delivery before that counts as an attempt
 STALE_S = 5.0  # a delivery that waited longer is looked up in the suppressions again
 _sixteenth = cycle(range(16))
-NO_KEY = Outcome(
-    Verdict.DEFERRED,
-    Scope.MESSAGE,
-    Category.AUTH,
-    suppress=False,
-    smtp_code=None,
-    enhanced_code=None,
-    diagnostic="the sending domain has no signing key any more: it was removed after the message was accepted",
-)
 
 
 class Report:
@@ -55,6 +44,8 @@ class Report:
         recheck: Callable[[Delivery], Awaitable[None]],
         may_send: Callable[[Delivery], bool],
         tls: Callable[[str, tuple[TlsSession, ...]], None],
+        token: Callable[[Pacer, float], Awaitable[bool]],
+        left_alone: Callable[[Group, float], None],
     ) -> None:
         self.settle = settle
         self.fault = fault
@@ -62,6 +53,8 @@ class Report:
         self.recheck = recheck
         self.may_send = may_send
         self.tls = tls
+        self.token = token
+        self.left_alone = left_alone
 
 
 class Worker:
@@ -69,6 +62,7 @@ class Worker:
 
     def __init__(self, site: Site, sockets: Sockets, preparer: Preparer, report: Report, settings: Settings) -> None:
         self._site = site
+        self._pacer = site.pacer
         self._sockets = sockets
         self._preparer = preparer
         self._report = report
@@ -105,7 +99,7 @@ class Worker:
         if not self._site.waiting:
             return
         self._site.busy[id(self)] = time.monotonic()
-        opened = await self._sockets.open(self._site.route, self._site.policy)
+        opened = await self._sockets.open(self._site.route, self._site.policy, self._pacer.limits.family)
         self._site.busy.pop(id(self))
         if isinstance(opened, Tried):
             self._unreachable(opened)
@@ -116,20 +110,23 @@ class Worker:
         metrics.TALLY.add(metrics.CONNECTIONS, "opened")
         metrics.CONNECTIONS_OPEN.inc()
         self._site.connected += 1
+        self._pacer.connected += 1
         try:
             await self._use(connection)
         finally:
             self._site.connected -= 1
+            self._pacer.connected -= 1
             metrics.CONNECTIONS_OPEN.dec()
             self._give_back_begun()
             await connection.close()
 
     async def _use(self, connection: Connection) -> None:
         opened_at = time.monotonic()
-        while not self._stop:
-            delivery = self._begun or self._next()
+        while not self._stop and not self._must_leave(connection):
+            most = self._pacer.limits.messages_per_connection
+            delivery = self._begun or await self._next()
             if delivery is None:
-                if worn_out(connection, opened_at, self._settings.messages_per_connection) or not await self._wait():
+                if worn_out(connection, opened_at, most) or not await self._wait():
                     return
                 continue
             self._begun, self._current = None, delivery
@@ -138,13 +135,13 @@ class Worker:
             if not delivery.addresses:
                 self._report.settle(delivery, without_recipients(delivery))
                 continue
-            last = worn_out(connection, opened_at, self._settings.messages_per_connection - 1)
+            last = worn_out(connection, opened_at, most - 1)
             upcoming = None if last else self._upcoming
             if delivery.row.mime is None:
                 await self._deliver_large(connection, delivery)
             else:
                 await self._deliver(connection, delivery, upcoming)
-            if worn_out(connection, opened_at, self._settings.messages_per_connection):
+            if worn_out(connection, opened_at, most):
                 return
 
     async def _wait(self) -> bool:
@@ -154,23 +151,45 @@ class Worker:
         finally:
             self._sockets.busy(id(self))
 
-    def _next(self) -> Delivery | None:
-        return self._site.waiting.popleft() if self._site.waiting else None
+    def _must_leave(self, connection: Connection) -> bool:
+        """The place of this connection is wanted elsewhere, or the servers are left alone."""
+        if self._begun is not None:
+            return False
+        pacer = self._pacer
+        if pacer.excess or pacer.paused(time.monotonic()):
+            return True
+        return connection.messages_sent >= TURN and self._site.crowded
+
+    async def _next(self) -> Delivery | None:
+        """Who goes next, once the site's pace allows it; a connection does not stay open for long for that."""
+        if not self._site.waiting:
+            return None
+        if self._pacer.limits.rates and not await self._report.token(self._pacer, IDLE_S):
+            self._stop = True
+            return None
+        delivery = self._site.waiting.take()
+        if delivery is None:
+            self._pacer.give_back()
+        return delivery
 
     def _upcoming(self) -> Envelope | None:
         """The next envelope to pipeline behind the final dot, when one is ready to go."""
-        waiting = self._site.waiting
-        if self._stop or not waiting or not self._report.may_send(waiting[0]):
+        waiting, pacer = self._site.waiting, self._pacer
+        delivery = waiting.peek()
+        if delivery is None or self._stop or pacer.excess or not self._report.may_send(delivery):
             return None
-        delivery = waiting[0]
-        if time.monotonic() - delivery.loaded_at > STALE_S or not delivery.addresses or delivery.row.mime is None:
+        if time.monotonic() - delivery.loaded_at > STALE_S or delivery.row.mime is None:
             return None
+        if not 0 < len(delivery.addresses) <= pacer.limits.recipients or not pacer.may_begin():
+            return None
+        waiting.take()
         try:
             envelope = self._preparer.envelope(delivery)
         except Exception as error:  # noqa: BLE001 - as in `run`: the delivery on the wire must not suffer
-            self._report.fault(waiting.popleft(), error)
+            pacer.give_back()
+            self._report.fault(delivery, error)
             return None
-        self._begun = waiting.popleft()
+        self._begun = delivery
         return envelope
 
     def _give_back_begun(self) -> None:
@@ -196,13 +215,12 @@ class Worker:
         self, connection: Connection, delivery: Delivery, upcoming: Callable[[], Envelope | None] | None
     ) -> None:
         reused = connection.messages_sent > 0
-        envelope = delivery.envelope or self._preparer.envelope(delivery)
         if self._sessions and delivery.row.domain not in self._counted:
             self._counted.add(delivery.row.domain)
             self._report.tls(delivery.row.domain, self._sessions)
         started = clock.now()
-        self._site.busy[id(self)] = time.monotonic()
-        transaction = await connection.send(envelope, upcoming, functools.partial(self._report.may_send, delivery))
+        began = self._site.busy[id(self)] = time.monotonic()
+        transaction = await self._send(connection, delivery, upcoming)
         self._site.busy.pop(id(self))
         if reused:
             metrics.TALLY.add(metrics.CONNECTIONS, "reused")
@@ -217,8 +235,24 @@ class Worker:
                 return
         self._site.done += 1
         attempt = self._attempt(delivery, transaction, started)
-        self._learn(attempt)
+        self._learn(attempt, began)
         self._report.settle(delivery, attempt)
+
+    async def _send(
+        self, connection: Connection, delivery: Delivery, upcoming: Callable[[], Envelope | None] | None
+    ) -> Transaction:
+        """One transaction, or as many in a row as the site's limit of recipients makes of it."""
+        may_send = functools.partial(self._report.may_send, delivery)
+        addresses, most = delivery.addresses, self._pacer.limits.recipients
+        if delivery.envelope is not None or len(addresses) <= most:
+            envelope = delivery.envelope or self._preparer.envelope(delivery)
+            return await connection.send(envelope, upcoming, may_send)
+        done: list[Transaction] = []
+        for start in range(0, len(addresses), most):
+            part = addresses[start : start + most]
+            envelope = self._preparer.part(delivery, part)
+            done.append(await connection.send(envelope, None, may_send) if connection.usable else _not_reached(part))
+        return joined(done)
 
     def _attempt(self, delivery: Delivery, transaction: Transaction, started: datetime) -> Attempt:
         alone = len(transaction.answers) == 1
@@ -235,17 +269,25 @@ class Worker:
             **self._shown,
             "conversation": transaction.transcript,
         }
-        return attempt_of(delivery, outcomes, conversation, started, self._settings)
+        return attempt_of(delivery, outcomes, conversation, started, self._settings, self._pacer.limits.ladder_s)
 
-    def _learn(self, attempt: Attempt) -> None:
-        """What the outcome says about the site."""
-        for result in attempt.results:
-            if result.outcome is None:
-                continue
-            if result.outcome.verdict is Verdict.DELIVERED:
-                self._site.succeeded()
-            elif result.outcome.verdict is Verdict.DEFERRED and result.outcome.scope in (Scope.SITE, Scope.SESSION):
-                self._site.pushed_back()
+    def _learn(self, attempt: Attempt, began: float) -> None:
+        """What the outcomes say about the site: one push-back among them counts for all, and once."""
+        pacer = self._pacer
+        outcomes = [result.outcome for result in attempt.results if result.outcome is not None]
+        self._site.reached()
+        for outcome in outcomes:
+            deferred = outcome.verdict is Verdict.DEFERRED and outcome.scope in (Scope.SITE, Scope.SESSION)
+            if deferred or (
+                outcome.verdict is not Verdict.DELIVERED and pacer.limits.asks_to_slow_down(outcome.diagnostic)
+            ):
+                if pacer.pushed_back(time.monotonic(), began, outcome.diagnostic):
+                    self._report.left_alone(self._site.group, pacer.paused_until - time.monotonic())
+                return
+        if any(outcome.verdict is Verdict.DELIVERED for outcome in outcomes):
+            pacer.succeeded()
+        else:
+            pacer.answered()
 
     def _unreachable(self, tried: Tried) -> None:
         """No connection came about. Where others stand, the site only wants fewer; else everything waiting for it
@@ -254,94 +296,41 @@ class Worker:
         for domain in {delivery.row.domain for delivery in site.waiting} if tried.sessions else ():
             self._report.tls(domain, tried.sessions)
         if not blames_site(tried.answer.outcome):
-            while site.waiting:
-                self._report.hand_back(site.waiting.popleft())
+            for delivery in site.waiting.clear():
+                self._report.hand_back(delivery)
             return
+        said = classify(tried.answer).diagnostic
         if site.connected:
-            site.window = max(1.0, float(site.connected))
+            self._pacer.out_of_reach(said)
             return
-        site.rest(tried.answer)
+        self._pacer.unreachable(said, site.rest(tried.answer))
         conversation: dict[str, object] = {"mx": tried.mx, "tls": None, "conversation": list(tried.steps)}
-        while site.waiting:
-            delivery = site.waiting.popleft()
-            self._report.settle(delivery, refused_by_route(delivery, tried.answer, conversation, self._settings))
+        ladder_s = self._pacer.limits.ladder_s
+        for delivery in site.waiting.clear():
+            attempt = refused_by_route(delivery, tried.answer, conversation, self._settings, ladder_s)
+            self._report.settle(delivery, attempt)
             conversation = {"mx": tried.mx, "tls": None, "conversation": [], "note": SHARED_ATTEMPT}
 
 
-def attempt_of(
-    delivery: Delivery,
-    outcomes: dict[str, Outcome],
-    conversation: dict[str, object] | None,
-    started: datetime,
-    settings: Settings,
-) -> Attempt:
-    """An attempt with its outcomes by address, suppressed recipients among its results."""
-    now = clock.now()
-    results = []
-    for place, address in delivery.pairs:
-        reason = delivery.suppressed.get(address)
-        results.append(Result(place, address, None if reason else outcomes[address], reason))
-    deferred = any(one.outcome is not None and one.outcome.verdict is Verdict.DEFERRED for one in results)
-    next_at = None
-    if deferred:
-        next_at = next_attempt_at(
-            delivery.row.attempts + 1,
-            delivery.row.accepted_at,
-            now,
-            ladder_s=settings.retry_ladder_s,
-            give_up_s=settings.give_up_s,
-            jitter=random.random(),
-            deliver_by=delivery.row.deliver_by,
-        )
-    return Attempt(
-        row=delivery.row,
-        started_at=started,
-        ended_at=now,
-        results=tuple(results),
-        conversation=conversation,
-        signature=delivery.signature if deferred else None,
-        next_at=next_at,
+def joined(done: Sequence[Transaction]) -> Transaction:
+    """Transactions of one message in a row as one: all their answers, and the conversation of the first that was not
+    all well, or of the last."""
+    bad = [one for one in done if any(not _went_well(answer) for answer in one.answers)]
+    shown = bad[0] if bad else done[-1]
+    return msgspec.structs.replace(
+        shown,
+        recipients=tuple(address for one in done for address in one.recipients),
+        answers=tuple(answer for one in done for answer in one.answers),
     )
 
 
-def refused_by_route(
-    delivery: Delivery, answer: Answer, conversation: dict[str, object] | None, settings: Settings
-) -> Attempt:
-    """One answer for all recipients: there was no server to ask, or none that could be reached."""
-    outcome = classify(answer)
-    return attempt_of(delivery, dict.fromkeys(delivery.addresses, outcome), conversation, clock.now(), settings)
+def _went_well(answer: Answer) -> bool:
+    return isinstance(answer.outcome, Reply) and answer.outcome.code < 300
 
 
-def without_key(delivery: Delivery, settings: Settings) -> Attempt:
-    """The domain was removed while the message waited: it fails, since it can't be signed."""
-    attempt = attempt_of(delivery, dict.fromkeys(delivery.addresses, NO_KEY), None, clock.now(), settings)
-    return msgspec.structs.replace(attempt, next_at=None)
-
-
-def without_recipients(delivery: Delivery) -> Attempt:
-    """Everybody was suppressed meanwhile."""
-    now = clock.now()
-    results = tuple(Result(place, address, None, delivery.suppressed[address]) for place, address in delivery.pairs)
-    return Attempt(
-        row=delivery.row, started_at=now, ended_at=now, results=results, conversation=None, signature=None, next_at=None
-    )
-
-
-def at_fault(delivery: Delivery, error: Exception, settings: Settings) -> Attempt:
-    """Something of ours broke on this message: tried again on the ladder, and failed after a few times."""
-    outcome = Outcome(
-        Verdict.DEFERRED,
-        Scope.MESSAGE,
-        Category.PROTOCOL,
-        suppress=False,
-        smtp_code=None,
-        enhanced_code=None,
-        diagnostic=f"an internal fault ({type(error).__name__}); the operator's log has the details",
-    )
-    attempt = attempt_of(delivery, dict.fromkeys(delivery.addresses, outcome), None, clock.now(), settings)
-    if delivery.row.attempts + 1 < MOST_FAULTS:
-        return attempt
-    return msgspec.structs.replace(attempt, next_at=None)
+def _not_reached(recipients: tuple[str, ...]) -> Transaction:
+    answer = Answer(Phase.MAIL, Break(BreakKind.CLOSED, "the connection ended before it was their turn"))
+    return Transaction(recipients, (answer,) * len(recipients), (), ())
 
 
 def _undecided(transaction: Transaction) -> bool:

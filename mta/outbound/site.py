@@ -1,42 +1,65 @@
-"""One site: the servers behind an MX set, under one TLS policy, the deliveries waiting for them, and their connections.
+"""One site under one TLS policy: the deliveries waiting for it, and the connections that take them there.
 
-A worker is a task with one connection; it takes deliveries one after the other and lets go after a pause. How
-many workers there may be is the window: it grows with every delivery and shrinks when the site pushes back.
-A site that can't be reached at all rests, longer each time, and is then probed by one connection.
+A worker is a task with one connection; it takes deliveries one after the other and lets go after a pause. How many
+there may be is the business of the pacer, which all TLS policies towards the same servers share. A site that can't
+be reached at all rests, longer each time, and is then probed by one connection.
 """
 
 import asyncio
 import random
 import time
-from collections import deque
 
 from engine.mail.replies import Answer, Break, BreakKind, Reply
+from mta.outbound.line import Line
+from mta.outbound.pacer import Pacer
 from mta.outbound.prepare import Delivery
 from mta.outbound.route import Route
 from mta.outbound.tls_policy import WITHOUT
 from mta.smtp.connection import Connection
 
-INITIAL_WINDOW = 5.0  # Postfix initial_destination_concurrency
 IDLE_S = 5.0  # how long a connection waits for more mail
 CONNECTION_AGE_S = 300.0  # Postfix smtp_connection_reuse_time_limit
 REST_S, LONGEST_REST_S = 15.0, 300.0
 LEAST_WAITING = 16
 SLOW_S = 0.05  # a transaction that lasts longer waits for the server, not for us: another connection helps
+TURN = 20  # messages of a connection while others wait for its place
+
+
+class Group:
+    """The sites that keep to one pacer, and who of them wants a connection or could spare one."""
+
+    def __init__(self, pacer: Pacer) -> None:
+        self.pacer = pacer
+        self.sites: dict[Site, None] = {}
+        self.hungry: dict[Site, None] = {}  # mail waits and there is no worker, in the order of asking
+        self.idle: dict[Site, None] = {}  # workers wait for mail
+
+    def make_room(self) -> None:
+        """Somebody else wants the place of a connection that has nothing to do."""
+        while self.idle:
+            if next(reversed(self.idle)).wake(work=False):
+                return
+
+    def forget(self, site: "Site") -> None:
+        """The site has nothing left."""
+        for known in (self.sites, self.hungry, self.idle):
+            known.pop(site, None)
 
 
 class Site:
-    """Deliveries that wait for one site, its window, and whether it rests."""
+    """Deliveries that wait for one site, its workers, and whether it rests."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, name: str, group: Group) -> None:
+        self.name = name  # of the MX set
+        self.group = group
+        self.pacer = group.pacer
         self.route = Route("", (), 0)  # that of the latest delivery: its hosts are shuffled anew for each
         self.policy = WITHOUT  # likewise; all that meet here demand the same of their connections
-        self.limit = float(limit)
-        self.window = min(INITIAL_WINDOW, self.limit)
-        self.waiting: deque[Delivery] = deque()
+        self.waiting = Line()
         self.workers = 0  # connections open or being opened
+        self.connected = 0
         self.busy: dict[int, float] = {}  # worker -> when its present transaction, or its opening, began
         self.sleepers: list[asyncio.Future[bool]] = []  # idle workers
-        self.connected = 0
         self.done = 0  # transactions since the rate was last reckoned
         self.rate = 1.0  # transactions a second, a moving mean
         self.rest_until = 0.0
@@ -48,17 +71,41 @@ class Site:
         """True while the site is left alone."""
         return time.monotonic() < self.rest_until
 
+    @property
+    def crowded(self) -> bool:
+        """True while another site of the group waits for a place."""
+        return any(one.waiting and not one.workers for one in self.group.hungry)
+
+    def rest(self, because: Answer) -> float:
+        """Leave the site alone for a while, longer each time, never in step with other processes; the seconds."""
+        seconds = min(LONGEST_REST_S, REST_S * 2.0**self._rests) * random.uniform(0.8, 1.2)
+        self._rests += 1
+        self.rest_until = time.monotonic() + seconds
+        self.rest_because = because
+        return seconds
+
+    def reached(self) -> None:
+        """It takes mail again."""
+        self._rests = 0
+        self.rest_because = None
+
     def put(self, delivery: Delivery, *, first: bool = False) -> None:
         """Add work and wake an idle worker."""
         if first:
-            self.waiting.appendleft(delivery)
+            self.waiting.put_first(delivery)
         else:
-            self.waiting.append(delivery)
+            self.waiting.put(delivery)
+        self.wake(work=True)
+
+    def wake(self, *, work: bool) -> bool:
+        """Wake one idle worker: to go on, or without `work` to close its connection. False: there was none."""
         while self.sleepers:
             sleeper = self.sleepers.pop()
             if not sleeper.done():
-                sleeper.set_result(True)
-                break
+                sleeper.set_result(work)
+                return True
+        self.group.idle.pop(self, None)
+        return False
 
     def reckon(self, elapsed_s: float) -> None:
         """Bring the rate up to date."""
@@ -67,44 +114,27 @@ class Site:
 
     def surplus(self) -> int:
         """Waiting deliveries beyond what keeps its connections busy."""
-        return max(0, len(self.waiting) - max(LEAST_WAITING, 2 * int(self.window)))
+        return max(0, len(self.waiting) - max(LEAST_WAITING, 2 * int(self.pacer.window)))
 
-    def hires(self, now: float) -> int:
-        """How many more connections would help and are allowed: the first at once, then twice as many whenever all
-        of them wait for the server; a site that has rested is probed by one."""
-        if not self.waiting or self.sleepers:
+    def wishes(self, now: float) -> int:
+        """How many more connections would help, whatever is allowed: the first at once, then twice as many whenever
+        all of them wait for the server; servers that were left alone are probed by one."""
+        if not self.waiting or self.sleepers or now < self.rest_until:
             return 0
         if self.workers == 0:
             return 1
         slow = len(self.busy) == self.workers and all(now - began > SLOW_S for began in self.busy.values())
-        if self._rests or not slow:
+        if self._rests or self.pacer.probing or not slow:
             return 0
-        return max(0, min(self.workers, int(self.window) - self.workers, len(self.waiting)))
-
-    def succeeded(self) -> None:
-        """A delivery went through: the site is well."""
-        self.window = min(self.limit, self.window + 1 / max(self.window, 1.0))
-        self._rests = 0
-        self.rest_because = None
-
-    def pushed_back(self) -> None:
-        """The site asked for less: halve the window."""
-        self.window = max(1.0, min(self.window, float(max(self.workers, 1))) / 2)
-
-    def rest(self, because: Answer) -> None:
-        """Leave the site alone for a while, longer each time, never in step with other processes."""
-        seconds = min(LONGEST_REST_S, REST_S * 2**self._rests) * random.uniform(0.8, 1.2)
-        self._rests += 1
-        self.rest_until = time.monotonic() + seconds
-        self.rest_because = because
-        self.window = min(INITIAL_WINDOW, self.limit)
+        return min(self.workers, len(self.waiting))
 
     async def work(self, sleep_s: float) -> bool:
-        """Wait for something to do; False when nothing came."""
+        """Wait for something to do; False when nothing came, or the connection's place is wanted."""
         if self.waiting:
             return True
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.sleepers.append(future)
+        self.group.idle[self] = None
         try:
             async with asyncio.timeout(sleep_s):
                 return await future
@@ -113,6 +143,8 @@ class Site:
         finally:
             if future in self.sleepers:
                 self.sleepers.remove(future)
+            if not self.sleepers:
+                self.group.idle.pop(self, None)
 
 
 def worn_out(connection: Connection, opened_at: float, most_messages: int) -> bool:

@@ -5,11 +5,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
+import msgspec
 from msgspec import Struct
 
 from engine.base import clock
 from engine.base.settings import Settings
-from engine.mail.replies import Answer, Break, BreakKind, Phase
+from engine.delivery.sites import Family
+from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
 from mta.outbound.route import Host, Route
 from mta.outbound.tls_policy import WITHOUT, Demand, TlsPolicy
 from mta.outbound.tls_report import TlsSession
@@ -20,6 +22,7 @@ from mta.smtp.transcript import Json
 
 MOST_ADDRESSES = 5  # Postfix smtp_mx_address_limit
 BROKEN_TLS_S = 3600.0  # an hour of plaintext for a server that has been mended, against a second connection each time
+SILENT_S = 300.0  # an address that took no connection is tried behind all others for so long
 _MOST_BROKEN = 10_000
 _PLAINTEXT_TEXT = 160  # characters: the waybill has 4 KB for all
 _OF_CERTIFICATES = frozenset({FaultKind.HOST_MISMATCH, FaultKind.EXPIRED, FaultKind.NOT_TRUSTED})
@@ -51,6 +54,7 @@ class Sockets:
         self._slots = asyncio.Semaphore(settings.mta_connections)
         self._idle: dict[int, Callable[[], None]] = {}
         self._broken_tls: OrderedDict[str, tuple[float, str]] = OrderedDict()
+        self._silent: OrderedDict[str, float] = OrderedDict()  # addresses without an answer -> until when that counts
         self._certificates = certificates or judge(settings.tls_authorities)
         self._timeouts = Timeouts(
             connect_s=settings.connect_timeout_s,
@@ -58,10 +62,10 @@ class Sockets:
             final_dot_s=settings.final_dot_timeout_s,
         )
 
-    async def open(self, route: Route, policy: TlsPolicy = WITHOUT) -> Opened | Tried:
+    async def open(self, route: Route, policy: TlsPolicy = WITHOUT, family: Family = Family.IPV4) -> Opened | Tried:
         """A connection to the first server that takes one as the policy wants it; needs a `slot`."""
         trial = _Trial(route)
-        for host, ip in self._targets(route, policy, trial):
+        for host, ip in self._targets(preferring(route, family), policy, trial):
             opened = await self._try(trial, host, (ip, route.port), policy.of(host.name))
             if opened is not None:
                 return opened
@@ -87,18 +91,24 @@ class Sockets:
 
     # -- opening -------------------------------------------------------------------------------
 
-    @staticmethod
-    def _targets(route: Route, policy: TlsPolicy, trial: "_Trial") -> Iterator[tuple[Host, str]]:
-        """The addresses to try, in order; what the policy keeps us from is noted in the trial."""
+    def _targets(self, route: Route, policy: TlsPolicy, trial: "_Trial") -> Iterator[tuple[Host, str]]:
+        """The addresses to try, in order, those that lately did not answer last; what the policy keeps us from is
+        noted in the trial."""
         left = MOST_ADDRESSES
+        silent: list[tuple[Host, str]] = []
+        now = time.monotonic()
         for host in route.hosts:
             demand = policy.of(host.name)
             if demand.refused is not None:
                 trial.refused(host.name, demand, demand.refused)
                 continue
             for ip in host.addresses[:left]:
-                yield host, ip
+                if self._silent.get(ip, 0.0) > now:
+                    silent.append((host, ip))
+                else:
+                    yield host, ip
             left -= min(left, len(host.addresses))
+        yield from silent
 
     async def _try(self, trial: "_Trial", host: Host, address: tuple[str, int], demand: Demand) -> Opened | None:
         """One address: as the policy wants it, and where that allows it once more in plaintext."""
@@ -111,6 +121,8 @@ class Sockets:
             try:
                 connection = await self._connect(host.name, address, mode, demand)
             except ConnectFailed as failed:
+                if failed.phase is Phase.CONNECT and blames_address(failed.outcome):
+                    self._remember_silent(address[0])
                 if failed.fault is not None and failed.resumed and again:
                     again = False  # the session is forgotten: a full handshake may do
                     continue
@@ -134,6 +146,12 @@ class Sockets:
             timeouts=self._timeouts,
         )
 
+    def _remember_silent(self, ip: str) -> None:
+        self._silent.pop(ip, None)
+        if len(self._silent) >= _MOST_BROKEN:
+            self._silent.popitem(last=False)
+        self._silent[ip] = time.monotonic() + SILENT_S
+
     def _known_broken(self, ip: str) -> str:
         """Why this address is spoken to in plaintext, '' when it is not."""
         until, why = self._broken_tls.get(ip, (0.0, ""))
@@ -145,6 +163,26 @@ class Sockets:
             self._broken_tls.popitem(last=False)  # the oldest
         self._broken_tls[ip] = (time.monotonic() + BROKEN_TLS_S, f"TLS failed at {clock.iso(clock.now())}: {reason}")
         return f"TLS failed just before: {reason}"
+
+
+def blames_address(outcome: Reply | Break) -> bool:
+    """True when a connection attempt says that nobody is there; a shortage of ours does not."""
+    return isinstance(outcome, Break) and outcome.kind in (BreakKind.TIMEOUT, BreakKind.REFUSED)
+
+
+def preferring(route: Route, family: Family) -> Route:
+    """The route with its hosts' addresses as the site's rule wants them: another order, or one family alone."""
+    if family is Family.IPV4:
+        return route
+    first = family in (Family.IPV4, Family.IPV4_ONLY)
+    hosts = []
+    for host in route.hosts:
+        addresses = sorted(host.addresses, key=lambda ip: (":" not in ip) is not first)
+        if family in (Family.IPV4_ONLY, Family.IPV6_ONLY):
+            addresses = [ip for ip in addresses if (":" not in ip) is first]
+        if addresses:
+            hosts.append(msgspec.structs.replace(host, addresses=tuple(addresses)))
+    return msgspec.structs.replace(route, hosts=tuple(hosts))
 
 
 class _Trial:

@@ -84,14 +84,17 @@ class Mta:
         woken = WokenShards()
         settler = Settler(pool, lambda: self.member.id, on_flush=lambda _items, _seconds: None)
         self.outbound = Outbound(
-            settings=settings, pool=pool, reader=HintReader(client, self.name), woken=woken, router=router,
+            settings=settings, pool=pool, client=client, process=self.name,
+            reader=HintReader(client, self.name), woken=woken, router=router,
             preparer=preparer, settler=settler, security=security,
         )  # fmt: skip
         self.member = self.outbound.member = Member(
             pool, name=self.name, shards=settings.shards, lease_s=settings.lease_s, on_gain=self.outbound.gained,
             on_release=self.outbound.release, on_fenced=self.outbound.fenced,
         )  # fmt: skip
-        self._work = asyncio.create_task(self._run(Stamps(pool, [preparer.keys]), Wakes(listener), woken))
+        self._work = asyncio.create_task(
+            self._run(Stamps(pool, [preparer.keys, *self.outbound.caches]), Wakes(listener), woken)
+        )
         return self
 
     async def stop(self, grace_s: float = 5.0) -> None:
@@ -103,7 +106,7 @@ class Mta:
 
     async def crash(self) -> None:
         """As near to SIGKILL as a task can come: connections drop, nothing is settled, the lease stands."""
-        self.outbound._stopping = True  # the dead hire nobody
+        self.outbound.stop_taking()  # the dead hire nobody
         self._pool.terminate()
         for task in list(self.outbound._tasks):
             task.cancel()

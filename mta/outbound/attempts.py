@@ -1,0 +1,120 @@
+"""Attempts as they are settled: from outcomes by address, and from what kept a delivery from being tried at all."""
+
+import random
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from engine.base import clock
+from engine.base.settings import Settings
+from engine.delivery.ladder import next_attempt_at
+from engine.delivery.outcome import Category, Outcome, Scope, Verdict, classify
+from engine.flows.settle import Attempt, Result
+from engine.mail.replies import Answer
+from mta.outbound.blackbox import MOST_DEATHS
+from mta.outbound.prepare import Delivery
+
+SHARED_ATTEMPT = "the attempt of another message to the same servers, just before, spoke for this one"
+MOST_FAULTS = 3  # attempts that may end in a fault of ours before the message fails
+NO_KEY = Outcome(
+    Verdict.DEFERRED,
+    Scope.MESSAGE,
+    Category.AUTH,
+    suppress=False,
+    smtp_code=None,
+    enhanced_code=None,
+    diagnostic="the sending domain has no signing key any more: it was removed after the message was accepted",
+)
+
+
+def attempt_of(
+    delivery: Delivery,
+    outcomes: dict[str, Outcome],
+    conversation: dict[str, object] | None,
+    started: datetime,
+    settings: Settings,
+    ladder_s: Sequence[float] | None = None,
+) -> Attempt:
+    """An attempt with its outcomes by address, suppressed recipients among its results. `ladder_s`: the site's."""
+    now = clock.now()
+    results = []
+    for place, address in delivery.pairs:
+        reason = delivery.suppressed.get(address)
+        results.append(Result(place, address, None if reason else outcomes[address], reason))
+    deferred = any(one.outcome is not None and one.outcome.verdict is Verdict.DEFERRED for one in results)
+    next_at = None
+    if deferred:
+        next_at = next_attempt_at(
+            delivery.row.attempts + 1,
+            delivery.row.accepted_at,
+            now,
+            ladder_s=ladder_s or settings.retry_ladder_s,
+            give_up_s=settings.give_up_s,
+            jitter=random.random(),
+            deliver_by=delivery.row.deliver_by,
+        )
+    return Attempt(
+        row=delivery.row,
+        started_at=started,
+        ended_at=now,
+        results=tuple(results),
+        conversation=conversation,
+        signature=delivery.signature if deferred else None,
+        next_at=next_at,
+    )
+
+
+def refused_by_route(
+    delivery: Delivery,
+    answer: Answer,
+    conversation: dict[str, object] | None,
+    settings: Settings,
+    ladder_s: Sequence[float] | None = None,
+) -> Attempt:
+    """One answer for all recipients: there was no server to ask, or none that could be reached."""
+    outcome = classify(answer)
+    outcomes = dict.fromkeys(delivery.addresses, outcome)
+    return attempt_of(delivery, outcomes, conversation, clock.now(), settings, ladder_s)
+
+
+def without_key(delivery: Delivery, settings: Settings) -> Attempt:
+    """The domain was removed while the message waited: it fails, since it can't be signed."""
+    attempt = attempt_of(delivery, dict.fromkeys(delivery.addresses, NO_KEY), None, clock.now(), settings)
+    return msgspec.structs.replace(attempt, next_at=None)
+
+
+def without_recipients(delivery: Delivery) -> Attempt:
+    """Everybody was suppressed meanwhile."""
+    now = clock.now()
+    results = tuple(Result(place, address, None, delivery.suppressed[address]) for place, address in delivery.pairs)
+    return Attempt(
+        row=delivery.row, started_at=now, ended_at=now, results=results, conversation=None, signature=None, next_at=None
+    )
+
+
+def at_fault(delivery: Delivery, error: Exception, settings: Settings) -> Attempt:
+    """Something of ours broke on this message: tried again on the ladder, and failed after a few times."""
+    words = f"an internal fault ({type(error).__name__}); the operator's log has the details"
+    again = delivery.row.attempts + 1 < MOST_FAULTS
+    return _our_fault(delivery, words, settings, again=again)
+
+
+def after_deaths(delivery: Delivery, deaths: int, settings: Settings) -> Attempt:
+    """So many processes died while they worked on this message: as `at_fault`, counted by themselves."""
+    words = f"the delivering process died while it prepared this message ({deaths} of {MOST_DEATHS} times)"
+    return _our_fault(delivery, words, settings, again=deaths < MOST_DEATHS)
+
+
+def _our_fault(delivery: Delivery, diagnostic: str, settings: Settings, *, again: bool) -> Attempt:
+    outcome = Outcome(
+        Verdict.DEFERRED,
+        Scope.MESSAGE,
+        Category.PROTOCOL,
+        suppress=False,
+        smtp_code=None,
+        enhanced_code=None,
+        diagnostic=diagnostic,
+    )
+    attempt = attempt_of(delivery, dict.fromkeys(delivery.addresses, outcome), None, clock.now(), settings)
+    return attempt if again else msgspec.structs.replace(attempt, next_at=None)

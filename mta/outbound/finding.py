@@ -1,0 +1,215 @@
+"""Finding work: hints say what is fresh, due times find everything else, retries and whatever a hint was lost for.
+
+What is in hand is bounded; the rest waits in Postgres. Where more is due than fits, accounts take turns, so that one
+with a hundred thousand rows in a shard keeps nobody waiting; and while the hand fills, fresh mail of an account that
+has its share of it already is left to its due time.
+"""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from uuid import UUID
+
+import asyncpg
+import structlog
+
+from engine.base import clock
+from engine.base.settings import Settings
+from engine.delivery import queue
+from engine.delivery.hints import Hint, HintReader, WokenShards
+from engine.delivery.queue import DueKey, Holder, Row
+from engine.store.postgres import AWAY, heed_cancellation
+from engine.store.redis import Away
+from mta.outbound.hand import FULL, Hand
+from mta.outbound.prepare import Entry
+
+LOAD_ROWS = 256
+DUE_EVERY_S = 1.0
+GATHER_S = 0.005  # after a wake-up: the hints of some more milliseconds share one read and one load
+PRESSED = 0.5  # of the hand: from here on accounts are looked at before their mail is loaded
+LEAST_SHARE = 16  # deliveries that every account may have in hand whatever others have
+FAIR_EVERY_S = 0.5
+FAIR_HOLDERS = 16  # accounts and priorities of a shard that are looked at in one turn
+FAIR_ROWS = 4  # of each
+
+_log = structlog.get_logger("mta")
+
+Entries = Mapping[tuple[int, UUID], Entry]
+Take = Callable[[Iterable[Row], Entries], Awaitable[None]]
+
+
+class Finder:
+    """What one process's shards owe; `take` gets the rows."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        pool: asyncpg.Pool,
+        reader: HintReader,
+        woken: WokenShards,
+        hand: Hand,
+        owned: Callable[[], Collection[int]],
+        take: Take,
+    ) -> None:
+        self._settings = settings
+        self._pool = pool
+        self._reader = reader
+        self._woken = woken
+        self._hand = hand
+        self._owned = owned
+        self._take = take
+        self._more_due = asyncio.Event()
+        self._more_behind = False  # more was due than fitted
+        self._fair_at = 0.0
+        self._reached: dict[int, Holder] = {}  # by shard: the account looked at last
+        hand.on_room = self._ask_again
+
+    async def gained(self, shards: Collection[int]) -> None:
+        """Shards came: what their last owner had read and not finished is looked at first."""
+        try:
+            hints = await self._reader.take_over(shards)
+        except Away:
+            hints = []
+        for hint in hints:
+            self._hand.finished(hint.shard, (hint.entry,))
+        self._woken.some(shards)
+        self._more_due.set()
+
+    # -- hints ---------------------------------------------------------------------------------
+
+    async def follow_hints(self) -> None:
+        """Take what is fresh, until cancelled."""
+        while True:
+            await self._woken.wait(DUE_EVERY_S)
+            await asyncio.sleep(GATHER_S)
+            await self._until_room()
+            shards = self._woken.take(self._owned())
+            try:
+                await self._read_hints(shards)
+            except Away:
+                await asyncio.sleep(0.5)  # the due times find everything meanwhile
+                self._woken.all()
+            except AWAY as error:
+                heed_cancellation()
+                _log.warning("hints not followed", error=repr(error))
+                await asyncio.sleep(0.5)
+
+    async def _read_hints(self, shards: list[int]) -> None:
+        hints = await self._reader.read(shards, most=8)
+        if not hints:
+            return
+        self._woken.some({hint.shard for hint in hints})  # there may be more behind these
+        entries = self._entries(hints)
+        wanted = list(entries)
+        while wanted:
+            await self._until_room()
+            if len(self._hand) > PRESSED * self._hand.limit:
+                wanted = await self._within_shares(wanted, entries)
+            fitting = max(1, min(LOAD_ROWS, self._hand.room))
+            part, wanted = wanted[:fitting], wanted[fitting:]
+            rows = await queue.load_hinted(self._pool, {key[1] for key in part}, {key[0] for key in part})
+            await self._take(rows, entries)
+            found = {(row.shard, row.message_id) for row in rows}
+            self._hand.done_with(entries[key] for key in part if key not in found)
+
+    def _entries(self, hints: Iterable[Hint]) -> dict[tuple[int, UUID], Entry]:
+        entries: dict[tuple[int, UUID], Entry] = {}
+        for hint in hints:
+            entry = Entry(hint.shard, hint.entry, len(hint.messages))
+            for message in hint.messages:
+                if (hint.shard, message) in entries:  # hinted at twice
+                    self._hand.done_with((entry,))
+                else:
+                    entries[hint.shard, message] = entry
+        return entries
+
+    async def _within_shares(self, wanted: list[tuple[int, UUID]], entries: Entries) -> list[tuple[int, UUID]]:
+        """Without the mail of accounts that have their share of the hand: its due time is seconds away."""
+        rows = await queue.outline(self._pool, {key[1] for key in wanted}, {key[0] for key in wanted})
+        rows.sort(key=lambda row: row.priority)
+        taken = Counter(one.row.account_id for one in self._hand)
+        share = max(LEAST_SHARE, int(FULL * self._hand.limit) // max(1, len(taken)))
+        chosen: dict[tuple[int, UUID], None] = {}
+        for row in rows:
+            if taken[row.account_id] < share:
+                taken[row.account_id] += 1
+                chosen[row.shard, row.message_id] = None
+        self._hand.done_with(entries[key] for key in wanted if key not in chosen)
+        return list(chosen)
+
+    async def _until_room(self) -> None:
+        """Hints stay in their streams while the hand is full."""
+        while self._hand.room <= 0:  # noqa: ASYNC110 - an event would be set on every delivery
+            await asyncio.sleep(0.01)
+
+    # -- due times -----------------------------------------------------------------------------
+
+    async def follow_due_times(self) -> None:
+        """Take what has fallen due, until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(DUE_EVERY_S):
+                    await self._more_due.wait()
+            except TimeoutError:
+                pass
+            self._more_due.clear()
+            try:
+                await self._take_due()
+            except AWAY as error:
+                heed_cancellation()
+                _log.warning("due times not followed", error=repr(error))
+                await asyncio.sleep(0.5)
+
+    async def _take_due(self) -> None:
+        owned = self._owned()
+        limit = self._hand.limit
+        room = min(self._hand.room, int(FULL * limit) - len(self._hand), max(1, limit // 4))
+        if not owned or room <= 0:
+            return
+        each = max(2, 2 * room // len(owned))
+        whole = self._hand.whole()
+        now = clock.now()
+        found = await queue.due(self._pool, owned, now, most_each=each, but=whole)
+        full = [shard for shard, count in Counter(one.shard for one in found).items() if count >= each]
+        first: list[DueKey] = []
+        if full and time.monotonic() >= self._fair_at:
+            self._fair_at = time.monotonic() + FAIR_EVERY_S
+            first = await self._in_turns(full, room, whole)
+        fresh = (key for one in (*first, *found) if not self._hand.known(key := (one.message_id, one.domain)))
+        keys = list(dict.fromkeys(fresh))
+        if len(keys) > room:
+            ahead = len({(one.message_id, one.domain) for one in first})
+            rest = keys[ahead:]
+            random.shuffle(rest)  # no shard comes last every time
+            keys = (keys[:ahead] + rest)[:room]
+        for start in range(0, len(keys), LOAD_ROWS):
+            await self._take(await queue.load(self._pool, keys[start : start + LOAD_ROWS]), {})
+        self._more_behind = len(found) > len(keys) or len(found) >= each
+        if self._more_behind and keys:
+            self._ask_again()
+
+    async def _in_turns(self, shards: list[int], room: int, but: list[UUID]) -> list[DueKey]:
+        """Some rows of every account in the shards, beginning behind the one that was looked at last; the next turn
+        goes on from there. At most half of the room: the rest goes by age alone."""
+        random.shuffle(shards)
+        behind = {shard: self._reached.pop(shard, queue.BEFORE_ALL) for shard in shards}
+        found = await queue.due_fairly(
+            self._pool, behind, clock.now(), holders=FAIR_HOLDERS, most_each=FAIR_ROWS, but=but
+        )
+        for row in found:  # in the order of the walk
+            self._reached[row.shard] = Holder(row.priority, row.account_id)
+        walked = Counter(shard for shard, _, _ in {(row.shard, row.priority, row.account_id) for row in found})
+        for shard in shards:
+            if walked[shard] < FAIR_HOLDERS:  # the end: the next turn begins anew
+                self._reached.pop(shard, None)
+        keys = [DueKey(row.message_id, row.domain, row.shard) for row in found if row.message_id and row.domain]
+        random.shuffle(keys)
+        return keys[: max(1, room // 2)]
+
+    def _ask_again(self) -> None:
+        """More is due than was taken: ask as soon as half the hand is empty."""
+        if self._more_behind and len(self._hand) <= self._hand.limit // 2:
+            self._more_due.set()

@@ -1,0 +1,339 @@
+"""The sites of one process: which pacer each keeps to, who works for them, and what waits too long.
+
+A site is a set of MX hosts under one TLS policy; all policies towards the same hosts share a pacer, and so do all MX
+sets that a rule counts as one provider. Rules that change are in force with the next look, every eighth of a second.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from datetime import datetime, timedelta
+
+import asyncpg
+import msgspec
+import structlog
+
+from engine.base import clock
+from engine.base.settings import Settings
+from engine.delivery import sites_store
+from engine.delivery.sites import Limits, RuleBook
+from engine.delivery.sites_store import Rules
+from engine.flows import hold
+from engine.store.postgres import AWAY, BAD_DATA, heed_cancellation
+from mta.outbound.hand import Hand
+from mta.outbound.pacer import Noted, Pacer
+from mta.outbound.prepare import Delivery
+from mta.outbound.route import Route
+from mta.outbound.site import Group, Site
+from mta.outbound.tls_policy import TlsPolicy
+from mta.outbound.windows import Windows
+
+TEND_S = 0.125
+MEASURE_S = 0.5
+LATE_S = 25.0  # in hand without a try: back to Postgres, so that the wait stands on the waybill once it lasts
+LOOK_LATE_S = 2.0
+LEAST_PARK_S, MOST_PARK_S = 2.0, 30.0
+SPREAD_S = 10.0  # rows that waited for a pause to end come back over so long
+SHOW_EVERY_S = 3.0
+MOST_SHOWN = 200  # states written at once; those that something happened to go first
+FORGET_AFTER = timedelta(days=1)
+_MOST_LIMITS = 50_000
+_MOST_HOSTS = 20  # of a group, told to the operator
+_PARTS = 10  # each comes back at a time of its own
+
+_log = structlog.get_logger("mta")
+
+Spawn = Callable[[Coroutine[None, None, None]], None]
+
+
+class Sites:
+    """Where deliveries wait. `employ` runs one worker for a site."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        pool: asyncpg.Pool,
+        hand: Hand,
+        windows: Windows,
+        process: str,
+        spawn: Spawn,
+        employ: Callable[[Site], Coroutine[None, None, None]],
+    ) -> None:
+        self._settings = settings
+        self._pool = pool
+        self._hand = hand
+        self._windows = windows
+        self._process = process
+        self._spawn = spawn
+        self._employ = employ
+        self.rules = Rules(pool)
+        self._book: RuleBook = self.rules.latest
+        self._limits: dict[str, Limits] = {}  # by site
+        self._sites: dict[tuple[str, str], Site] = {}  # by site and TLS policy, and by the pacer's key
+        self._groups: dict[str, Group] = {}  # by the pacer's key
+        self._forget_at = 0.0
+
+    def __iter__(self) -> Iterator[Site]:
+        return iter(list(self._sites.values()))
+
+    def of(self, route: Route, policy: TlsPolicy) -> Site:
+        """The site for deliveries over this route under this policy."""
+        limits = self._limits_of(route)
+        place = (route.site + policy.key, limits.key)
+        site = self._sites.get(place)
+        if site is None:
+            group = self._groups.get(limits.key)
+            if group is None:
+                group = self._groups[limits.key] = Group(Pacer(limits))
+            site = self._sites[place] = Site(route.site, group)
+            group.sites[site] = None
+        site.route, site.policy = route, policy
+        return site
+
+    async def refresh(self) -> None:
+        """Heed the rules of this moment; while Postgres is away, those of the last."""
+        try:
+            book = await self.rules.book()
+        except AWAY as error:
+            heed_cancellation()
+            _log.warning("site rules not read", error=repr(error))
+            return
+        if book is self._book:
+            return
+        self._book = book
+        self._limits.clear()
+        for site in self:
+            limits = self._limits_of(site.route)
+            if limits.key == site.pacer.limits.key:  # else what waits goes out as before, and new mail elsewhere
+                site.pacer.obey(limits)
+                self._windows.ask(site.pacer)
+
+    # -- workers -------------------------------------------------------------------------------
+
+    def staff(self, site: Site) -> None:
+        """As many workers as the site wants and may have."""
+        if self._hand.closed:
+            return
+        now = time.monotonic()
+        wish = site.wishes(now)
+        if not wish:
+            return
+        pacer = site.pacer
+        hired = min(wish, pacer.room(now))
+        if hired:
+            site.group.hungry.pop(site, None)
+        for _ in range(hired):
+            site.workers += 1
+            pacer.open += 1
+            self._spawn(self._run_worker(site))
+        if hired == wish or pacer.paused(now):
+            return
+        if pacer.share < pacer.most:
+            self._windows.ask(pacer)
+        if not site.workers and pacer.open:
+            site.group.hungry[site] = None
+            site.group.make_room()
+
+    async def _run_worker(self, site: Site) -> None:
+        pacer = site.pacer
+        over = False
+        try:
+            await self._employ(site)
+            over = pacer.excess
+        finally:
+            site.workers -= 1
+            pacer.open -= 1
+            if over:
+                self._windows.ask(pacer)
+            self._restaff(site)
+
+    def _restaff(self, site: Site) -> None:
+        """A place is free: first for who has none."""
+        while site.group.hungry:
+            hungry = next(iter(site.group.hungry))
+            del site.group.hungry[hungry]
+            if hungry.waiting and not hungry.workers:
+                self.staff(hungry)
+                break
+        self.staff(site)
+
+    def demand(self, pacer: Pacer) -> int:
+        """Connections that the sites of a pacer could use now."""
+        group = self._groups.get(pacer.limits.key)
+        waiting = 0 if group is None or self._hand.closed else sum(len(site.waiting) for site in group.sites)
+        if not waiting or pacer.paused(time.monotonic()):
+            return pacer.open
+        return min(max(pacer.most, pacer.open), pacer.open + waiting, pacer.limits.connections)
+
+    def shared(self, pacer: Pacer) -> None:
+        """The share of all processes has changed: hire, or let idle connections go."""
+        group = self._groups.get(pacer.limits.key)
+        if group is None:
+            return
+        for _ in range(pacer.open - pacer.share):
+            group.make_room()
+        if pacer.paused(time.monotonic()):
+            self.left_alone(group)
+        for site in list(group.sites):
+            if site.waiting:
+                self.staff(site)
+
+    # -- waiting -------------------------------------------------------------------------------
+
+    def left_alone(self, group: Group, tell_s: float = 0.0) -> None:
+        """The servers push back, so nobody asks them for a while: what waits for them does so in Postgres."""
+        if tell_s:
+            self._windows.tell_pause(group.pacer, tell_s)
+        parked = [one for site in group.sites for one in site.waiting.clear()]
+        if parked:
+            self._spawn(self.wait_for_probe(group.pacer, parked))
+
+    async def wait_for_probe(self, pacer: Pacer, parked: list[Delivery]) -> None:
+        """Back to Postgres until the servers are asked again."""
+        left_s = max(0.0, pacer.paused_until - time.monotonic())
+        spread_s = min(SPREAD_S, left_s)
+        for number in range(_PARTS):
+            part = parked[number::_PARTS]
+            after_s = left_s + spread_s * (number + random.random()) / _PARTS
+            if part:
+                await self._postpone(part, clock.now() + timedelta(seconds=after_s), "site_paused")
+
+    async def park(self, site: Site, parked: list[Delivery]) -> None:
+        """Back to Postgres until the site may have come near them."""
+        pacer = site.pacer
+        wait_s = min(MOST_PARK_S, max(LEAST_PARK_S, len(site.waiting) / max(site.rate, 0.1)))
+        starved = bool(pacer.limits.rates) and pacer.token_at > time.monotonic()
+        until = clock.now() + timedelta(seconds=wait_s * random.uniform(0.8, 1.2))
+        await self._postpone(parked, until, "site_rate" if starved else "site_window")
+
+    async def _postpone(self, parked: list[Delivery], until: datetime, reason: str) -> None:
+        try:
+            await hold.postpone(self._pool, [one.row for one in parked], until, reason=reason)
+        except AWAY as error:
+            _log.warning("not parked", rows=len(parked), error=repr(error))
+        for one in parked:
+            self._hand.drop(one)
+
+    def drop(self, gone: Callable[[Delivery], bool]) -> None:
+        """These need not wait any more."""
+        for site in self:
+            for one in site.waiting.drop(gone):
+                self._hand.drop(one)
+
+    # -- upkeep --------------------------------------------------------------------------------
+
+    async def tend(self) -> None:
+        """More workers where mail waits; twice a second reckon rates, relieve a full hand, and send back what has
+        waited long; forget idle sites; until cancelled."""
+        ticks = 0
+        while True:
+            await asyncio.sleep(TEND_S)
+            ticks += 1
+            await self.refresh()
+            now = time.monotonic()
+            for place, site in list(self._sites.items()):
+                if site.waiting and site.pacer.paused(now):
+                    self.left_alone(site.group)
+                elif site.waiting:
+                    self.staff(site)
+                elif not site.workers and not site.resting and not site.pacer.paused(now):
+                    self._forget(place, site)
+            if ticks % (MEASURE_S / TEND_S) == 0:
+                for site in self:
+                    site.reckon(MEASURE_S)
+                await self._relieve()
+            if ticks % (LOOK_LATE_S / TEND_S) == 0:
+                await self._send_back_late(now)
+            if ticks % (SHOW_EVERY_S / TEND_S) == 0:
+                await self._show()
+
+    async def _relieve(self) -> None:
+        """A hand full of mail for slow sites hides everybody else's: the largest waits go back to Postgres until
+        their site may have come near them. Fast sites empty the hand before it comes to this."""
+        excess = self._hand.excess
+        for site in sorted(self, key=Site.surplus, reverse=True) if excess > 0 else ():
+            count = min(excess, site.surplus())
+            if count <= 0:
+                return
+            excess -= count
+            await self.park(site, site.waiting.shed(count))
+
+    async def _send_back_late(self, now: float) -> None:
+        for site in self:
+            late = site.waiting.drop(lambda one: now - one.taken_at > LATE_S) if site.waiting else []
+            if late:
+                await self.park(site, late)
+
+    def _forget(self, place: tuple[str, str], site: Site) -> None:
+        del self._sites[place]
+        group = site.group
+        group.forget(site)
+        if not group.sites and group.pacer.open == 0:
+            self._groups.pop(group.pacer.limits.key, None)
+            self._windows.ask(group.pacer)  # its demand is none: the lease is given back
+
+    def _limits_of(self, route: Route) -> Limits:
+        limits = self._limits.get(route.site)
+        if limits is None:
+            if len(self._limits) >= _MOST_LIMITS:
+                self._limits.clear()
+            hosts = [host.name for host in route.hosts]
+            limits = self._limits[route.site] = self._book.limits(route.site, hosts, self._settings)
+        return limits
+
+    # -- for the operator ----------------------------------------------------------------------
+
+    async def _show(self) -> None:
+        """Write down what something happened to; what was pushed back or left alone before what only went well."""
+        touched = [group for group in self._groups.values() if group.pacer.touched and group.sites]
+        touched.sort(key=lambda group: (group.pacer.moved is None, random.random()))
+        states = []
+        for group in touched[:MOST_SHOWN]:
+            group.pacer.touched = False
+            states.append((group.pacer.limits.key, _hosts(group), state_of(group)))
+        try:
+            if states:
+                await sites_store.write_states(self._pool, self._process, states)
+            if time.monotonic() > self._forget_at:
+                self._forget_at = time.monotonic() + 3600
+                await sites_store.forget_states(self._pool, clock.now() - FORGET_AFTER)
+        except (*AWAY, *BAD_DATA) as error:
+            heed_cancellation()
+            _log.warning("site states not shown", error=repr(error))
+
+
+def state_of(group: Group) -> str:
+    """What a process knows of the servers behind a pacer, as JSON for the operator."""
+    pacer, now = group.pacer, time.monotonic()
+    resting = max((site.rest_until for site in group.sites), default=0.0)
+    probe = pacer.next_probe
+    if resting > now:
+        probe = clock.now() + timedelta(seconds=resting - now)
+    state = {
+        "window": round(pacer.window, 1),
+        "share": pacer.share,
+        "open": pacer.open,
+        "waiting": sum(len(site.waiting) for site in group.sites),
+        "phase": _phase(pacer, now, resting=resting > now),
+        "nextProbe": None if probe is None else clock.iso(probe),
+        "movedBy": None if pacer.moved is None else _noted(pacer.moved),
+        "recent": [_noted(one) for one in reversed(pacer.recent)],
+    }
+    return msgspec.json.encode(state).decode()
+
+
+def _noted(noted: Noted) -> dict[str, str]:
+    return {"at": clock.iso(noted.at), "said": noted.said, "effect": noted.effect}
+
+
+def _phase(pacer: Pacer, now: float, *, resting: bool) -> str:
+    if pacer.paused(now):
+        return "paused"
+    return "not reached" if resting else "probing" if pacer.probing else "open"
+
+
+def _hosts(group: Group) -> str:
+    names = dict.fromkeys(name for site in group.sites for name in (site.name, *(one.name for one in site.route.hosts)))
+    return ",".join(list(names)[:_MOST_HOSTS])

@@ -1,0 +1,145 @@
+"""`ops site`: the rules that deliveries keep to, changed while they run, and what the processes see of a site."""
+
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import msgspec
+from msgspec import Struct
+
+from engine.base import clock
+from engine.base.settings import Settings
+from engine.delivery import sites_store
+from engine.delivery.sites import EVERYWHERE, FIELDS, PROVIDERS, Limits, Rule, RuleBook, checked_name, rule_from_json
+from engine.store.resolver import Resolver
+from mta.outbound.route import Route, Router
+
+RECENT = timedelta(hours=1)
+MOST_SITES = 100
+
+
+class Place(Struct, frozen=True):
+    """What a name stands for: a set of mail servers, the most preferred first."""
+
+    site: str
+    hosts: tuple[str, ...]
+
+
+async def show(pool: asyncpg.Pool, settings: Settings, name: str) -> dict[str, Any]:
+    """What holds for a domain, a mail host or a site and on whose word; and how its servers answered lately."""
+    place = await find(settings, name.strip().lower().rstrip("."))
+    limits = RuleBook(await sites_store.operators(pool)).limits(place.site, place.hosts, settings)
+    names = dict.fromkeys((limits.key, place.site, name.strip().lower(), *place.hosts))
+    states = await sites_store.states(pool, list(names), clock.now() - RECENT)
+    return {
+        "site": place.site,
+        "window": limits.key,
+        "hosts": list(place.hosts),
+        "rules": _rules(limits),
+        "processes": [
+            {"process": row.process, "site": row.site, "at": clock.iso(row.updated_at)} | _state(row) for row in states
+        ],
+    }
+
+
+async def change(
+    pool: asyncpg.Pool, settings: Settings, name: str, fields: dict[str, object], why: str | None
+) -> dict[str, Any]:
+    """Set fields of a name's rule, None to take one back; in force within a second.
+
+    The name of a mail domain stands for the servers it leads to, where those have other names.
+    """
+    wanted = checked_name(name)
+    if wanted != EVERYWHERE and "#" not in wanted:
+        place = await find(settings, wanted)
+        if place.hosts and not f".{place.hosts[0]}".endswith(f".{wanted}"):
+            wanted = place.site
+    try:
+        rule = await sites_store.change(pool, wanted, fields, why)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"the rule can't be set: {error}") from None
+    return {"name": wanted, "rule": _plain(rule)}
+
+
+async def reset(pool: asyncpg.Pool, settings: Settings, name: str) -> dict[str, Any]:
+    """Forget the operator's rule for a name: the shipped ones and the settings hold again."""
+    wanted = checked_name(name)
+    gone = await sites_store.reset(pool, wanted)
+    if not gone and "#" not in wanted and wanted != EVERYWHERE:
+        wanted = (await find(settings, wanted)).site
+        gone = await sites_store.reset(pool, wanted)
+    if not gone:
+        raise ValueError(f"there is no rule of yours for {name}; `ops site list` shows them")
+    return {"name": wanted, "reset": "the shipped rules and the settings hold"}
+
+
+async def listing(pool: asyncpg.Pool) -> dict[str, Any]:
+    """All rules, and the sites that something happened to in the last hour."""
+    own = [
+        {"names": row.name, "whose": "operator", "rule": _words(rule_from_json(row.rule)), "why": row.why}
+        for row in await sites_store.rows(pool)
+    ]
+    shipped = [
+        {"names": ", ".join(one.names), "whose": "shipped", "rule": _words(one.rule), "why": one.title}
+        for one in PROVIDERS
+    ]
+    rows = await sites_store.all_states(pool, clock.now() - RECENT, MOST_SITES)
+    return {"rules": own + shipped, "sites": [_brief(row) for row in rows]}
+
+
+async def find(settings: Settings, name: str) -> Place:
+    """The servers that a name leads to, asked of DNS as deliveries do; without an answer, the name itself."""
+    if "#" in name or "/" in name or name == EVERYWHERE:
+        return Place(name, ())
+    resolver = Resolver.from_settings(settings)
+    router = Router.from_settings(settings, resolver)
+    try:
+        route = await router.route(name)
+    finally:
+        await router.close()
+        await resolver.close()
+    if isinstance(route, Route):
+        return Place(route.site, tuple(host.name for host in route.hosts))
+    return Place(name, (name,))
+
+
+def _brief(row: sites_store.StateRow) -> dict[str, Any]:
+    state = _state(row)
+    moved = state.get("movedBy") or {}
+    shown = {field: state.get(field) for field in ("phase", "window", "share", "open", "waiting")}
+    return {"site": row.site, "process": row.process, **shown, "last": moved.get("said", "")}
+
+
+def _state(row: sites_store.StateRow) -> dict[str, Any]:
+    """As the process wrote it; a probe whose time has come since waits for the next mail."""
+    state: dict[str, Any] = msgspec.json.decode(row.state)
+    if state.get("nextProbe") and state["nextProbe"] < clock.iso(clock.now()):
+        state["phase"] = "probe due"
+    return state
+
+
+def _rules(limits: Limits) -> list[dict[str, Any]]:
+    values: dict[str, object] = {
+        "connections": limits.connections,
+        "messages_per_connection": limits.messages_per_connection,
+        "recipients": limits.recipients,
+        "family": limits.family.value,
+        "ladder_s": ",".join(f"{step:g}" for step in limits.ladder_s),
+        "back_off": ", ".join(limits.back_off),
+        "together": limits.key.endswith("/*"),
+    }
+    periods = {1.0: "per_second", 60.0: "per_minute", 3600.0: "per_hour"}
+    values |= {periods[seconds]: count for count, seconds in limits.rates}
+    return [
+        {"rule": field, "value": values[field], "because": limits.origins.get(field, "default")}
+        for field in FIELDS
+        if field in values
+    ]
+
+
+def _plain(rule: Rule) -> dict[str, Any]:
+    return dict(msgspec.to_builtins(rule))
+
+
+def _words(rule: Rule) -> str:
+    return " ".join(f"{name}={value}" for name, value in _plain(rule).items())
