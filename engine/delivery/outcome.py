@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from engine.delivery.reply_codes import Category, Finding, Scope, by_code, by_phase, by_status
+from engine.delivery.reply_codes import Category, Finding, Scope, by_code, by_phase, by_status, subject_of
 from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
 
 __all__ = ["Category", "Outcome", "Scope", "Verdict", "classify", "detail"]
@@ -87,6 +87,9 @@ def detail(outcome: Outcome) -> dict[str, str | int]:
         found["smtp_code"] = outcome.smtp_code
     if outcome.enhanced_code is not None:
         found["enhanced_code"] = outcome.enhanced_code
+        subject = subject_of(outcome.enhanced_code)
+        if subject is not None:
+            found["iana_class"] = subject
     found["diagnostic"] = outcome.diagnostic
     return found
 

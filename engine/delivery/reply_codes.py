@@ -45,6 +45,7 @@ class Category(StrEnum):
     TLS = "tls"
     UNKNOWN_AFTER_DOT = "unknown_after_dot"  # they may have it: the next try may be a second copy
     LOCAL = "local"  # ours: never counted against the peer
+    OPERATOR = "operator"  # given up by whoever runs the service
 
 
 class Finding(NamedTuple):
@@ -52,6 +53,18 @@ class Finding(NamedTuple):
 
     category: Category
     scope: Scope
+
+
+# Subjects of RFC 3463 3, as IANA's registry of SMTP enhanced status codes names them; X.0 says nothing.
+_SUBJECTS = {
+    "1": "addressing", "2": "mailbox", "3": "mail_system", "4": "network_and_routing", "5": "mail_delivery_protocol",
+    "6": "content_or_media", "7": "security_or_policy",
+}  # fmt: skip
+
+
+def subject_of(status: str) -> str | None:
+    """The registered subject of an enhanced status such as 5.1.1; None for X.0 and for those without a name."""
+    return _SUBJECTS.get(status.split(".", 2)[1])
 
 
 def by_status(status: str | None, code: int) -> Finding | None:

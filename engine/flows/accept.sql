@@ -6,8 +6,8 @@ JOIN idempotency i ON i.account_id = n.account_id AND i.key = n.key;
 
 -- name: insert_accepted
 -- Everything a batch of accepted messages consists of, the posts to webhooks, and the heads that counted them. Columns: messages
--- $1-$17, bodies $18-$19, recipients $20-$26, queue $27-$35, schedules $36-$40, events $41-$48, idempotency $49-$52, heads
--- $53-$61.
+-- $1-$17, bodies $18-$19, recipients $20-$26, queue $27-$36, schedules $37-$42, events $43-$50, idempotency $51-$54, heads
+-- $55-$63.
 WITH message AS (
     INSERT INTO messages (id, account_id, status, source, sender, from_domain, reply_to, subject, stream, tags, metadata,
                           attachments, recipient_count, size_bytes, template, template_version, scheduled_at)
@@ -25,18 +25,21 @@ WITH message AS (
     INSERT INTO recipients (message_id, n, account_id, kind, address, name, status)
     SELECT * FROM unnest($20::uuid[], $21::smallint[], $22::uuid[], $23::text[], $24::text[], $25::text[], $26::text[])
 ), pending AS (
-    INSERT INTO queue (message_id, domain, shard, account_id, from_domain, recipients, total, due_at, deliver_by)
-    SELECT message_id, domain, shard, account_id, from_domain, recipients::jsonb, total, due_at, deliver_by
+    INSERT INTO queue (message_id, domain, shard, account_id, from_domain, recipients, total, due_at, deliver_by, min_tls,
+                       priority)
+    SELECT message_id, domain, shard, account_id, from_domain, recipients::jsonb, total, due_at, deliver_by, min_tls,
+           mail_priority(m.source, m.stream)
     FROM unnest($27::uuid[], $28::text[], $29::int[], $30::uuid[], $31::text[], $32::text[], $33::smallint[],
-                $34::timestamptz[], $35::timestamptz[])
-         AS n (message_id, domain, shard, account_id, from_domain, recipients, total, due_at, deliver_by)
+                $34::timestamptz[], $35::timestamptz[], $36::text[])
+         AS n (message_id, domain, shard, account_id, from_domain, recipients, total, due_at, deliver_by, min_tls)
+    JOIN unnest($1::uuid[], $4::text[], $9::text[]) AS m (id, source, stream) ON m.id = n.message_id
 ), later AS (
-    INSERT INTO schedules (message_id, account_id, due_at, look_at, deliver_by)
-    SELECT * FROM unnest($36::uuid[], $37::uuid[], $38::timestamptz[], $39::timestamptz[], $40::timestamptz[])
+    INSERT INTO schedules (message_id, account_id, due_at, look_at, deliver_by, min_tls)
+    SELECT * FROM unnest($37::uuid[], $38::uuid[], $39::timestamptz[], $40::timestamptz[], $41::timestamptz[], $42::text[])
 ), event AS (
     INSERT INTO events (id, account_id, seq, type, message_id, occurred_at, payload, hash)
-    SELECT * FROM unnest($41::uuid[], $42::uuid[], $43::bigint[], $44::text[], $45::uuid[], $46::timestamptz[],
-                         $47::text[], $48::bytea[])
+    SELECT * FROM unnest($43::uuid[], $44::uuid[], $45::bigint[], $46::text[], $47::uuid[], $48::timestamptz[],
+                         $49::text[], $50::bytea[])
     RETURNING id, account_id, seq, type
 ), posted AS (
     INSERT INTO webhook_queue (webhook_id, event_id, account_id, seq, due_at)
@@ -44,13 +47,13 @@ WITH message AS (
     JOIN webhooks w ON w.account_id = e.account_id AND w.status = 'active' AND webhook_wants(w.event_types, e.type)
 ), once AS (
     INSERT INTO idempotency (account_id, key, message_id, request_digest)
-    SELECT * FROM unnest($49::uuid[], $50::text[], $51::uuid[], $52::bytea[])
+    SELECT * FROM unnest($51::uuid[], $52::text[], $53::uuid[], $54::bytea[])
 )
 UPDATE account_heads h
 SET seq = n.seq, hash = n.hash, rung = n.rung, day = n.day, sent_today = n.sent_today,
     month = n.month, sent_this_month = n.sent_this_month, scheduled = n.scheduled
-FROM unnest($53::uuid[], $54::bigint[], $55::bytea[], $56::smallint[], $57::date[], $58::int[], $59::date[], $60::int[],
-            $61::int[])
+FROM unnest($55::uuid[], $56::bigint[], $57::bytea[], $58::smallint[], $59::date[], $60::int[], $61::date[], $62::int[],
+            $63::int[])
      AS n (account_id, seq, hash, rung, day, sent_today, month, sent_this_month, scheduled)
 WHERE h.account_id = n.account_id;
 

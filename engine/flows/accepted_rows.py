@@ -97,22 +97,22 @@ def queue_columns(messages: Iterable[Prepared], shards: int, due: datetime) -> C
     rows = [
         (
             message.id, domain, partition.shard_of(domain, shards), message.account_id, message.from_domain,
-            orjson.dumps(group).decode(), len(message.recipients), due, message.deliver_by,
+            orjson.dumps(group).decode(), len(message.recipients), due, message.deliver_by, message.min_tls,
         )
         for message in messages
         for domain, group in _groups(message).items()
     ]  # fmt: skip
-    return columns(rows, 9)
+    return columns(rows, 10)
 
 
 def schedule_columns(stored: Iterable[Prepared]) -> Columns:
     """What waits for its time."""
     rows = [
-        (one.id, one.account_id, one.scheduled_at, one.scheduled_at, one.deliver_by)
+        (one.id, one.account_id, one.scheduled_at, one.scheduled_at, one.deliver_by, one.min_tls)
         for one in stored
         if one.scheduled_at is not None
     ]
-    return columns(rows, 5)
+    return columns(rows, 6)
 
 
 def once_columns(stored: Iterable[Prepared]) -> Columns:

@@ -1,41 +1,92 @@
 """Holding deliveries back: a row waits for a reason, and a wait of more than 30 s stands on the waybill."""
 
-from collections.abc import Sequence
+import random
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from uuid import UUID
 
 import asyncpg
 
 from engine.base import clock, ids
 from engine.base.events import EventType
-from engine.delivery import queue
+from engine.delivery import holds, queue
+from engine.delivery.holds import Hold
 from engine.delivery.queue import Row
 from engine.ledger import heads, log
+from engine.store.queries import Conn, columns
 
 SILENT = timedelta(seconds=30)  # waits up to here need no event
+LOOK_AGAIN_S = 86_400.0  # at rows under an open hold: should one ever be left behind, it is found within a day
+SPREAD_S = 30.0  # rows whose hold ends by itself come back over so long
 
 
 async def postpone(pool: asyncpg.Pool, rows: Sequence[Row], until: datetime, *, reason: str) -> None:
-    """Look at the rows again at `until`. One `queued` event per row that has waited past the silent time."""
+    """Look at the rows again at `until`. One `queued` event per row that will have waited past the silent time."""
     now = clock.now()
-    told = [row for row in rows if now - row.due_at > SILENT and row.waiting is None]
+    told = [row for row in rows if until - row.due_at > SILENT and row.waiting is None]
     silent = [row.key for row in rows if row not in told]
     async with pool.acquire() as connection, connection.transaction():
         await queue.postpone(connection, silent, until, None)
         if not told:
             return
         await queue.postpone(connection, [row.key for row in told], until, reason)
-        locked = await heads.lock(connection, {row.account_id for row in told})
-        detail = log.detail_text({"reason": reason, "until": clock.iso(until)})
-        entries = [
-            log.Entry(
-                row.account_id,
-                EventType.QUEUED,
-                detail,
-                now,
-                row.message_id,
-                ids.format_id(ids.Kind.MESSAGE, row.message_id),
-            )
-            for row in told
-        ]
-        await log.append(connection, log.seal_all(locked, entries))
-        await heads.save(connection, locked.values())
+        await tell(connection, ((row, {"reason": reason, "until": clock.iso(until)}) for row in told), now)
+
+
+async def set_aside(pool: asyncpg.Pool, held: Sequence[tuple[Row, Hold]]) -> None:
+    """Put deliveries in hand under the operator's holds: one transaction, a `queued` event for each that is new there.
+
+    A hold that was lifted meanwhile takes nothing; a delivery settled meanwhile is left alone. No attempt is counted.
+    """
+    now = clock.now()
+    async with pool.acquire() as connection, connection.transaction():
+        await hold_rows(connection, held, now)
+
+
+async def hold_rows(connection: Conn, held: Sequence[tuple[Row, Hold]], now: datetime) -> int:
+    """The same within the caller's transaction; returns how many rows are newly under their hold."""
+    standing = {one["id"] for one in await holds.STILL_STANDING.records(connection, [hold.id for _, hold in held])}
+    wanted = {row.key: (row, hold) for row, hold in held if hold.id in standing}
+    if not wanted:
+        return 0
+    # Heads before rows, as settling has it: two that wait for each other would end in a deadlock.
+    await heads.lock(connection, {row.account_id for row, _ in wanted.values()})
+    found = await holds.ROWS_TO_HOLD.records(connection, *columns(list(wanted), 2))
+    rows = [(one["message_id"], one["domain"]) for one in found]
+    laid = [(*key, wanted[key][1].id, _look_at(wanted[key][1], now)) for key in rows]
+    await holds.HOLD_ROWS.execute(connection, *columns(laid, 4))
+    fresh = [wanted[key] for key, one in zip(rows, found, strict=True) if one["held_by"] != wanted[key][1].id]
+    await tell(connection, ((row, _detail(hold)) for row, hold in fresh), now)
+    return len(fresh)
+
+
+async def tell(connection: Conn, told: Iterable[tuple[Row, dict[str, object]]], at: datetime) -> None:
+    """A `queued` event with its detail for each row, within the caller's transaction."""
+    entries = [
+        log.Entry(
+            row.account_id,
+            EventType.QUEUED,
+            log.detail_text(detail),
+            at,
+            row.message_id,
+            ids.format_id(ids.Kind.MESSAGE, row.message_id),
+        )
+        for row, detail in told
+    ]
+    if not entries:
+        return
+    accounts: set[UUID] = {entry.account_id for entry in entries}
+    locked = await heads.lock(connection, accounts)
+    await log.append(connection, log.seal_all(locked, [one for one in entries if one.account_id in locked]))
+    await heads.save(connection, locked.values())
+
+
+def _look_at(hold: Hold, now: datetime) -> datetime:
+    if hold.until is not None:
+        return hold.until + timedelta(seconds=random.uniform(0, SPREAD_S))
+    return now + timedelta(seconds=LOOK_AGAIN_S * random.uniform(0.8, 1.2))
+
+
+def _detail(hold: Hold) -> dict[str, object]:
+    until = None if hold.until is None else clock.iso(hold.until)
+    return {"reason": holds.WAITING, "note": hold.reason, "held": hold.kind, "until": until}

@@ -53,6 +53,7 @@ class Due(Struct, frozen=True):
     account_id: UUID
     due_at: datetime
     deliver_by: datetime | None
+    min_tls: str | None = None
 
 
 _TAKE = _SQL.rows("take_due", Due)
@@ -275,9 +276,9 @@ async def _write(
             shard, wanted = partition.shard_of(domain, settings.shards), orjson.dumps(group).decode()
             pending.append((
                 message, domain, shard, account, one.from_domain, wanted, len(one.recipients), at, at,
-                one.due.deliver_by,
+                one.due.deliver_by, one.due.min_tls,
             ))  # fmt: skip
     touched = [message for message, _ in leaving] or [UUID(int=0)]
     await _WRITE.execute(
-        connection, *columns(leaving, 2), min(touched), max(touched), *columns(staying, 2), *columns(pending, 10)
+        connection, *columns(leaving, 2), min(touched), max(touched), *columns(staying, 2), *columns(pending, 11)
     )

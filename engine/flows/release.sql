@@ -5,7 +5,7 @@ SELECT message_id FROM schedules WHERE look_at <= $1 LIMIT 1;
 -- name: take_due
 -- At most $2 messages whose time has come by $1, the longest due first, locked; those that another worker or a
 -- cancellation holds are left to it.
-SELECT message_id, account_id, due_at, deliver_by FROM schedules
+SELECT message_id, account_id, due_at, deliver_by, min_tls FROM schedules
 WHERE look_at <= $1 ORDER BY look_at LIMIT $2 FOR UPDATE SKIP LOCKED;
 
 -- name: take_fairly
@@ -24,7 +24,7 @@ WITH RECURSIVE holder AS (
     ) c
     ORDER BY c.look_at LIMIT $2
 )
-SELECT s.message_id, s.account_id, s.due_at, s.deliver_by FROM schedules s
+SELECT s.message_id, s.account_id, s.due_at, s.deliver_by, s.min_tls FROM schedules s
 WHERE s.message_id IN (SELECT message_id FROM chosen) FOR UPDATE SKIP LOCKED;
 
 -- name: load_due
@@ -39,8 +39,8 @@ WHERE m.id = ANY($1::uuid[]) AND m.id BETWEEN $2 AND $3;
 
 -- name: write_released
 -- Messages $1 and their recipients leave the schedule with statuses $2; $3 and $4 bound the ids. Messages $5 are looked
--- at again at $6. Pending deliveries, $7-$16: message, domain, shard, account, sending domain, recipients, their
--- number, due, accepted at, no try after.
+-- at again at $6. Pending deliveries, $7-$17: message, domain, shard, account, sending domain, recipients, their
+-- number, due, accepted at, no try after, least TLS.
 WITH message AS (
     UPDATE messages m SET status = n.status FROM unnest($1::uuid[], $2::text[]) AS n (id, status)
     WHERE m.id = n.id AND m.status = 'scheduled' AND m.id BETWEEN $3 AND $4
@@ -53,11 +53,14 @@ WITH message AS (
     UPDATE schedules s SET look_at = n.look_at FROM unnest($5::uuid[], $6::timestamptz[]) AS n (id, look_at)
     WHERE s.message_id = n.id
 )
-INSERT INTO queue (message_id, domain, shard, account_id, from_domain, recipients, total, due_at, accepted_at, deliver_by)
-SELECT message_id, domain, shard, account_id, from_domain, recipients::jsonb, total, due_at, accepted_at, deliver_by
+INSERT INTO queue (message_id, domain, shard, account_id, from_domain, recipients, total, due_at, accepted_at, deliver_by,
+                   min_tls, priority)
+SELECT n.message_id, n.domain, n.shard, n.account_id, n.from_domain, n.recipients::jsonb, n.total, n.due_at, n.accepted_at,
+       n.deliver_by, n.min_tls, mail_priority(m.source, m.stream)
 FROM unnest($7::uuid[], $8::text[], $9::int[], $10::uuid[], $11::text[], $12::text[], $13::smallint[],
-            $14::timestamptz[], $15::timestamptz[], $16::timestamptz[])
-     AS n (message_id, domain, shard, account_id, from_domain, recipients, total, due_at, accepted_at, deliver_by);
+            $14::timestamptz[], $15::timestamptz[], $16::timestamptz[], $17::text[])
+     AS n (message_id, domain, shard, account_id, from_domain, recipients, total, due_at, accepted_at, deliver_by, min_tls)
+JOIN messages m ON m.id = n.message_id AND m.id BETWEEN $3 AND $4;
 
 -- name: put_off
 -- Message $1 is looked at again at $2.

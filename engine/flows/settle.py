@@ -65,6 +65,8 @@ class Attempt(Struct, frozen=True, kw_only=True):
     conversation: dict[str, object] | None
     signature: bytes | None
     next_at: datetime | None  # when deferred recipients are tried again; None: they have failed
+    made: bool = True  # False: nothing was tried, the operator ended it
+    others: dict[str, int] | None = None  # how the site answered other accounts lately, where that tells something
 
 
 class Plan(Struct):
@@ -135,7 +137,7 @@ class Settler:
                     owed.remove(attempt.row.key)  # should an attempt stand in the batch twice
                     plans.append(plan(attempt))
             if plans:
-                await _write(connection, plans)
+                await write(connection, plans)
             return done
 
     async def _owed(self, connection: Conn, batch: Sequence[Attempt]) -> set[tuple[UUID, str]]:
@@ -191,13 +193,17 @@ def _detail(result: Result, attempt: Attempt, kind: EventType) -> str:
         found |= {key: attempt.conversation[key] for key in ("mx", "tls") if key in attempt.conversation}
     if kind is EventType.BOUNCED:
         found["suppressed"] = result.outcome.suppress
-    found["attempt"] = attempt.row.attempts + 1
+    if attempt.made:
+        found["attempt"] = attempt.row.attempts + 1
+    if attempt.others is not None and result.outcome.verdict is not Verdict.DELIVERED:
+        found["site_lately"] = attempt.others
     if kind is EventType.DEFERRED and attempt.next_at is not None:
         found["next_attempt_at"] = clock.iso(attempt.next_at)
     return log.detail_text(found)
 
 
-async def _write(connection: Conn, plans: list[Plan]) -> None:
+async def write(connection: Conn, plans: list[Plan]) -> None:
+    """Write what the plans say within the caller's transaction, which has made sure that their rows still stand."""
     locked = await heads.lock(connection, {one.attempt.row.account_id for one in plans})
     low, high = _bounds(plans)
     recipients = _recipient_columns(plans)
@@ -241,7 +247,7 @@ def _recipient_columns(plans: list[Plan]) -> tuple[list[object], ...]:
             status.value,
             _response(result),
             one.attempt.next_at if status is Status.SENDING else None,
-            0 if result.outcome is None else 1,
+            int(result.outcome is not None and one.attempt.made),
         )
         for one in plans
         for result, status in one.statuses

@@ -45,7 +45,7 @@ WITH recipient AS (
     WHERE q.message_id = n.message_id AND q.domain = n.domain
 ), later AS (
     UPDATE queue q SET recipients = n.recipients::jsonb, due_at = n.due_at, attempts = q.attempts + 1,
-        signature = coalesce(n.signature, q.signature), waiting = NULL
+        signature = coalesce(n.signature, q.signature), waiting = NULL, held_by = NULL
     FROM unnest($7::uuid[], $8::text[], $9::text[], $10::timestamptz[], $11::bytea[])
          AS n (message_id, domain, recipients, due_at, signature)
     WHERE q.message_id = n.message_id AND q.domain = n.domain

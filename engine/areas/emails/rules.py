@@ -17,6 +17,7 @@ from engine.areas.emails.types import (
     MOST_RECIPIENTS,
     AttachmentIn,
     Content,
+    LeastTls,
     Prepared,
     Recipient,
     SendRequest,
@@ -124,6 +125,7 @@ def prepare(
         template_version=content.template_version,
         scheduled_at=timing.scheduled_at,
         deliver_by=timing.deliver_by,
+        min_tls=least_tls(request.min_tls),
     )
 
 
@@ -137,6 +139,11 @@ def _composed(draft: Draft) -> Composed:
 def stream_of(request: SendRequest) -> str:
     """The stream that the request names, or the one that every account has."""
     return request.stream or DEFAULT_STREAM
+
+
+def least_tls(asked: LeastTls | None) -> LeastTls | None:
+    """What is kept of `minTls`: nothing of what holds without it."""
+    return None if asked == "opportunistic" else asked
 
 
 def content_of(request: SendRequest) -> Content:
@@ -276,6 +283,8 @@ def request_digest(request: SendRequest) -> bytes:
     hashed = blake2b(digest_size=16)
     for field in request.__struct_fields__:
         value = getattr(request, field)
+        if field == "min_tls" and least_tls(request.min_tls) is None:
+            continue  # a key stored before there was this field still fits its request
         if value is None:
             value = _MEANT.get(field)
         elif field == "attachments":

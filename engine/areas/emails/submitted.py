@@ -18,6 +18,7 @@ from engine.areas.emails import rules
 from engine.areas.emails.types import (
     MOST_ATTACHMENTS,
     MOST_RECIPIENTS,
+    LeastTls,
     Prepared,
     Recipient,
     SendRequest,
@@ -56,6 +57,7 @@ class Submitted(Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     scheduled_at: str | None = None
     deliver_by: str | None = None
+    min_tls: LeastTls | None = None
     request_digest: bytes = b""  # as `rules.request_digest`: of the message and its recipients; b"" without a key
 
 
@@ -124,6 +126,7 @@ def prepare(
         smtputf8=found.smtputf8,
         idempotency_key=submitted.idempotency_key,
         request_digest=submitted.request_digest,
+        min_tls=rules.least_tls(submitted.min_tls),
     )
 
 
@@ -193,6 +196,7 @@ _READERS: Final[dict[str, tuple[str, Callable[[str, list[str]], object]]]] = {
     "x-waybill-idempotency-key": ("idempotency_key", _one),
     "x-waybill-scheduled-at": ("scheduled_at", _one),
     "x-waybill-deliver-by": ("deliver_by", _one),
+    "x-waybill-min-tls": ("min_tls", _one),
     "x-waybill-template": ("template", _one),
     "x-waybill-template-version": ("template_version", _number),
     "x-waybill-variables": ("variables", _objects),

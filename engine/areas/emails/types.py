@@ -18,6 +18,7 @@ AddressText = Annotated[str, Meta(min_length=3, max_length=320)]
 Slug = Annotated[str, Meta(min_length=1, max_length=64, pattern=SLUG)]
 Tag = Annotated[str, Meta(min_length=1, max_length=64)]
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
+LeastTls = Literal["none", "opportunistic", "verified"]
 Moment = Annotated[str, Meta(max_length=40, extra_json_schema={"format": "date-time"})]
 
 # Described here and held to by the rules, which can name the entry at fault; the decoder can't.
@@ -38,7 +39,8 @@ class AttachmentIn(Struct, frozen=True, forbid_unknown_fields=True, rename="came
 class SendRequest(
     Struct, frozen=True, forbid_unknown_fields=True, rename={"from_": "from", "reply_to": "replyTo",
     "list_unsubscribe": "listUnsubscribe", "template_version": "templateVersion",
-    "idempotency_key": "idempotencyKey", "scheduled_at": "scheduledAt", "deliver_by": "deliverBy"}, kw_only=True,
+    "idempotency_key": "idempotencyKey", "scheduled_at": "scheduledAt", "deliver_by": "deliverBy",
+    "min_tls": "minTls"}, kw_only=True,
 ):  # fmt: skip
     """One email to send. An optional field that is null is an absent one."""
 
@@ -84,6 +86,15 @@ class SendRequest(
             description="ISO 8601 date-time with `Z` or a numeric offset: after it, a delivery that was put off is not "
             "tried again. At most 72 hours after the send, or after `scheduledAt`",
             examples=["2026-11-20T08:10:00Z"],
+        ),
+    ] = None
+    min_tls: Annotated[
+        LeastTls | None,
+        Meta(
+            description="The least transport security on the way to the recipients' servers. `verified`: only over TLS "
+            "with a certificate that proves the server's name, or the message waits and fails in the end. `none`: "
+            "delivery before secrecy, whatever policy the domain publishes. Default: `opportunistic`, and what the "
+            "domain's own policy (DANE, MTA-STS) asks for"
         ),
     ] = None
     attachments: Annotated[list[AttachmentIn], Meta(max_length=MOST_ATTACHMENTS)] | None = None
@@ -150,6 +161,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     template_version: int | None = None  # the one that was used, named in the request or not
     scheduled_at: datetime | None = None  # None: goes out at once
     deliver_by: datetime | None = None
+    min_tls: LeastTls | None = None  # None: as the recipient's domain wants it
 
 
 class Accepted(Struct, frozen=True):

@@ -1,0 +1,26 @@
+-- name: unreported_domains
+-- At most $2 policy domains with sessions on day $1 of which no report has been made.
+SELECT DISTINCT t.domain FROM tls_days t
+WHERE t.day = $1 AND NOT EXISTS (SELECT FROM tls_reports r WHERE r.day = t.day AND r.domain = t.domain)
+ORDER BY t.domain LIMIT $2;
+
+-- name: counted_sessions
+-- The sessions of day $1 with policy domain $2.
+SELECT policy, result, mx, ip, reason, sessions FROM tls_days WHERE day = $1 AND domain = $2
+ORDER BY policy, result, mx;
+
+-- name: served_policy
+-- The MTA-STS policy of domain $1 as it was last served.
+SELECT policy FROM sts_policies WHERE domain = $1;
+
+-- name: reported
+-- The report of day $1 on domain $2 went to mailboxes $3 as message $4.
+INSERT INTO tls_reports (day, domain, sent_to, message_id) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING;
+
+-- name: account_of_domain
+-- The account that holds domain $1 as verified.
+SELECT account_id FROM domains WHERE name = $1 AND status = 'verified' AND deleted_at IS NULL LIMIT 1;
+
+-- name: forget_reports
+-- Reports about days before $1.
+DELETE FROM tls_reports WHERE day < $1;

@@ -1,0 +1,188 @@
+"""What one process sees of its sites' answers: told with each deferral as counts, and shown to an operator who watches.
+
+In memory and bounded; lost with the process, since it is about the last minutes only.
+"""
+
+import re
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+import orjson
+from msgspec import Struct
+
+from engine.base import clock, ids
+from engine.delivery.holds import a_labels
+from engine.delivery.outcome import Outcome, Verdict
+from engine.flows.settle import Attempt
+from engine.store.caches import Cache
+from engine.store.queries import Queries
+
+MINUTES = 10  # that are looked back
+LEAST_OTHERS = 2  # accounts: the figures of a single other one would be its own, and not ours to show
+MOST_SITES = 2_000
+MOST_ENTRIES = 50_000  # accounts by site and minute, some 10 MB; beyond it they are counted without their names
+MOST_DOMAINS = 50_000
+MOST_TOLD = 100  # conversations kept for those who watch; what comes beyond is counted
+EACH_TELLING = 25
+MOST_OCTETS = 7_000  # of one: a notification of Postgres takes 8,000
+
+_SQL = Queries.beside(__file__, "witness.sql")
+_TELL = _SQL.command("tell_traces")
+_ADDRESS = re.compile(r"([^\s<>@,;:\"'()\[\]])[^\s<>@,;:\"'()\[\]]*@")
+_INDEX = {Verdict.DELIVERED: 0, Verdict.DEFERRED: 1, Verdict.BOUNCED: 2}
+
+
+class Traced(Struct, frozen=True):
+    """A domain that somebody watches."""
+
+    domain: str
+    expires_at: datetime
+
+
+_TRACED = _SQL.rows("traced_domains", Traced)
+
+_Minute = dict[UUID | None, list[int]]  # account (None: those beyond the bound) -> delivered, deferred, bounced
+
+
+class Answers:
+    """How sites answered in the last minutes, by account: enough to tell each how all others fared."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._sites: OrderedDict[str, deque[tuple[int, _Minute]]] = OrderedDict()
+        self._entries = 0
+
+    def count(self, site: str, account: UUID, verdict: Verdict) -> None:
+        """One recipient's answer."""
+        minute = int(self._now() // 60)
+        minutes = self._minutes(site, minute)
+        if not minutes or minutes[-1][0] != minute:
+            minutes.append((minute, {}))
+        counts = minutes[-1][1]
+        key = account if account in counts or self._entries < MOST_ENTRIES else None
+        if key not in counts:
+            counts[key] = [0, 0, 0]
+            self._entries += 1
+        counts[key][_INDEX[verdict]] += 1
+
+    def others(self, site: str, account: UUID) -> dict[str, int] | None:
+        """What all accounts but this one got there; None where too few others sent."""
+        if site not in self._sites:
+            return None
+        totals, seen = [0, 0, 0], set()
+        for _, counts in self._minutes(site, int(self._now() // 60)):
+            for key, numbers in counts.items():
+                if key != account:
+                    seen.add(key)
+                    totals = [total + number for total, number in zip(totals, numbers, strict=True)]
+        if len(seen) < LEAST_OTHERS:
+            return None
+        return {"minutes": MINUTES, "delivered": totals[0], "deferred": totals[1], "bounced": totals[2]}
+
+    def _minutes(self, site: str, minute: int) -> deque[tuple[int, _Minute]]:
+        minutes = self._sites.get(site)
+        if minutes is None:
+            if len(self._sites) >= MOST_SITES:
+                _, gone = self._sites.popitem(last=False)
+                self._entries -= sum(len(counts) for _, counts in gone)
+            minutes = self._sites[site] = deque()
+        else:
+            self._sites.move_to_end(site)
+        while minutes and minutes[0][0] <= minute - MINUTES:
+            self._entries -= len(minutes.popleft()[1])
+        return minutes
+
+
+class Witness:
+    """Shown every attempt before it is settled: `routed` and `saw` as it goes, `tell` several times a second."""
+
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
+        self.answers = Answers()
+        self.cache: Cache[str, dict[str, datetime]] = Cache("traces", self._load)
+        self._traced: dict[str, datetime] = {}
+        self._site_of: OrderedDict[str, str] = OrderedDict()
+        self._told: deque[str] = deque()
+        self._left_out = 0
+
+    def routed(self, domain: str, site: str) -> None:
+        """Mail for this domain goes to this site."""
+        if self._site_of.get(domain) != site:
+            if len(self._site_of) >= MOST_DOMAINS:
+                self._site_of.popitem(last=False)
+            self._site_of[domain] = site
+
+    def saw(self, attempt: Attempt) -> Attempt:
+        """Count an attempt, keep it for those who watch; the same attempt with what others got, where it failed."""
+        if self._traced:
+            self._watch(attempt)
+        site = self._site_of.get(attempt.row.domain)
+        talk = attempt.conversation
+        if site is None or talk is None or "note" in talk:  # nobody was asked, or another message spoke for this one
+            return attempt
+        account, failed = attempt.row.account_id, False
+        for result in attempt.results:
+            if result.outcome is not None:
+                self.answers.count(site, account, result.outcome.verdict)
+                failed = failed or result.outcome.verdict is not Verdict.DELIVERED
+        others = self.answers.others(site, account) if failed else None
+        return attempt if others is None else msgspec.structs.replace(attempt, others=others)
+
+    async def tell(self) -> None:
+        """Learn who watches, and show them what was said since the last time. Raises one of AWAY."""
+        self._traced = await self.cache.get("traces")
+        if not self._told:
+            return
+        texts = [self._told.popleft() for _ in range(min(EACH_TELLING, len(self._told)))]
+        if self._left_out:
+            texts.append(orjson.dumps({"leftOut": self._left_out}).decode())
+            self._left_out = 0
+        await _TELL.records(self._pool, texts)
+
+    def _watch(self, attempt: Attempt) -> None:
+        until = self._traced.get(a_labels(attempt.row.domain))
+        if until is None or until <= clock.now():
+            return
+        if len(self._told) >= MOST_TOLD:
+            self._left_out += 1
+            return
+        self._told.append(shown(attempt))
+
+    async def _load(self, _: str) -> dict[str, datetime]:
+        return {one.domain: one.expires_at for one in await _TRACED.fetch(self._pool)}
+
+
+def shown(attempt: Attempt) -> str:
+    """An attempt as JSON for whoever watches: the conversation with addresses masked, and how it ended."""
+    talk = attempt.conversation or {}
+    said: dict[str, Any] = {
+        "at": clock.iso(attempt.started_at),
+        "messageId": ids.format_id(ids.Kind.MESSAGE, attempt.row.message_id),
+        "domain": attempt.row.domain,
+        "mx": talk.get("mx"),
+        "tls": talk.get("tls"),
+        "note": talk.get("note"),
+        "outcomes": [_ended(result.outcome) for result in attempt.results[:10]],
+        "conversation": talk.get("conversation", []),
+    }
+    text = masked(orjson.dumps(said).decode())
+    if len(text.encode()) > MOST_OCTETS:
+        text = masked(orjson.dumps(said | {"conversation": [], "note": "too long to show"}).decode())
+    return text if len(text.encode()) <= MOST_OCTETS else orjson.dumps({"messageId": said["messageId"]}).decode()
+
+
+def masked(text: str) -> str:
+    """Addresses by their first letter and domain: `a***@b.test`."""
+    return _ADDRESS.sub(r"\1***@", text)
+
+
+def _ended(outcome: Outcome | None) -> str:
+    if outcome is None:
+        return "suppressed"
+    return f"{outcome.verdict.value} ({outcome.category.value}): {outcome.diagnostic[:200]}"

@@ -1,0 +1,176 @@
+"""`ops queue`: what waits for delivery and why, and the operator's levers on it."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+
+from engine.base import clock, ids
+from engine.base.settings import Settings
+from engine.delivery.holds import Hold, HoldKind
+from engine.flows import levers
+from engine.flows.levers import Chosen
+from engine.store.queries import Queries
+from engine.store.resolver import Resolver
+from mta.outbound.route import Route, Router
+
+VIEWS = ("domain", "site", "account", "shard")
+MOST_ROUTED = 1_000  # domains, those with the most mail, whose site is looked up for a view or a lever
+AT_ONCE = 32  # look-ups
+NOWHERE = "(no route)"  # what stands for the site of a domain that has no mail server
+
+_SQL = Queries.beside(__file__, "queue.sql")
+
+
+class Waiting(Struct, frozen=True):
+    """What waits under one name."""
+
+    name: str
+    rows: int
+    recipients: int
+    due: int
+    retrying: int
+    held: int
+    oldest_ms: int  # Unix milliseconds
+    next_due: datetime
+
+
+_BY = {
+    "domain": _SQL.rows("depths_by_domain", Waiting),
+    "account": _SQL.rows("depths_by_account", Waiting),
+    "shard": _SQL.rows("depths_by_shard", Waiting),
+}
+_DOMAINS = _SQL.command("waiting_domains")
+
+
+async def depths(pool: asyncpg.Pool, settings: Settings, *, by: str, limit: int) -> dict[str, Any]:
+    """What waits, the largest first: by `domain`, `site`, `account` or `shard`, and the holds that stand.
+
+    `rows` are deliveries (a message to a domain), `due` those that could go now, `ageS` the seconds since the oldest
+    message was accepted.
+    """
+    now = clock.now()
+    if by == "site":
+        found = await _by_site(pool, settings, now)
+    else:
+        found = await _BY[by].fetch(pool, limit, now)
+    return {
+        "by": by,
+        "rows": sum(one.rows for one in found[:limit]),
+        "waiting": [_shown(one, by, now) for one in found[:limit]],
+        "holds": [_hold(one) for one in await levers.standing(pool)],
+    }
+
+
+async def suspend(
+    pool: asyncpg.Pool, settings: Settings, on: tuple[HoldKind, str], *, reason: str, for_s: float | None
+) -> dict[str, Any]:
+    """Hold a target back for so many seconds, or until it is resumed."""
+    until = None if for_s is None else clock.now() + timedelta(seconds=for_s)
+    target = await _chosen(pool, settings, on)
+    rows = await levers.suspend(pool, target, reason=reason, until=until)
+    end = None if until is None else clock.iso(until)
+    return {"suspended": target.kind.value, "target": target.target, "until": end, "rowsHeld": rows}
+
+
+async def resume(
+    pool: asyncpg.Pool, settings: Settings, on: tuple[HoldKind, str], *, note: str | None
+) -> dict[str, Any]:
+    """Let a target go; raises ValueError where nothing holds it."""
+    target = await _chosen(pool, settings, on, routed=False)
+    rows = await levers.resume(pool, target, note=note)
+    if rows is None:
+        raise ValueError(f"nothing is suspended for the {target.kind.value} {target.target}")
+    return {"resumed": target.kind.value, "target": target.target, "rowsBack": rows}
+
+
+async def flush(
+    pool: asyncpg.Pool, settings: Settings, on: tuple[HoldKind, str], *, note: str | None
+) -> dict[str, Any]:
+    """Try a target's waiting deliveries again now."""
+    target = await _chosen(pool, settings, on)
+    rows = await levers.flush(pool, target, note=note)
+    return {"flushed": target.kind.value, "target": target.target, "rows": rows}
+
+
+async def bounce(pool: asyncpg.Pool, settings: Settings, on: tuple[HoldKind, str], *, reason: str) -> dict[str, Any]:
+    """Give a target's waiting deliveries up."""
+    target = await _chosen(pool, settings, on)
+    rows = await levers.bounce(pool, target, reason=reason)
+    return {"bounced": target.kind.value, "target": target.target, "rows": rows}
+
+
+async def _chosen(pool: asyncpg.Pool, settings: Settings, on: tuple[HoldKind, str], *, routed: bool = True) -> Chosen:
+    kind, target = on
+    if kind is not HoldKind.SITE or not routed:
+        return levers.chosen(kind, target)
+    sites = await _sites(pool, settings)
+    return levers.chosen(kind, target, [domain for domain, site in sites.items() if site == target.lower()])
+
+
+async def _by_site(pool: asyncpg.Pool, settings: Settings, now: datetime) -> list[Waiting]:
+    sites = await _sites(pool, settings)
+    merged: dict[str, Waiting] = {}
+    for one in await _BY["domain"].fetch(pool, MOST_ROUTED, now):
+        name = sites.get(one.name, NOWHERE)
+        known = merged.get(name)
+        if known is None:
+            known = Waiting(name, 0, 0, 0, 0, 0, one.oldest_ms, one.next_due)
+        merged[name] = Waiting(
+            name,
+            known.rows + one.rows,
+            known.recipients + one.recipients,
+            known.due + one.due,
+            known.retrying + one.retrying,
+            known.held + one.held,
+            min(known.oldest_ms, one.oldest_ms),
+            min(known.next_due, one.next_due),
+        )
+    return sorted(merged.values(), key=lambda one: (-one.rows, one.name))
+
+
+async def _sites(pool: asyncpg.Pool, settings: Settings) -> dict[str, str]:
+    """The site of each waiting domain as DNS says at present."""
+    domains: Sequence[str] = [row["domain"] for row in await _DOMAINS.records(pool, MOST_ROUTED)]
+    resolver = Resolver.from_settings(settings)
+    router = Router.from_settings(settings, resolver)
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def site(domain: str) -> tuple[str, str]:
+        async with slots:
+            route = await router.route(domain)
+        return domain, route.site if isinstance(route, Route) else NOWHERE
+
+    try:
+        return dict(await asyncio.gather(*[site(domain) for domain in domains]))
+    finally:
+        await router.close()
+        await resolver.close()
+
+
+def _shown(one: Waiting, by: str, now: datetime) -> dict[str, Any]:
+    name = ids.format_id(ids.Kind.ACCOUNT, UUID(one.name)) if by == "account" else one.name
+    return {
+        by: name,
+        "rows": one.rows,
+        "recipients": one.recipients,
+        "due": one.due,
+        "retrying": one.retrying,
+        "held": one.held,
+        "ageS": max(0, (clock.milliseconds(now) - one.oldest_ms) // 1000),
+        "nextDue": clock.iso(one.next_due),
+    }
+
+
+def _hold(one: Hold) -> dict[str, Any]:
+    return {
+        "suspended": one.kind,
+        "target": one.target,
+        "reason": one.reason,
+        "since": clock.iso(one.created_at),
+        "until": None if one.until is None else clock.iso(one.until),
+    }

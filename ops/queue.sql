@@ -1,0 +1,28 @@
+-- name: depths_by_domain
+-- The $1 recipient domains with the most rows: rows and recipients waiting, how many are due at $2, retries, and held;
+-- when the oldest row's message was made, and its earliest due time.
+SELECT q.domain AS name, count(*) AS rows, sum(jsonb_array_length(q.recipients))::bigint AS recipients,
+       count(*) FILTER (WHERE q.due_at <= $2) AS due, count(*) FILTER (WHERE q.attempts > 0) AS retrying,
+       count(*) FILTER (WHERE q.held_by IS NOT NULL) AS held, min(uuid7_ms(q.message_id)) AS oldest_ms,
+       min(q.due_at) AS next_due
+FROM queue q GROUP BY q.domain ORDER BY rows DESC, name LIMIT $1;
+
+-- name: depths_by_account
+-- The same by account.
+SELECT q.account_id::text AS name, count(*) AS rows, sum(jsonb_array_length(q.recipients))::bigint AS recipients,
+       count(*) FILTER (WHERE q.due_at <= $2) AS due, count(*) FILTER (WHERE q.attempts > 0) AS retrying,
+       count(*) FILTER (WHERE q.held_by IS NOT NULL) AS held, min(uuid7_ms(q.message_id)) AS oldest_ms,
+       min(q.due_at) AS next_due
+FROM queue q GROUP BY q.account_id ORDER BY rows DESC, name LIMIT $1;
+
+-- name: depths_by_shard
+-- The same by shard.
+SELECT q.shard::text AS name, count(*) AS rows, sum(jsonb_array_length(q.recipients))::bigint AS recipients,
+       count(*) FILTER (WHERE q.due_at <= $2) AS due, count(*) FILTER (WHERE q.attempts > 0) AS retrying,
+       count(*) FILTER (WHERE q.held_by IS NOT NULL) AS held, min(uuid7_ms(q.message_id)) AS oldest_ms,
+       min(q.due_at) AS next_due
+FROM queue q GROUP BY q.shard ORDER BY rows DESC, name LIMIT $1;
+
+-- name: waiting_domains
+-- The $1 recipient domains with the most rows.
+SELECT domain FROM queue GROUP BY domain ORDER BY count(*) DESC, domain LIMIT $1;

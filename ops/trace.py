@@ -1,0 +1,87 @@
+"""`ops trace`: the conversations with a domain's servers as they end, with nothing of the messages' content in them."""
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from engine.base import clock, ids
+from engine.base.settings import Settings
+from engine.mail.address import domain_name
+from engine.store.caches import bump
+from engine.store.queries import Queries
+
+CHANNEL = "wb_trace"
+LASTS_S, RENEW_S = 30.0, 10.0  # a watcher that dies is forgotten within the first
+MOST_WAITING = 1_000  # conversations that were heard of and not yet printed
+EVERY_S = 0.2
+
+_SQL = Queries.beside(__file__, "trace.sql")
+_BEGIN = _SQL.command("begin_trace")
+_END = _SQL.command("end_trace")
+
+
+def follow(settings: Settings, *, domain: str, ends: float | None) -> Iterator[dict[str, Any]]:
+    """Conversations about a recipients' domain, until `ends` (monotonic seconds) or for ever; raises BadAddress."""
+    name = domain_name(domain)
+    assert settings.database_url is not None
+    trace = ids.uuid7()
+    with asyncio.Runner() as runner:
+        connection = runner.run(asyncpg.connect(settings.database_url))
+        heard: asyncio.Queue[str] = asyncio.Queue(MOST_WAITING)
+        try:
+            runner.run(connection.add_listener(CHANNEL, lambda *told: _keep(heard, str(told[3]))))
+            renew_at = 0.0
+            while ends is None or time.monotonic() < ends:
+                if time.monotonic() >= renew_at:
+                    runner.run(renew(connection, trace, name))
+                    renew_at = time.monotonic() + RENEW_S
+                runner.run(asyncio.sleep(EVERY_S))
+                while not heard.empty():
+                    one = json.loads(heard.get_nowait())
+                    if one.get("domain") in (name, None):
+                        yield one
+        finally:
+            runner.run(_end(connection, trace))
+
+
+async def renew(connection: asyncpg.Connection, trace: UUID, domain: str) -> None:
+    """Watch for another while; every delivering process hears of it within half a second."""
+    async with connection.transaction():
+        await _BEGIN.execute(connection, trace, domain, clock.now() + timedelta(seconds=LASTS_S))
+        await bump(connection, "traces")
+
+
+def lines(one: dict[str, Any]) -> Iterator[str]:
+    """One conversation for people."""
+    if "leftOut" in one:
+        yield f"({one['leftOut']} conversations were left out: there were too many to show)"
+        return
+    tls = one.get("tls")
+    how = f" {tls.get('version', '')} {tls.get('certificate', '')}".rstrip() if isinstance(tls, dict) else ""
+    yield f"{one.get('at', '')}  {one['messageId']}  {one.get('mx') or 'no server'}{how}"
+    for step in one.get("conversation", []):
+        took = f"{step['ms']:>8} ms" if "ms" in step else " " * 11
+        told = {key: value for key, value in step.items() if key not in ("step", "ms")}
+        words = told.pop("reply", None) or told.pop("break", None) or ""
+        rest = " ".join(f"{key}={value}" for key, value in told.items())
+        yield f"  {took}  {step.get('step', ''):9} {' '.join(part for part in (rest, words) if part)}"
+    for outcome in one.get("outcomes", []):
+        yield f"               = {outcome}"
+
+
+def _keep(heard: "asyncio.Queue[str]", text: str) -> None:
+    if not heard.full():  # a terminal that can't keep up misses some
+        heard.put_nowait(text)
+
+
+async def _end(connection: asyncpg.Connection, trace: UUID) -> None:
+    async with connection.transaction():
+        await _END.execute(connection, trace)
+        await bump(connection, "traces")
+    await connection.close()

@@ -1,0 +1,99 @@
+"""The classification against replies of real servers that no rule was written for; `pytest -s` shows the figures."""
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from engine.delivery.outcome import _REPLIES, Category, Outcome, Scope, Verdict, classify, detail
+from engine.mail.replies import Answer, Phase, Reply
+
+FILE = Path(__file__).parents[1] / "data" / "bounces.tsv"
+RECOGNISED = 0.95  # of permanent refusals of the recipient
+_LINE = re.compile(r"(\d{3})[ -](?:([245]\.\d{1,3}\.\d{1,3}) )?(.*)", re.DOTALL)
+
+
+class Bounce(NamedTuple):
+    label: str
+    phase: Phase
+    text: str
+    source: str
+
+    @property
+    def outcome(self) -> Outcome:
+        match = _LINE.fullmatch(self.text)
+        assert match is not None, self.text
+        return classify(Answer(self.phase, Reply(int(match[1]), match[3], match[2])))
+
+
+def read() -> list[Bounce]:
+    rows = [line.split("\t") for line in FILE.read_text("utf-8").splitlines() if line and not line.startswith("#")]
+    return [Bounce(label, Phase(phase), text, source) for label, phase, text, source in rows]
+
+
+BOUNCES = read()
+
+
+def of(*labels: str) -> list[Bounce]:
+    return [one for one in BOUNCES if one.label in labels]
+
+
+def tell(figures: str) -> None:
+    print(figures)  # noqa: T201 - the figures are what this module is for
+
+
+def test_the_set_is_large_held_out_and_labelled_with_its_sources() -> None:
+    written = {" ".join(rule.example.lower().split()) for rule in _REPLIES.rules + _REPLIES.hints}
+    counts = Counter(one.label for one in BOUNCES)
+
+    assert set(counts) == {"dead", "full", "refused", "soft"}
+    assert len(BOUNCES) >= 150
+    assert len({one.text for one in BOUNCES}) == len(BOUNCES)
+    assert all(len(one.source) > 4 for one in BOUNCES)
+    known = [one for one in BOUNCES if " ".join(one.text.lower().split()) in written]
+    assert len(known) <= len(BOUNCES) // 10, known  # some servers say just what the standard's example says
+
+
+def test_permanent_refusals_of_the_recipient_are_recognised() -> None:
+    bounces = of("dead", "full")
+    missed = [
+        (one.text, one.outcome.category, one.outcome.scope)
+        for one in bounces
+        if (one.outcome.verdict, one.outcome.scope) != (Verdict.BOUNCED, Scope.RECIPIENT)
+    ]
+    share = 1 - len(missed) / len(bounces)
+    tell(f"\nrecipient-scope permanent: {len(bounces) - len(missed)} of {len(bounces)} recognised ({share:.1%})")
+    assert share >= RECOGNISED, missed
+
+
+def test_dead_addresses_are_suppressed() -> None:
+    bounces = of("dead")
+    missed = [(one.text, one.outcome.category) for one in bounces if not one.outcome.suppress]
+    share = 1 - len(missed) / len(bounces)
+    tell(f"\ndead addresses: {len(bounces) - len(missed)} of {len(bounces)} suppressed ({share:.1%})")
+    assert share >= RECOGNISED, missed
+
+
+@pytest.mark.parametrize("label", ["full", "refused", "soft"])
+def test_nothing_else_ever_suppresses(label: str) -> None:
+    wrong = [(one.text, one.outcome.category, one.outcome.scope) for one in of(label) if one.outcome.suppress]
+    tell(f"\n{label}: {len(wrong)} of {len(of(label))} suppressed")
+    assert not wrong
+
+
+def test_the_registered_class_stands_beside_our_own() -> None:
+    kinds = {
+        "550 5.1.1 no such user": "addressing", "552 5.2.2 full": "mailbox", "451 4.3.0 later": "mail_system",
+        "421 4.4.2 timeout": "network_and_routing", "502 5.5.1 what": "mail_delivery_protocol",
+        "554 5.6.0 header": "content_or_media", "550 5.7.26 no": "security_or_policy", "550 5.0.0 no": None,
+        "550 no": None, "550 5.9.1 no": None,
+    }  # fmt: skip
+    for text, expected in kinds.items():
+        assert detail(Bounce("", Phase.RCPT, text, "").outcome).get("iana_class") == expected
+
+
+def test_temporary_refusals_are_tried_again_and_full_mailboxes_are_called_full() -> None:
+    assert [one.text for one in of("soft") if one.outcome.verdict is not Verdict.DEFERRED] == []
+    assert [one.text for one in of("full") if one.outcome.category is not Category.MAILBOX_FULL] == []
