@@ -5,20 +5,16 @@ value in a Transaction, or in ConnectFailed while opening; only our own bugs rai
 """
 
 import asyncio
-import errno
-import ipaddress
 import math
-import ssl
 from collections.abc import Callable
 from typing import cast
 
-from msgspec import Struct
-
-from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
+from engine.mail.replies import Answer, Break, BreakKind, Phase
 from mta.smtp.dane import Dane
 from mta.smtp.envelope import Envelope, Features
 from mta.smtp.exchange import Exchange, Transaction
 from mta.smtp.faults import Fault, FaultKind
+from mta.smtp.opening import ConnectFailed, Timeouts, blames_tls, connect_break, sni, tls_failure, words
 from mta.smtp.session import Session, State
 from mta.smtp.tls import Judge, TlsMode, judge, sessions
 from mta.smtp.transcript import Json, Step, Tls, opening, said, weight_of
@@ -28,45 +24,6 @@ __all__ = ["ConnectFailed", "Connection", "Envelope", "Timeouts", "TlsMode", "Tr
 _WHOLE = 256 * 1024  # content up to here goes out in one write: one copy is cheaper than many calls
 _CHUNK = 128 * 1024
 _LAST_WORDS = 4_096  # octets still to write at the end that are commands, not the rest of a message
-_SHORTAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
-
-
-class Timeouts(Struct, frozen=True, kw_only=True):
-    """Seconds a stage may take as a whole: a reply that trickles in does not prolong it (RFC 5321 4.5.3.2)."""
-
-    connect_s: float = 30.0  # Postfix smtp_connect_timeout
-    tls_s: float = 60.0  # handshake
-    reply_s: float = 300.0  # greeting, EHLO, MAIL, each RCPT
-    data_s: float = 120.0  # the reply to DATA
-    envelope_s: float = 900.0  # from the reply to MAIL to that to DATA, however many recipients
-    block_s: float = 180.0  # each 128 KB of content
-    content_s: float = 1_800.0  # all of it
-    final_dot_s: float = 600.0  # an early cut delivers twice
-    quit_s: float = 2.0  # manners, within reason
-
-
-class ConnectFailed(Exception):  # noqa: N818 - named for what happened
-    """No session came about: `outcome` at `phase`, and the steps up to there.
-
-    `fault` is set when TLS is to blame; the server might take the mail in plaintext. `resumed` says that the
-    handshake tried to take up an earlier session: a full one may do.
-    """
-
-    def __init__(
-        self,
-        phase: Phase,
-        outcome: Reply | Break,
-        transcript: tuple[Json, ...],
-        *,
-        fault: Fault | None = None,
-        resumed: bool = False,
-    ) -> None:
-        super().__init__(phase, outcome)
-        self.phase = phase
-        self.outcome = outcome
-        self.transcript = transcript
-        self.fault = fault
-        self.resumed = resumed
 
 
 class Connection(asyncio.Protocol):
@@ -104,7 +61,7 @@ class Connection(asyncio.Protocol):
                     local_addr=(source_ip, 0) if source_ip is not None else None,
                 )
         except OSError as error:  # TimeoutError is one
-            broken = _connect_break(error, limits.connect_s)
+            broken = connect_break(error, limits.connect_s)
             connect |= {"break": said(broken), "ms": round((loop.time() - started) * 1_000, 1)}
             raise ConnectFailed(Phase.CONNECT, broken, (connect,)) from None
         connect["ms"] = round((loop.time() - started) * 1_000, 1)
@@ -136,7 +93,7 @@ class Connection(asyncio.Protocol):
         self._mode = tls
         self._dane = dane
         self._judge = certificates
-        self._sni = _sni(dane.base if dane is not None else server_name)
+        self._sni = sni(dane.base if dane is not None else server_name)
         self._shown: tuple[bytes, ...] = ()  # the certificates of a full handshake
         self._resumed = False  # the handshake offered an earlier session
         self._transport: asyncio.Transport | None = None
@@ -321,7 +278,7 @@ class Connection(asyncio.Protocol):
         fault = session.fault
         if isinstance(outcome, Break):
             session.opening_steps.append(Step(phase, outcome, self._loop.time() - session.waiting_since))
-            if fault is None and _blames_tls(phase, outcome, secured=session.tls is not None):
+            if fault is None and blames_tls(phase, outcome, secured=session.tls is not None):
                 fault = Fault(FaultKind.VALIDATION_FAILURE, outcome.detail)
         if fault is not None and self._resumed:
             sessions().forget(self._sni)
@@ -345,7 +302,7 @@ class Connection(asyncio.Protocol):
         except (OSError, ValueError) as error:
             # ssl.SSLError, resets and the time-out are OSErrors; a host name out of DNS that can't be an SNI
             # name is a ValueError.
-            self._give_up_tls(_tls_failure(error))
+            self._give_up_tls(tls_failure(error))
             return
         self._transport = transport
         if transport is None or self._session.state is not State.HANDSHAKE:
@@ -402,7 +359,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
-        detail = "the peer closed the connection" if exc is None else f"connection lost: {_words(exc)}"
+        detail = "the peer closed the connection" if exc is None else f"connection lost: {words(exc)}"
         self._session.fail(Break(BreakKind.CLOSED, detail), self._loop.time())
         self._transport = None
         self._paused = False
@@ -499,44 +456,3 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def _sni(name: str) -> str | None:
-    """The name to ask for in a handshake: never an address (RFC 6066 3)."""
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return name.lower()
-    return None
-
-
-def _blames_tls(phase: Phase, outcome: Break, *, secured: bool) -> bool:
-    """True when the way a session broke says that the server can't do TLS.
-
-    In TLS 1.3 a server that dislikes the handshake says so behind it: then the first EHLO over TLS breaks.
-    """
-    if outcome.kind is BreakKind.LOCAL:
-        return False
-    if phase in (Phase.STARTTLS, Phase.TLS):
-        return True
-    return secured and phase is Phase.EHLO and outcome.kind in (BreakKind.CLOSED, BreakKind.TLS)
-
-
-def _connect_break(error: OSError, limit_s: float) -> Break:
-    if isinstance(error, TimeoutError):
-        return Break(BreakKind.TIMEOUT, f"no connection within {limit_s:g} s")
-    if error.errno in _SHORTAGE:
-        return Break(BreakKind.LOCAL, f"we could not open a connection: {_words(error)}")
-    return Break(BreakKind.REFUSED, _words(error))
-
-
-def _tls_failure(error: OSError | ValueError) -> str:
-    if isinstance(error, ssl.SSLError) and error.reason:
-        return f"handshake failed: {error.reason.replace('_', ' ').lower()}"
-    return f"handshake failed: {_words(error)}"
-
-
-def _words(error: Exception) -> str:
-    """An error in one short printable sentence."""
-    text = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
-    return "".join(letter if letter.isprintable() else " " for letter in text)[:200]

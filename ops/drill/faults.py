@@ -1,4 +1,4 @@
-"""The faults of a drill: which process dies, without warning, and what dies with it."""
+"""The faults of a drill: which process dies or stands still, without warning, and what goes with it."""
 
 import os
 import random
@@ -13,6 +13,7 @@ import redis
 from ops.drill.service import Part, Service
 
 COMES_BACK_S: Final = 30.0  # the supervisor's longest pause between two starts, and the start
+PAUSED_LEASES: Final = 2.0
 _POLL_S = 0.02
 
 Fault = Callable[[Service, random.Random], str]
@@ -32,6 +33,17 @@ def kill_api(service: Service, rng: random.Random) -> str:
 def kill_mta(service: Service, rng: random.Random) -> str:
     """One of the delivering processes."""
     return f"mta {_kill(service, Part.MTA, rng)}"
+
+
+def pause_mta(service: Service, rng: random.Random) -> str:
+    """A delivering process that stands still until its lease has long run out, and then goes on as if nothing was."""
+    pid = _struck(lambda: service.pids(Part.MTA), rng, signal.SIGSTOP)
+    try:
+        time.sleep(service.settings.lease_s * PAUSED_LEASES)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+    return f"mta {pid} paused"
 
 
 def kill_worker(service: Service, rng: random.Random) -> str:
@@ -55,6 +67,7 @@ def kill_postgres(service: Service, rng: random.Random) -> str:
 FAULTS: Final[dict[str, Fault]] = {
     "kill-api": kill_api,
     "kill-mta": kill_mta,
+    "pause-mta": pause_mta,
     "kill-worker": kill_worker,
     "kill-valkey": kill_valkey,
     "kill-postgres": kill_postgres,
@@ -66,14 +79,18 @@ def _kill(service: Service, part: Part, rng: random.Random) -> int:
 
 
 def _killed(find: Callable[[], list[int]], rng: random.Random) -> int:
-    """SIGKILL to one of those found; waits for a process that is just being started again."""
+    return _struck(find, rng, signal.SIGKILL)
+
+
+def _struck(find: Callable[[], list[int]], rng: random.Random, number: signal.Signals) -> int:
+    """The signal to one of those found; waits for a process that is just being started again."""
     deadline = time.monotonic() + COMES_BACK_S
     while time.monotonic() < deadline:
         pids = find()
         if pids:
             pid = rng.choice(pids)
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, number)
                 return pid
         time.sleep(_POLL_S)
     raise NobodyThere(f"no process to kill came up within {COMES_BACK_S:.0f} s")
