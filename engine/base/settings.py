@@ -55,6 +55,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     dns_servers: tuple[HostPort, ...] = ()  # empty: the system's resolvers (live), our own responder (local)
     dnssec_trusted: bool = False  # the servers above validate, and nobody sits between them and us: DANE counts
     tls_authorities: Path | None = None  # PEM file of those who vouch for mail servers; None: the system's
+    tls_report_from: str | None = None  # whom TLS reports (RFC 8460) come from, of a verified domain; None: none go out
     smtp_port: int = 25  # remote port in live mode
     mail_host: str = "mail.waybill.test"
     public_url: str = "http://127.0.0.1:8080"
@@ -112,6 +113,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 _QUERY_PASSWORD = re.compile(r"([?&](?:ssl)?password=)[^&]*", re.IGNORECASE)  # libpq and redis-py take it there too
 LEAST_PEPPER = 16
 _HOST = re.compile(r"(?!-)[a-z0-9-]{1,63}(?:\.(?!-)[a-z0-9-]{1,63})+", re.ASCII | re.IGNORECASE)
+_ADDRESS = re.compile(rf"[a-z0-9._+-]{{1,64}}@{_HOST.pattern}", re.ASCII | re.IGNORECASE)
 SECRETS = frozenset({"key_pepper", "database_url", "redis_url"})
 _PORTS = tuple(name for name in Settings.__struct_fields__ if name.endswith("_port"))
 _AT_LEAST: dict[str, float] = {
@@ -300,10 +302,7 @@ def _check(settings: Settings) -> None:
         value = getattr(settings, field)
         if value is not None and _scheme(value) not in schemes:
             raise BadSetting(f"{variable(field)} must be a URL that begins with {' or '.join(schemes)}://")
-    if not _HOST.fullmatch(settings.mail_host):
-        raise BadSetting(
-            f"{variable('mail_host')} is {settings.mail_host!r}; it must be a host name such as mail.example.com"
-        )
+    _check_names(settings)
     if settings.key_pepper is not None and len(settings.key_pepper) < LEAST_PEPPER:
         raise BadSetting(f"{variable('key_pepper')} must have at least {LEAST_PEPPER} characters, all of them random")
     if (settings.tls_cert is None) != (settings.tls_key is None):
@@ -312,6 +311,18 @@ def _check(settings: Settings) -> None:
         raise BadSetting(f"{variable('tls_authorities')} is {settings.tls_authorities}; there is no such file")
     if settings.shards > 65536:
         raise BadSetting(f"{variable('shards')} is {settings.shards}; it must be at most 65536")
+
+
+def _check_names(settings: Settings) -> None:
+    if not _HOST.fullmatch(settings.mail_host):
+        raise BadSetting(
+            f"{variable('mail_host')} is {settings.mail_host!r}; it must be a host name such as mail.example.com"
+        )
+    if settings.tls_report_from is not None and not _ADDRESS.fullmatch(settings.tls_report_from):
+        raise BadSetting(
+            f"{variable('tls_report_from')} is {settings.tls_report_from!r}; it must be an address such as "
+            "tls-reports@example.com"
+        )
 
 
 def _scheme(url: str) -> str:

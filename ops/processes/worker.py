@@ -25,6 +25,7 @@ from engine.flows import domain_drift, purge, webhooks
 from engine.flows.release import release_due
 from engine.store import metrics, partitions
 from engine.store.postgres import AWAY, close_pool, heed_cancellation, open_pool
+from mta.outbound import tls_reporting
 from ops.processes.posting import posting
 
 _log = structlog.get_logger("worker")
@@ -142,6 +143,10 @@ async def _domain_keys(context: Context) -> None:
     await domain_drift.forget_removed(context.pool, context.settings)
 
 
+async def _tls_reports(context: Context) -> None:
+    await tls_reporting.send_due(context.pool, context.settings, clock.now())
+
+
 JOBS = (
     Job("gauges", 5.0, _gauges),
     Job("partitions", 3600.0, _partitions),
@@ -151,6 +156,7 @@ JOBS = (
     Job("webhook history", 3600.0, _webhook_history),
     Job("figures", 15.0, _figures),
     Job("purge", 3600.0, _purge),
+    Job("tls reports", 600.0, _tls_reports),
 )
 
 

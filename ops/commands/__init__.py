@@ -1,0 +1,1 @@
+"""The operator's commands, by what they are about."""

@@ -1,0 +1,243 @@
+"""Commands about what waits for delivery, and about the servers it waits for."""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from ops import operate
+from ops.commands.base import as_json, attached, fail, reported, show, table
+
+
+def _lever(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say what a lever is pulled on: exactly one of them."""
+    for name, words in (
+        ("site", "A set of mail servers, as `ops queue --by site` names it."),
+        ("message", "msg_…"),
+        ("account", "acc_…"),
+        ("domain", "A recipients' domain."),
+    ):
+        command = click.option(f"--{name}", f"on_{name}", help=words)(command)
+    return command
+
+
+def _target(given: dict[str, str | None]) -> Any:
+    from engine.delivery.holds import HoldKind  # noqa: PLC0415
+
+    found = [(HoldKind(name.removeprefix("on_")), value) for name, value in given.items() if value]
+    if len(found) != 1:
+        fail("Name exactly one of --domain, --account, --message and --site.")
+    return found[0]
+
+
+@click.group(invoke_without_command=True)
+@click.option("--by", type=click.Choice(["domain", "site", "account", "shard"]), default="domain", show_default=True)
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+@as_json
+@click.pass_context
+@reported
+def queue(context: click.Context, *, by: str, limit: int, as_json: bool) -> None:
+    """What waits for delivery: depth, age, what is held; `suspend`, `resume`, `flush` and `bounce` move it."""
+    if context.invoked_subcommand is not None:
+        return
+    from ops import queue as levers  # noqa: PLC0415
+
+    settings = attached()
+    found = operate.with_pool(settings, lambda pool: levers.depths(pool, settings, by=by, limit=limit))
+    if as_json:
+        show(found, as_json=True)
+        return
+    if found["waiting"]:
+        table(found["waiting"], list(found["waiting"][0]))
+    else:
+        click.echo("Nothing waits.")
+    if found["holds"]:
+        click.echo("\nHeld by the operator:")
+        table(found["holds"], list(found["holds"][0]))
+
+
+@queue.command("suspend")
+@_lever
+@click.option("--reason", required=True, help="In a few words; it stands on the waybill of every message held.")
+@click.option("--for", "minutes", type=click.FloatRange(0.1, 525_600), help="Minutes; default: until it is resumed.")
+@as_json
+@reported
+def queue_suspend(*, reason: str, minutes: float | None, as_json: bool, **on: str | None) -> None:
+    """Hold deliveries back, within a second and across restarts; mail is still accepted."""
+    from ops import queue as levers  # noqa: PLC0415
+
+    settings, target = attached(), _target(on)
+    seconds = None if minutes is None else minutes * 60
+    done = operate.with_pool(
+        settings, lambda pool: levers.suspend(pool, settings, target, reason=reason, for_s=seconds)
+    )
+    show(done, as_json=as_json)
+
+
+@queue.command("resume")
+@_lever
+@click.option("--note", help="Stands on the waybills.")
+@as_json
+@reported
+def queue_resume(*, note: str | None, as_json: bool, **on: str | None) -> None:
+    """Let go what was suspended; it comes back spread over time."""
+    from ops import queue as levers  # noqa: PLC0415
+
+    settings, target = attached(), _target(on)
+    show(operate.with_pool(settings, lambda pool: levers.resume(pool, settings, target, note=note)), as_json=as_json)
+
+
+@queue.command("flush")
+@_lever
+@click.option("--note", help="Stands on the waybills.")
+@as_json
+@reported
+def queue_flush(*, note: str | None, as_json: bool, **on: str | None) -> None:
+    """Try again now what waits for its next try."""
+    from ops import queue as levers  # noqa: PLC0415
+
+    settings, target = attached(), _target(on)
+    show(operate.with_pool(settings, lambda pool: levers.flush(pool, settings, target, note=note)), as_json=as_json)
+
+
+@queue.command("bounce")
+@_lever
+@click.option("--reason", required=True, help="In a few words; it stands on the waybill of every message given up.")
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@as_json
+@reported
+def queue_bounce(*, reason: str, yes: bool, as_json: bool, **on: str | None) -> None:
+    """Give up what waits: it ends as failed, nobody is suppressed. There is no way back."""
+    from ops import queue as levers  # noqa: PLC0415
+
+    target = _target(on)
+    if not yes:
+        click.confirm(f"Give up everything that waits for the {target[0].value} {target[1]}?", abort=True, err=True)
+    settings = attached()
+    done = operate.with_pool(settings, lambda pool: levers.bounce(pool, settings, target, reason=reason))
+    show(done, as_json=as_json)
+
+
+@click.group()
+def site() -> None:
+    """How much mail servers are asked to take: rules as live data, and what the servers say to it."""
+
+
+@site.command("show")
+@click.argument("name")
+@as_json
+@reported
+def site_show(*, name: str, as_json: bool) -> None:
+    """Window, rules and their reasons, recent answers and the next probe of a domain's or host's servers."""
+    from ops import sites  # noqa: PLC0415
+
+    settings = attached()
+    found = operate.with_pool(settings, lambda pool: sites.show(pool, settings, name))
+    if as_json:
+        show(found, as_json=True)
+        return
+    show({field: found[field] for field in ("site", "window", "hosts", "rules")}, as_json=False)
+    if not found["processes"]:
+        click.echo("\nNothing was delivered there within the hour.")
+    for state in found["processes"]:
+        click.echo(f"\n{state['process']}, {state['at']}: {state['phase']}, {state['waiting']} waiting")
+        click.echo(f"  window {state['window']:g}, share of all processes {state['share']}, {state['open']} open")
+        if state["nextProbe"]:
+            click.echo(f"  next probe {state['nextProbe']}")
+        if moved := state["movedBy"]:
+            click.echo(f"  moved by   {moved['at']} {moved['said']}: {moved['effect']}")
+        for answer in state["recent"]:
+            click.echo(f"  {answer['at']}  {answer['said']}: {answer['effect']}")
+
+
+@site.command("set")
+@click.argument("name")
+@click.option("--connections", type=click.IntRange(min=1), help="At once, over all processes.")
+@click.option("--messages-per-connection", type=click.IntRange(min=1))
+@click.option("--per-second", type=float, help="Messages begun, over all processes.")
+@click.option("--per-minute", type=float)
+@click.option("--per-hour", type=float)
+@click.option("--recipients", type=click.IntRange(min=1), help="Of one transaction.")
+@click.option("--family", type=click.Choice(["ipv4", "ipv6", "ipv4-only", "ipv6-only"]), help="Tried first, or alone.")
+@click.option("--ladder", "ladder_s", help="Seconds between tries, such as 60,300,900; the last repeats.")
+@click.option("--back-off", multiple=True, help="Words of an answer that mean: slow down.")
+@click.option("--together/--apart", default=None, help="Whether all servers under the name share one window.")
+@click.option("--unset", multiple=True, help="Take a field back, such as per_second.")
+@click.option("--why", help="Shown beside the rule.")
+@as_json
+@reported
+def site_set(
+    *, name: str, ladder_s: str | None, unset: tuple[str, ...], why: str | None, as_json: bool, **given: Any
+) -> None:
+    """Change what holds for a mail host, all below a name, a domain's servers, or `*`; in force within a second."""
+    from engine.delivery.sites import FIELDS  # noqa: PLC0415
+    from ops import sites  # noqa: PLC0415
+
+    fields = {field: value for field, value in given.items() if value is not None and value != ()}
+    if ladder_s is not None:
+        fields["ladder_s"] = [float(step) for step in ladder_s.split(",")]
+    wrong = [field for field in unset if field not in FIELDS]
+    if wrong:
+        fail(f"{wrong[0]} is no field of a rule; they are: {', '.join(FIELDS)}")
+    fields |= dict.fromkeys(unset)
+    if not fields and why is None:
+        fail("Nothing to set: give at least one option.")
+    settings = attached()
+    show(operate.with_pool(settings, lambda pool: sites.change(pool, settings, name, fields, why)), as_json=as_json)
+
+
+@site.command("list")
+@as_json
+@reported
+def site_list(*, as_json: bool) -> None:
+    """All rules, and the sites that something happened to within the hour."""
+    from ops import sites  # noqa: PLC0415
+
+    show(operate.with_pool(attached(), sites.listing), as_json=as_json)
+
+
+@site.command("reset")
+@click.argument("name")
+@as_json
+@reported
+def site_reset(*, name: str, as_json: bool) -> None:
+    """Forget your rule for a name."""
+    from ops import sites  # noqa: PLC0415
+
+    settings = attached()
+    show(operate.with_pool(settings, lambda pool: sites.reset(pool, settings, name)), as_json=as_json)
+
+
+@click.command()
+@click.argument("message")
+@as_json
+@reported
+def explain(*, message: str, as_json: bool) -> None:
+    """One message's fate in plain words: what happened, whose side it is on, what to do."""
+    from ops.explain import explain as told  # noqa: PLC0415
+
+    found = operate.with_pool(attached(), lambda pool: told(pool, message))
+    if as_json:
+        show(found, as_json=True)
+    else:
+        click.echo(found["explanation"])
+
+
+@click.command()
+@click.option("--domain", "name", required=True, help="A recipients' domain.")
+@click.option("--seconds", type=float, help="Stop after so long; default: go on until Ctrl-C.")
+@as_json
+@reported
+def trace(*, name: str, seconds: float | None, as_json: bool) -> None:
+    """The SMTP conversations with a domain's servers as they happen, without the messages' content."""
+    from ops.trace import follow, lines  # noqa: PLC0415
+
+    settings = attached()
+    ends = None if seconds is None else time.monotonic() + seconds
+    for one in follow(settings, domain=name, ends=ends):
+        for line in [json.dumps(one, ensure_ascii=False)] if as_json else lines(one):
+            click.echo(line)
+        sys.stdout.flush()

@@ -1,0 +1,74 @@
+"""Commands that measure and that break things on purpose."""
+
+from typing import Any
+
+import click
+
+from ops.commands.base import as_json
+
+
+@click.command()
+@click.option("--scenario", type=click.Choice(["a", "b", "c"]), default="a", help="10, 1 or 1,000 domains.")
+@click.option("--messages", default=20_000, show_default=True, help="Counted messages.")
+@click.option("--warm-up", default=1_000, show_default=True)
+@click.option("--connections", default=64, show_default=True)
+@click.option("--runs", default=1, show_default=True, help="Runs to take the median of.")
+@click.option("--drain", type=int, help="Queue this many first, then deliver.")
+@click.option("--profile", is_flag=True, help="Flame graphs beside the report (needs py-spy).")
+@click.option("--tls", is_flag=True, help="Deliver over STARTTLS; default: in clear, as the peers were measured.")
+@click.option("--webhooks", is_flag=True, help="Measure posting to webhook endpoints instead.")
+@click.option("--hanging", default=500, show_default=True, help="With --webhooks: endpoints that never answer.")
+@click.option("--tails", type=click.IntRange(1, 5_000), help="Measure so many open live tails instead.")
+@click.option("--relay", is_flag=True, help="Measure accepting over SMTP beside accepting over HTTP instead.")
+@click.option("--lock-step", is_flag=True, help="With --relay: a client that waits for each reply.")
+@click.option("--each", type=click.IntRange(min=0), default=0, help="With --relay: messages a session; 0: all.")
+@click.option("--batch", type=click.IntRange(1, 100), default=1, show_default=True, help="Messages a request.")
+@click.option("--no-paced", "paced", is_flag=True, default=True, flag_value=False, help="Skip the latency run.")
+@as_json
+def bench(
+    *, webhooks: bool, hanging: int, tails: int | None, relay: bool, lock_step: bool, each: int, **options: Any
+) -> None:
+    """Measure a service of its own: rate, CPU per message, latencies."""
+    from ops.bench import run, run_relay, run_tails, run_webhooks  # noqa: PLC0415
+
+    if tails is not None:
+        raise click.exceptions.Exit(run_tails(tails=tails, as_json=options["as_json"]))
+    if relay:
+        chosen = {name: options[name] for name in ("messages", "connections", "runs", "profile", "as_json")}
+        raise click.exceptions.Exit(run_relay(**chosen, pipelined=not lock_step, each=each))
+    if webhooks:
+        chosen = {name: options[name] for name in ("profile", "as_json")}
+        raise click.exceptions.Exit(run_webhooks(deliveries=options["messages"], hanging=hanging, **chosen))
+    raise click.exceptions.Exit(run(**options))
+
+
+@click.command()
+@click.argument(
+    "name",
+    type=click.Choice(
+        [
+            "kill-api",
+            "kill-mta",
+            "pause-mta",
+            "kill-worker",
+            "kill-valkey",
+            "kill-postgres",
+            "all",
+            "tails",
+            "bystander",
+        ]
+    ),
+)
+@click.option("--messages", type=click.IntRange(100, 100_000), default=5_000, show_default=True)
+@click.option("--rounds", type=click.IntRange(1, 100), default=5, show_default=True, help="Kills during the run.")
+@as_json
+def drill(*, name: str, messages: int, rounds: int, as_json: bool) -> None:
+    """Strike a part of a service of its own while mail flows, then count every message; `tails`: every event;
+    `bystander`: one site of ten misbehaves, and the others' delivery times are compared."""
+    from ops.drill import bystander, run, tails  # noqa: PLC0415
+
+    if name == "bystander":
+        raise click.exceptions.Exit(bystander.run(rate=bystander.RATE, seconds=bystander.SECONDS, as_json=as_json))
+    if name == "tails":
+        raise click.exceptions.Exit(tails.run(events=messages, kills=rounds, as_json=as_json))
+    raise click.exceptions.Exit(run(name, messages=messages, rounds=rounds, as_json=as_json))
