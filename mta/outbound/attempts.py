@@ -93,11 +93,11 @@ def without_recipients(delivery: Delivery) -> Attempt:
     )
 
 
-def at_fault(delivery: Delivery, error: Exception, settings: Settings) -> Attempt:
-    """Something of ours broke on this message: tried again on the ladder, and failed after a few times."""
+def at_fault(delivery: Delivery, error: Exception, faults: int, settings: Settings) -> Attempt:
+    """Something of ours broke on this message, `faults` times by now: tried again on the ladder, and failed after a
+    few times. Deferrals by the servers do not count among them."""
     words = f"an internal fault ({type(error).__name__}); the operator's log has the details"
-    again = delivery.row.attempts + 1 < MOST_FAULTS
-    return _our_fault(delivery, words, settings, again=again)
+    return _our_fault(delivery, words, settings, again=faults < MOST_FAULTS)
 
 
 def after_deaths(delivery: Delivery, deaths: int, settings: Settings) -> Attempt:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
+from uuid import UUID
 
 import asyncpg
 import structlog
@@ -22,6 +23,7 @@ from mta.outbound.prepare import Delivery
 
 ACK_EVERY_S = 0.1
 BURIED_S = 3600.0
+MOST_KEPT = 10_000  # deliveries whose faults are counted
 
 _log = structlog.get_logger("mta")
 
@@ -53,6 +55,7 @@ class Finisher:
         self._on_fenced = on_fenced
         self._saw = saw
         self._longest_s = 0.0
+        self._faults: dict[tuple[UUID, str], int] = {}
 
     def settle(self, delivery: Delivery, attempt: Attempt) -> None:
         """Make an attempt history; the delivery leaves the hand with the commit."""
@@ -84,7 +87,10 @@ class Finisher:
         """Something of ours broke on this delivery: that counts as an attempt."""
         _log.error("delivery failed on our side", message=str(delivery.row.message_id), exc_info=error)
         if delivery.addresses:
-            self.settle(delivery, at_fault(delivery, error, self._settings))
+            if len(self._faults) >= MOST_KEPT:
+                self._faults.clear()
+            faults = self._faults[delivery.row.key] = self._faults.get(delivery.row.key, 0) + 1
+            self.settle(delivery, at_fault(delivery, error, faults, self._settings))
         else:
             self._hand.drop(delivery)
 
