@@ -101,7 +101,7 @@ async def test_killed_workers_release_each_message_once(settings: Settings, new_
             )  # fmt: skip
             assert work.stdout is not None
             await asyncio.wait_for(work.stdout.readline(), 20)
-            await asyncio.sleep(0.005 + 0.013 * turn)
+            await asyncio.sleep(0.003 + 0.006 * turn)
             work.send_signal(signal.SIGKILL)
             await work.wait()
         left = await door.pool.fetchval("SELECT count(*) FROM schedules")
