@@ -7,6 +7,7 @@ import asyncpg
 # Bounded waits: a lock held by somebody else must become an answer, not a pile of waiting requests.
 LOCK_TIMEOUT_S = 10
 STATEMENT_TIMEOUT_S = 30
+IDLE_TIMEOUT_S = 5  # a process that stands still in a transaction keeps an account's head locked: no longer than this
 ACQUIRE_TIMEOUT_S = 5
 CLOSE_TIMEOUT_S = 3
 
@@ -58,7 +59,7 @@ async def open_pool(database_url: str, *, name: str, smallest: int = 1, largest:
             "timezone": "UTC",
             "lock_timeout": f"{LOCK_TIMEOUT_S}s",
             "statement_timeout": f"{STATEMENT_TIMEOUT_S}s",
-            "idle_in_transaction_session_timeout": "60s",
+            "idle_in_transaction_session_timeout": f"{IDLE_TIMEOUT_S}s",
             "synchronous_commit": "on",  # a 202 means it is on disk, whatever the server's default is
             "jit": "off",
         },
