@@ -57,7 +57,10 @@ async def test_a_message_that_kills_its_process_fails_after_a_few_tries_and_the_
     assert await here.suppressed() == []
     for message in others:
         assert (await here.steps(message)).count("delivered") == 1
-    assert here.sink.count == len(others)
+    # The deaths may fall between a 250 and its commit: such a message goes out again, and no other does.
+    assert {recipient for one in here.sink.messages for recipient in one.recipients} == {
+        f"reader{number}@peer.test" for number in range(len(others))
+    }
 
 
 async def test_a_message_that_was_deferred_often_does_not_fail_of_one_death(here: World, tmp_path: Path) -> None:
