@@ -23,6 +23,7 @@ from msgspec import Struct
 from api.areas.account import resources as account
 from api.areas.api_keys import resources as api_keys
 from api.areas.audit import resources as audit
+from api.areas.auth import resources as auth
 from api.areas.domains import resources as domains
 from api.areas.emails import resources as emails
 from api.areas.messages import resources as messages
@@ -38,6 +39,7 @@ from api.http.operation import Access, Call, Operation, Raw
 from api.http.stream import before_stopping, guard_listeners, open_connection
 from engine.areas.api_keys.keyring import TOUCH_S, Keys
 from engine.areas.audit.verifier import Verifier
+from engine.areas.sessions.keeper import Sessions
 from engine.areas.tails.hub import Tails
 from engine.base import clock, ids, logs
 from engine.base.errors import invalid
@@ -49,6 +51,7 @@ from engine.store import metrics, partitions
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.limits import Limits
+from engine.store.passwords import Passwords
 from engine.store.postgres import AWAY, close_pool, open_pool
 
 OVERDUE_S = 120.0  # a due queue row older than this: nobody delivers that shard
@@ -67,6 +70,8 @@ class Services(Struct):
     redis: redis.Redis
     acceptor: Acceptor
     keys: Keys
+    sessions: Sessions
+    passwords: Passwords
     limits: Limits
     hints: Hints
     tails: Tails
@@ -78,7 +83,7 @@ def all_operations() -> tuple[Operation, ...]:
     """Every operation of the public API, the description document among them."""
     areas = (
         emails, messages, tails, statistics, templates, streams, suppressions, domains, webhooks, audit, api_keys,
-        account,
+        account, auth,
     )  # fmt: skip
     return (*(operation for area in areas for operation in area.OPERATIONS), _description())
 
@@ -88,7 +93,7 @@ def create_app(settings: Settings | None = None) -> App:
     known = settings or load(os.environ).settings
     lifespan = Lifespan(known)
     app: App = Patient(known.body_deadline_s, known.stream_write_s)
-    app.add_middleware(dispatch.RequestId())
+    app.add_middleware(dispatch.RequestId(over_tls=known.public_url.startswith("https://")))
     app.add_middleware(lifespan)
     lifespan.app = app
     app.req_options.keep_blank_qs_values = True
@@ -166,6 +171,8 @@ class Lifespan:
             redis=client,
             acceptor=Acceptor(pool, hints, settings, on_flush=functools.partial(metrics.flushed, "accept")),
             keys=keys,
+            sessions=Sessions(pool, settings.key_pepper),
+            passwords=Passwords(),
             limits=Limits(client),
             hints=hints,
             tails=tails.open_hub(pool, keys, settings),
@@ -197,6 +204,8 @@ class Lifespan:
         await services.verifier.close()
         await services.acceptor.drain()
         await services.keys.write_last_uses()
+        await services.sessions.drain()
+        services.passwords.close()
         await services.hints.drain()
         await services.redis.aclose()
         await close_pool(services.pool)
@@ -223,6 +232,7 @@ def _add_routes(app: App, services: Services) -> None:
         settings=services.settings,
         services=services,
         keys=services.keys,
+        sessions=services.sessions,
         limits=services.limits,
         inflight=Inflight(services.settings.max_inflight_bytes),
         suspects={},

@@ -95,6 +95,7 @@ def settings(database_url: str, redis_url: str, tmp_path_factory: pytest.TempPat
         key_pepper=PEPPER,
         shards=16,
         unauthenticated_rate=100_000,  # every test comes from one address
+        sign_in_rate=100_000,
         dns_servers=(),
     )
 

@@ -16,6 +16,7 @@ from msgspec import Struct
 from api.http import auth, decode, stream
 from api.http.operation import Access, Call, Operation, Raw, Streamed
 from engine.areas.api_keys import keyring
+from engine.areas.sessions.keeper import Person, Sessions
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
 from engine.base.plans import CAPS, Plan
@@ -25,10 +26,19 @@ from engine.store.postgres import AWAY
 
 READ_DEADLINE_S = 8.0  # a little over what the reads themselves are bounded to
 WRITE_DEADLINE_S = 20.0  # over the commit's own deadline (engine.flows.accept)
+LEAST_PERSON_RATE = 50  # requests a second of a signed-in person, whatever the plan: a console asks in bursts
 LOOK_UPS = 50  # keys that are still looked up for such an address: a good one may be among them
 MOST_SUSPECTS = 10_000
 REQUEST_ID = "X-Request-Id"
 _JSON = "application/json"
+# OWASP REST Security Cheat Sheet: answers are data, never a page, never stored, never framed.
+_CAREFUL = (
+    ("Cache-Control", "no-store"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'"),
+    ("Referrer-Policy", "no-referrer"),
+)
+_INSIST = ("Strict-Transport-Security", "max-age=31536000")
 _ENCODER = msgspec.json.Encoder()
 _GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{8,64}", re.ASCII)
 
@@ -50,6 +60,7 @@ class Door(Struct):
     settings: Settings
     services: Any
     keys: keyring.Keys
+    sessions: Sessions
     limits: limits.Limits
     inflight: decode.Inflight
     suspects: "dict[str, Suspect]"
@@ -85,6 +96,8 @@ def _responder(door: Door, operation: Operation) -> Responder:
             refused = refusal.kind.value
             _log.info("refused", request=request.context.id, operation=id_of_operation, type=refused)
             refuse(response, refusal)
+            for cookie in call.cookies:  # such as the one that takes a dead session's away
+                response.append_header("Set-Cookie", cookie)
         except AWAY as error:
             _log.warning("unavailable", request=request.context.id, operation=id_of_operation, error=repr(error))
             refused = ErrorType.UNAVAILABLE.value
@@ -97,31 +110,87 @@ def _responder(door: Door, operation: Operation) -> Responder:
 
 
 async def _admit(door: Door, operation: Operation, call: Call, response: falcon.asgi.Response) -> None:
-    """Authenticate and count the request; a failed authentication counts against the address it came from."""
-    settings = door.settings
-    address = f"ip:{call.request.remote_addr}"
+    """Authenticate and count the request; a failed authentication counts against the address it came from.
+
+    An Authorization header speaks for the request, else the session's cookie does.
+    """
     if operation.access is Access.NONE:
-        await _limit(door, address, settings.unauthenticated_rate, response)
+        await _limit(door, _address(call), door.settings.unauthenticated_rate, response)
         return
-    key = auth.bearer(call.request.get_header("Authorization"))
-    if key is not None and door.keys.cache.peek(key.key_id) is None and _used_up(door, address):
-        await _limit(door, address, settings.unauthenticated_rate, response)
-    try:
-        async with asyncio.timeout(READ_DEADLINE_S):
-            caller = await door.keys.caller(key)
-    except Refusal:
-        try:
-            await _limit(door, address, settings.unauthenticated_rate, response)
-        except Refusal as limited:
-            if len(door.suspects) >= MOST_SUSPECTS:
-                door.suspects.clear()
-            door.suspects.setdefault(address, Suspect(time.monotonic() + (limited.retry_after_s or 1)))
-            raise
-        raise
-    rate = settings.request_rate or CAPS[Plan(caller.plan)].requests_per_second
+    header = call.request.get_header("Authorization")
+    if header is None and operation.access is not Access.PLATFORM_KEY:
+        secret = auth.session_secret(call.request)
+        if secret is not None or operation.access is Access.SESSION:
+            await _admit_person(door, operation, call, response, secret)
+            return
+    caller = await _calling_key(door, operation, call, response, header)
+    rate = door.settings.request_rate or CAPS[Plan(caller.plan)].requests_per_second
     await _limit(door, f"key:{caller.key_id}", rate, response)
+    if operation.access is Access.SESSION:
+        raise auth.people_only()
     keyring.check_scope(caller, operation.scopes)
     call.caller = caller
+
+
+async def _calling_key(
+    door: Door, operation: Operation, call: Call, response: falcon.asgi.Response, header: str | None
+) -> keyring.Caller:
+    key = auth.bearer(header)
+    if key is not None and door.keys.cache.peek(key.key_id) is None:
+        await _heed_suspect(door, call, response)
+    try:
+        async with asyncio.timeout(READ_DEADLINE_S):
+            return await door.keys.caller(key, call.request.remote_addr)
+    except Refusal:
+        await _suspect(door, call, response)
+        if operation.access is Access.SESSION:
+            raise auth.sign_in_first() from None
+        raise
+
+
+async def _admit_person(
+    door: Door, operation: Operation, call: Call, response: falcon.asgi.Response, secret: str | None
+) -> None:
+    await _heed_suspect(door, call, response)
+    async with asyncio.timeout(READ_DEADLINE_S):
+        person = await door.sessions.person(secret, auth.device(call.request))
+    if person is None:
+        await _suspect(door, call, response)
+        raise auth.sign_in_first() if operation.access is Access.SESSION else keyring.unauthorized()
+    await _limit(door, f"usr:{person.user_id}", _persons_rate(door.settings, person), response)
+    if operation.needs_csrf:
+        auth.check_csrf(person, call.request.get_header(auth.CSRF_HEADER))
+    auth.check_role(person, operation.role)
+    if operation.stops_suspended:
+        auth.check_standing(person)
+    call.signed_in = person
+
+
+def _persons_rate(settings: Settings, person: Person) -> int:
+    return settings.request_rate or max(LEAST_PERSON_RATE, CAPS[Plan(person.plan)].requests_per_second)
+
+
+def _address(call: Call) -> str:
+    return f"ip:{call.request.remote_addr}"
+
+
+async def _heed_suspect(door: Door, call: Call, response: falcon.asgi.Response) -> None:
+    """Count an unknown credential before it is looked up where its address has sent too many bad ones."""
+    address = _address(call)
+    if _used_up(door, address):
+        await _limit(door, address, door.settings.unauthenticated_rate, response)
+
+
+async def _suspect(door: Door, call: Call, response: falcon.asgi.Response) -> None:
+    """Count a bad credential; raises 429 from an address that has sent too many."""
+    address = _address(call)
+    try:
+        await _limit(door, address, door.settings.unauthenticated_rate, response)
+    except Refusal as limited:
+        if len(door.suspects) >= MOST_SUSPECTS:
+            door.suspects.clear()
+        door.suspects.setdefault(address, Suspect(time.monotonic() + (limited.retry_after_s or 1)))
+        raise
 
 
 def _used_up(door: Door, address: str) -> bool:
@@ -164,6 +233,8 @@ def _answer(
     response: falcon.asgi.Response, operation: Operation, call: Call, answer: Struct | Raw | Streamed | None
 ) -> None:
     response.status = falcon.code_to_http_status(call.status or operation.success)
+    for cookie in call.cookies:
+        response.append_header("Set-Cookie", cookie)
     if answer is None:
         response.content_type = None
         return
@@ -195,7 +266,13 @@ def refuse(response: falcon.asgi.Response, refusal: Refusal) -> None:
 
 
 class RequestId:
-    """Falcon middleware: every answer names its request; a sane id of the caller is kept."""
+    """Falcon middleware: every answer names its request, and tells browsers to be careful with it.
+
+    A sane id of the caller is kept. `over_tls`: people reach us by https, and browsers shall insist on it.
+    """
+
+    def __init__(self, *, over_tls: bool) -> None:
+        self._headers = [*_CAREFUL, *([_INSIST] if over_tls else [])]
 
     async def process_request(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
         """Before routing, so that a 404 carries it too."""
@@ -203,6 +280,7 @@ class RequestId:
         name = given if given and _GIVEN_ID.fullmatch(given) else ids.encode(ids.uuid7())
         request.context.id = name
         response.set_header(REQUEST_ID, name)
+        response.set_headers(self._headers)
 
 
 async def on_http_error(

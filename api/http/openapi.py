@@ -8,13 +8,23 @@ import msgspec
 import orjson
 from msgspec import Struct
 
+from api.http.auth import CSRF_HEADER
 from api.http.operation import Access, Operation
+from engine.areas.sessions.rules import COOKIE
 from engine.base.errors import REGISTRY, ErrorType
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
 _REF = "#/components/schemas/{name}"
 VERSION = "1.0.0"
 _RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}}
+
+
+_SECURITY: dict[Access, list[dict[str, list[str]]]] = {
+    Access.NONE: [],
+    Access.KEY: [{"apiKey": []}, {"session": []}],
+    Access.SESSION: [{"session": []}],
+    Access.PLATFORM_KEY: [{"apiKey": []}],
+}
 
 
 def document(operations: Iterable[Operation], *, server: str) -> bytes:
@@ -42,7 +52,10 @@ def document(operations: Iterable[Operation], *, server: str) -> bytes:
             "paths": paths,
             "components": {
                 "schemas": components,
-                "securitySchemes": {"apiKey": {"type": "http", "scheme": "bearer", "bearerFormat": "svc_live_…"}},
+                "securitySchemes": {
+                    "apiKey": {"type": "http", "scheme": "bearer", "bearerFormat": "svc_live_…"},
+                    "session": {"type": "apiKey", "in": "cookie", "name": COOKIE},
+                },
             },
         }
     )
@@ -53,11 +66,12 @@ def _operation(one: Operation, by_type: dict[int, Any], components: dict[str, An
         "operationId": one.id,
         "tags": [one.tag],
         "summary": one.summary,
-        "security": [] if one.access is Access.NONE else [{"apiKey": []}],
+        "security": _SECURITY[one.access],
         "responses": _responses(one, by_type),
     }
-    if one.scopes:
-        described["description"] = "Scope: " + " or ".join(f"`{scope}`" for scope in one.scopes)
+    needs = _needs(one)
+    if needs:
+        described["description"] = needs
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in _PARAMETER.findall(one.path)
@@ -74,6 +88,16 @@ def _operation(one: Operation, by_type: dict[int, Any], components: dict[str, An
         }
         for field in one.headers
     ]
+    if one.needs_csrf:
+        parameters.append(
+            {
+                "name": CSRF_HEADER,
+                "in": "header",
+                "required": one.access is Access.SESSION,
+                "description": "The session's CSRF token; an API key needs none.",
+                "schema": {"type": "string"},
+            }
+        )
     if parameters:
         described["parameters"] = parameters
     if one.request is not None:
@@ -82,6 +106,14 @@ def _operation(one: Operation, by_type: dict[int, Any], components: dict[str, An
             "content": {"application/json": {"schema": by_type[id(one.request)]}},
         }
     return described
+
+
+def _needs(one: Operation) -> str:
+    scopes = " or ".join(f"`{scope}`" for scope in one.scopes)
+    words = [f"Scope: {scopes}"] if scopes else []
+    if one.role is not None:
+        words.append(f"Role: `{one.role.value}` or higher")
+    return ". ".join(words)
 
 
 def _query_parameters(query: type[Struct], by_type: dict[int, Any], components: dict[str, Any]) -> list[dict[str, Any]]:

@@ -13,15 +13,22 @@ import falcon.asgi
 from msgspec import Struct
 
 from engine.areas.api_keys.keyring import Caller
+from engine.areas.sessions.keeper import Person
+from engine.base import ids
 from engine.base.errors import ErrorType
+from engine.base.roles import Role
 from engine.base.settings import Settings
+
+CHANGES = frozenset({"POST", "PUT", "PATCH", "DELETE"})  # what a session needs its CSRF token for
 
 
 class Access(StrEnum):
     """Who may call."""
 
     NONE = "none"  # no credential
-    KEY = "key"  # an API key with one of the scopes
+    KEY = "key"  # an API key with one of the scopes, or a signed-in person
+    SESSION = "session"  # a signed-in person, with at least the role where one is named
+    PLATFORM_KEY = "platform-key"  # an API key of the account that the service itself sends from
 
 
 class Call(Struct):
@@ -31,18 +38,38 @@ class Call(Struct):
     services: Any  # api.app.Services; typed there, so that this floor does not know the upper ones
     settings: Settings
     path: Mapping[str, str]
-    caller: Caller | None = None
+    caller: Caller | None = None  # the key that calls
+    signed_in: Person | None = None  # or the person
     body: Any = None
     query: Any = None
     body_bytes: int = 0
     status: int | None = None  # set by the handler when it is not the operation's success
+    cookies: tuple[str, ...] = ()  # `Set-Cookie` values of the answer, see api.http.cookies
 
     @property
     def account_id(self) -> UUID:
         """The caller's account; only where the operation needs a credential."""
+        if self.signed_in is not None:
+            return self.signed_in.account_id
         if self.caller is None:
             raise RuntimeError("this operation has no caller")
         return self.caller.account_id
+
+    @property
+    def person(self) -> Person:
+        """Who is signed in; only where the operation takes nobody else."""
+        if self.signed_in is None:
+            raise RuntimeError("nobody is signed in")
+        return self.signed_in
+
+    @property
+    def actor(self) -> str:
+        """Who acts, as the account log names them: `usr_…` or `key_…`."""
+        if self.signed_in is not None:
+            return ids.format_id(ids.Kind.USER, self.signed_in.user_id)
+        if self.caller is None:
+            raise RuntimeError("this operation has no caller")
+        return ids.format_id(ids.Kind.API_KEY, self.caller.id)
 
 
 class Raw(Struct, frozen=True):
@@ -104,6 +131,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     success: int = 200
     also: tuple[int, ...] = ()  # other success statuses with the same reply
     scopes: tuple[str, ...] = ()  # any one of them
+    role: Role | None = None  # the least, for a signed-in person; None: whoever is on the account
     request: Any = None  # Struct type of the body
     query: type[Struct] | None = None
     headers: tuple[HeaderField, ...] = ()
@@ -112,6 +140,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     deadline_s: float | None = None  # for the handler, not for what it streams; None: that of its method
     refusals: tuple[ErrorType, ...] = ()  # beyond those every operation of its kind can answer
     no_body_is_empty: bool = False
+    open_to_suspended: bool = False  # a change that the people of a suspended account may make, such as leaving
 
     @property
     def id(self) -> str:
@@ -119,12 +148,26 @@ class Operation(Struct, frozen=True, kw_only=True):
         words = self.path.strip("/").replace("{", "").replace("}", "").replace("-", "_").replace(".", "_")
         return f"{self.method.lower()}_{words.replace('/', '_')}"
 
+    @property
+    def needs_csrf(self) -> bool:
+        """Whether a signed-in caller has to show the session's CSRF token."""
+        return self.access in (Access.KEY, Access.SESSION) and self.method in CHANGES
+
+    @property
+    def stops_suspended(self) -> bool:
+        """Whether people of a suspended account are refused: they may look, and change their own records."""
+        return self.needs_csrf and (self.access is Access.KEY or self.role is not None) and not self.open_to_suspended
+
     def all_refusals(self) -> tuple[ErrorType, ...]:
         """Every refusal this operation can answer, in the registry's order."""
         # Unknown query parameters are refused everywhere.
         own = {ErrorType.INVALID_REQUEST, ErrorType.RATE_LIMITED, ErrorType.UNAVAILABLE, *self.refusals}
-        if self.access is Access.KEY:
+        if self.access is not Access.NONE:
             own |= {ErrorType.UNAUTHORIZED, ErrorType.FORBIDDEN}
+        if self.needs_csrf:
+            own |= {ErrorType.CSRF_FAILED}
+            if self.stops_suspended:
+                own |= {ErrorType.ACCOUNT_SUSPENDED}
         if self.request is not None:
             own |= {ErrorType.PAYLOAD_TOO_LARGE, ErrorType.UNSUPPORTED_MEDIA_TYPE}
         if "{" in self.path:

@@ -24,6 +24,7 @@ class ErrorType(StrEnum):
     FORBIDDEN = "forbidden"
     EMAIL_UNVERIFIED = "email_unverified"
     CSRF_FAILED = "csrf_failed"
+    ACCOUNT_SUSPENDED = "account_suspended"
     PLAN_LIMIT_REACHED = "plan_limit_reached"
     DOMAIN_NOT_VERIFIED = "domain_not_verified"
     NOT_FOUND = "not_found"
@@ -56,6 +57,7 @@ REGISTRY: dict[ErrorType, Entry] = {
     ErrorType.FORBIDDEN: Entry(403, ("scope",)),
     ErrorType.EMAIL_UNVERIFIED: Entry(403),
     ErrorType.CSRF_FAILED: Entry(403),
+    ErrorType.ACCOUNT_SUSPENDED: Entry(403),
     ErrorType.PLAN_LIMIT_REACHED: Entry(403, ("resource", "limit", "used")),
     ErrorType.DOMAIN_NOT_VERIFIED: Entry(403, ("domain",)),
     ErrorType.NOT_FOUND: Entry(404),
@@ -73,7 +75,7 @@ REGISTRY: dict[ErrorType, Entry] = {
     ErrorType.THRESHOLD_REFUSED: Entry(422, ("limit",)),
     ErrorType.RATE_LIMITED: Entry(429),
     ErrorType.DAILY_LIMIT_REACHED: Entry(429, ("limit", "sentToday")),
-    ErrorType.MONTHLY_LIMIT_REACHED: Entry(429, ("limit", "sentThisMonth")),
+    ErrorType.MONTHLY_LIMIT_REACHED: Entry(429, ("limit", "sentThisMonth", "allowance")),
     ErrorType.PLATFORM_PAUSED: Entry(429),
     ErrorType.TOO_MANY_STREAMS: Entry(429, ("limit",)),
     ErrorType.DESTINATION_LOCKED: Entry(429),

@@ -70,6 +70,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     body_min_bytes_per_s: int = 500  # Postfix smtpd_min_data_rate
     request_rate: int = 0  # requests per second for every key; 0: the plan's own
     unauthenticated_rate: int = 10  # requests per second per IP
+    sign_in_rate: int = 5  # tries a minute to sign in, to sign up or for a forgotten password, per network and address
     shards: int = 256
     lease_s: float = 6.0
     fresh_due_s: float = 5.0  # how long the hint has before the shard's owner polls the row itself
@@ -107,6 +108,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     tails_per_worker: int = 5_000
     stream_write_s: float = 30.0  # a client that takes nothing of its answer for so long is cut
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    signup: Literal["open", "closed"] = "open"  # closed: people come by invitation only
     signup_challenge: Literal["off", "required"] = "off"
 
 
@@ -119,7 +121,7 @@ _PORTS = tuple(name for name in Settings.__struct_fields__ if name.endswith("_po
 _AT_LEAST: dict[str, float] = {
     "api_workers": 1, "mta_workers": 1, "platform_daily_ceiling": 0, "max_message_bytes": 64 * 1024,
     "max_request_bytes": 64 * 1024, "max_inflight_bytes": MEBIBYTE, "body_deadline_s": 1,
-    "body_min_bytes_per_s": 0, "request_rate": 0, "unauthenticated_rate": 1, "shards": 1,
+    "body_min_bytes_per_s": 0, "request_rate": 0, "unauthenticated_rate": 1, "sign_in_rate": 1, "shards": 1,
     "lease_s": 1, "fresh_due_s": 0.5,
     "site_connections": 1, "messages_per_connection": 1, "mta_active_limit": 10, "mta_connections": 1,
     "relay_workers": 0, "relay_sessions": 1, "relay_sessions_each": 1, "relay_idle_s": 1, "relay_login_s": 1,

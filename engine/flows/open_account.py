@@ -26,6 +26,7 @@ class NewAccount(Struct, frozen=True):
 
     id: UUID
     public_id: str
+    owner_id: UUID
 
 
 class NewKey(Struct, frozen=True):
@@ -34,6 +35,14 @@ class NewKey(Struct, frozen=True):
     public_id: str
     token: str
     scopes: list[str]
+
+
+class Owner(Struct, frozen=True):
+    """The first person of a new account: `email` in canonical form, `password_hash` None for a provider's person."""
+
+    email: str
+    password_hash: str | None
+    verified_at: datetime | None = None
 
 
 async def open_account(
@@ -48,22 +57,45 @@ async def open_account(
     verified_at: datetime | None = None,
 ) -> NewAccount:
     """A new account with its owner; 409 when the address is somebody's already."""
-    account, user = ids.uuid7(), ids.uuid7()
     async with pool.acquire() as connection, connection.transaction():
-        await accounts.insert(connection, account, name=name, plan=plan, daily_cap=daily_cap, monthly_cap=monthly_cap)
-        try:
+        owner = Owner(email, password_hash, verified_at)
+        made = await open_with_owner(
+            connection, owner, name=name, plan=plan, daily_cap=daily_cap, monthly_cap=monthly_cap
+        )
+        if made is None:
+            raise Refusal(ErrorType.CONFLICT, f"{email} belongs to a person already.")
+    return made
+
+
+async def open_with_owner(
+    connection: Conn,
+    owner: Owner,
+    *,
+    name: str,
+    plan: Plan,
+    daily_cap: int | None = None,
+    monthly_cap: int | None = None,
+) -> NewAccount | None:
+    """The same within the caller's transaction; None, and nothing made, when the address is somebody's already."""
+    account, user = ids.uuid7(), ids.uuid7()
+    try:
+        async with connection.transaction():  # a savepoint: a taken address leaves the caller's transaction usable
+            await accounts.insert(
+                connection, account, name=name, plan=plan, daily_cap=daily_cap, monthly_cap=monthly_cap
+            )
             await accounts.insert_owner(
                 connection,
                 user=user,
                 account=account,
-                email=email,
-                password_hash=password_hash,
-                verified_at=verified_at,
+                email=owner.email,
+                password_hash=owner.password_hash,
+                verified_at=owner.verified_at,
             )
-        except asyncpg.UniqueViolationError as error:
-            raise Refusal(ErrorType.CONFLICT, f"{email} belongs to a person already.") from error
-        await record(connection, account, "account.created", {"name": name, "plan": plan.value})
-    return NewAccount(account, ids.format_id(ids.Kind.ACCOUNT, account))
+    except asyncpg.UniqueViolationError:
+        return None
+    person = ids.format_id(ids.Kind.USER, user)
+    await record(connection, account, "account.created", {"name": name, "plan": plan.value, "owner": person})
+    return NewAccount(account, ids.format_id(ids.Kind.ACCOUNT, account), user)
 
 
 async def give_key(
@@ -92,10 +124,16 @@ async def give_key(
     return NewKey(public_id, fresh.token, wanted)
 
 
-async def record(connection: Conn, account: UUID, kind: str, detail: Mapping[str, object]) -> None:
-    """Write one account event within the caller's transaction."""
+async def record(
+    connection: Conn, account: UUID, kind: str, detail: Mapping[str, object], *, actor: str | None = None
+) -> None:
+    """Write one account event within the caller's transaction.
+
+    `actor` is who did it: the id of a person (`usr_…`) or an API key (`key_…`), `operator` or `service`.
+    """
     locked = await heads.lock(connection, [account])
-    entry = log.Entry(account, kind, log.detail_text(detail), clock.now())
+    told = detail if actor is None else {**detail, "actor": actor}
+    entry = log.Entry(account, kind, log.detail_text(told), clock.now())
     await log.append(connection, log.seal_all(locked, [entry]))
     await heads.save(connection, locked.values())
 

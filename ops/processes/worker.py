@@ -21,7 +21,7 @@ from engine.areas.statistics import jobs as figures
 from engine.base import clock, logs
 from engine.base.settings import Settings, load
 from engine.delivery import queue
-from engine.flows import domain_drift, purge, webhooks
+from engine.flows import domain_drift, purge, sign_in, webhooks
 from engine.flows.release import release_due
 from engine.store import metrics, partitions
 from engine.store.postgres import AWAY, close_pool, heed_cancellation, open_pool
@@ -143,6 +143,10 @@ async def _domain_keys(context: Context) -> None:
     await domain_drift.forget_removed(context.pool, context.settings)
 
 
+async def _ended(context: Context) -> None:
+    await sign_in.forget_ended(context.pool, clock.now())
+
+
 async def _tls_reports(context: Context) -> None:
     await tls_reporting.send_due(context.pool, context.settings, clock.now())
 
@@ -157,6 +161,7 @@ JOBS = (
     Job("figures", 15.0, _figures),
     Job("purge", 3600.0, _purge),
     Job("tls reports", 600.0, _tls_reports),
+    Job("ended sessions", 300.0, _ended),
 )
 
 

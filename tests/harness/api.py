@@ -11,7 +11,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 import orjson
@@ -25,6 +25,14 @@ START_TIMEOUT_S = 30.0
 STOP_GRACE_S = 10.0
 _TRIES = 3  # a free port may be taken by somebody else before Granian has it
 
+
+class SignedIn(Protocol):
+    """What a client keeps of a session."""
+
+    secret: str
+    csrf: str
+
+
 Params = Mapping[str, str] | Sequence[tuple[str, str]]
 
 
@@ -34,6 +42,14 @@ class Answer(Struct, frozen=True):
     status: int
     headers: dict[str, str]
     body: bytes
+    set_cookies: tuple[str, ...] = ()
+
+    def cookie(self, name: str) -> str | None:
+        """The value that this answer sets a cookie to."""
+        for one in self.set_cookies:
+            if one.startswith(f"{name}="):
+                return one.partition("=")[2].partition(";")[0]
+        return None
 
     @property
     def json(self) -> Any:
@@ -55,10 +71,16 @@ class Api:
         self._session = session
 
     async def get(
-        self, path: str, token: str | None = None, *, params: Params | None = None, headers: Params | None = None
+        self,
+        path: str,
+        token: str | None = None,
+        *,
+        person: SignedIn | None = None,
+        params: Params | None = None,
+        headers: Params | None = None,
     ) -> Answer:
-        """`GET path`; `params` are percent-encoded here."""
-        return await self.request("GET", path, token=token, params=params, headers=headers)
+        """`GET path`; `params` are percent-encoded here. `person` sends their session's cookie."""
+        return await self.request("GET", path, token=token, person=person, params=params, headers=headers)
 
     async def post(
         self,
@@ -66,13 +88,23 @@ class Api:
         token: str | None = None,
         json: object = None,
         *,
+        person: SignedIn | None = None,
         body: bytes | None = None,
         headers: Params | None = None,
     ) -> Answer:
-        """`POST path` with `json` encoded, or with the very octets of `body`."""
+        """`POST path` with `json` encoded, or with the very octets of `body`; `person` sends cookie and CSRF token."""
         content = orjson.dumps(json) if body is None else body
         sent = [("Content-Type", "application/json"), *_pairs(headers)]
-        return await self.request("POST", path, token=token, body=content, headers=sent)
+        return await self.request("POST", path, token=token, person=person, body=content, headers=sent)
+
+    async def patch(self, path: str, token: str | None = None, json: object = None, *, person: SignedIn) -> Answer:
+        """`PATCH path` with `json` encoded."""
+        sent = [("Content-Type", "application/json")]
+        return await self.request("PATCH", path, token=token, person=person, body=orjson.dumps(json), headers=sent)
+
+    async def delete(self, path: str, token: str | None = None, *, person: SignedIn | None = None) -> Answer:
+        """`DELETE path`."""
+        return await self.request("DELETE", path, token=token, person=person)
 
     async def request(
         self,
@@ -80,12 +112,17 @@ class Api:
         path: str,
         *,
         token: str | None = None,
+        person: SignedIn | None = None,
         params: Params | None = None,
         body: bytes | None = None,
         headers: Params | None = None,
     ) -> Answer:
         """Any request; a header of `headers` replaces one of the same name."""
         sent = dict(_pairs(headers))
+        if person is not None:
+            sent.setdefault("Cookie", f"svc_session={person.secret}")
+            if method != "GET":
+                sent.setdefault("X-CSRF-Token", person.csrf)
         if token is not None:
             sent.setdefault("Authorization", f"Bearer {token}")
         data = None if body is None else io.BytesIO(body)  # aiohttp sends large octets piece by piece only so
@@ -94,7 +131,7 @@ class Api:
         ) as response:
             content = await response.read()
             kept = {name.lower(): value for name, value in response.headers.items()}
-            return Answer(response.status, kept, content)
+            return Answer(response.status, kept, content, tuple(response.headers.getall("Set-Cookie", ())))
 
 
 @contextlib.contextmanager

@@ -53,7 +53,7 @@ async def insert(
 
 
 async def insert_owner(
-    connection: Conn, *, user: UUID, account: UUID, email: str, password_hash: str, verified_at: datetime | None
+    connection: Conn, *, user: UUID, account: UUID, email: str, password_hash: str | None, verified_at: datetime | None
 ) -> None:
     """The account's first person; raises UniqueViolationError when the address is taken."""
     await INSERT_OWNER.execute(connection, user, email, password_hash, verified_at, account)

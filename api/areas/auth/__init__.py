@@ -1,0 +1,1 @@
+"""Signing up, in and out, and the sessions of a person."""

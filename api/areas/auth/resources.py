@@ -1,0 +1,262 @@
+"""Signing up, in and out; the sessions of a person."""
+
+from typing import Literal, cast
+
+from api.areas.auth.schemas import (
+    AccountShown,
+    Challenge,
+    LogIn,
+    OneSession,
+    PersonShown,
+    Session,
+    SessionList,
+    SignedUp,
+    SignInState,
+    SignUp,
+    SwitchAccount,
+)
+from api.http import auth
+from api.http.cookies import no_session, session_cookie
+from api.http.operation import Access, Call, Operation
+from engine.areas.people import challenge
+from engine.areas.people import store as people
+from engine.areas.sessions import rules, store
+from engine.areas.sessions.keeper import Person
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, invalid
+from engine.flows import log_in, sign_in, sign_up
+
+MOST_SESSIONS = 200  # shown; a person with more has a script that signs in
+
+
+async def post_signup(call: Call) -> SignedUp:
+    """A new account with its owner, or a notice to whoever has the address already."""
+    body: SignUp = call.body
+    email = await sign_up.sign_up(
+        call.services,
+        sign_up.Wanted(body.email, body.password, body.account_name, body.challenge_token),
+        auth.device(call.request),
+    )
+    return SignedUp("verification_sent", email)
+
+
+async def get_challenge(call: Call) -> Challenge:
+    """A proof of work to solve before signing up, where `WAYBILL_SIGNUP_CHALLENGE` asks for one."""
+    made = challenge.make(call.settings.key_pepper or "", clock.now())
+    return Challenge(
+        made.algorithm,
+        made.challenge,
+        made.maxnumber,
+        made.salt,
+        made.signature,
+        required=call.settings.signup_challenge == "required",
+    )
+
+
+async def post_login(call: Call) -> Session:
+    """A session for an address, its password and, where one is set up, a code."""
+    body: LogIn = call.body
+    made = await log_in.log_in(call.services, body.email, body.password, body.code, auth.device(call.request))
+    return await opened(call, made)
+
+
+async def opened(call: Call, made: sign_in.NewSession) -> Session:
+    """The answer to every way of signing in: the session's cookie beside its CSRF token."""
+    call.cookies = (*call.cookies, session_cookie(call.settings, made.secret))
+    person = await call.services.sessions.person(made.secret, auth.device(call.request))
+    if person is None:  # ended between its making and now
+        raise auth.sign_in_first()
+    return Session(made.csrf, _person(person), _account(person))
+
+
+async def post_logout(call: Call) -> None:
+    """End the cookie's session, should it still live, and take the cookie away."""
+    secret = auth.session_secret(call.request)
+    if secret is not None and rules.well_formed(secret):
+        await sign_in.sign_out(call.services.pool, call.settings.key_pepper or "", secret)
+    call.cookies = (no_session(call.settings),)
+
+
+async def get_state(call: Call) -> SignInState:
+    """Whether the cookie is that of a living session, and whose."""
+    secret = auth.session_secret(call.request)
+    person = await call.services.sessions.person(secret, auth.device(call.request))
+    if person is None:
+        if secret is not None:
+            call.cookies = (no_session(call.settings),)
+        return SignInState(signed_in=False)
+    memberships = await people.MEMBERSHIPS.fetch(call.services.pool, person.user_id)
+    return SignInState(
+        signed_in=True,
+        csrf_token=person.csrf,
+        user=_person(person),
+        account=_account(person),
+        accounts=[
+            AccountShown(
+                ids.format_id(ids.Kind.ACCOUNT, one.account_id),
+                one.name,
+                _role(one.role),
+                one.plan,
+                _status(one.status),
+            )
+            for one in memberships
+        ],
+    )
+
+
+async def list_sessions(call: Call) -> SessionList:
+    """The person's sessions on all devices."""
+    person = call.person
+    at = clock.now()
+    rows = await store.LIST.fetch(call.services.pool, person.user_id, at, at - rules.IDLE, MOST_SESSIONS)
+    return SessionList(
+        [
+            OneSession(
+                id=ids.format_id(ids.Kind.SESSION, row.id),
+                current=row.id == person.session_id,
+                account_id=ids.format_id(ids.Kind.ACCOUNT, row.account_id),
+                account_name=row.account_name,
+                method=row.method,
+                ip_address=row.address,
+                user_agent=row.agent,
+                created_at=clock.iso(row.created_at),
+                last_used_at=clock.iso(row.used_at),
+                expires_at=clock.iso(row.expires_at),
+            )
+            for row in rows
+        ]
+    )
+
+
+async def revoke_others(call: Call) -> None:
+    """Sign the person out everywhere else."""
+    person = call.person
+    await sign_in.revoke_others(call.services.pool, person.user_id, person.session_id)
+
+
+async def switch_account(call: Call) -> Session:
+    """Go on at another account; the cookie and the CSRF token change."""
+    body: SwitchAccount = call.body
+    try:
+        account = ids.parse_id(ids.Kind.ACCOUNT, body.account_id)
+    except ids.WrongId as error:
+        raise invalid("accountId", f"`accountId` is no account's id: {error}.") from None
+    person = call.person
+    made = await sign_in.switch_account(
+        call.services.pool, call.settings.key_pepper or "", person.session_id, person.user_id, account
+    )
+    return await opened(call, made)
+
+
+def _person(person: Person) -> PersonShown:
+    row = person.row
+    return PersonShown(
+        ids.format_id(ids.Kind.USER, person.user_id), row.email, row.email_verified, row.name, row.has_totp
+    )
+
+
+def _account(person: Person) -> AccountShown:
+    row = person.row
+    return AccountShown(
+        ids.format_id(ids.Kind.ACCOUNT, person.account_id),
+        row.account_name,
+        _role(row.role),
+        row.plan,
+        _status(row.account_status),
+    )
+
+
+def _role(text: str) -> Literal["member", "admin", "owner"]:
+    return cast("Literal['member', 'admin', 'owner']", text)
+
+
+def _status(text: str) -> Literal["active", "suspended", "closing"]:
+    return cast("Literal['active', 'suspended', 'closing']", text)
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/auth/signup",
+        tag="Auth",
+        summary="Sign up: the first account of a new person",
+        access=Access.NONE,
+        request=SignUp,
+        reply=SignedUp,
+        success=201,
+        refusals=(ErrorType.INVALID_ADDRESS, ErrorType.FORBIDDEN),
+        handler=post_signup,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/auth/signup/challenge",
+        tag="Auth",
+        summary="A challenge to solve before signing up",
+        access=Access.NONE,
+        reply=Challenge,
+        handler=get_challenge,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/auth/login",
+        tag="Auth",
+        summary="Sign in with a password",
+        access=Access.NONE,
+        request=LogIn,
+        reply=Session,
+        refusals=(
+            ErrorType.INVALID_ADDRESS,
+            ErrorType.INVALID_CREDENTIALS,
+            ErrorType.TOTP_REQUIRED,
+            ErrorType.FORBIDDEN,
+        ),
+        handler=post_login,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/auth/logout",
+        tag="Auth",
+        summary="Sign out",
+        access=Access.NONE,
+        success=204,
+        handler=post_logout,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/auth/me",
+        tag="Auth",
+        summary="Who is signed in",
+        access=Access.NONE,
+        reply=SignInState,
+        handler=get_state,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/auth/sessions",
+        tag="Auth",
+        summary="Your sessions",
+        access=Access.SESSION,
+        reply=SessionList,
+        handler=list_sessions,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/auth/sessions/revoke-others",
+        tag="Auth",
+        summary="Sign out everywhere else",
+        access=Access.SESSION,
+        success=204,
+        handler=revoke_others,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/auth/switch",
+        tag="Auth",
+        summary="Go on at another account of yours",
+        access=Access.SESSION,
+        request=SwitchAccount,
+        reply=Session,
+        refusals=(ErrorType.NOT_FOUND,),
+        handler=switch_account,
+    ),
+)

@@ -1,0 +1,113 @@
+"""Wire shapes of signing in."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from engine.areas.people.rules import MOST_EMAIL, MOST_PASSWORD
+
+Email = Annotated[str, Meta(min_length=1, max_length=MOST_EMAIL)]
+Password = Annotated[str, Meta(min_length=1, max_length=MOST_PASSWORD)]
+
+
+class SignUp(Struct, rename="camel", forbid_unknown_fields=True):
+    """`POST /v1/auth/signup`."""
+
+    email: Email
+    password: Password
+    account_name: Annotated[str, Meta(min_length=1, max_length=120)] | None = None
+    challenge_token: Annotated[str, Meta(max_length=4_000)] | None = None
+
+
+class Challenge(Struct):
+    """Find the number from 0 to `maxnumber` for which SHA-256 of `salt` and the number in decimal is `challenge`.
+
+    ALTCHA's widget takes this as it is; send its payload as `challengeToken`, where `required`.
+    """
+
+    algorithm: str
+    challenge: str
+    maxnumber: int
+    salt: str
+    signature: str
+    required: bool
+
+
+class SignedUp(Struct, rename="camel"):
+    """The same for an address that has a person already: only its mailbox learns which. Sign in next."""
+
+    status: Literal["verification_sent"]
+    email: str
+
+
+class LogIn(Struct, rename="camel", forbid_unknown_fields=True):
+    """`POST /v1/auth/login`. `code`: of the authenticator app or a recovery code, where one is set up."""
+
+    email: Email
+    password: Password
+    code: Annotated[str, Meta(min_length=1, max_length=32)] | None = None
+
+
+class PersonShown(Struct, rename="camel"):
+    """Who is signed in."""
+
+    id: str
+    email: str
+    email_verified: bool
+    name: str
+    two_factor: bool
+
+
+class AccountShown(Struct, rename="camel"):
+    """The account that the session is at."""
+
+    id: str
+    name: str
+    role: Literal["member", "admin", "owner"]
+    plan: str
+    status: Literal["active", "suspended", "closing"]
+
+
+class Session(Struct, rename="camel"):
+    """A session: its cookie is set beside this. Every change sends `csrfToken` in `X-CSRF-Token`."""
+
+    csrf_token: str
+    user: PersonShown
+    account: AccountShown
+
+
+class SignInState(Struct, rename="camel"):
+    """Whether somebody is signed in; with the session's CSRF token, and the accounts they may switch to."""
+
+    signed_in: bool
+    csrf_token: str | None = None
+    user: PersonShown | None = None
+    account: AccountShown | None = None
+    accounts: list[AccountShown] = []
+
+
+class OneSession(Struct, rename="camel"):
+    """A session of the person, on whatever device. `lastUsedAt` is up to a minute behind."""
+
+    id: str
+    current: bool
+    account_id: str
+    account_name: str
+    method: str
+    ip_address: str
+    user_agent: str
+    created_at: str
+    last_used_at: str
+    expires_at: str
+
+
+class SessionList(Struct):
+    """The last used first."""
+
+    data: list[OneSession]
+
+
+class SwitchAccount(Struct, rename="camel", forbid_unknown_fields=True):
+    """`POST /v1/auth/switch`: go on at another account of yours."""
+
+    account_id: Annotated[str, Meta(max_length=100)]

@@ -1,0 +1,1 @@
+"""People: their addresses, passwords and profiles, whatever accounts they belong to."""

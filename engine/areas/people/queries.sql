@@ -1,0 +1,41 @@
+-- name: find_person
+-- The person with address $1.
+SELECT id, email, name, password_hash, email_verified_at, totp_enabled_at IS NOT NULL AS has_totp, created_at
+FROM users WHERE email = $1;
+
+-- name: read_person
+-- Person $1.
+SELECT id, email, name, password_hash, email_verified_at, totp_enabled_at IS NOT NULL AS has_totp, created_at
+FROM users WHERE id = $1;
+
+-- name: lock_person
+-- Person $1, whose row nobody else changes until this transaction ends.
+SELECT id, email, name, password_hash, email_verified_at, totp_enabled_at IS NOT NULL AS has_totp, created_at
+FROM users WHERE id = $1 FOR UPDATE;
+
+-- name: set_password
+-- The password of person $1 is from $3 on the one with hash $2.
+UPDATE users SET password_hash = $2, password_changed_at = $3 WHERE id = $1;
+
+-- name: rehash_password
+-- The same password of person $1 under hash $3, where it is still $2.
+UPDATE users SET password_hash = $3 WHERE id = $1 AND password_hash = $2;
+
+-- name: memberships
+-- The accounts of person $1 that are not being erased, the one last signed in to first, then the newest.
+SELECT m.account_id, a.name, a.plan, a.status, m.role FROM members m JOIN accounts a ON a.id = m.account_id
+JOIN users u ON u.id = m.user_id
+WHERE m.user_id = $1 AND a.status <> 'closing'
+ORDER BY (m.account_id = u.last_account_id) DESC NULLS LAST, m.created_at DESC, m.account_id DESC;
+
+-- name: signed_in_to
+-- Person $1 has signed in to account $2.
+UPDATE users SET last_account_id = $2 WHERE id = $1 AND last_account_id IS DISTINCT FROM $2;
+
+-- name: spend_challenge
+-- Use up the challenge with digest $1, which ends at $2; no row when it is used up already.
+INSERT INTO spent_challenges (digest, expires_at) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING digest;
+
+-- name: forget_challenges
+-- Drop up to $2 challenges that ended before $1.
+DELETE FROM spent_challenges WHERE digest IN (SELECT digest FROM spent_challenges WHERE expires_at < $1 LIMIT $2);

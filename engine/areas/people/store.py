@@ -1,0 +1,43 @@
+"""Rows of people, and which accounts they belong to."""
+
+from datetime import datetime
+from uuid import UUID
+
+from msgspec import Struct
+
+from engine.store.queries import Queries
+
+_SQL = Queries.beside(__file__)
+
+
+class PersonRow(Struct, frozen=True):
+    """A person as sign-in and the changes of their own record see them."""
+
+    id: UUID
+    email: str
+    name: str
+    password_hash: str | None
+    email_verified_at: datetime | None
+    has_totp: bool
+    created_at: datetime
+
+
+class Membership(Struct, frozen=True):
+    """An account that a person belongs to."""
+
+    account_id: UUID
+    name: str
+    plan: str
+    status: str
+    role: str
+
+
+FIND = _SQL.rows("find_person", PersonRow)
+READ = _SQL.rows("read_person", PersonRow)
+LOCK = _SQL.rows("lock_person", PersonRow)
+MEMBERSHIPS = _SQL.rows("memberships", Membership)
+SET_PASSWORD = _SQL.command("set_password")
+REHASH = _SQL.command("rehash_password")
+SIGNED_IN_TO = _SQL.command("signed_in_to")
+SPEND = _SQL.command("spend_challenge")
+FORGET_CHALLENGES = _SQL.command("forget_challenges")

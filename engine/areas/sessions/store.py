@@ -1,0 +1,54 @@
+"""Rows of sessions."""
+
+from datetime import datetime
+from uuid import UUID
+
+from msgspec import Struct
+
+from engine.store.queries import Queries
+
+_SQL = Queries.beside(__file__)
+
+
+class SessionRow(Struct, frozen=True):
+    """A living session with what a request needs to know of its person and account."""
+
+    id: UUID
+    user_id: UUID
+    account_id: UUID
+    created_at: datetime
+    used_at: datetime
+    role: str
+    email: str
+    name: str
+    email_verified: bool
+    has_totp: bool
+    account_name: str
+    plan: str
+    account_status: str
+
+
+class SessionListRow(Struct, frozen=True):
+    """A session as its person sees it."""
+
+    id: UUID
+    account_id: UUID
+    account_name: str
+    method: str
+    address: str
+    agent: str
+    created_at: datetime
+    used_at: datetime
+    expires_at: datetime
+
+
+FIND = _SQL.rows("find_session", SessionRow)
+LIST = _SQL.rows("list_sessions", SessionListRow)
+INSERT = _SQL.command("insert_session")
+TOUCH = _SQL.command("touch_session")
+ROTATE = _SQL.command("rotate_session")
+MOVE = _SQL.command("move_session")
+END = _SQL.command("end_session")
+END_OTHERS = _SQL.command("end_other_sessions")
+FORGET = _SQL.command("forget_sessions")
+PLACES = _SQL.command("places_of")

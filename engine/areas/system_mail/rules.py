@@ -1,0 +1,138 @@
+"""When system mail is tried again, until when it is worth sending, and the words in which it speaks. Pure.
+
+A kind's words stand in one plain file, `templates/<kind>.txt`: a `Subject:` line, then paragraphs with the tags of
+engine.mail.template; `[label]({{link}})` on a line of its own is a link to press. Text and HTML are made from it, so
+that they never say different things.
+"""
+
+import re
+import textwrap
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+
+from msgspec import Struct
+
+from engine.areas.system_mail.types import Kind
+from engine.base import clock
+from engine.mail.template import Part, Program, compile_part, escape, render
+
+TEMPLATES = Path(__file__).parent / "templates"
+LADDER = tuple(timedelta(minutes=minutes) for minutes in (0.5, 2, 5, 15, 30, 60, 120))  # then every two hours
+MOST_AGE = timedelta(hours=24)  # what nobody could be told within a day is told no more
+MOST_VALUE = 5_000  # characters of one value
+MOST_NAME = 80  # of a name that somebody gave something: it stands in subjects too
+NAMES = frozenset({"account_name", "inviter", "key_name", "name", "company"})
+_WIDTH = 76
+_LINK = re.compile(r"\[([^\]]+)\]\((\{\{\w+\}\})\)")
+_TAG = re.compile(r"^\{\{[#^/]\w+\}\}$", re.MULTILINE)
+_CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]|[\ud800-\udfff]")
+_LOOKS_LIKE_A_LINK = re.compile(r"://|(?<=\w)\.(?=\w)")
+_JOINER = "\u2060"  # WORD JOINER: invisible, and no mail program takes what it parts for a link
+_PARAGRAPH = '<p style="margin:0 0 16px;white-space:pre-line;overflow-wrap:anywhere">'
+_BUTTON = (
+    '<p style="margin:24px 0"><a href="{href}" style="display:inline-block;padding:12px 20px;border-radius:6px;'
+    'background:#1d4ed8;color:#ffffff;text-decoration:none;font-weight:600">{label}</a></p>'
+)
+
+
+class Words(Struct, frozen=True):
+    """What one mail says."""
+
+    subject: str
+    text: str
+    html: str
+
+
+class _Template(Struct, frozen=True):
+    subject: Program
+    text: Program
+    html: Program
+
+
+def next_try(attempts: int, at: datetime) -> datetime:
+    """When a mail that has been tried so often is tried again."""
+    return at + LADDER[min(attempts, len(LADDER)) - 1]
+
+
+def worth_until(created_at: datetime, lifetime: timedelta | None) -> datetime:
+    """Until when a mail may still be sent; `lifetime` is that of the token in it, where it has one."""
+    return created_at + (MOST_AGE if lifetime is None else min(MOST_AGE, lifetime))
+
+
+def words(kind: Kind, values: Mapping[str, object]) -> Words:
+    """The mail's subject, text and HTML. `values` needs `service` and `url` beside what the kind's template names.
+
+    Values are other people's words: they are cut, stripped of control characters and escaped; a name can't be a link.
+    """
+    known = {name: shown(name, value) for name, value in values.items() if value is not None}
+    template = _template(kind)
+    subject = " ".join(render(template.subject, known).split())
+    body = render(template.html, known)
+    text = "\n\n".join(_wrapped(part) for part in re.split(r"\n{2,}", render(template.text, known).strip()))
+    return Words(
+        subject,
+        f"{text}\n\n-- \nSent by {known['service']}, {known['url']}\n",
+        render(_layout(), known | {"subject": subject, "body": body}),
+    )
+
+
+def shown(name: str, value: object) -> str:
+    """A value as a mail shows it."""
+    text = _CONTROLS.sub(" ", str(value)).replace("\r", "\n")[:MOST_VALUE]
+    if name == "scheduled_for":
+        return _moment(text)
+    if name not in NAMES:
+        return text
+    text = " ".join(text.split())
+    text = text if len(text) <= MOST_NAME else f"{text[: MOST_NAME - 1]}…"
+    return _LOOKS_LIKE_A_LINK.sub(lambda found: found[0][:1] + _JOINER + found[0][1:], text)
+
+
+def names_of(kind: Kind) -> set[str]:
+    """The names that the kind's template uses."""
+    template = _template(kind)
+    return {name for program in (template.subject, template.text, template.html) for name in program.names}
+
+
+@cache
+def _template(kind: Kind) -> _Template:
+    head, _, body = (TEMPLATES / f"{kind.value}.txt").read_text("utf-8").partition("\n\n")
+    if not head.startswith("Subject: ") or "\n" in head:
+        raise ValueError(f"{kind.value}.txt must begin with one line `Subject: …` and an empty one")
+    subject = compile_part(head.removeprefix("Subject: "), Part.SUBJECT)
+    text = compile_part(_LINK.sub(r"\1:\n\2", body), Part.TEXT)
+    blocks = re.split(r"\n{2,}", _TAG.sub(r"\n\n\g<0>\n\n", body).strip())
+    html = compile_part("\n".join(_block(block) for block in blocks), Part.HTML)
+    return _Template(subject, text, html)
+
+
+@cache
+def _layout() -> Program:
+    return compile_part((TEMPLATES / "layout.html").read_text("utf-8"), Part.HTML)
+
+
+def _block(block: str) -> str:
+    """A paragraph of the source as HTML."""
+    if _TAG.fullmatch(block):
+        return block
+    link = _LINK.fullmatch(block)
+    if link is not None:
+        return _BUTTON.format(href=link[2], label=escape(link[1]))
+    return f"{_PARAGRAPH}{escape(block)}</p>"
+
+
+def _wrapped(paragraph: str) -> str:
+    """Lines of at most 76 characters, but for what has no space: links stay whole."""
+    return "\n".join(
+        textwrap.fill(line, _WIDTH, break_long_words=False, break_on_hyphens=False) for line in paragraph.split("\n")
+    )
+
+
+def _moment(text: str) -> str:
+    try:
+        at = clock.parse_iso(text)
+    except ValueError:
+        return text
+    return f"{at.day} {at:%B %Y, %H:%M} UTC"

@@ -1,0 +1,29 @@
+"""The kinds of mail that the service itself sends."""
+
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What a mail tells. Each has its template; the names in brackets are the `detail` that it is given."""
+
+    VERIFY_EMAIL = "verify_email"  # a link with the mail's token
+    ADDRESS_TAKEN = "address_taken"  # somebody signed up with an address that has a person
+    FORGOT_PASSWORD = "forgot_password"  # noqa: S105 - of an address that may be nobody's: looked up when it is sent
+    PASSWORD_CHANGED = "password_changed"  # noqa: S105 - a kind of mail
+    CONFIRM_EMAIL = "confirm_email"  # to the new address, a link with the mail's token
+    EMAIL_CHANGING = "email_changing"  # to the old address [new_email]
+    EMAIL_CHANGED = "email_changed"  # to the old address [new_email]
+    INVITE = "invite"  # a link with the mail's token [account_name, inviter, role]
+    MEMBER_REMOVED = "member_removed"  # [account_name]
+    SECOND_FACTOR_ENABLED = "second_factor_enabled"
+    SECOND_FACTOR_DISABLED = "second_factor_disabled"
+    RECOVERY_CODE_USED = "recovery_code_used"  # [left]
+    PASSKEY_ADDED = "passkey_added"  # [name]
+    PASSKEY_REMOVED = "passkey_removed"  # [name]
+    IDENTITY_LINKED = "identity_linked"  # [issuer]
+    API_KEY_CREATED = "api_key_created"  # to the account's owners [account_name, key_name, hint]
+    DELETION_SCHEDULED = "deletion_scheduled"  # [account_name, scheduled_for]
+    DELETION_CANCELED = "deletion_canceled"  # [account_name]
+    ACCOUNT_SUSPENDED = "account_suspended"  # [account_name, reason]
+    ACCOUNT_RESUMED = "account_resumed"  # [account_name]
+    LEAD = "lead"  # to the operator [name, email, company, message]

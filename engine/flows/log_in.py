@@ -1,0 +1,106 @@
+"""Signing in with address, password and code: one answer in the same time to every wrong pair.
+
+Guessing is slowed in three places: per network address, per pair of mail address and network, and per mail address.
+The last bucket is large and passed by networks the person has signed in from before, so that a stranger who empties it
+keeps nobody out.
+"""
+
+import math
+from ipaddress import IPv6Address, ip_address, ip_network
+from typing import Protocol
+
+import asyncpg
+
+from engine.areas.people import rules
+from engine.areas.people import store as people
+from engine.areas.people.store import PersonRow
+from engine.areas.sessions import store as sessions
+from engine.areas.sessions.rules import Device
+from engine.base.errors import ErrorType, Refusal
+from engine.base.settings import Settings
+from engine.flows.sign_in import NewSession, open_session
+from engine.store.limits import Limits
+from engine.store.passwords import Passwords
+
+STRANGERS = 12  # times `WAYBILL_SIGN_IN_RATE`, an hour: tries for one mail address from networks new to its person
+
+
+class Services(Protocol):
+    """What signing in works with."""
+
+    pool: asyncpg.Pool
+    passwords: Passwords
+    limits: Limits
+    settings: Settings
+
+
+async def log_in(services: Services, email: str, password: str, code: str | None, device: Device) -> NewSession:
+    """A session; 401 `invalid_credentials` for an unknown address, a wrong password and a wrong code alike.
+
+    401 `totp_required` asks for the code once the password is right; 429 after too many tries.
+    """
+    address = rules.checked_email(email)
+    await slow_down(services.limits, "login", address, device, services.settings)
+    person = await people.FIND.first(services.pool, address)
+    await _heed_strangers(services, address, person, device)
+    stored = None if person is None else person.password_hash
+    if not await services.passwords.matches(stored, password) or person is None or stored is None:
+        raise wrong()
+    if services.passwords.outdated(stored):
+        await people.REHASH.execute(services.pool, person.id, stored, await services.passwords.hashed(password))
+    return await open_session(
+        services.pool, services.settings.key_pepper or "", person.id, method="password", device=device
+    )
+
+
+async def slow_down(limits: Limits, what: str, address: str | None, device: Device, settings: Settings) -> None:
+    """Count a try of `what` (`login`, `forgot`, `signup`…) against its network and against the mail address from there.
+
+    Raises 429 beyond `WAYBILL_SIGN_IN_RATE` a minute. Neither bucket can be emptied from elsewhere.
+    """
+    rate = settings.sign_in_rate / 60
+    network = network_of(device.address)
+    buckets = [f"{what}:{network}"] if address is None else [f"{what}:{network}", f"{what}:{network}:{address}"]
+    for bucket in buckets:
+        standing = await limits.check(bucket, rate, burst_s=60)
+        if not standing.allowed:
+            raise too_many(standing.retry_after_s)
+
+
+def network_of(address: str) -> str:
+    """An IPv4 address, or the /64 of an IPv6 one: that much a single host can make up."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(parsed, IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return str(ip_network((parsed, 64), strict=False).network_address)
+    return str(parsed)
+
+
+def wrong() -> Refusal:
+    """The one answer to an unknown address, a wrong password and a wrong code."""
+    return Refusal(
+        ErrorType.INVALID_CREDENTIALS, "Address, password or code is wrong. Check them, or ask for a new password."
+    )
+
+
+def too_many(retry_after_s: float) -> Refusal:
+    """The 429 of tries that come too fast."""
+    wait = max(1, math.ceil(retry_after_s))
+    return Refusal(ErrorType.RATE_LIMITED, f"Too many tries. Wait {wait} s before the next.", retry_after_s=wait)
+
+
+async def _heed_strangers(services: Services, address: str, person: PersonRow | None, device: Device) -> None:
+    """Bound the tries for one mail address from everywhere; a network that its person has come from is let by."""
+    rate = STRANGERS * services.settings.sign_in_rate / 3600
+    standing = await services.limits.check(f"login-strangers:{address}", rate, burst_s=3600)
+    if standing.allowed:
+        return
+    if person is not None:
+        rows = await sessions.PLACES.records(services.pool, person.id)
+        if network_of(device.address) in {network_of(row["address"]) for row in rows}:
+            return
+    raise too_many(standing.retry_after_s)

@@ -1,0 +1,117 @@
+"""Opening a session, however the person proved who they are, and what ends or renews one.
+
+Each is one transaction. Who calls has verified password, passkey or identity, and the second factor where there is one.
+"""
+
+from datetime import datetime
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+
+from engine.areas.people import store as people
+from engine.areas.sessions import rules, store
+from engine.areas.sessions.rules import Device
+from engine.areas.tokens import store as tokens
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, Refusal, not_found
+from engine.flows.open_account import record
+from engine.store.queries import Conn
+
+MOST_FORGOTTEN = 5_000
+
+
+class NewSession(Struct, frozen=True):
+    """A session at its making or renewal: the only moment its secret is known."""
+
+    id: UUID
+    account_id: UUID
+    secret: str
+    csrf: str
+
+
+async def open_session(
+    pool: asyncpg.Pool, pepper: str, user: UUID, *, method: str, device: Device, account: UUID | None = None
+) -> NewSession:
+    """Sign a person in to an account: the named one, else the one they were last at, else their newest.
+
+    403 when they belong to none. `method` is `password`, `passkey`, `identity`…, with `+totp` where a code was given.
+    """
+    at = clock.now()
+    async with pool.acquire() as connection, connection.transaction():
+        memberships = await people.MEMBERSHIPS.fetch(connection, user)
+        chosen = next((one for one in memberships if account in (None, one.account_id)), None)
+        if chosen is None:
+            raise Refusal(ErrorType.FORBIDDEN, "You belong to no account any more. Ask its owner for an invitation.")
+        made = _fresh(pepper, ids.uuid7(), chosen.account_id)
+        digest = rules.digest_of(pepper, made.secret)
+        await store.INSERT.execute(
+            connection, made.id, digest, user, chosen.account_id, method, device.address, device.agent, at,
+            at + rules.ABSOLUTE,
+        )  # fmt: skip
+        await people.SIGNED_IN_TO.execute(connection, user, chosen.account_id)
+        person = ids.format_id(ids.Kind.USER, user)
+        await record(
+            connection, chosen.account_id, "member.signed_in",
+            {"id": person, "session": ids.format_id(ids.Kind.SESSION, made.id), "method": method}, actor=person,
+        )  # fmt: skip
+    return made
+
+
+async def renew_session(connection: Conn, pepper: str, session: UUID, account: UUID) -> NewSession:
+    """The same session under a new secret, as after every change of privilege; the old secret is dead at commit."""
+    made = _fresh(pepper, session, account)
+    if not await store.ROTATE.records(connection, session, rules.digest_of(pepper, made.secret)):
+        raise _ended()
+    return made
+
+
+async def switch_account(pool: asyncpg.Pool, pepper: str, session: UUID, user: UUID, account: UUID) -> NewSession:
+    """The same session at another account of its person, under a new secret; 404 where they do not belong to it."""
+    async with pool.acquire() as connection, connection.transaction():
+        memberships = await people.MEMBERSHIPS.fetch(connection, user)
+        if account not in {one.account_id for one in memberships}:
+            raise not_found("account")
+        made = _fresh(pepper, session, account)
+        if not await store.MOVE.records(connection, session, account, rules.digest_of(pepper, made.secret)):
+            raise _ended()
+        await people.SIGNED_IN_TO.execute(connection, user, account)
+    return made
+
+
+async def end_others(connection: Conn, user: UUID, keep: UUID | None) -> int:
+    """End all sessions of a person but `keep`; how many there were. Over at commit, in every process."""
+    return len(await store.END_OTHERS.records(connection, user, keep))
+
+
+async def sign_out(pool: asyncpg.Pool, pepper: str, secret: str) -> None:
+    """End a session by its secret; nothing happens when it is over already."""
+    async with pool.acquire() as connection, connection.transaction():
+        ended = await store.END.records(connection, rules.digest_of(pepper, secret))
+        for row in ended:
+            person = ids.format_id(ids.Kind.USER, row["user_id"])
+            session = ids.format_id(ids.Kind.SESSION, row["id"])
+            detail = {"id": person, "session": session}
+            await record(connection, row["account_id"], "member.signed_out", detail, actor=person)
+
+
+async def revoke_others(pool: asyncpg.Pool, user: UUID, keep: UUID) -> int:
+    """End all other sessions of a person; how many there were."""
+    async with pool.acquire() as connection, connection.transaction():
+        return await end_others(connection, user, keep)
+
+
+async def forget_ended(pool: asyncpg.Pool, at: datetime) -> None:
+    """Drop sessions, tokens and challenges that no request can use any more, a bounded number at a time."""
+    await store.FORGET.execute(pool, at, at - rules.IDLE, MOST_FORGOTTEN)
+    await tokens.FORGET.execute(pool, at, MOST_FORGOTTEN)
+    await people.FORGET_CHALLENGES.execute(pool, at, MOST_FORGOTTEN)
+
+
+def _fresh(pepper: str, session: UUID, account: UUID) -> NewSession:
+    secret = rules.new_secret()
+    return NewSession(session, account, secret, rules.csrf_token(pepper, secret))
+
+
+def _ended() -> Refusal:
+    return Refusal(ErrorType.UNAUTHORIZED, "This session is over. Sign in again.")
