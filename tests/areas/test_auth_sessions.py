@@ -169,7 +169,7 @@ async def test_a_use_is_written_down_once_a_minute(pool: asyncpg.Pool) -> None:
     await sessions.person(ann.secret, Device.of("192.0.2.7", "x"))
     await sessions.drain()
 
-    row = await pool.fetchrow("SELECT used_at, address FROM sessions WHERE id = $1", ann.session_id)
+    (row,) = await pool.fetch("SELECT used_at, address FROM sessions WHERE id = $1", ann.session_id)
     assert row["used_at"] > before + timedelta(minutes=1)
     assert row["address"] == "192.0.2.7"
 
@@ -237,7 +237,7 @@ async def test_people_of_a_suspended_account_may_look_and_not_touch(api: Api, po
 
 async def test_the_database_holds_no_secret_of_a_session(pool: asyncpg.Pool) -> None:
     ann = await person_of(pool)
-    row = await pool.fetchrow("SELECT * FROM sessions WHERE id = $1", ann.session_id)
+    (row,) = await pool.fetch("SELECT * FROM sessions WHERE id = $1", ann.session_id)
 
     assert ann.secret not in str(dict(row))
     assert ann.csrf not in str(dict(row))

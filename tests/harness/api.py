@@ -29,8 +29,15 @@ _TRIES = 3  # a free port may be taken by somebody else before Granian has it
 class SignedIn(Protocol):
     """What a client keeps of a session."""
 
-    secret: str
-    csrf: str
+    @property
+    def secret(self) -> str:
+        """What the cookie holds."""
+        ...
+
+    @property
+    def csrf(self) -> str:
+        """What every change carries."""
+        ...
 
 
 Params = Mapping[str, str] | Sequence[tuple[str, str]]
