@@ -19,6 +19,7 @@ from ops.commands.base import as_json
 @click.option("--webhooks", is_flag=True, help="Measure posting to webhook endpoints instead.")
 @click.option("--hanging", default=500, show_default=True, help="With --webhooks: endpoints that never answer.")
 @click.option("--tails", type=click.IntRange(1, 5_000), help="Measure so many open live tails instead.")
+@click.option("--people", is_flag=True, help="Measure requests of signed-in people and signing in instead.")
 @click.option("--relay", is_flag=True, help="Measure accepting over SMTP beside accepting over HTTP instead.")
 @click.option("--lock-step", is_flag=True, help="With --relay: a client that waits for each reply.")
 @click.option("--each", type=click.IntRange(min=0), default=0, help="With --relay: messages a session; 0: all.")
@@ -26,13 +27,23 @@ from ops.commands.base import as_json
 @click.option("--no-paced", "paced", is_flag=True, default=True, flag_value=False, help="Skip the latency run.")
 @as_json
 def bench(
-    *, webhooks: bool, hanging: int, tails: int | None, relay: bool, lock_step: bool, each: int, **options: Any
+    *,
+    webhooks: bool,
+    hanging: int,
+    tails: int | None,
+    people: bool,
+    relay: bool,
+    lock_step: bool,
+    each: int,
+    **options: Any,
 ) -> None:
     """Measure a service of its own: rate, CPU per message, latencies."""
-    from ops.bench import run, run_relay, run_tails, run_webhooks  # noqa: PLC0415
+    from ops.bench import run, run_people, run_relay, run_tails, run_webhooks  # noqa: PLC0415
 
     if tails is not None:
         raise click.exceptions.Exit(run_tails(tails=tails, as_json=options["as_json"]))
+    if people:
+        raise click.exceptions.Exit(run_people(requests=options["messages"] // 10, as_json=options["as_json"]))
     if relay:
         chosen = {name: options[name] for name in ("messages", "connections", "runs", "profile", "as_json")}
         raise click.exceptions.Exit(run_relay(**chosen, pipelined=not lock_step, each=each))
