@@ -17,7 +17,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 
 from engine.base.errors import ErrorType, Refusal
 
-# OWASP Password Storage Cheat Sheet, Argon2id. One lane, so that a hash keeps to one core: 24 ms (`ops bench --people`).
+# OWASP Password Storage Cheat Sheet, Argon2id. One lane: a hash keeps to one core, for 24 ms (`ops bench --people`).
 TIME_COST, MEMORY_KIB, LANES = 2, 19_456, 1
 THREADS = 1
 MOST_WAITING = 64
