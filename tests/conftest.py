@@ -14,6 +14,7 @@ from engine.base.settings import Settings
 from engine.store.migrate import migrate
 from engine.store.postgres import open_pool
 from ops.embedded import Temporary, temporary_servers
+from tests.harness import canaries
 from tests.harness.accounts import PEPPER
 from tests.harness.api import Api, serving
 
@@ -79,10 +80,13 @@ def redis_url(servers: Temporary) -> str:
 
 @pytest.fixture(scope="session")
 async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
-    """Connections to the shared database."""
+    """Connections to the shared database; after the last test no table of it may show a secret."""
     opened = await open_pool(database_url, name="tests", largest=8)
     yield opened
+    leaks = await canaries.in_database(opened)
     await opened.close()
+    if leaks:
+        pytest.fail(f"secrets in the database: {leaks[:20]}")
 
 
 @pytest.fixture(scope="session")
@@ -124,6 +128,15 @@ def api_url(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def api(api_url: str, http: aiohttp.ClientSession) -> Api:
     """A client of the running API."""
     return Api(api_url, http)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_secret_shows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """After the last test of this worker: no log and no table holds a secret that the tests handed out."""
+    yield
+    leaks = list(canaries.in_logs(tmp_path_factory.getbasetemp()))
+    if leaks:
+        pytest.fail(f"secrets in logs: {leaks[:20]}")
 
 
 @pytest.fixture

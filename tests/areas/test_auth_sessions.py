@@ -13,6 +13,7 @@ from engine.areas.sessions.rules import Device
 from engine.base import clock, ids
 from engine.base.settings import Settings
 from engine.flows import sign_in
+from tests.harness import canaries
 from tests.harness.accounts import PEPPER, make_account
 from tests.harness.api import Api
 from tests.harness.people import TestPerson, make_person, signed_in
@@ -284,3 +285,11 @@ def test_settings_say_whether_the_cookie_is_secure(settings: Settings) -> None:
     ):
         cookie = session_cookie(changed, "x")
         assert cookie.endswith("; HttpOnly; SameSite=Lax; Secure")
+
+
+def test_the_search_for_secrets_finds_them() -> None:
+    secret = canaries.note("a" * 20 + "canary" + "b" * 20)
+
+    assert canaries.found_in(f"token={secret};") == {secret}
+    assert canaries.found_in("x svc_live_" + "0" * 44) == {"svc_live_" + "0" * 44}
+    assert canaries.found_in("nothing to see in svc_live_0123") == set()

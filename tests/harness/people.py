@@ -10,8 +10,9 @@ from engine.areas.sessions.rules import Device
 from engine.base import clock, ids
 from engine.flows import sign_in
 from tests.harness.accounts import PEPPER
+from tests.harness.canaries import note, note_phrase
 
-PASSWORD = "correct horse battery staple"
+PASSWORD = note_phrase("correct horse battery staple")
 # As a test's password the cheapest hash does: checking it costs under a millisecond.
 _CHEAP = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
@@ -65,4 +66,4 @@ async def signed_in(pool: asyncpg.Pool, user: UUID, account: UUID, email: str, *
     """Another session of a person."""
     device = Device.of("127.0.0.1", "tests")
     made = await sign_in.open_session(pool, pepper, user, method="password", device=device, account=account)
-    return TestPerson(user, account, made.id, email, made.secret, made.csrf)
+    return TestPerson(user, account, made.id, email, note(made.secret), note(made.csrf))

@@ -69,9 +69,13 @@ class Reader:
 
 
 @asynccontextmanager
-async def following(api: Api, token: str, query: str = "", *, headers: Params | None = None) -> AsyncIterator[Reader]:
-    """`GET /v1/messages/tail`, opened; its status may be that of a refusal."""
-    sent = {"Authorization": f"Bearer {token}", "Accept": "text/event-stream"} | dict(headers or {})
+async def following(
+    api: Api, token: str | None, query: str = "", *, headers: Params | None = None
+) -> AsyncIterator[Reader]:
+    """`GET /v1/messages/tail`, opened; its status may be that of a refusal. A session comes in `headers`."""
+    sent = {"Accept": "text/event-stream"} | dict(headers or {})
+    if token is not None:
+        sent.setdefault("Authorization", f"Bearer {token}")
     timeout = aiohttp.ClientTimeout(total=None, sock_read=None)
     async with (
         aiohttp.ClientSession(timeout=timeout, read_bufsize=2**20) as session,
