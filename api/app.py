@@ -24,21 +24,31 @@ from api.areas.account import resources as account
 from api.areas.api_keys import resources as api_keys
 from api.areas.audit import resources as audit
 from api.areas.auth import resources as auth
+from api.areas.closing import resources as closing
 from api.areas.domains import resources as domains
 from api.areas.emails import resources as emails
+from api.areas.identity import resources as identity
+from api.areas.leads import resources as leads
+from api.areas.mailbox import resources as mailbox
 from api.areas.messages import resources as messages
+from api.areas.passkeys import resources as passkeys
+from api.areas.second_factor import resources as second_factor
 from api.areas.statistics import resources as statistics
 from api.areas.streams import resources as streams
+from api.areas.sub_accounts import resources as sub_accounts
 from api.areas.suppressions import resources as suppressions
 from api.areas.tails import resources as tails
+from api.areas.team import resources as team
 from api.areas.templates import resources as templates
 from api.areas.webhooks import resources as webhooks
+from api.console import pages
 from api.http import dispatch, openapi
 from api.http.decode import GRACE_S, Inflight
 from api.http.operation import Access, Call, Operation, Raw
 from api.http.stream import before_stopping, guard_listeners, open_connection
 from engine.areas.api_keys.keyring import TOUCH_S, Keys
 from engine.areas.audit.verifier import Verifier
+from engine.areas.identity.provider import Provider
 from engine.areas.sessions.keeper import Sessions
 from engine.areas.tails.hub import Tails
 from engine.base import clock, ids, logs
@@ -76,6 +86,7 @@ class Services(Struct):
     hints: Hints
     tails: Tails
     verifier: Verifier
+    provider: Provider | None
     settings: Settings
 
 
@@ -83,7 +94,8 @@ def all_operations() -> tuple[Operation, ...]:
     """Every operation of the public API, the description document among them."""
     areas = (
         emails, messages, tails, statistics, templates, streams, suppressions, domains, webhooks, audit, api_keys,
-        account, auth,
+        account, auth, identity, mailbox, second_factor, passkeys,
+        sub_accounts, closing, team, leads,
     )  # fmt: skip
     return (*(operation for area in areas for operation in area.OPERATIONS), _description())
 
@@ -165,18 +177,19 @@ class Lifespan:
         pool = await open_pool(settings.database_url, name="api", smallest=2, largest=10)
         client = redis_store.connect(settings.redis_url)
         hints = Hints(client)
-        keys = Keys(pool, settings.key_pepper)
+        keys, sessions = Keys(pool, settings.key_pepper), Sessions(pool, settings.key_pepper)
         services = Services(
             pool=pool,
             redis=client,
             acceptor=Acceptor(pool, hints, settings, on_flush=functools.partial(metrics.flushed, "accept")),
             keys=keys,
-            sessions=Sessions(pool, settings.key_pepper),
+            sessions=sessions,
             passwords=Passwords(),
             limits=Limits(client),
             hints=hints,
-            tails=tails.open_hub(pool, keys, settings),
+            tails=tails.open_hub(pool, keys, sessions, settings),
             verifier=Verifier(pool),
+            provider=Provider.from_settings(settings),
             settings=settings,
         )
         self._services = services
@@ -206,6 +219,8 @@ class Lifespan:
         await services.keys.write_last_uses()
         await services.sessions.drain()
         services.passwords.close()
+        if services.provider is not None:
+            await services.provider.close()
         await services.hints.drain()
         await services.redis.aclose()
         await close_pool(services.pool)
@@ -243,6 +258,7 @@ def _add_routes(app: App, services: Services) -> None:
         by_path.setdefault(operation.path, []).append(operation)
     for path, operations in by_path.items():
         app.add_route(path, dispatch.Endpoint(door, operations))
+    pages.add_routes(app)
     app.add_route("/healthz", Health())
     app.add_route("/readyz", Readiness(services))
 

@@ -34,6 +34,7 @@ for command in (
     accounts.account,
     accounts.key,
     accounts.domain,
+    accounts.platform,
     delivery.queue,
     delivery.site,
     delivery.explain,

@@ -1,4 +1,7 @@
-"""The first start in local mode: an account, a key and a verified domain to try everything with."""
+"""Starts in local mode: the first makes an account, a key and a verified domain to try everything with.
+
+Every one sees to it that the service has an account for its own mail.
+"""
 
 import json
 from pathlib import Path
@@ -6,6 +9,7 @@ from typing import Any
 
 from engine.base.plans import Plan
 from engine.base.settings import Settings
+from engine.flows import platform
 from ops import operate
 from ops.state import write_private
 
@@ -18,9 +22,10 @@ DAILY_CAP = 100_000  # the ladder's first rung, 50 a day, would end a trial earl
 async def ensure(settings: Settings, state: Path) -> dict[str, Any]:
     """What the first start made, made now if this is it; kept in `<state>/first-run.json`, mode 0600."""
     file = state / FILE
-    if file.is_file():
-        return dict(json.loads(file.read_text("utf-8")))
     async with operate.opened(settings) as pool:
+        await platform.ensure_local(pool, settings)
+        if file.is_file():
+            return dict(json.loads(file.read_text("utf-8")))
         account = await operate.create_account(pool, name="Local", email=EMAIL, plan=Plan.SCALE, daily_cap=DAILY_CAP)
         key = await operate.create_key(pool, settings, account=account["accountId"], name="First key", scopes=["all"])
         await operate.add_domain(pool, settings, account=account["accountId"], name=DOMAIN, verified=False)

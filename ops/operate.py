@@ -24,7 +24,8 @@ from engine.base.plans import Plan
 from engine.base.scopes import SCOPES
 from engine.base.settings import Settings
 from engine.flows import add_domain as adding
-from engine.flows import open_account
+from engine.flows import open_account, platform
+from engine.flows.give_key import give_key
 from engine.flows.verify_domain import known_records, verify_now
 from engine.mail.address import parse_mailbox
 from engine.store.postgres import open_pool
@@ -93,12 +94,13 @@ async def create_key(
     pool: asyncpg.Pool, settings: Settings, *, account: str, name: str, scopes: list[str]
 ) -> dict[str, Any]:
     """A new API key; `scopes` may be `["all"]`."""
-    made = await open_account.give_key(
+    made = await give_key(
         pool,
         ids.parse_id(ids.Kind.ACCOUNT, account),
         name=name,
         scopes=sorted(SCOPES) if scopes == ["all"] else scopes,
         pepper=_pepper(settings),
+        actor="operator",
     )
     return {"id": made.public_id, "apiKey": made.token, "scopes": made.scopes}
 
@@ -111,7 +113,7 @@ async def add_domain(
     Refused where another account holds the name as verified: the operator's word can't give it to two.
     """
     account_id = ids.parse_id(ids.Kind.ACCOUNT, account)
-    made = await adding.add_domain(pool, settings, account_id, name, vouched=verified)
+    made = await adding.add_domain(pool, settings, account_id, name, vouched=verified, actor="operator")
     row = await domains.FIND.first(pool, account_id, made.id)
     assert row is not None
     keys = await domains.PUBLISHED.fetch(pool, made.id)
@@ -129,6 +131,17 @@ async def check_domain(pool: asyncpg.Pool, settings: Settings, *, account: str, 
     found = await verify_now(pool, settings, account_id, row.id)
     shown = {"name": found.domain.name, "status": found.domain.status, "records": _shown(found.records)}
     return shown if found.notice is None else shown | {"notice": found.notice}
+
+
+async def set_platform(pool: asyncpg.Pool, settings: Settings, *, account: str, sender: str | None) -> dict[str, Any]:
+    """Send the service's own mail from this account; refused while the sender's domain is not verified on it."""
+    account_id = ids.parse_id(ids.Kind.ACCOUNT, account)
+    return _platform(await platform.appoint(pool, settings, account_id, sender))
+
+
+async def show_platform(pool: asyncpg.Pool, settings: Settings) -> dict[str, Any]:
+    """The account that the service's own mail comes from, and what of it waits."""
+    return _platform(await platform.standing(pool, settings))
 
 
 def call_api(base_url: str, method: str, path: str, key: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -172,6 +185,17 @@ def _shown(checks: Sequence[Checked]) -> list[dict[str, Any]]:
         }
         for check in checks
     ]
+
+
+def _platform(found: platform.Standing) -> dict[str, Any]:
+    return {
+        "accountId": None if found.account_id is None else ids.format_id(ids.Kind.ACCOUNT, found.account_id),
+        "from": found.sender,
+        "domain": found.domain,
+        "domainStatus": found.domain_status,
+        "waiting": found.waiting,
+        "oldest": None if found.oldest is None else clock.iso(found.oldest),
+    }
 
 
 def _pepper(settings: Settings) -> str:

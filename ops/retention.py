@@ -40,5 +40,6 @@ async def agree(pool: asyncpg.Pool, *, account: str, days: int | None) -> dict[s
         if not rows:
             raise not_found("account")
         kept = rules.retention_days(Plan(rows[0]["plan"]), days)
-        await record(connection, account_id, "account.retention_agreed", {"agreed_days": days, "retention_days": kept})
+        detail = {"agreed_days": days, "retention_days": kept}
+        await record(connection, account_id, "account.retention_agreed", detail, actor="operator")
     return {"accountId": account, "agreedDays": days, "retentionDays": kept}

@@ -235,6 +235,8 @@ def _answer(
     response.status = falcon.code_to_http_status(call.status or operation.success)
     for cookie in call.cookies:
         response.append_header("Set-Cookie", cookie)
+    for name, value in call.headers:
+        response.set_header(name, value)
     if answer is None:
         response.content_type = None
         return

@@ -45,6 +45,7 @@ class Call(Struct):
     body_bytes: int = 0
     status: int | None = None  # set by the handler when it is not the operation's success
     cookies: tuple[str, ...] = ()  # `Set-Cookie` values of the answer, see api.http.cookies
+    headers: tuple[tuple[str, str], ...] = ()  # other header fields of the answer, where it succeeds
 
     @property
     def account_id(self) -> UUID:

@@ -40,6 +40,7 @@ class Kind(StrEnum):
     ALERT_EVENT = "ale"
     INVITE = "ivt"
     PASSKEY = "pky"
+    IDENTITY = "idn"
     LEAD = "lead"
 
 

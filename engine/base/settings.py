@@ -55,6 +55,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     dns_servers: tuple[HostPort, ...] = ()  # empty: the system's resolvers (live), our own responder (local)
     dnssec_trusted: bool = False  # the servers above validate, and nobody sits between them and us: DANE counts
     tls_authorities: Path | None = None  # PEM file of those who vouch for mail servers; None: the system's
+    system_from: str | None = None  # whom the service's own mail comes from, `Name <address>` or an address alone
     tls_report_from: str | None = None  # whom TLS reports (RFC 8460) come from, of a verified domain; None: none go out
     smtp_port: int = 25  # remote port in live mode
     mail_host: str = "mail.waybill.test"
@@ -110,13 +111,23 @@ class Settings(Struct, frozen=True, kw_only=True):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     signup: Literal["open", "closed"] = "open"  # closed: people come by invitation only
     signup_challenge: Literal["off", "required"] = "off"
+    idp_issuer: str | None = None  # OpenID Connect issuer that people may sign in with; None: there is none
+    idp_client_id: str | None = None
+    idp_client_secret: str | None = None
+    idp_name: str | None = None  # what people know the provider as; None: the issuer's host
+    idp_scopes: str = "openid email profile"
+    idp_app_redirects: tuple[str, ...] = ()  # where apps take a sign-in back, such as com.example.app:/signed-in
+    allow_private_idp: bool | None = None  # an issuer on a private address; None: in local mode
+    passkey_rp_id: str | None = None  # a domain above the public URL's host; None: that host itself
 
 
 _QUERY_PASSWORD = re.compile(r"([?&](?:ssl)?password=)[^&]*", re.IGNORECASE)  # libpq and redis-py take it there too
 LEAST_PEPPER = 16
 _HOST = re.compile(r"(?!-)[a-z0-9-]{1,63}(?:\.(?!-)[a-z0-9-]{1,63})+", re.ASCII | re.IGNORECASE)
 _ADDRESS = re.compile(rf"[a-z0-9._+-]{{1,64}}@{_HOST.pattern}", re.ASCII | re.IGNORECASE)
-SECRETS = frozenset({"key_pepper", "database_url", "redis_url"})
+_SENDER = re.compile(rf"{_ADDRESS.pattern}|[^<>@\x00-\x1f]{{1,100}} <{_ADDRESS.pattern}>", re.IGNORECASE)
+SECRETS = frozenset({"key_pepper", "database_url", "redis_url", "idp_client_secret"})
+_NO_APP = frozenset({"", "http", "javascript", "data", "file", "vbscript", "blob", "about"})  # no app's
 _PORTS = tuple(name for name in Settings.__struct_fields__ if name.endswith("_port"))
 _AT_LEAST: dict[str, float] = {
     "api_workers": 1, "mta_workers": 1, "platform_daily_ceiling": 0, "max_message_bytes": 64 * 1024,
@@ -256,6 +267,10 @@ def _numbers(text: str) -> tuple[float, ...]:
     return found
 
 
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(item for part in text.split(",") if (item := part.strip()))
+
+
 def _file(text: str) -> Path:
     return Path(text).expanduser().absolute()  # other processes of ours start in other folders
 
@@ -276,6 +291,7 @@ _PARSERS: dict[object, Callable[[str], object]] = {
     bool | None: _bool,
     tuple[HostPort, ...]: _host_ports,
     tuple[float, ...]: _numbers,
+    tuple[str, ...]: _list,
 }
 _EXPECTED: dict[object, str] = {
     int: "a whole number",
@@ -305,6 +321,8 @@ def _check(settings: Settings) -> None:
         if value is not None and _scheme(value) not in schemes:
             raise BadSetting(f"{variable(field)} must be a URL that begins with {' or '.join(schemes)}://")
     _check_names(settings)
+    _check_identity_provider(settings)
+    _check_passkeys(settings)
     if settings.key_pepper is not None and len(settings.key_pepper) < LEAST_PEPPER:
         raise BadSetting(f"{variable('key_pepper')} must have at least {LEAST_PEPPER} characters, all of them random")
     if (settings.tls_cert is None) != (settings.tls_key is None):
@@ -320,11 +338,57 @@ def _check_names(settings: Settings) -> None:
         raise BadSetting(
             f"{variable('mail_host')} is {settings.mail_host!r}; it must be a host name such as mail.example.com"
         )
+    if settings.system_from is not None and not _SENDER.fullmatch(settings.system_from):
+        raise BadSetting(
+            f"{variable('system_from')} is {settings.system_from!r}; it must be an address such as "
+            "no-reply@example.com or Example <no-reply@example.com>"
+        )
     if settings.tls_report_from is not None and not _ADDRESS.fullmatch(settings.tls_report_from):
         raise BadSetting(
             f"{variable('tls_report_from')} is {settings.tls_report_from!r}; it must be an address such as "
             "tls-reports@example.com"
         )
+
+
+def _check_passkeys(settings: Settings) -> None:
+    wanted = settings.passkey_rp_id
+    if wanted is None:
+        return
+    host = urlsplit(settings.public_url).hostname or ""
+    if not _HOST.fullmatch(wanted) or not f".{host}".endswith(f".{wanted.lower()}"):
+        raise BadSetting(
+            f"{variable('passkey_rp_id')} is {wanted!r}; it must be the host name in {variable('public_url')}, or a "
+            "domain above it"
+        )
+
+
+def _check_identity_provider(settings: Settings) -> None:
+    given = [settings.idp_issuer, settings.idp_client_id, settings.idp_client_secret]
+    if any(value is None for value in given) and any(value is not None for value in given):
+        named = ", ".join(variable(field) for field in ("idp_issuer", "idp_client_id", "idp_client_secret"))
+        raise BadSetting(f"{named} belong together; set all three or none")
+    schemes = ("https", "http") if settings.delivery == "local" else ("https",)
+    if settings.idp_issuer is not None and not _is_issuer(settings.idp_issuer, schemes):
+        raise BadSetting(
+            f"{variable('idp_issuer')} is {settings.idp_issuer!r}; it must be an https:// URL without query and "
+            "fragment, exactly as the provider writes it (http:// in local mode only)"
+        )
+    if "openid" not in settings.idp_scopes.split():
+        raise BadSetting(f"{variable('idp_scopes')} is {settings.idp_scopes!r}; it must hold the scope openid")
+    for redirect in settings.idp_app_redirects:
+        if _scheme(redirect) in _NO_APP or "#" in redirect or not redirect.isascii() or not redirect.isprintable():
+            raise BadSetting(
+                f"{variable('idp_app_redirects')} holds {redirect!r}; each must be a URI of an app's own scheme, or an "
+                "https:// URL that an app has claimed, without fragment"
+            )
+
+
+def _is_issuer(text: str, schemes: tuple[str, ...]) -> bool:
+    try:
+        url = urlsplit(text)
+        return url.scheme in schemes and bool(url.hostname) and not (url.query or url.fragment) and text.isascii()
+    except ValueError:
+        return False
 
 
 def _scheme(url: str) -> str:

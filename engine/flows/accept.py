@@ -1,9 +1,9 @@
 """Accepting messages: the order of business from decoded requests to the commit behind a 202.
 
-sender domain verified → stream open → shape and times → template rendered → recipients, headers, attachments →
-MIME composed → (group commit:) replayed key → within the plan's schedule window → not suppressed → daily and
-monthly allowance → platform ceiling → stored with its `accepted` event and its queue rows, or with its `scheduled`
-event and its place in the schedule. Then the hint; then the answer.
+key good for it → sender domain verified → stream open → shape and times → template rendered → recipients, headers,
+attachments → MIME composed → (group commit:) replayed key → within the plan's schedule window → not suppressed →
+daily and monthly allowance → platform ceiling → stored with its `accepted` event and its queue rows, or with its
+`scheduled` event and its place in the schedule. Then the hint; then the answer.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ import asyncpg
 import structlog
 from msgspec import Struct, structs
 
+from engine.areas.api_keys.rules import Reach
 from engine.areas.domains import store as domains
 from engine.areas.emails import rules
 from engine.areas.emails.submitted import Submitted
@@ -62,6 +63,7 @@ class Door(Struct, frozen=True):
 
     account_id: UUID
     source: str  # `api` or `smtp`
+    reach: Reach | None = None  # what the API key is limited to; None for one without limits, and for people
 
 
 class Acceptor:
@@ -208,7 +210,9 @@ class Acceptor:
         return prepared
 
     async def _check_door(self, door: Door, domain: str, stream: str) -> None:
-        """Whether the account may send from this domain on this stream."""
+        """Whether the caller, and the account, may send from this domain on this stream."""
+        if door.reach is not None:
+            door.reach.check(domain, stream)
         if (await self.domains.get(door.account_id)).get(domain) != "verified":
             raise Refusal(
                 ErrorType.DOMAIN_NOT_VERIFIED,
@@ -313,7 +317,7 @@ class Acceptor:
     async def _commit(
         self, connection: Conn, batch: Sequence[Pending], at: datetime
     ) -> tuple[list[Accepted | Exception], list[Prepared]]:
-        locked = await heads.lock(connection, {item.message.account_id for item in batch})
+        locked = await heads.lock_counted(connection, {item.message.account_id for item in batch})
         await counting.turn_all(connection, locked, at.date())
         replays = await _load_replays(connection, batch)
         decisions: list[Accepted | Exception] = []
@@ -323,10 +327,11 @@ class Acceptor:
         for item in batch:
             message = item.message
             head = locked.get(message.account_id)
-            if head is None:  # erased between authentication and this moment
+            if head is None or head.status == "closing":  # its erasure began after authentication
                 decisions.append(not_found("account"))
                 continue
-            decision = decide(item, head, replays, room=room, at=at)
+            parent = None if head.parent_id is None else locked.get(head.parent_id)
+            decision = decide(item, head, replays, room=room, at=at, parent=parent)
             if isinstance(decision, Accepted) and decision.status != "duplicate":
                 room -= _goes_now(message)
                 stored.append(message)

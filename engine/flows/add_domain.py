@@ -42,7 +42,13 @@ def identity(settings: Settings) -> Identity:
 
 
 async def add_domain(
-    pool: asyncpg.Pool, settings: Settings, account: UUID, name: str, *, vouched: bool = False
+    pool: asyncpg.Pool,
+    settings: Settings,
+    account: UUID,
+    name: str,
+    *,
+    vouched: bool = False,
+    actor: str | None = None,
 ) -> NewDomain:
     """A new domain with its keys: pending, or verified by the operator's word when `vouched`.
 
@@ -65,19 +71,19 @@ async def add_domain(
         if limit is not None and used >= limit:
             raise full("domains", "sending domains", limit, used)
         await store.insert(connection, domain, account, normal, pepper=settings.key_pepper, keys=keys, standby=standby)
-        await record(connection, account, "domain.added", detail)
+        await record(connection, account, "domain.added", detail, actor=actor)
         if vouched:
             try:
                 async with connection.transaction():
                     await store.VOUCH.execute(connection, domain)
             except asyncpg.UniqueViolationError:
                 raise Refusal(ErrorType.CONFLICT, f"{normal} is verified on another account.") from None
-            await record(connection, account, "domain.verified", detail | {"by": "operator"})
+            await record(connection, account, "domain.verified", detail | {"by": "operator"}, actor=actor)
         await caches.bump(connection, "domains")
     return NewDomain(domain, public_id, normal)
 
 
-async def remove_domain(pool: asyncpg.Pool, account: UUID, domain: UUID) -> None:
+async def remove_domain(pool: asyncpg.Pool, account: UUID, domain: UUID, *, actor: str | None = None) -> None:
     """The domain is gone: new mail from it is refused at once, what was accepted still goes, signed with its keys.
 
     Raises 404 for a domain that the account does not have.
@@ -88,7 +94,7 @@ async def remove_domain(pool: asyncpg.Pool, account: UUID, domain: UUID) -> None
         if not rows:
             raise not_found("domain")
         detail = {"id": ids.format_id(ids.Kind.DOMAIN, domain), "name": rows[0]["name"]}
-        await record(connection, account, "domain.removed", detail)
+        await record(connection, account, "domain.removed", detail, actor=actor)
         await caches.bump(connection, "domains")
 
 

@@ -25,8 +25,13 @@ Decision = Accepted | Refusal
 Replays = dict[tuple[UUID, str], tuple[UUID, bytes]]
 
 
-def decide(item: Pending, head: Head, replays: Replays, *, room: int, at: datetime) -> Decision:
-    """One message's decision; counts it on the head when it is accepted. `room` is what the platform has left."""
+def decide(
+    item: Pending, head: Head, replays: Replays, *, room: int, at: datetime, parent: Head | None = None
+) -> Decision:
+    """One message's decision; counts it on the head, and on its parent's, when it is accepted.
+
+    `room` is what the platform has left.
+    """
     message = item.message
     if message.idempotency_key is not None:
         earlier = replays.get((message.account_id, message.idempotency_key))
@@ -45,12 +50,12 @@ def decide(item: Pending, head: Head, replays: Replays, *, room: int, at: dateti
             reason=reason,
         )
     if message.scheduled_at is not None:
-        return _schedule(head, at, message.scheduled_at) or Accepted(message.public_id, "scheduled")
-    refusal = quota.take(head, at)
+        return _schedule(head, at, message.scheduled_at, parent) or Accepted(message.public_id, "scheduled")
+    refusal = quota.take(head, at, parent)
     if refusal is not None:
         return refusal
     if room <= 0:
-        quota.untake(head)
+        quota.untake(head, parent)
         return quota.platform_refusal()
     return Accepted(message.public_id, "queued")
 
@@ -68,16 +73,16 @@ def _beyond_window(head: Head, wanted: datetime, at: datetime) -> Refusal | None
     )
 
 
-def _schedule(head: Head, at: datetime, wanted: datetime) -> Refusal | None:
+def _schedule(head: Head, at: datetime, wanted: datetime, parent: Head | None) -> Refusal | None:
     """Give a message its place among those that wait, or say why it has none.
 
     Nothing is counted as sent before the release. What waits is bounded all the same, and a day or a month that is
     used up already can't be waited for.
     """
-    refusal = quota.used_up(head, at, of=wanted)
+    refusal = quota.used_up(head, at, of=wanted, parent=parent)
     if refusal is not None:
         return refusal
-    allowance = quota.monthly_cap(head)
+    allowance = quota.monthly_cap(head, parent)
     if head.scheduled >= allowance:
         return full("scheduled_messages", "messages that wait for their time", allowance, head.scheduled)
     head.scheduled += 1

@@ -33,6 +33,7 @@ BACK_PER_S = 200.0  # rows a second that come back, at least
 LONGEST_BACK_S = 600.0  # however many they are
 HEARD_S = 1.5  # until every process knows of a hold and has put aside what it had in hand
 BOUNCING = timedelta(hours=1)  # how long the hold of a bounce may outlive a command that died
+OPERATOR = "operator"  # who did it, in the account's log
 EXPIRED = "the time this message was to be delivered by passed while the operator held it back"
 
 _SQL = Queries.beside(__file__, "levers.sql")
@@ -92,7 +93,7 @@ async def resume(pool: asyncpg.Pool, on: Chosen, *, note: str | None = None) -> 
             return None
         await caches.bump(connection, holds.KIND)
         if on.account is not None:
-            await record(connection, on.account, "delivery.resumed", {"reason": note or ended.reason})
+            await record(connection, on.account, "delivery.resumed", {"reason": note or ended.reason}, actor=OPERATOR)
     return await _finish_ended(pool, note=note, of=ended.id)
 
 
@@ -126,6 +127,12 @@ async def bounce(pool: asyncpg.Pool, on: Chosen, *, reason: str, heard_s: float 
             await _finish_ended(pool)
 
 
+async def finish(pool: asyncpg.Pool) -> None:
+    """Bring back the rows of all holds that have ended, whoever ended them: after the end of a suspension, and in the
+    background for those whose command died on the way."""
+    await _finish_ended(pool)
+
+
 async def standing(pool: asyncpg.Pool) -> list[Hold]:
     """The holds in force, the oldest first."""
     return await holds.STANDING.fetch(pool, clock.now())
@@ -148,7 +155,8 @@ async def _lay(pool: asyncpg.Pool, on: Chosen, reason: str, until: datetime | No
         await caches.bump(connection, holds.KIND)
         if on.account is not None and not quiet:
             end = None if until is None else clock.iso(until)
-            await record(connection, on.account, "delivery.suspended", {"reason": words, "until": end})
+            detail = {"reason": words, "until": end}
+            await record(connection, on.account, "delivery.suspended", detail, actor=OPERATOR)
     return laid
 
 

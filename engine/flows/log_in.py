@@ -16,9 +16,11 @@ from engine.areas.people import store as people
 from engine.areas.people.store import PersonRow
 from engine.areas.sessions import store as sessions
 from engine.areas.sessions.rules import Device
+from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
-from engine.flows.sign_in import NewSession, open_session
+from engine.flows import second_factor
+from engine.flows.sign_in import NewSession, Outdated, open_session
 from engine.store.limits import Limits
 from engine.store.passwords import Passwords
 
@@ -46,11 +48,15 @@ async def log_in(services: Services, email: str, password: str, code: str | None
     stored = None if person is None else person.password_hash
     if not await services.passwords.matches(stored, password) or person is None or stored is None:
         raise wrong()
+    method = await _with_second_factor(services, person, code, device) if person.has_totp else "password"
+    pepper = services.settings.key_pepper or ""
+    try:
+        made = await open_session(services.pool, pepper, person.id, method=method, device=device, proven=person)
+    except Outdated:
+        raise wrong() from None
     if services.passwords.outdated(stored):
         await people.REHASH.execute(services.pool, person.id, stored, await services.passwords.hashed(password))
-    return await open_session(
-        services.pool, services.settings.key_pepper or "", person.id, method="password", device=device
-    )
+    return made
 
 
 async def slow_down(limits: Limits, what: str, address: str | None, device: Device, settings: Settings) -> None:
@@ -99,8 +105,23 @@ async def _heed_strangers(services: Services, address: str, person: PersonRow | 
     standing = await services.limits.check(f"login-strangers:{address}", rate, burst_s=3600)
     if standing.allowed:
         return
-    if person is not None:
-        rows = await sessions.PLACES.records(services.pool, person.id)
-        if network_of(device.address) in {network_of(row["address"]) for row in rows}:
-            return
+    if person is not None and await _known_from(services, person, device):
+        return
     raise too_many(standing.retry_after_s)
+
+
+async def _with_second_factor(services: Services, person: PersonRow, code: str | None, device: Device) -> str:
+    """How the session is proven, once the code is right; it is looked at only after the password, so a stranger can
+    neither guess codes nor make the person wait."""
+    if code is None:
+        raise Refusal(ErrorType.TOTP_REQUIRED, "Send `code` besides: of your authenticator app, or a recovery code.")
+    place = network_of(device.address) if await _known_from(services, person, device) else second_factor.ELSEWHERE
+    factor = await second_factor.proven(services, person.id, code, clock.now(), place=place)
+    if factor is None:
+        raise wrong()
+    return f"password+{factor.value}"
+
+
+async def _known_from(services: Services, person: PersonRow, device: Device) -> bool:
+    rows = await sessions.PLACES.records(services.pool, person.id)
+    return network_of(device.address) in {network_of(row["address"]) for row in rows}

@@ -1,7 +1,4 @@
-"""Opening an account and giving it a key: what the operator's commands and sign-up share.
-
-Each is one transaction and writes its event to the account's log.
-"""
+"""Opening an account, and what every change of one shares: its event, its plan under the lock, the refusal at a cap."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -11,13 +8,10 @@ import asyncpg
 from msgspec import Struct
 
 from engine.areas.account import store as accounts
-from engine.areas.api_keys import rules as key_rules
-from engine.areas.api_keys import store as keys
-from engine.base import clock, ids, secrets
+from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
-from engine.base.plans import CAPS, Plan
+from engine.base.plans import Plan
 from engine.ledger import heads, log
-from engine.store import caches
 from engine.store.queries import Conn
 
 
@@ -27,14 +21,6 @@ class NewAccount(Struct, frozen=True):
     id: UUID
     public_id: str
     owner_id: UUID
-
-
-class NewKey(Struct, frozen=True):
-    """A key at its making; `token` is never shown again."""
-
-    public_id: str
-    token: str
-    scopes: list[str]
 
 
 class Owner(Struct, frozen=True):
@@ -60,7 +46,7 @@ async def open_account(
     async with pool.acquire() as connection, connection.transaction():
         owner = Owner(email, password_hash, verified_at)
         made = await open_with_owner(
-            connection, owner, name=name, plan=plan, daily_cap=daily_cap, monthly_cap=monthly_cap
+            connection, owner, name=name, plan=plan, daily_cap=daily_cap, monthly_cap=monthly_cap, actor="operator"
         )
         if made is None:
             raise Refusal(ErrorType.CONFLICT, f"{email} belongs to a person already.")
@@ -75,8 +61,12 @@ async def open_with_owner(
     plan: Plan,
     daily_cap: int | None = None,
     monthly_cap: int | None = None,
+    actor: str | None = None,
 ) -> NewAccount | None:
-    """The same within the caller's transaction; None, and nothing made, when the address is somebody's already."""
+    """The same within the caller's transaction; None, and nothing made, when the address is somebody's already.
+
+    Without an `actor` it is the owner themself who opens it.
+    """
     account, user = ids.uuid7(), ids.uuid7()
     try:
         async with connection.transaction():  # a savepoint: a taken address leaves the caller's transaction usable
@@ -94,34 +84,9 @@ async def open_with_owner(
     except asyncpg.UniqueViolationError:
         return None
     person = ids.format_id(ids.Kind.USER, user)
-    await record(connection, account, "account.created", {"name": name, "plan": plan.value, "owner": person})
+    detail = {"name": name, "plan": plan.value, "owner": person}
+    await record(connection, account, "account.created", detail, actor=actor or person)
     return NewAccount(account, ids.format_id(ids.Kind.ACCOUNT, account), user)
-
-
-async def give_key(
-    pool: asyncpg.Pool,
-    account: UUID,
-    *,
-    name: str,
-    scopes: list[str],
-    pepper: str,
-    expires_at: datetime | None = None,
-) -> NewKey:
-    """A new key of an account, within its plan's number of keys."""
-    wanted = key_rules.checked_scopes(scopes)
-    fresh, key = key_rules.new_key(), ids.uuid7()
-    public_id = ids.format_id(ids.Kind.API_KEY, key)
-    async with pool.acquire() as connection, connection.transaction():
-        plan = await locked_plan(connection, account)
-        limit = CAPS[plan].api_keys
-        used = await keys.count_live(connection, account)
-        if limit is not None and used >= limit:
-            raise full("api_keys", "API keys", limit, used)
-        digest = secrets.digest(pepper, fresh.secret)
-        await keys.INSERT.execute(connection, key, fresh.key_id, account, name, digest, wanted, expires_at)
-        await record(connection, account, "api_key.created", {"id": public_id, "name": name, "scopes": wanted})
-        await caches.bump(connection, "keys")
-    return NewKey(public_id, fresh.token, wanted)
 
 
 async def record(

@@ -17,7 +17,9 @@ from engine.flows.slugs import is_slug, slug_of
 from engine.store import caches
 
 
-async def open_stream(pool: asyncpg.Pool, account: UUID, *, slug: str | None, name: str | None) -> StreamRow:
+async def open_stream(
+    pool: asyncpg.Pool, account: UUID, *, slug: str | None, name: str | None, actor: str | None = None
+) -> StreamRow:
     """A new stream; 409 when the account has it, 403 past the plan's number, the transactional stream included.
 
     Without an id it gets one from its name, without a name its id is its name.
@@ -34,12 +36,12 @@ async def open_stream(pool: asyncpg.Pool, account: UUID, *, slug: str | None, na
             raise full("streams", "message streams (the transactional one counts)", limit, used)
         row = StreamRow(chosen, name or chosen, clock.now())
         await store.INSERT.execute(connection, account, row.slug, row.name, row.created_at)
-        await record(connection, account, "stream.created", {"id": row.slug, "name": row.name})
+        await record(connection, account, "stream.created", {"id": row.slug, "name": row.name}, actor=actor)
         await caches.bump(connection, "streams")
     return row
 
 
-async def close_stream(pool: asyncpg.Pool, account: UUID, slug: str) -> None:
+async def close_stream(pool: asyncpg.Pool, account: UUID, slug: str, *, actor: str | None = None) -> None:
     """New mail to the stream is refused from now on; 404 when there is none, 409 for the transactional one."""
     if slug == TRANSACTIONAL:
         raise Refusal(
@@ -53,7 +55,7 @@ async def close_stream(pool: asyncpg.Pool, account: UUID, slug: str) -> None:
         if standing is None or standing.deleted_at is not None:
             raise not_found("stream")
         await store.DELETE.execute(connection, account, slug, clock.now())
-        await record(connection, account, "stream.deleted", {"id": slug})
+        await record(connection, account, "stream.deleted", {"id": slug}, actor=actor)
         await caches.bump(connection, "streams")
 
 

@@ -45,7 +45,13 @@ class Publication(Struct, frozen=True):
 
 
 async def publish_dns(
-    pool: asyncpg.Pool, settings: Settings, account: UUID, domain: UUID, token: str | None
+    pool: asyncpg.Pool,
+    settings: Settings,
+    account: UUID,
+    domain: UUID,
+    token: str | None,
+    *,
+    actor: str | None = None,
 ) -> Publication:
     """Bring the zone up to date; a token that works is kept for the next time. Doing it again changes nothing.
 
@@ -72,16 +78,16 @@ async def publish_dns(
         raise Refusal(
             ErrorType.UNAVAILABLE, f"{away} Nothing was published; try again shortly.", retry_after_s=away.retry_after_s
         ) from None
-    await _remember(pool, settings.key_pepper, row, used, done)
+    await _remember(pool, settings.key_pepper, row, used, done, actor)
     return done
 
 
-async def forget_token(pool: asyncpg.Pool, account: UUID) -> None:
+async def forget_token(pool: asyncpg.Pool, account: UUID, *, actor: str | None = None) -> None:
     """Forget the account's token; nothing happens where there is none. Published records stay."""
     async with pool.acquire() as connection, connection.transaction():
         await locked_plan(connection, account)
         if await store.FORGET_TOKEN.records(connection, account):
-            await record(connection, account, "cloudflare.disconnected", {})
+            await record(connection, account, "cloudflare.disconnected", {}, actor=actor)
 
 
 async def _publish(url: str, token: str, row: DomainRow, wanted: Sequence[Wanted], place_of: Identity) -> Publication:
@@ -164,14 +170,16 @@ async def _policy_above(api: Cloudflare, zone: Zone, name: str, wanted: Wanted) 
     return None
 
 
-async def _remember(pool: asyncpg.Pool, pepper: str, row: DomainRow, token: str, done: Publication) -> None:
+async def _remember(
+    pool: asyncpg.Pool, pepper: str, row: DomainRow, token: str, done: Publication, actor: str | None
+) -> None:
     """Keep a token that worked, and look soon at what was published."""
     changed = any(one.outcome in {"created", "updated"} for one in done.records)
     async with pool.acquire() as connection, connection.transaction():
         await locked_plan(connection, row.account_id)
         if await store.read_token(connection, row.account_id, pepper=pepper) != token:
             await store.keep_token(connection, row.account_id, token, pepper=pepper)
-            await record(connection, row.account_id, "cloudflare.connected", {"zone": done.zone})
+            await record(connection, row.account_id, "cloudflare.connected", {"zone": done.zone}, actor=actor)
         if changed:
             await store.CHECK_SOON.execute(connection, row.account_id, row.id, clock.now() + SPREAD)
 

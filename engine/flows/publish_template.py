@@ -57,7 +57,15 @@ async def read(pool: asyncpg.Pool, account: UUID, slug: str) -> Opened:
     return Opened(row.slug, row.name, row.version, row.created_at, row.updated_at, found)
 
 
-async def create(pool: asyncpg.Pool, account: UUID, *, slug: str | None, name: str | None, content: Content) -> Opened:
+async def create(
+    pool: asyncpg.Pool,
+    account: UUID,
+    *,
+    slug: str | None,
+    name: str | None,
+    content: Content,
+    actor: str | None = None,
+) -> Opened:
     """A new template with its first version; 409 when the id is taken, 403 past the plan's number.
 
     Without an id it gets one from its name. A deleted template's id may be used again: versions count on.
@@ -75,12 +83,13 @@ async def create(pool: asyncpg.Pool, account: UUID, *, slug: str | None, name: s
         await _check_room(connection, account, plan)
         version = await store.insert(connection, account, chosen, name, at)
         await store.insert_version(connection, account, chosen, version, content, at)
-        await record(connection, account, "template.created", {"id": chosen, "name": name, "version": version})
+        detail = {"id": chosen, "name": name, "version": version}
+        await record(connection, account, "template.created", detail, actor=actor)
         await caches.bump(connection, "templates")
     return Opened(chosen, name, version, at, at, checked)
 
 
-async def change(pool: asyncpg.Pool, account: UUID, slug: str, wanted: Change) -> Opened:
+async def change(pool: asyncpg.Pool, account: UUID, slug: str, wanted: Change, *, actor: str | None = None) -> Opened:
     """The template with the change made; a next version is published only when its content differs."""
     if wanted.name is not UNSET:
         _check_name(wanted.name)
@@ -92,13 +101,13 @@ async def change(pool: asyncpg.Pool, account: UUID, slug: str, wanted: Change) -
         if not publishes and name == before.name:
             return before
         checked = await check(content) if publishes else before.checked
-        done = await _change(pool, account, before, name, checked, publishes=publishes)
+        done = await _change(pool, account, before, name, checked, publishes=publishes, actor=actor)
         if done is not None:
             return done
     raise unavailable(1)
 
 
-async def delete(pool: asyncpg.Pool, account: UUID, slug: str) -> None:
+async def delete(pool: asyncpg.Pool, account: UUID, slug: str, *, actor: str | None = None) -> None:
     """No send can use the template any more; what was sent keeps its name. 404 when there is none."""
     async with pool.acquire() as connection, connection.transaction():
         await locked_plan(connection, account)
@@ -106,7 +115,8 @@ async def delete(pool: asyncpg.Pool, account: UUID, slug: str) -> None:
         if standing is None or standing.deleted_at is not None:
             raise not_found("template")
         await store.DELETE.execute(connection, account, slug, clock.now())
-        await record(connection, account, "template.deleted", {"id": slug, "version": standing.version})
+        detail = {"id": slug, "version": standing.version}
+        await record(connection, account, "template.deleted", detail, actor=actor)
         await caches.bump(connection, "templates")
 
 
@@ -116,7 +126,14 @@ async def check(content: Content) -> Checked:
 
 
 async def _change(
-    pool: asyncpg.Pool, account: UUID, before: Opened, name: str | None, checked: Checked, *, publishes: bool
+    pool: asyncpg.Pool,
+    account: UUID,
+    before: Opened,
+    name: str | None,
+    checked: Checked,
+    *,
+    publishes: bool,
+    actor: str | None,
 ) -> Opened | None:
     """Write the change if the template still stands as it was read; None when it does not."""
     async with pool.acquire() as connection, connection.transaction():
@@ -131,10 +148,11 @@ async def _change(
         await store.UPDATE.execute(connection, account, before.slug, name, version, at)
         if publishes:
             await store.insert_version(connection, account, before.slug, version, checked.content, at)
-            await record(connection, account, "template.published", {"id": before.slug, "version": version})
+            detail: dict[str, object] = {"id": before.slug, "version": version}
+            await record(connection, account, "template.published", detail, actor=actor)
             await caches.bump(connection, "templates")
         else:
-            await record(connection, account, "template.renamed", {"id": before.slug, "name": name})
+            await record(connection, account, "template.renamed", {"id": before.slug, "name": name}, actor=actor)
     return Opened(before.slug, name, version, before.created_at, at, checked)
 
 

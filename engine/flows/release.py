@@ -150,7 +150,7 @@ async def _transact(
 ) -> tuple[int, int]:
     if not taken:
         return 0, 0
-    locked = await heads.lock(connection, {one.account_id for one in taken})
+    locked = await heads.lock_counted(connection, {one.account_id for one in taken})
     await counting.turn_all(connection, locked, at.date())
     in_order = sorted(taken, key=lambda one: (one.due_at, one.message_id))
     waiting = await _load(connection, [one for one in in_order if one.account_id in locked])
@@ -159,7 +159,8 @@ async def _transact(
     released = 0
     for one in waiting:
         head = locked[one.due.account_id]
-        verdict = decide(one, head, room=room - released, at=at, grace=grace)
+        parent = None if head.parent_id is None else locked.get(head.parent_id)
+        verdict = decide(one, head, room=room - released, at=at, grace=grace, parent=parent)
         released += verdict.status is Status.QUEUED
         head.scheduled -= verdict.status is not Status.SCHEDULED
         verdicts.append((one, verdict))
@@ -202,8 +203,10 @@ async def _load(connection: Conn, taken: Sequence[Due]) -> list[Waiting]:
     return waiting
 
 
-def decide(one: Waiting, head: Head, *, room: int, at: datetime, grace: timedelta) -> Verdict:
-    """What becomes of a due message; counts it on its head when it is released. Pure but for that."""
+def decide(
+    one: Waiting, head: Head, *, room: int, at: datetime, grace: timedelta, parent: Head | None = None
+) -> Verdict:
+    """What becomes of a due message; counts it, on its parent too, when it is released. Pure but for that."""
     if head.status != "active":
         return _failed(one, {"reason": f"account_{head.status}"})
     if one.domain_status != "verified":
@@ -212,7 +215,7 @@ def decide(one: Waiting, head: Head, *, room: int, at: datetime, grace: timedelt
         address, reason = one.suppressed
         detail: dict[str, object] = {"address": address, "reason": reason, "phase": "scheduled_release"}
         return Verdict(Status.REJECTED, EventType.SUPPRESSED, detail)
-    shortage = _shortage(head, room, at)
+    shortage = _shortage(head, room, at, parent)
     if shortage is not None:
         end = one.due.due_at + grace
         end = end if one.due.deliver_by is None else min(end, one.due.deliver_by)
@@ -222,16 +225,18 @@ def decide(one: Waiting, head: Head, *, room: int, at: datetime, grace: timedelt
         return Verdict(Status.SCHEDULED, None, {}, min(at + wait, end))
     if one.due.deliver_by is not None and one.due.deliver_by <= at:
         return _failed(one, {"reason": "deliver_by_passed", "deliver_by": clock.iso(one.due.deliver_by)})
-    quota.take(head, at)
+    quota.take(head, at, parent)
     return Verdict(Status.QUEUED, EventType.ACCEPTED, {"scheduled": True, "scheduled_at": clock.iso(one.due.due_at)})
 
 
-def _shortage(head: Head, room: int, at: datetime) -> dict[str, object] | None:
+def _shortage(head: Head, room: int, at: datetime, parent: Head | None) -> dict[str, object] | None:
     """Which allowance is used up, with its numbers; the platform's has none to show."""
-    refusal = quota.used_up(head, at)
+    refusal = quota.used_up(head, at, parent=parent)
     if refusal is None:
         return None if room > 0 else {"reason": quota.platform_refusal().kind.value}
-    names = {"limit": "limit", "sentToday": "sent_today", "sentThisMonth": "sent_this_month"}
+    names = {
+        "limit": "limit", "sentToday": "sent_today", "sentThisMonth": "sent_this_month", "allowance": "allowance",
+    }  # fmt: skip
     return {"reason": refusal.kind.value} | {names[name]: value for name, value in refusal.fields.items()}
 
 

@@ -10,6 +10,7 @@ import asyncpg
 from msgspec import Struct
 
 from engine.areas.people import store as people
+from engine.areas.people.store import PersonRow
 from engine.areas.sessions import rules, store
 from engine.areas.sessions.rules import Device
 from engine.areas.tokens import store as tokens
@@ -19,6 +20,10 @@ from engine.flows.open_account import record
 from engine.store.queries import Conn
 
 MOST_FORGOTTEN = 5_000
+
+
+class Outdated(Exception):  # noqa: N818 - named for what was proven
+    """What a person had proven is not what is asked of them any more."""
 
 
 class NewSession(Struct, frozen=True):
@@ -31,24 +36,40 @@ class NewSession(Struct, frozen=True):
 
 
 async def open_session(
-    pool: asyncpg.Pool, pepper: str, user: UUID, *, method: str, device: Device, account: UUID | None = None
+    pool: asyncpg.Pool,
+    pepper: str,
+    user: UUID,
+    *,
+    method: str,
+    device: Device,
+    account: UUID | None = None,
+    proven: PersonRow | None = None,
 ) -> NewSession:
     """Sign a person in to an account: the named one, else the one they were last at, else their newest.
 
     403 when they belong to none. `method` is `password`, `passkey`, `identity`…, with `+totp` where a code was given.
+    `proven` is the person as their password was checked; raises Outdated when password or second factor have changed
+    since. Whoever changes them locks the person and ends the sessions there are, so none slips through.
     """
     at = clock.now()
     async with pool.acquire() as connection, connection.transaction():
+        if proven is not None:
+            now = await people.LOCK.first(connection, user)
+            if now is None or (now.password_hash, now.has_totp) != (proven.password_hash, proven.has_totp):
+                raise Outdated
         memberships = await people.MEMBERSHIPS.fetch(connection, user)
         chosen = next((one for one in memberships if account in (None, one.account_id)), None)
         if chosen is None:
-            raise Refusal(ErrorType.FORBIDDEN, "You belong to no account any more. Ask its owner for an invitation.")
+            raise _nowhere()
         made = _fresh(pepper, ids.uuid7(), chosen.account_id)
         digest = rules.digest_of(pepper, made.secret)
-        await store.INSERT.execute(
-            connection, made.id, digest, user, chosen.account_id, method, device.address, device.agent, at,
-            at + rules.ABSOLUTE,
-        )  # fmt: skip
+        try:
+            await store.INSERT.execute(
+                connection, made.id, digest, user, chosen.account_id, method, device.address, device.agent, at,
+                at + rules.ABSOLUTE,
+            )  # fmt: skip
+        except asyncpg.ForeignKeyViolationError:  # removed from the account since the look above
+            raise _nowhere() from None
         await people.SIGNED_IN_TO.execute(connection, user, chosen.account_id)
         person = ids.format_id(ids.Kind.USER, user)
         await record(
@@ -73,7 +94,11 @@ async def switch_account(pool: asyncpg.Pool, pepper: str, session: UUID, user: U
         if account not in {one.account_id for one in memberships}:
             raise not_found("account")
         made = _fresh(pepper, session, account)
-        if not await store.MOVE.records(connection, session, account, rules.digest_of(pepper, made.secret)):
+        try:
+            moved = await store.MOVE.records(connection, session, account, rules.digest_of(pepper, made.secret))
+        except asyncpg.ForeignKeyViolationError:
+            raise not_found("account") from None
+        if not moved:
             raise _ended()
         await people.SIGNED_IN_TO.execute(connection, user, account)
     return made
@@ -111,6 +136,10 @@ async def forget_ended(pool: asyncpg.Pool, at: datetime) -> None:
 def _fresh(pepper: str, session: UUID, account: UUID) -> NewSession:
     secret = rules.new_secret()
     return NewSession(session, account, secret, rules.csrf_token(pepper, secret))
+
+
+def _nowhere() -> Refusal:
+    return Refusal(ErrorType.FORBIDDEN, "You belong to no account any more. Ask its owner for an invitation.")
 
 
 def _ended() -> Refusal:

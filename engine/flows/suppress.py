@@ -35,7 +35,9 @@ class Suppressed(Struct, frozen=True):
     change: Change
 
 
-async def suppress(pool: asyncpg.Pool, account: UUID, wanted: Sequence[tuple[str, Reason]]) -> list[Suppressed]:
+async def suppress(
+    pool: asyncpg.Pool, account: UUID, wanted: Sequence[tuple[str, Reason]], *, actor: str | None = None
+) -> list[Suppressed]:
     """Suppress canonical addresses; one outcome for each, in their order.
 
     Each address that is new, or that now stands for a stronger reason, writes one `suppression.added`.
@@ -49,13 +51,13 @@ async def suppress(pool: asyncpg.Pool, account: UUID, wanted: Sequence[tuple[str
         if changes:
             await store.put(connection, account, list(changes.items()), at)
             kind = "suppression.added"
-            entries = [_entry(account, kind, address, reason, at) for address, reason in changes.items()]
+            entries = [_entry(account, kind, address, reason, at, actor) for address, reason in changes.items()]
             await log.append(connection, log.seal_all(locked, entries))
             await heads.save(connection, locked.values())
     return outcomes
 
 
-async def lift(pool: asyncpg.Pool, account: UUID, address: str) -> None:
+async def lift(pool: asyncpg.Pool, account: UUID, address: str, *, actor: str | None = None) -> None:
     """Let the account send to a canonical address again; 404 when nothing forbids it, 409 after a complaint."""
     async with pool.acquire() as connection, connection.transaction():
         locked = await _locked(connection, account)
@@ -69,7 +71,7 @@ async def lift(pool: asyncpg.Pool, account: UUID, address: str) -> None:
                 status=row.reason,
             )
         await store.DELETE.execute(connection, account, address)
-        entry = _entry(account, "suppression.removed", address, row.reason, clock.now())
+        entry = _entry(account, "suppression.removed", address, row.reason, clock.now(), actor)
         await log.append(connection, log.seal_all(locked, [entry]))
         await heads.save(connection, locked.values())
 
@@ -98,5 +100,6 @@ async def _locked(connection: Conn, account: UUID) -> dict[UUID, Head]:
     return locked
 
 
-def _entry(account: UUID, kind: str, address: str, reason: str, at: datetime) -> log.Entry:
-    return log.Entry(account, kind, log.detail_text({"address": address, "reason": reason, "source": "api"}), at)
+def _entry(account: UUID, kind: str, address: str, reason: str, at: datetime, actor: str | None) -> log.Entry:
+    detail = {"address": address, "reason": reason, "source": "api"}
+    return log.Entry(account, kind, log.detail_text(detail if actor is None else {**detail, "actor": actor}), at)

@@ -48,7 +48,7 @@ def secret_key(pepper: str) -> bytes:
 
 
 async def create(
-    pool: asyncpg.Pool, account: UUID, *, url: str, event_types: Sequence[str], pepper: str
+    pool: asyncpg.Pool, account: UUID, *, url: str, event_types: Sequence[str], pepper: str, actor: str | None = None
 ) -> NewEndpoint:
     """A new active endpoint; 400 for a URL that can't be posted to, 403 past the plan's number."""
     checked, wanted = rules.checked_url(url), rules.checked_types(event_types)
@@ -60,7 +60,7 @@ async def create(
         if limit is not None and used >= limit:
             raise full("webhooks", "webhook endpoints", limit, used)
         await store.INSERT.execute(connection, webhook, account, checked, wanted, sealed)
-        await _record(connection, account, "webhook.created", webhook, url=checked, event_types=wanted)
+        await _record(connection, account, "webhook.created", webhook, actor, url=checked, event_types=wanted)
     return NewEndpoint(webhook, checked, wanted, "active", secret)
 
 
@@ -72,6 +72,7 @@ async def change(
     url: str | None,
     event_types: Sequence[str] | None,
     status: str | None,
+    actor: str | None = None,
 ) -> EndpointRow:
     """The endpoint with the values that are not None in place of its own; what is queued goes to the new URL."""
     checked = None if url is None else rules.checked_url(url)
@@ -83,36 +84,39 @@ async def change(
         if row is None:
             raise not_found("webhook endpoint")
         if changed:
-            await _record(connection, account, "webhook.updated", webhook, **changed)
+            await _record(connection, account, "webhook.updated", webhook, actor, **changed)
     return row
 
 
-async def rotate(pool: asyncpg.Pool, account: UUID, webhook: UUID, *, pepper: str, at: datetime) -> NewSecret:
+async def rotate(
+    pool: asyncpg.Pool, account: UUID, webhook: UUID, *, pepper: str, at: datetime, actor: str | None = None
+) -> NewSecret:
     """A new signing secret; the one before it signs a second header for a day."""
     secret, until = rules.new_secret(), at + timedelta(hours=rules.PREVIOUS_HOURS)
     sealed = secrets.seal(secret_key(pepper), secret.encode(), webhook.bytes)
     async with pool.acquire() as connection, connection.transaction():
         if await store.ROTATE.execute(connection, account, webhook, sealed, until) == "UPDATE 0":
             raise not_found("webhook endpoint")
-        await _record(connection, account, "webhook.rotated", webhook, previous_until=clock.iso(until))
+        await _record(connection, account, "webhook.rotated", webhook, actor, previous_until=clock.iso(until))
     return NewSecret(secret, until)
 
 
-async def remove(pool: asyncpg.Pool, account: UUID, webhook: UUID) -> None:
+async def remove(pool: asyncpg.Pool, account: UUID, webhook: UUID, *, actor: str | None = None) -> None:
     """No event from now on goes to the endpoint; those that are queued still do."""
     async with pool.acquire() as connection, connection.transaction():
         if not await store.DELETE.records(connection, account, webhook):
             raise not_found("webhook endpoint")
-        await _record(connection, account, "webhook.deleted", webhook)
+        await _record(connection, account, "webhook.deleted", webhook, actor)
 
 
-async def try_out(pool: asyncpg.Pool, account: UUID, webhook: UUID, at: datetime) -> UUID:
+async def try_out(pool: asyncpg.Pool, account: UUID, webhook: UUID, at: datetime, *, actor: str | None = None) -> UUID:
     """A `webhook.test` event for this endpoint alone, whatever types it wants and though it be disabled; the event."""
     async with pool.acquire() as connection, connection.transaction():
         if await store.READ.first(connection, account, webhook) is None:
             raise not_found("webhook endpoint")
         locked = await heads.lock(connection, [account])
-        detail = log.detail_text({"webhook_id": ids.format_id(ids.Kind.WEBHOOK, webhook)})
+        asked = {} if actor is None else {"actor": actor}
+        detail = log.detail_text({"webhook_id": ids.format_id(ids.Kind.WEBHOOK, webhook)} | asked)
         sealed = log.seal_all(locked, [log.Entry(account, TEST_TYPE, detail, at)])
         await log.append(connection, sealed)
         await heads.save(connection, locked.values())
@@ -139,5 +143,8 @@ async def forget_deleted(pool: asyncpg.Pool, at: datetime) -> None:
     await store.FORGET_DELETED.execute(pool, at - KEPT)
 
 
-async def _record(connection: Conn, account: UUID, kind: str, webhook: UUID, **detail: object) -> None:
-    await record(connection, account, kind, {"id": ids.format_id(ids.Kind.WEBHOOK, webhook), **detail})
+async def _record(
+    connection: Conn, account: UUID, kind: str, webhook: UUID, actor: str | None, **detail: object
+) -> None:
+    told = {"id": ids.format_id(ids.Kind.WEBHOOK, webhook), **detail}
+    await record(connection, account, kind, told, actor=actor)

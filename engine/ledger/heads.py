@@ -31,16 +31,37 @@ class Head(Struct):
     daily_cap: int | None
     monthly_cap: int | None
     scheduled: int = 0  # messages that wait for their release
+    parent_id: UUID | None = None  # of a sub-account: whose monthly allowance its mail counts against too
 
 
 LOCK = _SQL.rows("lock_heads", Head)
+LOCK_COUNTED = _SQL.rows("lock_counted", Head)
 READ = _SQL.rows("read_head", Head)
 SAVE = _SQL.command("save_heads")
+
+_ALONE: set[UUID] = set()  # accounts without a parent, as this process has learned; that never changes
+_MOST_ALONE = 100_000
 
 
 async def lock(connection: Conn, accounts: Collection[UUID]) -> dict[UUID, Head]:
     """Lock the heads of these accounts until the transaction ends."""
     return {head.account_id: head for head in await LOCK.fetch(connection, sorted(accounts))}
+
+
+async def lock_counted(connection: Conn, accounts: Collection[UUID]) -> dict[UUID, Head]:
+    """The same with the heads of their parents: what counts messages of sub-accounts needs both.
+
+    A parent is mostly older than its sub-accounts, so its head comes first: whoever has locked a sub-account's head and
+    then wants the parent's risks a deadlock. Looking parents up costs 30 to 200 µs: accounts known to have none are
+    spared it.
+    """
+    if _ALONE.issuperset(accounts):
+        return await lock(connection, accounts)
+    locked = {head.account_id: head for head in await LOCK_COUNTED.fetch(connection, sorted(accounts))}
+    if len(_ALONE) >= _MOST_ALONE:
+        _ALONE.clear()
+    _ALONE.update(account for account, head in locked.items() if head.parent_id is None)
+    return locked
 
 
 async def read(connection: Conn, account: UUID) -> Head | None:

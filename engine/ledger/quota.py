@@ -1,5 +1,8 @@
 """Sending allowance of one account: daily ladder and monthly allowance, decided on its locked head.
 
+A sub-account's messages count against its own ladder, its own monthly limit where it has one, and its parent's
+allowance: `parent` is the parent's head, locked with its own.
+
 Pure: the head is read and written by its caller inside the transaction that holds its lock, so that
 parallel sends are counted exactly.
 """
@@ -21,9 +24,12 @@ def daily_cap(head: Head) -> int:
     return DAILY_LADDER[head.rung] if head.daily_cap is None else head.daily_cap
 
 
-def monthly_cap(head: Head) -> int:
-    """Messages the account may send in the month its head stands at."""
-    return CAPS[Plan(head.plan)].monthly_emails if head.monthly_cap is None else head.monthly_cap
+def monthly_cap(head: Head, parent: Head | None = None) -> int:
+    """Messages the account may send in the month its head stands at; a sub-account without a limit of its own may send
+    what its parent may."""
+    if head.monthly_cap is not None:
+        return head.monthly_cap
+    return CAPS[Plan(head.plan)].monthly_emails if parent is None else monthly_cap(parent)
 
 
 def reviewed_rung(rung: int, *, sent: int, bounced: int, complained: int, cap: int, settled: int = 0) -> int:
@@ -72,19 +78,20 @@ def turn_to(head: Head, day: date, *, bounced: int = 0, complained: int = 0, set
         head.sent_this_month = 0
 
 
-def take(head: Head, at: datetime) -> Refusal | None:
-    """Count one message on the head, or say why it can't be sent. The head must have been turned to `at`."""
-    refusal = used_up(head, at)
+def take(head: Head, at: datetime, parent: Head | None = None) -> Refusal | None:
+    """Count one message on the heads, or say why it can't be sent. They must have been turned to `at`."""
+    refusal = used_up(head, at, parent=parent)
     if refusal is None:
         head.sent_today += 1
-        head.sent_this_month += 1
+        for one in _by_month(head, parent):
+            one.sent_this_month += 1
     return refusal
 
 
-def used_up(head: Head, at: datetime, *, of: datetime | None = None) -> Refusal | None:
+def used_up(head: Head, at: datetime, *, of: datetime | None = None, parent: Head | None = None) -> Refusal | None:
     """Why nothing more can be sent at `of` (None: at `at`, the present) as far as is known by now.
 
-    Days and months to come are not known yet. The head must have been turned to `at`.
+    Days and months to come are not known yet. The heads must have been turned to `at`.
     """
     day = (of or at).date()
     cap = daily_cap(head)
@@ -96,22 +103,19 @@ def used_up(head: Head, at: datetime, *, of: datetime | None = None) -> Refusal 
             limit=cap,
             sentToday=head.sent_today,
         )
-    allowance = monthly_cap(head)
-    if clock.first_of_month(day) <= head.month and head.sent_this_month >= allowance:
-        return Refusal(
-            ErrorType.MONTHLY_LIMIT_REACHED,
-            f"This account has used its {allowance} messages of this month (UTC). A larger plan lifts this at once.",
-            retry_after_s=clock.seconds_until_next_month(at),
-            limit=allowance,
-            sentThisMonth=head.sent_this_month,
-        )
+    month = clock.first_of_month(day)
+    for one in _by_month(head, parent):
+        limited = one is not head or parent is None or head.monthly_cap is not None
+        if limited and month <= one.month and one.sent_this_month >= monthly_cap(one):
+            return _month_used_up(one, at, parent=parent)
     return None
 
 
-def untake(head: Head) -> None:
+def untake(head: Head, parent: Head | None = None) -> None:
     """Give one counted message back within the same transaction (the platform's ceiling refused it)."""
     head.sent_today -= 1
-    head.sent_this_month -= 1
+    for one in _by_month(head, parent):
+        one.sent_this_month -= 1
 
 
 def platform_refusal() -> Refusal:
@@ -120,4 +124,32 @@ def platform_refusal() -> Refusal:
         ErrorType.PLATFORM_PAUSED,
         "The platform has reached its ceiling for today. This is not about your account; try again later.",
         retry_after_s=300,
+    )
+
+
+def _by_month(head: Head, parent: Head | None) -> tuple[Head, ...]:
+    """The heads on which a message counts for the month."""
+    return (head,) if parent is None else (head, parent)
+
+
+def _month_used_up(spent: Head, at: datetime, *, parent: Head | None) -> Refusal:
+    """The 429 of a month; that of a sub-account says whose allowance it is, in `allowance`."""
+    limit = monthly_cap(spent)
+    words = f"This account has used its {limit} messages of this month (UTC). A larger plan lifts this at once."
+    told: dict[str, object] = {}
+    if spent is parent:
+        words = f"The account above this one has used its {limit} messages of this month (UTC), yours included."
+        told = {"allowance": "parent"}
+    elif parent is not None:
+        words = (
+            f"This sub-account has used its {limit} messages of this month (UTC). Its parent account sets the limit."
+        )
+        told = {"allowance": "own"}
+    return Refusal(
+        ErrorType.MONTHLY_LIMIT_REACHED,
+        words,
+        retry_after_s=clock.seconds_until_next_month(at),
+        limit=limit,
+        sentThisMonth=spent.sent_this_month,
+        **told,
     )

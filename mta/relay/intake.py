@@ -70,7 +70,7 @@ class Intake:
                 "A message with X-Waybill-Idempotency-Key can't be divided among several transactions: name all its "
                 "recipients in one, or leave the key out.",
             )
-        door = Door(caller.account_id, SOURCE)
+        door = Door(caller.account_id, SOURCE, caller.reach)
         if isinstance(read, SendRequest):
             return await self._acceptor.accept(read, door, size_hint=len(content))
         return await self._acceptor.accept_submitted(read, door, size_hint=len(content))

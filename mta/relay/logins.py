@@ -1,7 +1,7 @@
 """Who logs in with AUTH: any user name, and an API key that may send as the password.
 
-One answer for every cause, at the same time: made-up, malformed, revoked or expired keys, suspended accounts, and
-keys without the scope can't be told apart.
+One answer for every cause, at the same time: made-up, malformed, revoked or expired keys, keys used from outside their
+networks, suspended accounts, and keys without the scope can't be told apart.
 """
 
 import asyncio
@@ -33,6 +33,7 @@ class Login(Struct, frozen=True):
 
     key: rules.NewKey
     caller: Caller
+    address: str  # of the client: a key may be limited to networks
 
 
 class Failed(Exception):  # noqa: N818 - an answer, not a fault
@@ -57,7 +58,7 @@ class Logins:
         began = asyncio.get_running_loop().time()
         key = rules.parse(password.decode("latin-1"))
         try:
-            caller = await self._checked(key)
+            caller = await self._checked(key, address)
         except Refusal:
             too_often = await self._count(key, address)
             waits_s = self._delay_s * (SLOWED if too_often else 1)
@@ -67,14 +68,14 @@ class Logins:
             raise Failed(too_often=too_often) from None
         assert key is not None
         metrics.TALLY.add(counts.LOGINS, "ok")
-        return Login(key, caller)
+        return Login(key, caller, address)
 
     async def again(self, login: Login) -> Caller:
         """The caller as of now: revoked keys and suspended accounts end within a second. Raises the uniform 401."""
-        return await self._checked(login.key)
+        return await self._checked(login.key, login.address)
 
-    async def _checked(self, key: rules.NewKey | None) -> Caller:
-        caller = await self._keys.caller(key)
+    async def _checked(self, key: rules.NewKey | None, address: str) -> Caller:
+        caller = await self._keys.caller(key, address)
         try:
             keyring.check_scope(caller, SCOPES)
         except Refusal:

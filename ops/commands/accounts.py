@@ -47,6 +47,53 @@ def account_retention(*, account_id: str, days: int | None, as_json: bool) -> No
     show(agreed, as_json=as_json)
 
 
+@account.command("list")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+@as_json
+@reported
+def account_list(*, limit: int, as_json: bool) -> None:
+    """The newest accounts and their status."""
+    from ops import standing  # noqa: PLC0415
+
+    found = operate.with_pool(attached(), lambda pool: standing.listed(pool, limit=limit))
+    show({"accounts": found}, as_json=as_json)
+
+
+@account.command("show")
+@click.argument("account_id")
+@as_json
+@reported
+def account_show(*, account_id: str, as_json: bool) -> None:
+    """How an account stands: suspensions, deletion, sub-accounts; or what is left of an erased one."""
+    from ops import standing  # noqa: PLC0415
+
+    show(operate.with_pool(attached(), lambda pool: standing.shown(pool, account=account_id)), as_json=as_json)
+
+
+@account.command("suspend")
+@click.argument("account_id")
+@click.option("--reason", required=True, help="The account's people read it.")
+@as_json
+@reported
+def account_suspend(*, account_id: str, reason: str, as_json: bool) -> None:
+    """Stop an account and its sub-accounts: keys end, queued mail is held, people may only look."""
+    from ops import standing  # noqa: PLC0415
+
+    done = operate.with_pool(attached(), lambda pool: standing.suspend(pool, account=account_id, reason=reason))
+    show(done, as_json=as_json)
+
+
+@account.command("resume")
+@click.argument("account_id")
+@as_json
+@reported
+def account_resume(*, account_id: str, as_json: bool) -> None:
+    """Let a suspended account go on: held mail goes out, and what came of its mail until now is forgiven."""
+    from ops import standing  # noqa: PLC0415
+
+    show(operate.with_pool(attached(), lambda pool: standing.resume(pool, account=account_id)), as_json=as_json)
+
+
 @click.group()
 def key() -> None:
     """API keys."""
@@ -104,3 +151,33 @@ def domain_verify(*, account_id: str, name: str, as_json: bool) -> None:
     show(found, as_json=as_json)
     if found["status"] != "verified":
         raise click.exceptions.Exit(1)
+
+
+@click.group()
+def platform() -> None:
+    """The account that the service's own mail is sent from."""
+
+
+@platform.command("set")
+@click.option("--account", "account_id", required=True, help="acc_…")
+@click.option("--from", "sender", help="Whom that mail comes from, of a verified domain of the account.")
+@as_json
+@reported
+def platform_set(*, account_id: str, sender: str | None, as_json: bool) -> None:
+    """Send confirmations, notices and links for passwords from this account."""
+    settings = attached()
+    show(
+        operate.with_pool(
+            settings, lambda pool: operate.set_platform(pool, settings, account=account_id, sender=sender)
+        ),
+        as_json=as_json,
+    )
+
+
+@platform.command("show")
+@as_json
+@reported
+def platform_show(*, as_json: bool) -> None:
+    """Which account it is, whom its mail comes from, and how much of it waits."""
+    settings = attached()
+    show(operate.with_pool(settings, lambda pool: operate.show_platform(pool, settings)), as_json=as_json)

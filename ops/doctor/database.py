@@ -12,6 +12,7 @@ from engine.areas.domains import store as domains
 from engine.base import clock
 from engine.base.secrets import Unsealable
 from engine.base.settings import Settings, variable
+from engine.flows import platform
 from engine.store import migrate, partitions
 from engine.store.queries import Queries
 from ops.doctor.finding import Finding, bad, good, said, unseen
@@ -76,6 +77,7 @@ async def database(settings: Settings) -> list[Finding]:
         found.append(await _asked("migrations", lambda: _migrations(settings)))
         for check, look in (
             ("partitions", _partitions), ("queue", _queue), ("shards", _shards), ("signing keys", _signing),
+            ("system mail", _system_mail),
         ) if found[-1].ok else ():  # fmt: skip
             found.append(await _asked(check, lambda look=look: look(connection, settings)))  # type: ignore[misc]
         return found
@@ -210,6 +212,23 @@ async def _signing(connection: asyncpg.Connection, settings: Settings) -> Findin
         mend = "Remove each of these domains and add it again: that makes new keys to publish."
         return bad("signing keys", f"{_some(without)} without an active RSA key", mend)
     return good("signing keys", f"{len(verified)} verified domains can be signed for")
+
+
+async def _system_mail(connection: asyncpg.Connection, settings: Settings) -> Finding:
+    """Confirmations and links for passwords have an account to be sent from, and none waits for long."""
+    standing = await platform.standing(connection, settings)
+    found = f"comes from {standing.sender}"
+    if standing.account_id is None:
+        mend = "Name the account that it is sent from: `python3 -m ops platform set --account acc_…`."
+        return bad("system mail", "nobody sends it: people can't confirm addresses or reset passwords", mend)
+    if standing.domain_status != "verified":
+        mend = f"Verify {standing.domain} on the platform account, or name another sender ({variable('system_from')})."
+        return bad("system mail", f"{found}, whose domain is not verified", mend)
+    late_s = 0.0 if standing.oldest is None else (clock.now() - standing.oldest).total_seconds()
+    if late_s > OVERDUE_S:
+        mend = f"See why in {settings.state}/log/worker.log."
+        return bad("system mail", f"{found}; {standing.waiting} wait, the oldest for {late_s:.0f} s", mend)
+    return good("system mail", found)
 
 
 def _some(names: list[str]) -> str:

@@ -21,8 +21,9 @@ from engine.areas.statistics import jobs as figures
 from engine.base import clock, logs
 from engine.base.settings import Settings, load
 from engine.delivery import queue
-from engine.flows import domain_drift, purge, sign_in, webhooks
+from engine.flows import domain_drift, erase, levers, purge, sign_in, suspend, team, webhooks
 from engine.flows.release import release_due
+from engine.flows.system_mail import Mailer
 from engine.store import metrics, partitions
 from engine.store.postgres import AWAY, close_pool, heed_cancellation, open_pool
 from mta.outbound import tls_reporting
@@ -43,6 +44,7 @@ class Context(Struct, frozen=True):
 
     pool: asyncpg.Pool
     settings: Settings
+    mailer: Mailer | None = None
 
 
 class Job(Struct, frozen=True):
@@ -62,7 +64,8 @@ async def run(settings: Settings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     server, thread = _serve_metrics(settings)
     pool = await open_pool(settings.database_url, name="worker", largest=8)
-    context = Context(pool, settings)
+    mailer = Mailer(pool, settings)
+    context = Context(pool, settings, mailer)
     jobs = [asyncio.create_task(_repeat(job, context)) for job in JOBS]
     async with posting(settings):
         await stop.wait()
@@ -71,6 +74,7 @@ async def run(settings: Settings) -> None:
     for job in jobs:
         with suppress(asyncio.CancelledError):
             await job
+    await mailer.close()
     await close_pool(pool)
     server.shutdown()
     thread.join(5)
@@ -145,10 +149,30 @@ async def _domain_keys(context: Context) -> None:
 
 async def _ended(context: Context) -> None:
     await sign_in.forget_ended(context.pool, clock.now())
+    await team.forget_invites(context.pool, clock.now())
+
+
+async def _standings(context: Context) -> None:
+    """Accounts whose mail bounces or is complained about too much are suspended."""
+    await suspend.judge(context.pool, clock.now())
+
+
+async def _ended_holds(context: Context) -> None:
+    """Mail goes out again that was held until now, as that of an account that goes on."""
+    await levers.finish(context.pool)
+
+
+async def _erasures(context: Context) -> None:
+    await erase.erase_due(context.pool, clock.now())
 
 
 async def _tls_reports(context: Context) -> None:
     await tls_reporting.send_due(context.pool, context.settings, clock.now())
+
+
+async def _system_mail(context: Context) -> None:
+    if context.mailer is not None:
+        await context.mailer.send_due()
 
 
 JOBS = (
@@ -161,7 +185,11 @@ JOBS = (
     Job("figures", 15.0, _figures),
     Job("purge", 3600.0, _purge),
     Job("tls reports", 600.0, _tls_reports),
+    Job("system mail", 0.3, _system_mail),
     Job("ended sessions", 300.0, _ended),
+    Job("standings", 60.0, _standings),
+    Job("ended holds", 5.0, _ended_holds),
+    Job("erasures", 60.0, _erasures),
 )
 
 

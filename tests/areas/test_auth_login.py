@@ -10,14 +10,16 @@ import asyncpg
 import pytest
 from msgspec import Struct, structs
 
+from engine.areas.people import store as people
 from engine.areas.sessions.rules import Device
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.flows.log_in import STRANGERS, log_in, network_of
+from engine.flows.sign_in import Outdated, open_session
 from engine.store.limits import Limits
 from engine.store.passwords import LANES, MEMORY_KIB, MOST_WAITING, TIME_COST, Passwords
 from engine.store.redis import connect
-from tests.harness.accounts import make_account
+from tests.harness.accounts import PEPPER, make_account
 from tests.harness.api import Api, serving
 from tests.harness.people import PASSWORD, TestPerson, make_person
 
@@ -226,3 +228,15 @@ async def test_more_sign_ins_than_can_wait_are_refused_and_none_is_lost() -> Non
     refused = [one for one in results if isinstance(one, Refusal)]
     assert len(refused) == 5
     assert {one.status for one in refused} == {503}
+
+
+async def test_a_sign_in_with_a_password_that_was_changed_meanwhile_opens_nothing(own: Own, pool: asyncpg.Pool) -> None:
+    ann = await person_of(pool)
+    person = await people.READ.first(pool, ann.id)
+    assert person is not None
+    await pool.execute("UPDATE users SET password_hash = 'another' WHERE id = $1", ann.id)
+
+    with pytest.raises(Outdated):
+        await open_session(pool, PEPPER, ann.id, method="password", device=Device.of(None, None), proven=person)
+
+    assert await pool.fetchval("SELECT count(*) FROM sessions WHERE user_id = $1", ann.id) == 1

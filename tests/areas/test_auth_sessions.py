@@ -156,7 +156,7 @@ async def test_a_session_unused_for_a_week_is_over(api: Api, pool: asyncpg.Pool)
 
 async def test_a_session_is_over_after_a_month_however_much_it_was_used(api: Api, pool: asyncpg.Pool) -> None:
     ann = await person_of(pool)
-    await pool.execute("UPDATE sessions SET expires_at = now() WHERE id = $1", ann.session_id)
+    await pool.execute("UPDATE sessions SET expires_at = now() - interval '1 s' WHERE id = $1", ann.session_id)
 
     assert (await api.get("/v1/me", person=ann)).status == 401
 

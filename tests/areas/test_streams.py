@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from engine.base import clock
 from engine.flows.slugs import is_slug, slug_of
 from tests.harness.accounts import TestAccount, add_stream, make_account
+from tests.harness.actors import key_of
 from tests.harness.api import Answer, Api
 from tests.mail.drafts import THOROUGH
 
@@ -267,8 +268,8 @@ async def test_each_change_is_in_the_account_log(api: Api, pool: asyncpg.Pool, a
     rows = await pool.fetch("SELECT type, payload FROM events WHERE account_id = $1 ORDER BY seq", account.id)
 
     assert [(row["type"], orjson.loads(row["payload"])["detail"]) for row in rows] == [
-        ("stream.created", {"id": "news", "name": "News"}),
-        ("stream.deleted", {"id": "news"}),
+        ("stream.created", {"id": "news", "name": "News", "actor": await key_of(pool, account)}),
+        ("stream.deleted", {"id": "news", "actor": await key_of(pool, account)}),
     ]
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from engine.base import clock
 from tests.harness.accounts import TestAccount, make_account
+from tests.harness.actors import key_of
 from tests.harness.api import Answer, Api
 
 JSON = {"Content-Type": "application/json"}
@@ -399,9 +400,10 @@ async def test_each_change_is_in_the_account_log(api: Api, pool: asyncpg.Pool, a
     await change(api, account, "welcome", name="Hello")
     await delete(api, account, "welcome")
 
+    told = {"id": "welcome", "actor": await key_of(pool, account)}
     assert await events_of(pool, account) == [
-        ("template.created", {"id": "welcome", "name": "Welcome", "version": 1}),
-        ("template.published", {"id": "welcome", "version": 2}),
-        ("template.renamed", {"id": "welcome", "name": "Hello"}),
-        ("template.deleted", {"id": "welcome", "version": 2}),
+        ("template.created", told | {"name": "Welcome", "version": 1}),
+        ("template.published", told | {"version": 2}),
+        ("template.renamed", told | {"name": "Hello"}),
+        ("template.deleted", told | {"version": 2}),
     ]

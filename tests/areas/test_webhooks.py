@@ -12,6 +12,7 @@ from engine.base import clock, ids
 from engine.base.settings import Settings
 from engine.ledger import log
 from tests.harness.accounts import TestAccount, add_key, make_account, set_status
+from tests.harness.actors import key_of
 from tests.harness.api import Answer, Api
 from tests.harness.receiver import World
 
@@ -355,6 +356,7 @@ async def test_every_change_stands_in_the_accounts_log(api: Api, account: TestAc
     assert [row["type"] for row in rows] == [
         "webhook.created", "webhook.updated", "webhook.rotated", "webhook.test", "webhook.deleted"
     ]  # fmt: skip
+    assert {orjson.loads(row["payload"])["detail"]["actor"] for row in rows} == {await key_of(pool, account)}
     previous = bytes(32)
     for seq, row in enumerate(rows, 1):
         previous = log.chained(previous, seq, row["occurred_at"], row["payload"])

@@ -44,7 +44,9 @@ async def test_an_agreement_is_written_to_the_accounts_log(own_pool: asyncpg.Poo
     assert longer == {"accountId": account.public_id, "agreedDays": 100, "retentionDays": 100}
     assert back["retentionDays"] == 30
     assert [row["type"] for row in events] == ["account.retention_agreed"] * 2
-    assert json.loads(events[0]["payload"])["detail"] == {"agreed_days": 100, "retention_days": 100}
+    assert json.loads(events[0]["payload"])["detail"] == {
+        "agreed_days": 100, "retention_days": 100, "actor": "operator"
+    }  # fmt: skip
     assert await history.chain_holds(own_pool, account)
 
 

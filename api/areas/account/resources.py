@@ -1,13 +1,17 @@
-"""`GET /v1/me`."""
+"""`GET /v1/me`, the name of the account, and the profile of who is signed in."""
 
 from typing import Literal, cast
 
-from api.areas.account.schemas import Cap, Me, Sending
+from api.areas.account.schemas import Cap, Me, Profile, ProfileChange, Rename, Sending
 from api.http.operation import Access, Call, Operation
 from engine.areas.account import allowance, rules, store
 from engine.areas.api_keys.keyring import unauthorized
+from engine.areas.people.store import ProfileRow
 from engine.base import clock, ids
+from engine.base.errors import ErrorType
 from engine.base.plans import CAPS, Plan
+from engine.base.roles import Role
+from engine.flows import profile
 
 
 async def read_me(call: Call) -> Me:
@@ -46,6 +50,45 @@ async def read_me(call: Call) -> Me:
     )
 
 
+async def rename(call: Call) -> Me:
+    """Another name for the account."""
+    body: Rename = call.body
+    await profile.rename_account(call.services.pool, call.account_id, body.name, actor=call.actor)
+    return await read_me(call)
+
+
+async def read_profile(call: Call) -> Profile:
+    """The caller's own profile."""
+    return _profile(await profile.read_profile(call.services.pool, call.person.user_id))
+
+
+async def change_profile(call: Call) -> Profile:
+    """The fields that are given, changed."""
+    body: ProfileChange = call.body
+    wanted = profile.Change(
+        name=body.name,
+        display_name=body.display_name,
+        timezone=body.timezone,
+        signature=body.signature,
+        signature_addresses=body.signature_addresses,
+    )
+    person = call.person
+    return _profile(await profile.change_profile(call.services.pool, person.account_id, person.user_id, wanted))
+
+
+def _profile(row: ProfileRow) -> Profile:
+    return Profile(
+        id=ids.format_id(ids.Kind.USER, row.id),
+        email=row.email,
+        email_verified=row.email_verified_at is not None,
+        name=row.name or None,
+        display_name=row.display_name,
+        timezone=row.timezone,
+        signature=row.signature,
+        signature_addresses=row.signature_addresses,
+    )
+
+
 OPERATIONS = (
     Operation(
         method="GET",
@@ -56,5 +99,36 @@ OPERATIONS = (
         scopes=("account:read",),
         reply=Me,
         handler=read_me,
+    ),
+    Operation(
+        method="PATCH",
+        path="/v1/account",
+        tag="Account",
+        summary="Rename the account",
+        access=Access.SESSION,
+        role=Role.ADMIN,
+        request=Rename,
+        reply=Me,
+        handler=rename,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/profile",
+        tag="Account",
+        summary="Your profile",
+        access=Access.SESSION,
+        reply=Profile,
+        handler=read_profile,
+    ),
+    Operation(
+        method="PATCH",
+        path="/v1/profile",
+        tag="Account",
+        summary="Change your profile",
+        access=Access.SESSION,
+        request=ProfileChange,
+        reply=Profile,
+        refusals=(ErrorType.INVALID_ADDRESS,),
+        handler=change_profile,
     ),
 )

@@ -1,10 +1,12 @@
 """Wire shapes of the account."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
+from engine.areas.people import profile
 from engine.base.plans import Plan
+from engine.flows.profile import MOST_NAME
 
 
 class Sending(Struct, rename="camel"):
@@ -49,3 +51,39 @@ class Me(Struct, rename="camel", kw_only=True):
     analytics_days: int
     requests_per_second: int
     limits: list[Cap]
+
+
+class Rename(Struct, forbid_unknown_fields=True):
+    """`PATCH /v1/account`."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=MOST_NAME)]
+
+
+class Profile(Struct, rename="camel", kw_only=True):
+    """What a person says of themselves. `displayName` is shown where there is one, in place of `name`.
+
+    `signatureAddresses`: the addresses that the signature goes under; null for all.
+    """
+
+    id: str
+    email: str
+    email_verified: bool
+    name: str | None
+    display_name: str | None
+    timezone: str | None
+    signature: str | None
+    signature_addresses: list[str] | None
+
+
+class ProfileChange(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """`PATCH /v1/profile`: a field that is left out stays, null clears it. `timezone` is an IANA name."""
+
+    name: Annotated[str, Meta(max_length=profile.MOST_NAME)] | UnsetType | None = UNSET
+    display_name: Annotated[str, Meta(max_length=profile.MOST_NAME)] | UnsetType | None = UNSET
+    timezone: Annotated[str, Meta(max_length=profile.MOST_ZONE)] | UnsetType | None = UNSET
+    signature: Annotated[str, Meta(max_length=profile.MOST_SIGNATURE)] | UnsetType | None = UNSET
+    signature_addresses: (
+        Annotated[list[Annotated[str, Meta(min_length=3, max_length=320)]], Meta(max_length=profile.MOST_ADDRESSES)]
+        | UnsetType
+        | None
+    ) = UNSET

@@ -1,33 +1,92 @@
-"""`GET /v1/api-keys`."""
+"""`/v1/api-keys`: the keys of an account; people make and revoke them, no key does."""
 
 from datetime import datetime
+from typing import Any
 
-from api.areas.api_keys.schemas import ApiKey, ApiKeyPage, KeysQuery
-from api.http.dispatch import cursor_id
+from api.areas.api_keys.schemas import ApiKey, ApiKeyPage, KeysQuery, MadeKey, NewKey
+from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, Operation
+from engine.areas.account.store import AccountRow
 from engine.areas.api_keys import rules, store
 from engine.base import clock, ids
+from engine.base.errors import ErrorType, Refusal, invalid
+from engine.base.roles import Role
+from engine.flows import give_key as giving
+from engine.flows.give_key import Limits
 
 
 async def list_keys(call: Call) -> ApiKeyPage:
     """A page of the account's keys, revoked ones included."""
     query: KeysQuery = call.query
     before = cursor_id(ids.Kind.API_KEY, query.before)
-    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
-    data = [_shown(row) for row in rows[: query.limit]]
+    account = call.account_id
+    if query.sub_account_id is not None:
+        account = (await _sub_account(call, query.sub_account_id)).id
+    rows = await store.LIST.fetch(call.services.pool, account, before, query.limit + 1)
+    data = [ApiKey(**_fields(row)) for row in rows[: query.limit]]
     return ApiKeyPage(data, data[-1].id if len(rows) > query.limit else None)
 
 
-def _shown(row: store.KeyListRow) -> ApiKey:
-    return ApiKey(
-        ids.format_id(ids.Kind.API_KEY, row.id),
-        row.name,
-        row.scopes,
-        rules.hint(row.key_id),
-        clock.iso(row.created_at),
-        _iso(row.last_used_at),
-        _iso(row.revoked_at),
+async def make_key(call: Call) -> MadeKey:
+    """A new key; its token is in this answer and nowhere else."""
+    body: NewKey = call.body
+    person = call.person
+    if not person.row.email_verified:
+        raise Refusal(
+            ErrorType.EMAIL_UNVERIFIED,
+            "Confirm your mail address first: the link is in your mailbox; POST /v1/auth/verify-email/send sends one.",
+        )
+    expires_at = rules.checked_expiry(body.expires_at, clock.now())
+    account = person.account_id
+    if body.sub_account_id is not None:
+        child = await _sub_account(call, body.sub_account_id)
+        if child.status == "closing":
+            raise Refusal(ErrorType.INVALID_STATE, "This sub-account is being erased.", status=child.status)
+        account = child.id
+    made = await giving.give_key(
+        call.services.pool,
+        account,
+        name=body.name,
+        scopes=body.scopes,
+        pepper=call.settings.key_pepper or "",
+        expires_at=expires_at,
+        limits=Limits(body.domains, body.streams, body.networks),
+        actor=call.actor,
+        tell=person.account_id,
     )
+    return MadeKey(token=made.token, **_fields(made.row))
+
+
+async def revoke_key(call: Call) -> None:
+    """End a key for good, in every process within a second; once more changes nothing."""
+    key = path_id(ids.Kind.API_KEY, call.path["id"], "API key")
+    await giving.revoke_key(call.services.pool, call.account_id, key, actor=call.actor)
+
+
+async def _sub_account(call: Call, text: str) -> AccountRow:
+    try:
+        wanted = ids.parse_id(ids.Kind.ACCOUNT, text)
+    except ids.WrongId as error:
+        raise invalid("subAccountId", f"`subAccountId` is no account's id: {error}.") from None
+    if call.signed_in is None:
+        raise Refusal(ErrorType.FORBIDDEN, "A key sees its own account alone: leave `subAccountId` out.")
+    return await giving.sub_account(call.services.pool, call.account_id, wanted)
+
+
+def _fields(row: store.KeyListRow) -> dict[str, Any]:
+    return {
+        "id": ids.format_id(ids.Kind.API_KEY, row.id),
+        "name": row.name,
+        "scopes": row.scopes,
+        "hint": rules.hint(row.key_id),
+        "created_at": clock.iso(row.created_at),
+        "last_used_at": _iso(row.last_used_at),
+        "revoked_at": _iso(row.revoked_at),
+        "expires_at": _iso(row.expires_at),
+        "domains": row.domains,
+        "streams": row.streams,
+        "networks": row.networks,
+    }
 
 
 def _iso(at: datetime | None) -> str | None:
@@ -44,6 +103,35 @@ OPERATIONS = (
         scopes=("account:read",),
         query=KeysQuery,
         reply=ApiKeyPage,
+        refusals=(ErrorType.NOT_FOUND,),
         handler=list_keys,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/api-keys",
+        tag="API keys",
+        summary="Make an API key; its token is shown this once",
+        access=Access.SESSION,
+        role=Role.ADMIN,
+        request=NewKey,
+        reply=MadeKey,
+        success=201,
+        refusals=(
+            ErrorType.EMAIL_UNVERIFIED,
+            ErrorType.PLAN_LIMIT_REACHED,
+            ErrorType.NOT_FOUND,
+            ErrorType.INVALID_STATE,
+        ),
+        handler=make_key,
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/api-keys/{id}",
+        tag="API keys",
+        summary="Revoke an API key",
+        access=Access.SESSION,
+        role=Role.ADMIN,
+        success=204,
+        handler=revoke_key,
     ),
 )

@@ -1,22 +1,53 @@
-"""Wire shapes of API keys. A secret is never among them."""
+"""Wire shapes of API keys. A secret is in one of them alone: the answer that makes its key."""
 
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from engine.areas.api_keys.rules import MOST_NAME, MOST_NAMED
 
-class KeysQuery(Struct, forbid_unknown_fields=True):
+SubAccount = Annotated[str, Meta(max_length=100, description="The keys of a sub-account, for people of its parent")]
+
+
+class KeysQuery(Struct, rename="camel", forbid_unknown_fields=True):
     """`GET /v1/api-keys`: newest first, revoked keys included."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 50
     before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the page before")] | None = None
+    sub_account_id: SubAccount | None = None
 
 
-class ApiKey(Struct, rename="camel"):
+class NewKey(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """`POST /v1/api-keys`.
+
+    `expiresAt`: ISO 8601, when the key ends by itself. `subAccountId`: the key is that sub-account's. `domains`,
+    `streams`: what it may send from and on, names of the account's own; `networks`: where it may be used from, in CIDR
+    notation. What is left out does not limit the key.
+    """
+
+    name: Annotated[str, Meta(min_length=1, max_length=MOST_NAME)]
+    scopes: Annotated[list[Annotated[str, Meta(max_length=100)]], Meta(min_length=1, max_length=100)]
+    expires_at: Annotated[str, Meta(max_length=64)] | None = None
+    sub_account_id: Annotated[str, Meta(max_length=100)] | None = None
+    domains: (
+        Annotated[list[Annotated[str, Meta(min_length=1, max_length=253)]], Meta(min_length=1, max_length=MOST_NAMED)]
+        | None
+    ) = None
+    streams: (
+        Annotated[list[Annotated[str, Meta(min_length=1, max_length=64)]], Meta(min_length=1, max_length=MOST_NAMED)]
+        | None
+    ) = None
+    networks: (
+        Annotated[list[Annotated[str, Meta(min_length=1, max_length=64)]], Meta(min_length=1, max_length=MOST_NAMED)]
+        | None
+    ) = None
+
+
+class ApiKey(Struct, rename="camel", kw_only=True):
     """A key as the list shows it. `hint` is the key's first characters, of no use as a credential.
 
     `lastUsedAt` is null for a key never used, and up to half a minute behind. With `revokedAt` set a key no longer
-    authenticates; its record stays.
+    authenticates; its record stays. `domains`, `streams` and `networks` are null for a key without such a limit.
     """
 
     id: str
@@ -26,6 +57,16 @@ class ApiKey(Struct, rename="camel"):
     created_at: str
     last_used_at: str | None
     revoked_at: str | None
+    expires_at: str | None
+    domains: list[str] | None
+    streams: list[str] | None
+    networks: list[str] | None
+
+
+class MadeKey(ApiKey, rename="camel", kw_only=True):
+    """A key at its making. `token` is what a caller sends as bearer token; it is never shown again."""
+
+    token: str
 
 
 class ApiKeyPage(Struct, rename="camel"):

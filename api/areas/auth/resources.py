@@ -1,14 +1,9 @@
 """Signing up, in and out; the sessions of a person."""
 
-from typing import Literal, cast
-
 from api.areas.auth.schemas import (
-    AccountShown,
     Challenge,
     LogIn,
     OneSession,
-    PersonShown,
-    Session,
     SessionList,
     SignedUp,
     SignInState,
@@ -16,12 +11,12 @@ from api.areas.auth.schemas import (
     SwitchAccount,
 )
 from api.http import auth
-from api.http.cookies import no_session, session_cookie
+from api.http.cookies import no_session
 from api.http.operation import Access, Call, Operation
+from api.http.session import Session, account_shown, opened, shown_account, shown_person
 from engine.areas.people import challenge
 from engine.areas.people import store as people
 from engine.areas.sessions import rules, store
-from engine.areas.sessions.keeper import Person
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid
 from engine.flows import log_in, sign_in, sign_up
@@ -60,15 +55,6 @@ async def post_login(call: Call) -> Session:
     return await opened(call, made)
 
 
-async def opened(call: Call, made: sign_in.NewSession) -> Session:
-    """The answer to every way of signing in: the session's cookie beside its CSRF token."""
-    call.cookies = (*call.cookies, session_cookie(call.settings, made.secret))
-    person = await call.services.sessions.person(made.secret, auth.device(call.request))
-    if person is None:  # ended between its making and now
-        raise auth.sign_in_first()
-    return Session(made.csrf, _person(person), _account(person))
-
-
 async def post_logout(call: Call) -> None:
     """End the cookie's session, should it still live, and take the cookie away."""
     secret = auth.session_secret(call.request)
@@ -89,16 +75,10 @@ async def get_state(call: Call) -> SignInState:
     return SignInState(
         signed_in=True,
         csrf_token=person.csrf,
-        user=_person(person),
-        account=_account(person),
+        user=shown_person(person),
+        account=shown_account(person),
         accounts=[
-            AccountShown(
-                ids.format_id(ids.Kind.ACCOUNT, one.account_id),
-                one.name,
-                _role(one.role),
-                one.plan,
-                _status(one.status),
-            )
+            account_shown(ids.format_id(ids.Kind.ACCOUNT, one.account_id), one.name, one.role, one.plan, one.status)
             for one in memberships
         ],
     )
@@ -146,32 +126,6 @@ async def switch_account(call: Call) -> Session:
         call.services.pool, call.settings.key_pepper or "", person.session_id, person.user_id, account
     )
     return await opened(call, made)
-
-
-def _person(person: Person) -> PersonShown:
-    row = person.row
-    return PersonShown(
-        ids.format_id(ids.Kind.USER, person.user_id), row.email, row.email_verified, row.name, row.has_totp
-    )
-
-
-def _account(person: Person) -> AccountShown:
-    row = person.row
-    return AccountShown(
-        ids.format_id(ids.Kind.ACCOUNT, person.account_id),
-        row.account_name,
-        _role(row.role),
-        row.plan,
-        _status(row.account_status),
-    )
-
-
-def _role(text: str) -> Literal["member", "admin", "owner"]:
-    return cast("Literal['member', 'admin', 'owner']", text)
-
-
-def _status(text: str) -> Literal["active", "suspended", "closing"]:
-    return cast("Literal['active', 'suspended', 'closing']", text)
 
 
 OPERATIONS = (

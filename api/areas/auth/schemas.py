@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from api.http.session import AccountShown, PersonShown
 from engine.areas.people.rules import MOST_EMAIL, MOST_PASSWORD
 
 Email = Annotated[str, Meta(min_length=1, max_length=MOST_EMAIL)]
@@ -46,34 +47,6 @@ class LogIn(Struct, rename="camel", forbid_unknown_fields=True):
     email: Email
     password: Password
     code: Annotated[str, Meta(min_length=1, max_length=32)] | None = None
-
-
-class PersonShown(Struct, rename="camel"):
-    """Who is signed in."""
-
-    id: str
-    email: str
-    email_verified: bool
-    name: str
-    two_factor: bool
-
-
-class AccountShown(Struct, rename="camel"):
-    """The account that the session is at."""
-
-    id: str
-    name: str
-    role: Literal["member", "admin", "owner"]
-    plan: str
-    status: Literal["active", "suspended", "closing"]
-
-
-class Session(Struct, rename="camel"):
-    """A session: its cookie is set beside this. Every change sends `csrfToken` in `X-CSRF-Token`."""
-
-    csrf_token: str
-    user: PersonShown
-    account: AccountShown
 
 
 class SignInState(Struct, rename="camel"):

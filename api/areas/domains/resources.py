@@ -34,7 +34,7 @@ _TOKEN = re.compile(r"[\x21-\x7e]+", re.ASCII)  # what an HTTP header can carry
 async def create_domain(call: Call) -> Domain:
     """A new domain, pending."""
     body: NewDomain = call.body
-    made = await add_domain(call.services.pool, call.settings, call.account_id, body.name)
+    made = await add_domain(call.services.pool, call.settings, call.account_id, body.name, actor=call.actor)
     row = await store.FIND.first(call.services.pool, call.account_id, made.id)
     if row is None:  # removed by somebody within this moment
         raise not_found("domain")
@@ -74,7 +74,7 @@ async def rotate_domain(call: Call) -> CheckedDomain:
 async def delete_domain(call: Call) -> None:
     """Remove a domain."""
     domain = path_id(ids.Kind.DOMAIN, call.path["id"], "domain")
-    await remove_domain(call.services.pool, call.account_id, domain)
+    await remove_domain(call.services.pool, call.account_id, domain, actor=call.actor)
 
 
 async def publish_domain(call: Call) -> Publication:
@@ -84,7 +84,7 @@ async def publish_domain(call: Call) -> Publication:
     token = None if body.token is None else body.token.strip(" ")
     if token is not None and not _TOKEN.fullmatch(token):
         raise invalid("token", "This is no Cloudflare token: it holds a character that none has.")
-    done = await publish_dns(call.services.pool, call.settings, call.account_id, domain, token)
+    done = await publish_dns(call.services.pool, call.settings, call.account_id, domain, token, actor=call.actor)
     return Publication(
         "cloudflare",
         done.zone,
@@ -99,7 +99,7 @@ async def publish_domain(call: Call) -> Publication:
 
 async def disconnect_cloudflare(call: Call) -> None:
     """Forget the kept token."""
-    await forget_token(call.services.pool, call.account_id)
+    await forget_token(call.services.pool, call.account_id, actor=call.actor)
 
 
 async def _found(call: Call) -> DomainRow:

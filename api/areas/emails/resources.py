@@ -19,7 +19,7 @@ _ITEM = msgspec.json.Decoder(SendRequest)
 
 async def send(call: Call) -> SendReply:
     """Accept one email: 202 for a new one, 200 for the replay of an idempotency key."""
-    accepted = await call.services.acceptor.accept(call.body, Door(call.account_id, "api"), size_hint=call.body_bytes)
+    accepted = await call.services.acceptor.accept(call.body, _door(call), size_hint=call.body_bytes)
     reply = SendReply(accepted.id, accepted.status)
     if accepted.status == "duplicate":
         call.status = 200
@@ -37,7 +37,7 @@ async def send_batch(call: Call) -> BatchReply:
     else:
         requests = _decoded(items)
     sizes = [memoryview(item).nbytes for item in items]
-    decisions = await call.services.acceptor.accept_batch(requests, Door(call.account_id, "api"), size_hints=sizes)
+    decisions = await call.services.acceptor.accept_batch(requests, _door(call), size_hints=sizes)
     data = [_item(index, decision) for index, decision in enumerate(decisions)]
     refused = sum(1 for one in data if one.status == "refused")
     duplicates = sum(1 for one in data if one.status == "duplicate")
@@ -49,6 +49,10 @@ async def cancel(call: Call) -> CancelReply:
     message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
     await cancel_schedule(call.services.pool, call.account_id, message)
     return CancelReply(call.path["id"])
+
+
+def _door(call: Call) -> Door:
+    return Door(call.account_id, "api", None if call.caller is None else call.caller.reach)
 
 
 def _decoded(items: list[msgspec.Raw]) -> list[SendRequest | Refusal]:

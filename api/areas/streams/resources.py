@@ -26,7 +26,9 @@ async def list_streams(call: Call) -> StreamPage:
 async def create_stream(call: Call) -> Stream:
     """Open a stream."""
     body: StreamIn = call.body
-    row = await open_stream.open_stream(call.services.pool, call.account_id, slug=body.id, name=body.name)
+    row = await open_stream.open_stream(
+        call.services.pool, call.account_id, slug=body.id, name=body.name, actor=call.actor
+    )
     call.services.acceptor.streams.clear()  # the caller's next send must know it; other processes hear by the stamp
     return _stream(row)
 
@@ -36,7 +38,7 @@ async def delete_stream(call: Call) -> None:
     slug = call.path["id"]
     if not is_slug(slug):
         raise not_found("stream")
-    await open_stream.close_stream(call.services.pool, call.account_id, slug)
+    await open_stream.close_stream(call.services.pool, call.account_id, slug, actor=call.actor)
     call.services.acceptor.streams.clear()
 
 

@@ -53,7 +53,7 @@ async def add_suppression(call: Call) -> Suppression:
     """Suppress an address: 201 when it was not, 200 when it stood already."""
     body: SuppressionIn = call.body
     wanted = (rules.address_of(body.address), Reason(body.reason or Reason.MANUAL))
-    (outcome,) = await suppress.suppress(call.services.pool, call.account_id, [wanted])
+    (outcome,) = await suppress.suppress(call.services.pool, call.account_id, [wanted], actor=call.actor)
     if outcome.change is not Change.ADDED:
         call.status = 200
     return _suppression(outcome.row)
@@ -69,7 +69,9 @@ async def import_suppressions(call: Call) -> ImportReply:
             wanted.append(_wanted(row, body.reason))
         except Refusal as refusal:
             refused.append(RefusedRow(index, refusal.envelope()["error"]))
-    outcomes = await suppress.suppress(call.services.pool, call.account_id, wanted) if wanted else []
+    outcomes = []
+    if wanted:
+        outcomes = await suppress.suppress(call.services.pool, call.account_id, wanted, actor=call.actor)
     counted = Counter(outcome.change for outcome in outcomes)
     return ImportReply(counted[Change.ADDED], counted[Change.CHANGED], counted[Change.UNCHANGED], refused)
 
@@ -92,7 +94,7 @@ async def lift_suppression(call: Call) -> None:
     # them. Encoded twice it comes through; `%` is a letter of addresses too, so the plain reading goes first.
     for reading in dict.fromkeys((text, unquote(text))):
         try:
-            await suppress.lift(call.services.pool, call.account_id, rules.address_of(reading))
+            await suppress.lift(call.services.pool, call.account_id, rules.address_of(reading), actor=call.actor)
         except Refusal as refusal:
             if refusal.kind not in {ErrorType.NOT_FOUND, ErrorType.INVALID_ADDRESS}:
                 raise

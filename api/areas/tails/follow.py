@@ -21,7 +21,7 @@ _ENCODER = msgspec.json.Encoder()
 _SAID: Final = {
     Ending.IDLE: "There was no message event for a long time. Connect again to go on.",
     Ending.SHUTDOWN: "The server is being restarted. Connect again to go on.",
-    Ending.UNAUTHORIZED: "The API key no longer authenticates.",
+    Ending.UNAUTHORIZED: "The API key no longer authenticates, or the session is over.",
     Ending.TOO_SLOW: "The stream was not read fast enough. Connect again to go on where it broke off.",
     Ending.TOO_MANY_STREAMS: "Other live tails of the account have taken this one's place.",
 }

@@ -1,6 +1,7 @@
 """`GET /v1/messages/tail`, the live tail, and `GET /v1/events`, which pulls what webhooks push."""
 
 import re
+from collections.abc import Collection
 from typing import Any, Final
 
 from api.areas.tails import follow
@@ -8,9 +9,10 @@ from api.areas.tails.schemas import MOST_SEQ, EventPage, PulledEvent, PullQuery,
 from api.http import sse
 from api.http.operation import Access, Call, HeaderField, Operation, Streamed
 from engine.areas.api_keys.keyring import Keys
+from engine.areas.sessions.keeper import Sessions
 from engine.areas.tails import rules, store
 from engine.areas.tails.hub import Tails
-from engine.areas.tails.types import Ending, Start, Wanted
+from engine.areas.tails.types import Ending, Reader, Start, Wanted
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid
 from engine.base.settings import Settings
@@ -21,20 +23,22 @@ _SEQ: Final = "[0-9]{1,19}"
 _is_seq = re.compile(_SEQ, re.ASCII).fullmatch
 
 
-def open_hub(pool: Any, keys: Keys, settings: Settings) -> Tails:
+def open_hub(pool: Any, keys: Keys, sessions: Sessions, settings: Settings) -> Tails:
     """The live tails of one process."""
 
-    async def standing(key_id: str) -> bool:
-        row = await keys.cache.get(key_id)
-        return (
-            row is not None
-            and row.revoked_at is None
-            and row.account_status == "active"
-            and (row.expires_at is None or row.expires_at > clock.now())
-            and SCOPE in row.scopes
-        )
+    async def standing(readers: Collection[Reader]) -> set[Reader]:
+        """A key must hold as for a request; of a session it is enough that it lives, and is where it was."""
+        good = {one for one in readers if one.key_id is not None and await _holds(keys, one.key_id)}
+        asked = {one.session_id for one in readers if one.session_id is not None}
+        living = await sessions.living(asked) if asked else {}
+        return good | {one for one in readers if one.session_id and living.get(one.session_id) == one.account_id}
 
     return Tails(pool, settings, encode=follow.encode, standing=standing)
+
+
+async def _holds(keys: Keys, key_id: str) -> bool:
+    known = await keys.cache.get(key_id)
+    return known is not None and known.good(clock.now()) and SCOPE in known.scopes
 
 
 async def tail(call: Call) -> Streamed:
@@ -44,11 +48,17 @@ async def tail(call: Call) -> Streamed:
     after = _last_event_id(call)
     start = Start(after=query.after if after is None else after, replay=query.replay)
     tails: Tails = call.services.tails
-    assert call.caller is not None
-    opened = await tails.open(call.account_id, call.caller.key_id, wanted, start)
+    opened = await tails.open(_reader(call), wanted, start)
     return Streamed(
         follow.Followed(opened, call.settings), sse.CONTENT_TYPE, sse.HEADERS, last_words=follow.bye(Ending.TOO_SLOW)
     )
+
+
+def _reader(call: Call) -> Reader:
+    if call.signed_in is not None:
+        return Reader(call.account_id, session_id=call.signed_in.session_id)
+    assert call.caller is not None
+    return Reader(call.account_id, key_id=call.caller.key_id)
 
 
 async def pull(call: Call) -> EventPage:

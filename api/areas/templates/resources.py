@@ -58,7 +58,7 @@ async def create_template(call: Call) -> Template:
     body: TemplateIn = call.body
     content = Content(body.subject, body.html, body.text, _declared(body.variables))
     opened = await publish_template.create(
-        call.services.pool, call.account_id, slug=body.id, name=body.name, content=content
+        call.services.pool, call.account_id, slug=body.id, name=body.name, content=content, actor=call.actor
     )
     _forget_latest(call)
     return _template(opened)
@@ -79,14 +79,14 @@ async def change_template(call: Call) -> Template:
         text=body.text,
         variables=UNSET if body.variables is UNSET else _declared(body.variables),
     )
-    opened = await publish_template.change(call.services.pool, call.account_id, _slug(call), wanted)
+    opened = await publish_template.change(call.services.pool, call.account_id, _slug(call), wanted, actor=call.actor)
     _forget_latest(call)
     return _template(opened)
 
 
 async def delete_template(call: Call) -> None:
     """Delete a template; what was sent with it keeps its name and version."""
-    await publish_template.delete(call.services.pool, call.account_id, _slug(call))
+    await publish_template.delete(call.services.pool, call.account_id, _slug(call), actor=call.actor)
     _forget_latest(call)
 
 

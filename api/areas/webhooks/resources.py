@@ -36,7 +36,12 @@ async def create(call: Call) -> WebhookMade:
     """A new endpoint; its secret is in this answer only."""
     body: NewWebhook = call.body
     made = await webhooks.create(
-        call.services.pool, call.account_id, url=body.url, event_types=body.event_types, pepper=_pepper(call)
+        call.services.pool,
+        call.account_id,
+        url=body.url,
+        event_types=body.event_types,
+        pepper=_pepper(call),
+        actor=call.actor,
     )
     return WebhookMade(_public(made.id), made.url, made.event_types, "active", made.secret)
 
@@ -68,26 +73,30 @@ async def change(call: Call) -> Webhook:
         url=None if body.url is UNSET else body.url,
         event_types=None if body.event_types is UNSET else body.event_types,
         status=None if body.status is UNSET else body.status,
+        actor=call.actor,
     )
     return _webhook(row)
 
 
 async def remove(call: Call) -> None:
     """No event from now on."""
-    await webhooks.remove(call.services.pool, call.account_id, path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT))
+    webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT)
+    await webhooks.remove(call.services.pool, call.account_id, webhook, actor=call.actor)
 
 
 async def rotate(call: Call) -> SecretMade:
     """A new secret, in this answer only."""
     webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT)
-    fresh = await webhooks.rotate(call.services.pool, call.account_id, webhook, pepper=_pepper(call), at=clock.now())
+    fresh = await webhooks.rotate(
+        call.services.pool, call.account_id, webhook, pepper=_pepper(call), at=clock.now(), actor=call.actor
+    )
     return SecretMade(_public(webhook), fresh.secret, clock.iso(fresh.previous_until))
 
 
 async def try_out(call: Call) -> Queued:
     """A `webhook.test` event to this endpoint alone."""
     webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT)
-    event = await webhooks.try_out(call.services.pool, call.account_id, webhook, clock.now())
+    event = await webhooks.try_out(call.services.pool, call.account_id, webhook, clock.now(), actor=call.actor)
     return Queued(ids.format_id(ids.Kind.EVENT, event), [_public(webhook)])
 
 

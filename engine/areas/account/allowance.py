@@ -4,8 +4,10 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from engine.ledger import heads, quota
+from engine.ledger.heads import Head
 from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__, "allowance.sql")
@@ -28,6 +30,7 @@ class Allowance(Struct, frozen=True, kw_only=True):
     rung: int
     monthly_limit: int
     sent_this_month: int
+    left_of_parent: int | None = None  # of the parent's month, where there is a parent
 
     @property
     def remaining_today(self) -> int:
@@ -37,11 +40,14 @@ class Allowance(Struct, frozen=True, kw_only=True):
     @property
     def remaining_this_month(self) -> int:
         """Likewise for the month."""
-        return max(0, self.monthly_limit - self.sent_this_month)
+        own = max(0, self.monthly_limit - self.sent_this_month)
+        return own if self.left_of_parent is None else min(own, self.left_of_parent)
 
 
 async def read(connection: Conn, account: UUID, at: datetime) -> Allowance:
     """The allowance at `at`, as if a message were sent at that moment; nothing is written.
+
+    A sub-account has no more left of a month than its parent has.
 
     The stored head stands where the last send left it. It is turned to today here as acceptance would turn it,
     the review of the day before included, so that what is shown is what the next send meets.
@@ -54,10 +60,21 @@ async def read(connection: Conn, account: UUID, at: datetime) -> Allowance:
         counts = await _SETTLED_ON.first(connection, account, at.date() - timedelta(days=1))
     counts = counts or _DayCounts(0, 0, 0)
     quota.turn_to(head, at.date(), bounced=counts.bounced, complained=counts.complained, settled=counts.settled)
-    return Allowance(
+    own = Allowance(
         daily_limit=quota.daily_cap(head),
         sent_today=head.sent_today,
         rung=head.rung,
         monthly_limit=quota.monthly_cap(head),
         sent_this_month=head.sent_this_month,
     )
+    return own if head.parent_id is None else await _below(connection, own, head, head.parent_id, at)
+
+
+async def _below(connection: Conn, own: Allowance, head: Head, parent_id: UUID, at: datetime) -> Allowance:
+    """A sub-account's allowance, bounded by what its parent has left of the month."""
+    parent = await heads.read(connection, parent_id)
+    if parent is None:
+        return own
+    quota.turn_to(parent, at.date())
+    left = max(0, quota.monthly_cap(parent) - parent.sent_this_month)
+    return replace(own, monthly_limit=quota.monthly_cap(head, parent), left_of_parent=left)

@@ -29,9 +29,14 @@ SELECT (SELECT count(*) FROM api_keys WHERE account_id = $1 AND revoked_at IS NU
        (SELECT count(*) FROM streams WHERE account_id = $1 AND deleted_at IS NULL) AS streams,
        (SELECT count(*) FROM templates WHERE account_id = $1 AND deleted_at IS NULL) AS templates,
        (SELECT count(*) FROM webhooks WHERE account_id = $1 AND status <> 'deleted') AS webhooks,
-       (SELECT count(*) FROM members WHERE account_id = $1) AS seats,
+       (SELECT count(*) FROM members WHERE account_id = $1)
+       + (SELECT count(*) FROM invites WHERE account_id = $1 AND expires_at > now()) AS seats,
        (SELECT scheduled FROM account_heads WHERE account_id = $1) AS scheduled_messages;
 
 -- name: agree_retention
 -- Account $1 keeps its records for $2 days where its plan keeps them for less (null: as its plan does).
 UPDATE accounts SET retention_days = $2 WHERE id = $1 RETURNING plan;
+
+-- name: rename_account
+-- Account $1 is named $2; no row where it was before.
+UPDATE accounts SET name = $2 WHERE id = $1 AND name <> $2 RETURNING id;

@@ -22,6 +22,9 @@ class KeyRow(Struct, frozen=True):
     revoked_at: datetime | None
     account_status: str
     plan: str
+    domains: list[str] | None
+    streams: list[str] | None
+    networks: list[str] | None
 
 
 class KeyListRow(Struct):
@@ -35,11 +38,16 @@ class KeyListRow(Struct):
     expires_at: datetime | None
     last_used_at: datetime | None
     revoked_at: datetime | None
+    domains: list[str] | None
+    streams: list[str] | None
+    networks: list[str] | None
 
 
 FIND = _SQL.rows("find_key", KeyRow)
 LIST = _SQL.rows("list_keys", KeyListRow)
 INSERT = _SQL.command("insert_key")
+LIMIT = _SQL.command("limit_key")
+HOLDER = _SQL.command("holder_of")
 REVOKE = _SQL.command("revoke_key")
 TOUCH = _SQL.command("touch_keys")
 COUNT_LIVE = _SQL.command("count_live_keys")

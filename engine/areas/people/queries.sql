@@ -39,3 +39,24 @@ INSERT INTO spent_challenges (digest, expires_at) VALUES ($1, $2) ON CONFLICT DO
 -- name: forget_challenges
 -- Drop up to $2 challenges that ended before $1.
 DELETE FROM spent_challenges WHERE digest IN (SELECT digest FROM spent_challenges WHERE expires_at < $1 LIMIT $2);
+
+-- name: insert_person
+-- Person $1 with address $2, confirmed at $4, and password hash $3.
+INSERT INTO users (id, email, password_hash, email_verified_at, password_changed_at) VALUES ($1, $2, $3, $4, $4);
+
+-- name: confirm_address
+-- Person $1 has shown at $2 that they read what comes to their address.
+UPDATE users SET email_verified_at = coalesce(email_verified_at, $2) WHERE id = $1;
+
+-- name: owners_of
+-- The owners of account $1.
+SELECT u.id, u.email FROM members m JOIN users u ON u.id = m.user_id WHERE m.account_id = $1 AND m.role = 'owner';
+
+-- name: read_profile
+-- The profile of person $1.
+SELECT id, email, email_verified_at, name, display_name, timezone, signature, signature_addresses
+FROM users WHERE id = $1;
+
+-- name: set_profile
+-- Person $1: name $2, display name $3, time zone $4, signature $5, the addresses it goes under $6.
+UPDATE users SET name = $2, display_name = $3, timezone = $4, signature = $5, signature_addresses = $6 WHERE id = $1;

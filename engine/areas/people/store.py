@@ -32,6 +32,26 @@ class Membership(Struct, frozen=True):
     role: str
 
 
+class ProfileRow(Struct, frozen=True):
+    """What a person says of themselves."""
+
+    id: UUID
+    email: str
+    email_verified_at: datetime | None
+    name: str
+    display_name: str | None
+    timezone: str | None
+    signature: str | None
+    signature_addresses: list[str] | None
+
+
+class OwnerRow(Struct, frozen=True):
+    """Whom an account's notices go to."""
+
+    id: UUID
+    email: str
+
+
 FIND = _SQL.rows("find_person", PersonRow)
 READ = _SQL.rows("read_person", PersonRow)
 LOCK = _SQL.rows("lock_person", PersonRow)
@@ -41,3 +61,8 @@ REHASH = _SQL.command("rehash_password")
 SIGNED_IN_TO = _SQL.command("signed_in_to")
 SPEND = _SQL.command("spend_challenge")
 FORGET_CHALLENGES = _SQL.command("forget_challenges")
+INSERT = _SQL.command("insert_person")
+CONFIRM_ADDRESS = _SQL.command("confirm_address")
+OWNERS = _SQL.rows("owners_of", OwnerRow)
+PROFILE = _SQL.rows("read_profile", ProfileRow)
+SET_PROFILE = _SQL.command("set_profile")

@@ -4,6 +4,7 @@ A signed-in person makes few requests; one statement each buys that no process e
 """
 
 import asyncio
+from collections.abc import Collection
 from uuid import UUID
 
 import asyncpg
@@ -66,6 +67,12 @@ class Sessions:
             csrf=rules.csrf_token(self._pepper, secret),
             row=row,
         )
+
+    async def living(self, sessions: Collection[UUID]) -> dict[UUID, UUID]:
+        """Which of these sessions have not ended, and the account that each is at."""
+        at = clock.now()
+        rows = await store.LIVING.records(self._pool, list(sessions), at, at - rules.IDLE)
+        return {row["id"]: row["account_id"] for row in rows}
 
     async def drain(self) -> None:
         """Wait for the uses that are being written."""

@@ -47,3 +47,7 @@ DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE expires_at < $1 
 -- name: places_of
 -- From where user $1 has been signed in lately.
 SELECT DISTINCT address FROM (SELECT address FROM sessions WHERE user_id = $1 ORDER BY used_at DESC LIMIT 50) AS latest;
+
+-- name: living_sessions
+-- Which of the sessions $1 live at $2, used at $3 or later, and at which account.
+SELECT id, account_id FROM sessions WHERE id = ANY ($1::uuid[]) AND expires_at > $2 AND used_at > $3;

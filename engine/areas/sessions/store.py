@@ -43,6 +43,7 @@ class SessionListRow(Struct, frozen=True):
 
 
 FIND = _SQL.rows("find_session", SessionRow)
+LIVING = _SQL.command("living_sessions")
 LIST = _SQL.rows("list_sessions", SessionListRow)
 INSERT = _SQL.command("insert_session")
 TOUCH = _SQL.command("touch_session")

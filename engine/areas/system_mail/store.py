@@ -5,6 +5,7 @@ from datetime import datetime
 from uuid import UUID
 
 import orjson
+from msgspec import Struct
 
 from engine.areas.system_mail.types import Kind
 from engine.base import ids
@@ -12,6 +13,32 @@ from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__)
 _INSERT = _SQL.command("insert_system_mail")
+
+
+class DueMail(Struct, frozen=True):
+    """A mail taken to be sent; `detail` is JSON text, `attempts` counts this one."""
+
+    id: UUID
+    kind: str
+    address: str
+    detail: str
+    attempts: int
+    created_at: datetime
+
+
+class Waiting(Struct, frozen=True):
+    """What is still to be sent."""
+
+    waiting: int
+    oldest: datetime | None
+
+
+TAKE_DUE = _SQL.rows("take_due_mail", DueMail)
+PUT_OFF = _SQL.command("put_off_mail")
+NOTE = _SQL.command("note_in_mail")
+DROP = _SQL.command("drop_mail")
+DROP_OLD = _SQL.command("drop_old_mail")
+WAITING = _SQL.rows("waiting_mail", Waiting)
 
 
 async def enqueue(

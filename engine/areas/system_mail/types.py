@@ -18,9 +18,12 @@ class Kind(StrEnum):
     SECOND_FACTOR_ENABLED = "second_factor_enabled"
     SECOND_FACTOR_DISABLED = "second_factor_disabled"
     RECOVERY_CODE_USED = "recovery_code_used"  # [left]
+    CODES_REFUSED = "codes_refused"  # the fifth wrong code in a row came from somebody who has the password
     PASSKEY_ADDED = "passkey_added"  # [name]
     PASSKEY_REMOVED = "passkey_removed"  # [name]
+    PASSKEY_SUSPECTED = "passkey_suspected"  # [name]
     IDENTITY_LINKED = "identity_linked"  # [issuer]
+    IDENTITY_UNLINKED = "identity_unlinked"  # [issuer]
     API_KEY_CREATED = "api_key_created"  # to the account's owners [account_name, key_name, hint]
     DELETION_SCHEDULED = "deletion_scheduled"  # [account_name, scheduled_for]
     DELETION_CANCELED = "deletion_canceled"  # [account_name]

@@ -1,4 +1,4 @@
-"""The live tails of one process: places, heads of logs, keys that are no longer good.
+"""The live tails of one process: places, heads of logs, readers that may read no longer.
 
 Postgres is asked, not listened to: one query a quarter second tells the heads of all tailed logs, whatever wrote to
 them. A tail's only state is the place it has reached, so that a reader who comes back with it, to whichever process,
@@ -6,7 +6,7 @@ goes on exactly there.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from contextlib import suppress
 from typing import Final
 from uuid import UUID
@@ -18,7 +18,7 @@ from prometheus_client import Gauge
 from engine.areas.tails import store
 from engine.areas.tails.feed import Encode, Feed
 from engine.areas.tails.store import Place
-from engine.areas.tails.types import Ending, EndsRow, Shown, Start, Wanted
+from engine.areas.tails.types import Ending, EndsRow, Reader, Shown, Start, Wanted
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.store.postgres import AWAY, heed_cancellation
@@ -40,11 +40,11 @@ _log = structlog.get_logger("tails")
 class Tail:
     """One reader of one account's log. `at` is the place up to which it has been told everything it asked for."""
 
-    def __init__(self, hub: "Tails", feed: Feed, place: Place, key_id: str, wanted: Wanted) -> None:
+    def __init__(self, hub: "Tails", feed: Feed, place: Place, reader: Reader, wanted: Wanted) -> None:
         self.at = 0
         self.first = 1
         self.feed = feed
-        self.key_id = key_id
+        self.reader = reader
         self.place = place
         self.ended: Ending | None = None
         self._hub = hub
@@ -98,7 +98,7 @@ class Tail:
 
 
 class Tails:
-    """All tails of this process. `standing` tells whether a key may still read; it may ask the database."""
+    """All tails of this process. `standing` tells which readers may still read; it may ask the database."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Tails:
         settings: Settings,
         *,
         encode: Encode,
-        standing: Callable[[str], Awaitable[bool]],
+        standing: Callable[[Collection[Reader]], Awaitable[Collection[Reader]]],
     ) -> None:
         self._pool = pool
         self._settings = settings
@@ -121,7 +121,7 @@ class Tails:
 
     # -- tails ---------------------------------------------------------------------------------
 
-    async def open(self, account: UUID, key_id: str, wanted: Wanted, start: Start) -> Tail:
+    async def open(self, reader: Reader, wanted: Wanted, start: Start) -> Tail:
         """A tail that begins at `start`; raises 429 for one too many of the account, 503 when this process is full."""
         if self._stopping.is_set() or len(self._tails) >= self._settings.tails_per_worker:
             raise Refusal(
@@ -129,9 +129,10 @@ class Tails:
                 "This server can take no live tail at the moment. Try again shortly.",
                 retry_after_s=2,
             )
+        account = reader.account_id
         place = await store.claim(self._pool, account, self._settings.tail_lease_s)
         feed, tails = self._feeds.setdefault(account, (Feed(self._pool, account, self._encode, self._gate), set()))
-        tail = Tail(self, feed, place, key_id, wanted)
+        tail = Tail(self, feed, place, reader, wanted)
         tails.add(tail)
         self._tails.add(tail)
         TAILS_OPEN.inc()
@@ -240,12 +241,14 @@ class Tails:
         return True
 
     async def _check(self) -> bool:
-        """End the tails of keys that were revoked or have expired, and of accounts that were suspended."""
-        for key_id in {tail.key_id for tail in self._tails}:
-            if not await self._standing(key_id):
-                for tail in self._tails:
-                    if tail.key_id == key_id:
-                        tail.end(Ending.UNAUTHORIZED)
+        """End the tails of keys that were revoked, have expired or whose account was suspended, and of sessions that
+        are over, as those of a removed member are."""
+        readers = {tail.reader for tail in self._tails}
+        if readers:
+            left = readers.difference(await self._standing(readers))
+            for tail in self._tails:
+                if tail.reader in left:
+                    tail.end(Ending.UNAUTHORIZED)
         return True
 
     async def _every(self, seconds: float, act: Callable[[], Coroutine[None, None, bool]]) -> None:

@@ -22,6 +22,14 @@ class Ending(StrEnum):
     TOO_MANY_STREAMS = "too_many_streams"
 
 
+class Reader(Struct, frozen=True):
+    """Who follows a log: an API key by its clear part, or a session at the account that it was at. One of the two."""
+
+    account_id: UUID
+    key_id: str | None = None
+    session_id: UUID | None = None
+
+
 class SlotRow(Struct, frozen=True):
     """An attempt at a place: the one tried (None: all are taken), and the one got."""
 

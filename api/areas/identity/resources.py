@@ -1,0 +1,236 @@
+"""Signing in with an identity provider, and the identities of a person."""
+
+from api.areas.identity.schemas import (
+    Callback,
+    Exchange,
+    Identity,
+    IdentityList,
+    OneTap,
+    OneTapNonce,
+    ShowCode,
+    Start,
+)
+from api.http import auth
+from api.http.cookies import http_only, session_cookie
+from api.http.dispatch import path_id
+from api.http.operation import Access, Call, Operation, Raw
+from api.http.session import Session, opened
+from engine.areas.identity import rules
+from engine.base import clock, ids
+from engine.base.errors import ErrorType
+from engine.flows import identity, identity_links
+
+DEADLINE_S = 20.0  # three conversations with the provider, each within its own bound
+_UNKEPT = (("Cache-Control", "no-store"), ("Referrer-Policy", "no-referrer"))
+
+
+async def get_start(call: Call) -> Raw:
+    """To the provider, with a cookie that knows the browser again."""
+    identity.provider_of(call.services)
+    query: Start = call.query
+    browser = _browser(call)
+    location = await identity.start(
+        call.services,
+        browser,
+        return_to=query.return_to,
+        app_redirect=query.app_redirect,
+        challenge=query.verifier_challenge,
+    )
+    call.cookies = (_browser_cookie(call, browser),)
+    return _redirect(location)
+
+
+async def get_callback(call: Call) -> Raw:
+    """Back from the provider: on to the console, to its sign-in page, or to the app."""
+    query: Callback = call.query
+    came = identity.Came(query.state, query.code, query.error, query.iss)
+    browser = _known_browser(call)
+    landing = await identity.come_back(call.services, came, browser, auth.device(call.request))
+    if browser is not None and rules.browser_digest(browser) is not None:  # a ticket outlives the state by five minutes
+        call.cookies = (_browser_cookie(call, browser),)
+    if landing.session is not None:
+        call.cookies = (*call.cookies, session_cookie(call.settings, landing.session.secret))
+    return _redirect(landing.location)
+
+
+async def get_nonce(call: Call) -> OneTapNonce:
+    """A nonce for the provider's one-tap button on a page of this browser."""
+    identity.provider_of(call.services)
+    browser = _browser(call)
+    made = await identity.give_nonce(call.services, browser)
+    call.cookies = (_browser_cookie(call, browser),)
+    call.headers = _UNKEPT
+    return OneTapNonce(made.nonce, made.client_id, made.issuer, made.name, made.expires_in_s)
+
+
+async def post_one_tap(call: Call) -> Session:
+    """A session for the id token that the one-tap button gave to the page."""
+    body: OneTap = call.body
+    made = await identity.one_tap(call.services, body.credential, _known_browser(call), auth.device(call.request))
+    return await opened(call, made)
+
+
+async def post_totp(call: Call) -> Session:
+    """A session for the ticket of a sign-in that asked for a code, and the code."""
+    body: ShowCode = call.body
+    made = await identity.show_code(
+        call.services, body.ticket, body.code, _known_browser(call), auth.device(call.request)
+    )
+    return await opened(call, made)
+
+
+async def post_exchange(call: Call) -> Session:
+    """A session for the code that an app was given, and the verifier that it began with."""
+    body: Exchange = call.body
+    made = await identity.exchange(call.services, body.code, body.verifier, auth.device(call.request))
+    return await opened(call, made)
+
+
+async def list_identities(call: Call) -> IdentityList:
+    """The person's identities."""
+    provider = identity.provider_of(call.services)
+    rows = await identity_links.list_identities(call.services.pool, call.person.user_id)
+    issuer = provider.config.issuer
+    return IdentityList(
+        [
+            Identity(
+                id=ids.format_id(ids.Kind.IDENTITY, row.id),
+                issuer=row.issuer,
+                name=rules.shown_name(call.settings.idp_name if row.issuer == issuer else None, row.issuer),
+                current=row.issuer == issuer,
+                created_at=clock.iso(row.created_at),
+                last_used_at=clock.iso(row.used_at),
+            )
+            for row in rows
+        ]
+    )
+
+
+async def delete_identity(call: Call) -> None:
+    """Sign in that way no more. Other sessions end; this one goes on under a new cookie and CSRF token."""
+    identity.provider_of(call.services)
+    found = path_id(ids.Kind.IDENTITY, call.path["id"], "identity")
+    made = await identity_links.unlink(call.services, call.person, found)
+    call.cookies = (session_cookie(call.settings, made.secret),)
+
+
+def _redirect(location: str) -> Raw:
+    return Raw(b"", "text/plain", headers=(("Location", location), *_UNKEPT))
+
+
+def _known_browser(call: Call) -> str | None:
+    values = call.request.get_cookie_values(rules.COOKIE)
+    return values[0] if values else None
+
+
+def _browser(call: Call) -> str:
+    """The browser's own secret, so that sign-ins in several of its windows don't end one another, or a new one."""
+    known = _known_browser(call)
+    return known if known is not None and rules.browser_digest(known) is not None else rules.new_browser()
+
+
+def _browser_cookie(call: Call, browser: str) -> str:
+    return http_only(call.settings, rules.COOKIE, browser, max_age_s=rules.COOKIE_S, path=rules.COOKIE_PATH)
+
+
+_PROVEN = (
+    ErrorType.INVALID_CREDENTIALS,
+    ErrorType.TOTP_REQUIRED,
+    ErrorType.FORBIDDEN,
+    ErrorType.NOT_FOUND,
+    ErrorType.CONFLICT,
+    ErrorType.INVALID_STATE,
+)
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/auth/idp/start",
+        tag="Auth",
+        summary="Sign in with the identity provider: to it",
+        access=Access.NONE,
+        query=Start,
+        success=302,
+        reply_type="text/plain",
+        deadline_s=DEADLINE_S,
+        refusals=(ErrorType.NOT_FOUND,),
+        handler=get_start,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/auth/idp/callback",
+        tag="Auth",
+        summary="Sign in with the identity provider: back from it",
+        access=Access.NONE,
+        query=Callback,
+        success=302,
+        reply_type="text/plain",
+        deadline_s=DEADLINE_S,
+        refusals=(ErrorType.NOT_FOUND,),
+        handler=get_callback,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/auth/idp/nonce",
+        tag="Auth",
+        summary="A nonce for the identity provider's one-tap button",
+        access=Access.NONE,
+        reply=OneTapNonce,
+        refusals=(ErrorType.NOT_FOUND,),
+        handler=get_nonce,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/auth/idp/one-tap",
+        tag="Auth",
+        summary="Sign in with the id token of a one-tap button",
+        access=Access.NONE,
+        request=OneTap,
+        reply=Session,
+        deadline_s=DEADLINE_S,
+        refusals=(*_PROVEN, ErrorType.EMAIL_UNVERIFIED, ErrorType.INVALID_ADDRESS),
+        handler=post_one_tap,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/auth/idp/totp",
+        tag="Auth",
+        summary="Finish a sign-in that asked for a code",
+        access=Access.NONE,
+        request=ShowCode,
+        reply=Session,
+        refusals=tuple(kind for kind in _PROVEN if kind is not ErrorType.TOTP_REQUIRED),
+        handler=post_totp,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/auth/idp/mobile/exchange",
+        tag="Auth",
+        summary="Sign an app in with the code of its redirect",
+        access=Access.NONE,
+        request=Exchange,
+        reply=Session,
+        refusals=_PROVEN,
+        handler=post_exchange,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/auth/idp/identities",
+        tag="Auth",
+        summary="Your identities at the identity provider",
+        access=Access.SESSION,
+        reply=IdentityList,
+        refusals=(ErrorType.NOT_FOUND,),
+        handler=list_identities,
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/auth/idp/identities/{id}",
+        tag="Auth",
+        summary="Remove one of your identities",
+        access=Access.SESSION,
+        success=204,
+        refusals=(ErrorType.INVALID_STATE,),
+        handler=delete_identity,
+    ),
+)

@@ -1,0 +1,1 @@
+"""Enquiries from a contact form."""

@@ -1,0 +1,31 @@
+"""`POST /v1/leads`: the contact form of whoever runs the service."""
+
+from api.areas.leads.schemas import Lead, NewLead
+from api.http.operation import Access, Call, Operation
+from engine.base import ids
+from engine.base.errors import ErrorType
+from engine.flows import leads
+
+
+async def take(call: Call) -> Lead:
+    """Keep an enquiry, and mail it to the platform account's owners."""
+    body: NewLead = call.body
+    enquiry = leads.Enquiry(body.email, body.message, body.name, body.company)
+    lead = await leads.take(call.services, call.account_id, enquiry, actor=call.actor)
+    return Lead(ids.format_id(ids.Kind.LEAD, lead))
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/leads",
+        tag="Other",
+        summary="Pass on an enquiry from a contact form",
+        access=Access.PLATFORM_KEY,
+        request=NewLead,
+        reply=Lead,
+        success=202,
+        refusals=(ErrorType.INVALID_ADDRESS,),
+        handler=take,
+    ),
+)

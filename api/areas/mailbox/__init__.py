@@ -1,0 +1,1 @@
+"""What runs over a mailbox: confirming an address, changing it, and passwords."""

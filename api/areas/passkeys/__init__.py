@@ -1,0 +1,1 @@
+"""Passkeys: registering them, signing in with one, and the list of one's own."""

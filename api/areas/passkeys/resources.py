@@ -1,0 +1,215 @@
+"""Passkeys: registering one, signing in with one, and one's own."""
+
+from datetime import datetime
+
+from api.areas.passkeys.schemas import (
+    BeginRegistration,
+    CreationOptions,
+    Descriptor,
+    FinishRegistration,
+    FinishSignIn,
+    Owner,
+    Parameter,
+    Party,
+    Passkey,
+    PasskeyList,
+    RegistrationOptions,
+    Rename,
+    RequestOptions,
+    Selection,
+    SignInOptions,
+)
+from api.http import auth
+from api.http.cookies import http_only
+from api.http.dispatch import path_id
+from api.http.operation import Access, Call, Operation
+from api.http.session import Session, opened
+from engine.areas.passkeys import rules, store
+from engine.areas.passkeys.ceremony import Assertion, Attestation, text_of
+from engine.base import clock, ids
+from engine.base.errors import ErrorType
+from engine.flows import passkeys
+
+_COOKIE_PATH = "/v1/auth/passkeys/login"
+_LIFETIME_S = int(rules.LIFETIME.total_seconds())
+
+
+async def post_register_options(call: Call) -> RegistrationOptions:
+    """What the person's browser makes a passkey from."""
+    body: BeginRegistration = call.body
+    begun = await passkeys.begin_registration(call.services, call.person, body.password, origin=_origin(call))
+    return RegistrationOptions(
+        CreationOptions(
+            rp=Party(begun.party.id, rules.NAME),
+            user=Owner(text_of(begun.user_handle), begun.email, begun.name),
+            challenge=text_of(begun.challenge),
+            pub_key_cred_params=[Parameter("public-key", number) for number in rules.ALGORITHMS],
+            timeout=_LIFETIME_S * 1000,
+            exclude_credentials=[
+                Descriptor(text_of(row.credential_id), "public-key", row.transports) for row in begun.known
+            ],
+            authenticator_selection=Selection("required", require_resident_key=True, user_verification="required"),
+            attestation="none",
+        )
+    )
+
+
+async def post_register_verify(call: Call) -> Passkey:
+    """The passkey that the browser has made."""
+    body: FinishRegistration = call.body
+    made = body.credential
+    row = await passkeys.finish_registration(
+        call.services,
+        call.person,
+        Attestation(made.id, made.raw_id, made.response.client_data_json, made.response.attestation_object),
+        name=body.name,
+        transports=made.response.transports,
+    )
+    return _shown(row)
+
+
+async def list_passkeys(call: Call) -> PasskeyList:
+    """The person's passkeys."""
+    return PasskeyList([_shown(row) for row in await store.LIST.fetch(call.services.pool, call.person.user_id)])
+
+
+async def patch_passkey(call: Call) -> Passkey:
+    """The passkey under another name."""
+    body: Rename = call.body
+    passkey = path_id(ids.Kind.PASSKEY, call.path["id"], "passkey")
+    return _shown(await passkeys.rename(call.services.pool, call.person, passkey, body.name))
+
+
+async def delete_passkey(call: Call) -> None:
+    """Nobody signs in with it any more."""
+    await passkeys.remove(call.services.pool, call.person, path_id(ids.Kind.PASSKEY, call.path["id"], "passkey"))
+
+
+async def post_login_options(call: Call) -> SignInOptions:
+    """What a passkey signs to sign in; the answer must come from this browser."""
+    begun = await passkeys.begin_sign_in(call.services, _browser(call), origin=_origin(call))
+    call.cookies = (
+        http_only(call.settings, rules.BROWSER_COOKIE, begun.browser, max_age_s=_LIFETIME_S, path=_COOKIE_PATH),
+    )
+    return SignInOptions(RequestOptions(text_of(begun.challenge), _LIFETIME_S * 1000, begun.party.id, "required"))
+
+
+async def post_login_verify(call: Call) -> Session:
+    """A session for the passkey's person."""
+    body: FinishSignIn = call.body
+    shown = body.credential
+    answer = Assertion(
+        shown.id,
+        shown.raw_id,
+        shown.response.client_data_json,
+        shown.response.authenticator_data,
+        shown.response.signature,
+        shown.response.user_handle,
+    )
+    device = auth.device(call.request)
+    made = await passkeys.finish_sign_in(call.services, answer, _browser(call), device)
+    call.cookies = (http_only(call.settings, rules.BROWSER_COOKIE, "", max_age_s=0, path=_COOKIE_PATH),)
+    return await opened(call, made)
+
+
+def _browser(call: Call) -> str | None:
+    values = call.request.get_cookie_values(rules.BROWSER_COOKIE)
+    return values[0] if values else None
+
+
+def _origin(call: Call) -> str | None:
+    origin: str | None = call.request.get_header("Origin")
+    return origin
+
+
+def _shown(row: store.PasskeyRow) -> Passkey:
+    return Passkey(
+        id=ids.format_id(ids.Kind.PASSKEY, row.id),
+        name=row.name,
+        created_at=clock.iso(row.created_at),
+        last_used_at=_iso(row.last_used_at),
+        backed_up=row.backed_up,
+        transports=row.transports,
+        suspected_at=_iso(row.suspected_at),
+    )
+
+
+def _iso(at: datetime | None) -> str | None:
+    return None if at is None else clock.iso(at)
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/auth/passkeys/register/options",
+        tag="Auth",
+        summary="Begin to register a passkey",
+        access=Access.SESSION,
+        request=BeginRegistration,
+        no_body_is_empty=True,
+        reply=RegistrationOptions,
+        refusals=(ErrorType.INVALID_CREDENTIALS, ErrorType.INVALID_STATE),
+        handler=post_register_options,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/auth/passkeys/register/verify",
+        tag="Auth",
+        summary="Register the passkey that the browser has made",
+        access=Access.SESSION,
+        request=FinishRegistration,
+        reply=Passkey,
+        success=201,
+        refusals=(ErrorType.CONFLICT, ErrorType.INVALID_STATE),
+        handler=post_register_verify,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/auth/passkeys",
+        tag="Auth",
+        summary="Your passkeys",
+        access=Access.SESSION,
+        reply=PasskeyList,
+        handler=list_passkeys,
+    ),
+    Operation(
+        method="PATCH",
+        path="/v1/auth/passkeys/{id}",
+        tag="Auth",
+        summary="Rename a passkey",
+        access=Access.SESSION,
+        request=Rename,
+        reply=Passkey,
+        handler=patch_passkey,
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/auth/passkeys/{id}",
+        tag="Auth",
+        summary="Remove a passkey",
+        access=Access.SESSION,
+        success=204,
+        handler=delete_passkey,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/auth/passkeys/login/options",
+        tag="Auth",
+        summary="Begin to sign in with a passkey",
+        access=Access.NONE,
+        reply=SignInOptions,
+        refusals=(ErrorType.INVALID_STATE,),
+        handler=post_login_options,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/auth/passkeys/login/verify",
+        tag="Auth",
+        summary="Sign in with a passkey",
+        access=Access.NONE,
+        request=FinishSignIn,
+        reply=Session,
+        refusals=(ErrorType.INVALID_CREDENTIALS, ErrorType.UNAUTHORIZED, ErrorType.FORBIDDEN, ErrorType.INVALID_STATE),
+        handler=post_login_verify,
+    ),
+)

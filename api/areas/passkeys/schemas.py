@@ -1,0 +1,177 @@
+"""Wire shapes of passkeys: the JSON forms of W3C Web Authentication, level 3, sections 5.1.8 to 5.1.10.
+
+What browsers answer may hold members beyond those that are read here: `PublicKeyCredential.toJSON()` goes in as it is.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+from engine.areas.passkeys.rules import MOST_NAME
+from engine.areas.people.rules import MOST_PASSWORD
+
+# Characters of base64url. A credential id has up to 1,023 octets, a user handle up to 64; the rest is ample.
+CredentialId = Annotated[str, Meta(min_length=1, max_length=1_400)]
+ClientData = Annotated[str, Meta(min_length=1, max_length=8_000)]
+AttestationObject = Annotated[str, Meta(min_length=1, max_length=40_000)]
+AuthenticatorData = Annotated[str, Meta(min_length=1, max_length=8_000)]
+Signature = Annotated[str, Meta(min_length=1, max_length=2_000)]
+UserHandle = Annotated[str, Meta(max_length=100)]
+Name = Annotated[str, Meta(min_length=1, max_length=MOST_NAME)]
+
+
+class BeginRegistration(Struct, rename="camel", forbid_unknown_fields=True):
+    """`POST /v1/auth/passkeys/register/options`. `password`: where your sign-in is older than ten minutes."""
+
+    password: Annotated[str, Meta(min_length=1, max_length=MOST_PASSWORD)] | None = None
+
+
+class Party(Struct):
+    """Whom the passkey is for."""
+
+    id: str
+    name: str
+
+
+class Owner(Struct, rename="camel"):
+    """Whose the passkey is."""
+
+    id: str
+    name: str
+    display_name: str
+
+
+class Parameter(Struct):
+    """A kind of key that is good here, by its COSE algorithm."""
+
+    type: Literal["public-key"]
+    alg: int
+
+
+class Descriptor(Struct):
+    """A passkey that exists."""
+
+    id: str
+    type: Literal["public-key"]
+    transports: list[str]
+
+
+class Selection(Struct, rename="camel"):
+    """What the authenticator must be able to."""
+
+    resident_key: Literal["required"]
+    require_resident_key: bool
+    user_verification: Literal["required"]
+
+
+class CreationOptions(Struct, rename="camel"):
+    """For `PublicKeyCredential.parseCreationOptionsFromJSON`."""
+
+    rp: Party
+    user: Owner
+    challenge: str
+    pub_key_cred_params: list[Parameter]
+    timeout: int
+    exclude_credentials: list[Descriptor]
+    authenticator_selection: Selection
+    attestation: Literal["none"]
+
+
+class RegistrationOptions(Struct, rename="camel"):
+    """`navigator.credentials.create({publicKey: PublicKeyCredential.parseCreationOptionsFromJSON(publicKey)})`."""
+
+    public_key: CreationOptions
+
+
+class AttestationResponse(Struct, rename="camel"):
+    """What the authenticator has made."""
+
+    client_data_json: ClientData = field(name="clientDataJSON")
+    attestation_object: AttestationObject
+    transports: Annotated[list[Annotated[str, Meta(max_length=32)]], Meta(max_length=20)] = []
+
+
+class RegisteredCredential(Struct, rename="camel"):
+    """The new credential's `toJSON()`."""
+
+    id: CredentialId
+    raw_id: CredentialId
+    response: AttestationResponse
+    type: Literal["public-key"]
+
+
+class FinishRegistration(Struct, rename="camel", forbid_unknown_fields=True):
+    """`POST /v1/auth/passkeys/register/verify`. Without a `name` it gets a number."""
+
+    credential: RegisteredCredential
+    name: Name | None = None
+
+
+class RequestOptions(Struct, rename="camel"):
+    """For `PublicKeyCredential.parseRequestOptionsFromJSON`. The device knows whose passkeys it has."""
+
+    challenge: str
+    timeout: int
+    rp_id: str
+    user_verification: Literal["required"]
+
+
+class SignInOptions(Struct, rename="camel"):
+    """`navigator.credentials.get({publicKey: PublicKeyCredential.parseRequestOptionsFromJSON(publicKey)})`.
+
+    A cookie beside this ties the challenge to the browser. Both are good for five minutes, the challenge for one try.
+    """
+
+    public_key: RequestOptions
+
+
+class AssertionResponse(Struct, rename="camel"):
+    """What the authenticator has signed."""
+
+    client_data_json: ClientData = field(name="clientDataJSON")
+    authenticator_data: AuthenticatorData
+    signature: Signature
+    user_handle: UserHandle | None = None
+
+
+class PresentedCredential(Struct, rename="camel"):
+    """The presented credential's `toJSON()`."""
+
+    id: CredentialId
+    raw_id: CredentialId
+    response: AssertionResponse
+    type: Literal["public-key"]
+
+
+class FinishSignIn(Struct, rename="camel", forbid_unknown_fields=True):
+    """`POST /v1/auth/passkeys/login/verify`."""
+
+    credential: PresentedCredential
+
+
+class Rename(Struct, rename="camel", forbid_unknown_fields=True):
+    """`PATCH /v1/auth/passkeys/{id}`."""
+
+    name: Name
+
+
+class Passkey(Struct, rename="camel"):
+    """A passkey of yours. `backedUp`: it was synchronised to other devices when it was last used.
+
+    With `suspectedAt` set its counter has gone backwards, so that there may be a copy of it: it signs nobody in any
+    more. Remove it, and register its device again.
+    """
+
+    id: str
+    name: str
+    created_at: str
+    last_used_at: str | None
+    backed_up: bool
+    transports: list[str]
+    suspected_at: str | None
+
+
+class PasskeyList(Struct):
+    """The oldest first."""
+
+    data: list[Passkey]

@@ -1,0 +1,1 @@
+"""The second factor of the person who is signed in."""

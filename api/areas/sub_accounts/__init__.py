@@ -1,0 +1,1 @@
+"""Sub-accounts of the caller's account."""

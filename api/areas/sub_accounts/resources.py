@@ -1,0 +1,139 @@
+"""Sub-accounts: seen and changed by the people of the account above them, never by a key."""
+
+from typing import Literal, cast
+from uuid import UUID
+
+from api.areas.sub_accounts.schemas import ListQuery, SubAccount, SubAccountChange, SubAccountIn, SubAccountPage
+from api.http.dispatch import cursor_id, path_id
+from api.http.operation import Access, Call, Operation
+from engine.areas.sub_accounts import store
+from engine.areas.sub_accounts.store import SubAccountRow
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, not_found
+from engine.base.roles import Role
+from engine.flows import sub_accounts
+from engine.flows.sub_accounts import Change
+
+
+async def list_sub_accounts(call: Call) -> SubAccountPage:
+    """A page of the account's sub-accounts."""
+    query: ListQuery = call.query
+    before = cursor_id(ids.Kind.ACCOUNT, query.before)
+    rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
+    data = [_shown(row) for row in rows[: query.limit]]
+    return SubAccountPage(data, data[-1].id if len(rows) > query.limit else None)
+
+
+async def create_sub_account(call: Call) -> SubAccount:
+    """Open a sub-account."""
+    body: SubAccountIn = call.body
+    row = await sub_accounts.open_sub_account(
+        call.services.pool, call.account_id, name=body.name, monthly_limit=body.monthly_limit, actor=call.actor
+    )
+    return _shown(row)
+
+
+async def read_sub_account(call: Call) -> SubAccount:
+    """One sub-account."""
+    row = await store.READ.first(call.services.pool, call.account_id, _id(call))
+    if row is None:
+        raise not_found("sub-account")
+    return _shown(row)
+
+
+async def change_sub_account(call: Call) -> SubAccount:
+    """Rename, limit, suspend or resume a sub-account."""
+    body: SubAccountChange = call.body
+    change = Change(name=body.name, status=body.status, monthly_limit=body.monthly_limit)
+    row = await sub_accounts.change_sub_account(
+        call.services.pool, call.account_id, _id(call), change, actor=call.actor
+    )
+    call.services.keys.cache.clear()  # this process's next request must know it; others hear by the stamp
+    return _shown(row)
+
+
+async def delete_sub_account(call: Call) -> None:
+    """Stop a sub-account now and erase it 14 days later."""
+    await sub_accounts.delete_sub_account(call.services.pool, call.account_id, _id(call), actor=call.actor)
+    call.services.keys.cache.clear()
+
+
+def _id(call: Call) -> UUID:
+    return path_id(ids.Kind.ACCOUNT, call.path["id"], "sub-account")
+
+
+def _shown(row: SubAccountRow) -> SubAccount:
+    today = clock.now().date()
+    return SubAccount(
+        id=ids.format_id(ids.Kind.ACCOUNT, row.id),
+        name=row.name,
+        status=cast("Literal['active', 'suspended']", row.status),
+        suspended_by=cast("list[Literal['parent', 'inherited', 'rates', 'operator']]", row.causes),
+        monthly_limit=row.monthly_cap,
+        sent_this_month=row.sent_in(today),
+        daily_limit=row.daily_limit,
+        sent_today=row.sent_on(today),
+        created_at=clock.iso(row.created_at),
+        deletion_scheduled_for=None if row.due_at is None else clock.iso(row.due_at),
+    )
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/sub-accounts",
+        tag="Sub-accounts",
+        summary="List sub-accounts",
+        access=Access.SESSION,
+        role=Role.ADMIN,
+        query=ListQuery,
+        reply=SubAccountPage,
+        handler=list_sub_accounts,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/sub-accounts",
+        tag="Sub-accounts",
+        summary="Open a sub-account",
+        access=Access.SESSION,
+        role=Role.ADMIN,
+        request=SubAccountIn,
+        reply=SubAccount,
+        success=201,
+        refusals=(ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND),
+        handler=create_sub_account,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/sub-accounts/{id}",
+        tag="Sub-accounts",
+        summary="One sub-account",
+        access=Access.SESSION,
+        role=Role.ADMIN,
+        reply=SubAccount,
+        handler=read_sub_account,
+    ),
+    Operation(
+        method="PATCH",
+        path="/v1/sub-accounts/{id}",
+        tag="Sub-accounts",
+        summary="Rename, limit, suspend or resume a sub-account, or cancel its deletion",
+        access=Access.SESSION,
+        role=Role.ADMIN,
+        request=SubAccountChange,
+        reply=SubAccount,
+        refusals=(ErrorType.INVALID_STATE, ErrorType.PLAN_LIMIT_REACHED),
+        handler=change_sub_account,
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/sub-accounts/{id}",
+        tag="Sub-accounts",
+        summary="Stop a sub-account and erase it 14 days later",
+        access=Access.SESSION,
+        role=Role.OWNER,
+        success=204,
+        refusals=(ErrorType.INVALID_STATE,),
+        handler=delete_sub_account,
+    ),
+)

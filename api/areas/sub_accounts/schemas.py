@@ -1,0 +1,66 @@
+"""Wire shapes of sub-accounts."""
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+MOST_LIMIT = 2**31 - 1
+
+Name = Annotated[str, Meta(min_length=1, max_length=120)]
+Limit = Annotated[
+    int,
+    Meta(
+        ge=0,
+        le=MOST_LIMIT,
+        description="Messages a calendar month (UTC), within the parent's allowance; null: that alone bounds it",
+    ),
+]
+
+
+class ListQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    """`GET /v1/sub-accounts`: newest first."""
+
+    limit: Annotated[int, Meta(ge=1, le=100)] = 50
+    before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the page before")] | None = None
+
+
+class SubAccountIn(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """`POST /v1/sub-accounts`."""
+
+    name: Name
+    monthly_limit: Limit | None = None
+
+
+class SubAccountChange(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """`PATCH /v1/sub-accounts/{id}`: what is left out stays. `active` also cancels a deletion."""
+
+    name: Name | UnsetType = UNSET
+    status: Literal["active", "suspended"] | UnsetType = UNSET
+    monthly_limit: Limit | UnsetType | None = UNSET
+
+
+class SubAccount(Struct, rename="camel", kw_only=True):
+    """A sub-account: keys, domains, streams, suppressions and log are its own.
+
+    `suspendedBy`, while it is suspended: `parent` (its parent's people), `inherited` (its parent is suspended itself),
+    `rates` (too many bounces or complaints), `operator`. `deletionScheduledFor`: when it will be erased. `dailyLimit`
+    is that of its own ladder.
+    """
+
+    id: str
+    name: str
+    status: Literal["active", "suspended"]
+    suspended_by: list[Literal["parent", "inherited", "rates", "operator"]]
+    monthly_limit: int | None
+    sent_this_month: int
+    daily_limit: int
+    sent_today: int
+    created_at: str
+    deletion_scheduled_for: str | None
+
+
+class SubAccountPage(Struct, rename="camel"):
+    """Sub-accounts, newest first. `nextCursor` is null on the last page."""
+
+    data: list[SubAccount]
+    next_cursor: str | None

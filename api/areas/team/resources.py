@@ -1,0 +1,177 @@
+"""`/v1/team`: who is on the account, who is invited, and what becomes of either."""
+
+from api.areas.team.schemas import Acceptance, Invite, Member, NewInvite, RoleChange, Seats, Team
+from api.http import auth
+from api.http.cookies import no_session, session_cookie
+from api.http.dispatch import path_id
+from api.http.operation import Access, Call, Operation
+from engine.areas.team.types import InviteRow, MemberRow
+from engine.base import clock, ids
+from engine.base.errors import ErrorType
+from engine.base.roles import Role
+from engine.flows import join_team, team
+
+
+async def read_team(call: Call) -> Team:
+    """Members, pending invitations and seats."""
+    found = await team.read(call.services.pool, call.account_id)
+    return Team(
+        [_member(one) for one in found.members],
+        [_invite(one) for one in found.invites],
+        Seats(found.limit, found.used),
+    )
+
+
+async def invite(call: Call) -> Invite:
+    """Mail an invitation."""
+    body: NewInvite = call.body
+    return _invite(await team.invite(call.services, call.person, body.email, body.role))
+
+
+async def revoke_invite(call: Call) -> None:
+    """Take an invitation back."""
+    wanted = path_id(ids.Kind.INVITE, call.path["id"], "invitation")
+    await team.revoke_invite(call.services.pool, call.person, wanted)
+
+
+async def accept(call: Call) -> None:
+    """Join with the token from the mailbox."""
+    body: Acceptance = call.body
+    await join_team.accept(call.services, body.token, body.password, auth.device(call.request))
+
+
+async def change_role(call: Call) -> Member:
+    """Another role for a member; one's own takes a new secret for the session."""
+    body: RoleChange = call.body
+    user = path_id(ids.Kind.USER, call.path["id"], "member")
+    changed, renewed = await team.change_role(
+        call.services.pool, call.settings.key_pepper or "", call.person, user, body.role
+    )
+    if renewed is not None:
+        call.cookies = (session_cookie(call.settings, renewed.secret),)
+    return _member(changed)
+
+
+async def remove(call: Call) -> None:
+    """Take a member off the account."""
+    user = path_id(ids.Kind.USER, call.path["id"], "member")
+    await team.remove(call.services.pool, call.person, user)
+    if user == call.person.user_id:
+        call.cookies = (no_session(call.settings),)
+
+
+async def leave(call: Call) -> None:
+    """Take oneself off the account; the session is over with it."""
+    await team.leave(call.services.pool, call.person)
+    call.cookies = (no_session(call.settings),)
+
+
+def _member(row: MemberRow) -> Member:
+    return Member(
+        ids.format_id(ids.Kind.USER, row.user_id),
+        row.email,
+        row.name or None,
+        Role(row.role),
+        row.email_verified,
+        row.has_totp,
+        clock.iso(row.joined_at),
+    )
+
+
+def _invite(row: InviteRow) -> Invite:
+    return Invite(
+        ids.format_id(ids.Kind.INVITE, row.id),
+        row.email,
+        Role(row.role),
+        None if row.invited_by is None else ids.format_id(ids.Kind.USER, row.invited_by),
+        clock.iso(row.created_at),
+        clock.iso(row.expires_at),
+    )
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/team",
+        tag="Team",
+        summary="Who is on the account",
+        access=Access.KEY,
+        scopes=("team:read",),
+        reply=Team,
+        refusals=(ErrorType.NOT_FOUND,),
+        handler=read_team,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/team/invites",
+        tag="Team",
+        summary="Invite somebody by mail",
+        access=Access.SESSION,
+        role=Role.ADMIN,
+        request=NewInvite,
+        reply=Invite,
+        success=201,
+        refusals=(ErrorType.INVALID_ADDRESS, ErrorType.PLAN_LIMIT_REACHED, ErrorType.CONFLICT, ErrorType.NOT_FOUND),
+        handler=invite,
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/team/invites/{id}",
+        tag="Team",
+        summary="Take an invitation back",
+        access=Access.SESSION,
+        role=Role.ADMIN,
+        success=204,
+        handler=revoke_invite,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/team/invites/accept",
+        tag="Team",
+        summary="Accept an invitation; it signs nobody in",
+        access=Access.NONE,
+        request=Acceptance,
+        success=204,
+        refusals=(
+            ErrorType.INVALID_CREDENTIALS,
+            ErrorType.ACCOUNT_SUSPENDED,
+            ErrorType.PLAN_LIMIT_REACHED,
+            ErrorType.CONFLICT,
+            ErrorType.NOT_FOUND,
+        ),
+        handler=accept,
+    ),
+    Operation(
+        method="PATCH",
+        path="/v1/team/members/{id}",
+        tag="Team",
+        summary="Change a member's role",
+        access=Access.SESSION,
+        role=Role.ADMIN,
+        request=RoleChange,
+        reply=Member,
+        refusals=(ErrorType.CONFLICT,),
+        handler=change_role,
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/team/members/{id}",
+        tag="Team",
+        summary="Take a member off the account; their sessions there end at once",
+        access=Access.SESSION,
+        role=Role.ADMIN,
+        success=204,
+        refusals=(ErrorType.CONFLICT,),
+        handler=remove,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/team/leave",
+        tag="Team",
+        summary="Leave the account",
+        access=Access.SESSION,
+        success=204,
+        refusals=(ErrorType.CONFLICT, ErrorType.NOT_FOUND),
+        handler=leave,
+    ),
+)

@@ -1,0 +1,139 @@
+"""The pages that the links in system mail lead to: one form each, which calls the API.
+
+The token stands behind the `#` of the link, where no server, log or Referer ever sees it; the pages themselves are the
+same for everybody. They load nothing from elsewhere and hold no script of their own.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import falcon
+import falcon.asgi
+from msgspec import Struct
+
+from engine.areas.people.rules import LEAST_PASSWORD, MOST_PASSWORD
+from engine.mail.template import Part, compile_part, render
+
+FILES: Final = Path(__file__).parent / "files"
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; form-action 'none';"
+    " frame-ancestors 'none'; base-uri 'none'"
+)
+ASSETS: Final = {"mailbox.css": "text/css; charset=utf-8", "mailbox.js": "text/javascript; charset=utf-8"}
+_SIGN_IN: Final = "You can close this page and sign in."
+
+
+class Page(Struct, frozen=True):
+    """What one page says, asks for and calls; `again` is where a link that is used up can be had anew."""
+
+    title: str
+    intro: str
+    button: str
+    call: str
+    done: str
+    next: str
+    token: bool = True
+    email: bool = False
+    typed: str = ""  # the label of the field for a password, where there is one
+    new: bool = False  # a password that is made up here
+    again: str = ""
+    again_why: str = ""
+    again_label: str = ""
+
+
+PAGES: Final[Mapping[str, Page]] = {
+    "/verify-email": Page(
+        title="Confirm your address",
+        intro="Press the button to confirm that this mail came to you.",
+        button="Confirm my address",
+        call="v1/auth/verify-email",
+        done="Your address is confirmed",
+        next="Your account can create API keys now. You can close this page and go on where you were.",
+    ),
+    "/reset-password": Page(
+        title="Set a new password",
+        intro="This signs you out everywhere, and only the new password is good from then on.",
+        button="Set the password",
+        call="v1/auth/password/reset",
+        done="Your password is set",
+        next=_SIGN_IN,
+        typed="New password",
+        new=True,
+        again="forgot-password",
+        again_why="Is the link used up or too old?",
+        again_label="Ask for a new one.",
+    ),
+    "/confirm-email": Page(
+        title="Confirm your new address",
+        intro="From then on you sign in with this address, and your other sessions end.",
+        button="Use this address",
+        call="v1/auth/email/change/confirm",
+        done="Your address is changed",
+        next="Sign in with it from now on. The old address was told.",
+    ),
+    "/accept-invite": Page(
+        title="Accept the invitation",
+        intro="Give the password that you sign in with here. If you are new, choose one: it makes your sign-in.",
+        button="Accept",
+        call="v1/team/invites/accept",
+        done="You belong to the account now",
+        next=_SIGN_IN,
+        typed="Password",
+        again="forgot-password",
+        again_why="Have you forgotten your password?",
+        again_label="Ask for a new one.",
+    ),
+    "/forgot-password": Page(
+        title="Forgot your password?",
+        intro="Give the address that you sign in with, and look into its mailbox for a link.",
+        button="Send the link",
+        call="v1/auth/password/forgot",
+        done="Look into your mailbox",
+        next="If the address belongs to somebody here, a link is on its way. It is good for an hour.",
+        token=False,
+        email=True,
+    ),
+}
+
+
+class Content:
+    """A Falcon resource that gives the same octets to everybody."""
+
+    def __init__(self, octets: bytes, media: str) -> None:
+        self._octets = octets
+        self._media = media
+
+    async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:  # noqa: ARG002
+        """The page or the file."""
+        response.data = self._octets
+        response.content_type = self._media
+        response.set_header("Content-Security-Policy", POLICY)
+        response.set_header("Referrer-Policy", "no-referrer")
+        response.set_header("X-Content-Type-Options", "nosniff")
+        response.set_header("X-Frame-Options", "DENY")
+        response.set_header("Cross-Origin-Opener-Policy", "same-origin")
+        response.set_header("Cache-Control", "no-cache")
+
+    async def on_head(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
+        """The same without its content: scanners of mail ask so."""
+        await self.on_get(request, response)
+
+
+def add_routes(app: "falcon.asgi.App[Any, Any]") -> None:
+    """Put the pages and what they load into the application."""
+    for path, page in PAGES.items():
+        app.add_route(path, Content(html(page), "text/html; charset=utf-8"))
+    for name, media in ASSETS.items():
+        app.add_route(f"/assets/{name}", Content((FILES / name).read_bytes(), media))
+
+
+@cache
+def html(page: Page) -> bytes:
+    """The page as it is served."""
+    flags = {name: "yes" for name in ("token", "email", "new") if getattr(page, name)}
+    texts = ("title", "intro", "button", "call", "done", "next", "again", "again_why", "again_label")
+    values = {name: str(getattr(page, name)) for name in texts} | flags
+    values |= {"password": page.typed, "least": str(LEAST_PASSWORD), "most": str(MOST_PASSWORD)}
+    return render(compile_part((FILES / "layout.html").read_text("utf-8"), Part.HTML), values).encode()

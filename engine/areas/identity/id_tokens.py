@@ -1,0 +1,264 @@
+"""Id tokens (OpenID Connect Core 2): the keys they are signed with, their signature, and what they must claim. Pure.
+
+The algorithm is chosen from those that the provider's description names and that sign with a private key: `none` and
+the HMAC family, which would take the published key for a shared secret, do not exist here.
+"""
+
+import base64
+import binascii
+import hmac
+import math
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from hashlib import sha256, sha384, sha512
+from typing import Any
+
+import msgspec
+from joserfc import jws
+from joserfc.errors import JoseError
+from joserfc.jwk import ECKey, OKPKey, RSAKey
+from msgspec import Struct
+
+from engine.areas.identity.types import Proven
+
+ALGORITHMS = frozenset(
+    {
+        "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519",
+    }
+)  # fmt: skip
+LEEWAY = timedelta(seconds=60)  # between the provider's clock and ours
+MOST_OCTETS = 16_384  # of a token
+MOST_KEYS = 100
+MOST_CANDIDATES = 8  # tried for a token that names no key
+RSA_BITS = range(2_048, 8_193)  # shorter ones can be broken; longer ones cost the CPU that a stranger asks for
+MOST_EXPONENT = 2**32
+_CURVES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
+_HASHES = {"256": sha256, "384": sha384, "512": sha512}
+
+Key = RSAKey | ECKey | OKPKey
+
+
+class BadToken(Exception):  # noqa: N818 - named for what it is about
+    """The token does not hold; the text says why, for the log alone, and quotes nothing of it."""
+
+
+class Head(Struct, frozen=True):
+    """The header's words that count (RFC 7515 4.1)."""
+
+    alg: str
+    kid: str | None = None
+    typ: str | None = None
+    crit: Any = msgspec.UNSET
+    b64: Any = msgspec.UNSET
+
+
+class Signer(Struct, frozen=True):
+    """One published key, and the algorithms that it may be used with."""
+
+    kid: str | None
+    algorithms: frozenset[str]
+    key: Key
+
+
+class _Set(Struct):
+    keys: list[dict[str, Any]]
+
+
+class _Claims(Struct):
+    iss: str
+    sub: str
+    aud: str | list[str]
+    exp: float
+    iat: float
+    nonce: str
+    azp: str | None = None
+    nbf: float | None = None
+    at_hash: str | None = None
+    email: Any = None
+    email_verified: Any = None
+    name: Any = None
+
+
+class _Registry(jws.JWSRegistry):
+    """Exactly the algorithms above, whatever the library recommends, and without its warning about the name EdDSA."""
+
+    max_header_length = 2_048
+    max_payload_length = MOST_OCTETS
+
+    def __init__(self) -> None:
+        super().__init__(algorithms=ALGORITHMS, strict_check_header=False)
+
+    def get_alg(self, name: str) -> Any:
+        if name not in ALGORITHMS:
+            raise BadToken("its algorithm is not one that we take")
+        return self.algorithms[name]
+
+
+_REGISTRY = _Registry()
+_HEADS = msgspec.json.Decoder(Head)
+_CLAIMS = msgspec.json.Decoder(_Claims)
+_SETS = msgspec.json.Decoder(_Set)
+
+
+def keys_in(document: bytes) -> tuple[Signer, ...]:
+    """The usable keys of a JWK set (RFC 7517 5: the others are passed over); raises ValueError for what is none.
+
+    Up to a hundred keys take a few milliseconds: call it off the event loop.
+    """
+    try:
+        listed = _SETS.decode(document).keys
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError("this is no set of keys") from error
+    found = (_signer(one) for one in listed[:MOST_KEYS])
+    return tuple(one for one in found if one is not None)
+
+
+def head_of(token: str, allowed: Collection[str]) -> Head:
+    """The header of a compact JWS, before any key is looked at; raises BadToken."""
+    if not token.isascii() or not 0 < len(token) <= MOST_OCTETS or token.count(".") != 2:
+        raise BadToken("it is no signed token")
+    try:
+        head = _HEADS.decode(_octets(token.partition(".")[0]))
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        raise BadToken("its header can't be read") from None
+    if head.alg not in ALGORITHMS or head.alg not in allowed:
+        raise BadToken("its algorithm is not one that the provider's description and we agree on")
+    # RFC 8725 3.11: a token made for something else under the same keys says so here.
+    if head.typ is not None and head.typ.lower().endswith("+jwt"):
+        raise BadToken("it is a token of another type")
+    if head.crit is not msgspec.UNSET or head.b64 is not msgspec.UNSET:
+        raise BadToken("its header asks for an extension")
+    return head
+
+
+def payload_of(token: str, head: Head, keys: Sequence[Signer]) -> bytes | None:
+    """What was signed, under whichever of the keys fits; None where none does, or the signature is not theirs."""
+    fitting = [one for one in keys if head.alg in one.algorithms and head.kid in (None, one.kid)]
+    for one in fitting[:MOST_CANDIDATES]:
+        try:
+            payload = jws.deserialize_compact(token, one.key, registry=_REGISTRY).payload
+        except (JoseError, ValueError, TypeError):  # not by this key, or a header that the library stumbles over
+            continue
+        return payload
+    return None
+
+
+def check(
+    payload: bytes,
+    head: Head,
+    *,
+    issuer: str,
+    client_id: str,
+    nonce: str | None,
+    at: datetime,
+    access_token: str | None = None,
+) -> tuple[Proven, str]:
+    """What the signed claims prove at `at`, and their nonce (OpenID Connect Core 3.1.3.7); raises BadToken.
+
+    `nonce` None: the caller judges it, as for a nonce that was given out before anybody knew who would use it.
+    """
+    try:
+        claims = _CLAIMS.decode(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise BadToken("a claim is missing or has the wrong type") from None
+    if claims.iss != issuer:
+        raise BadToken("it was issued by somebody else")
+    _check_audience(claims, client_id)
+    _check_times(claims, at)
+    if nonce is not None and not hmac.compare_digest(claims.nonce.encode(), nonce.encode()):
+        raise BadToken("its nonce is not the one of this sign-in")
+    if access_token is not None and claims.at_hash is not None:
+        _check_access_token(claims.at_hash, head.alg, access_token)
+    return proven(issuer, claims.sub, claims.email, claims.email_verified, claims.name), claims.nonce
+
+
+def proven(issuer: str, subject: str, email: object, verified: object, name: object) -> Proven:
+    """What is vouched for, with each claim in its bounds; raises BadToken for a subject that can't be one."""
+    if not 0 < len(subject) <= 255 or not subject.isprintable():  # OpenID Connect Core 2: 255 ASCII characters
+        raise BadToken("its subject is not a name")
+    address = email if isinstance(email, str) and 0 < len(email) <= 320 and email.isprintable() else None
+    called = name if isinstance(name, str) and name.isprintable() else ""
+    # Some providers write booleans as words (an Apple and a Cognito habit).
+    return Proven(issuer, subject, address, verified is True or verified == "true", called.strip()[:120])
+
+
+def _signer(jwk: dict[str, Any]) -> Signer | None:
+    """A key that can have signed, made of its public members alone; None for any other."""
+    if jwk.get("use") not in (None, "sig"):
+        return None
+    makers = {"RSA": _rsa, "EC": _ec, "OKP": _okp}
+    kid, alg, kind = jwk.get("kid"), jwk.get("alg"), jwk.get("kty")
+    make = makers.get(kind) if isinstance(kind, str) else None
+    if make is None or not isinstance(kid, str | None):
+        return None
+    try:
+        made = make(jwk)
+    except (JoseError, ValueError, TypeError, KeyError, OverflowError):
+        return None
+    if made is None:
+        return None
+    key, algorithms = made
+    if alg is not None:
+        algorithms &= {alg} if isinstance(alg, str) else set()
+    return Signer(kid, algorithms, key) if algorithms else None
+
+
+def _rsa(jwk: dict[str, Any]) -> tuple[Key, frozenset[str]] | None:
+    modulus = int.from_bytes(_octets(jwk["n"]), "big")
+    exponent = int.from_bytes(_octets(jwk["e"]), "big")
+    if modulus.bit_length() not in RSA_BITS or not 2 < exponent < MOST_EXPONENT:
+        return None
+    algorithms = frozenset(name for name in ALGORITHMS if name.startswith(("RS", "PS")))
+    return RSAKey.import_key({"kty": "RSA", "n": jwk["n"], "e": jwk["e"]}), algorithms
+
+
+def _ec(jwk: dict[str, Any]) -> tuple[Key, frozenset[str]] | None:
+    algorithm = _CURVES.get(jwk["crv"])
+    if algorithm is None:
+        return None
+    key = ECKey.import_key({"kty": "EC", "crv": jwk["crv"], "x": jwk["x"], "y": jwk["y"]})
+    return key, frozenset({algorithm})
+
+
+def _okp(jwk: dict[str, Any]) -> tuple[Key, frozenset[str]] | None:
+    if jwk["crv"] != "Ed25519":
+        return None
+    return OKPKey.import_key({"kty": "OKP", "crv": "Ed25519", "x": jwk["x"]}), frozenset({"EdDSA", "Ed25519"})
+
+
+def _check_audience(claims: _Claims, client_id: str) -> None:
+    audience = [claims.aud] if isinstance(claims.aud, str) else claims.aud
+    if client_id not in audience:
+        raise BadToken("it was made for somebody else")
+    if claims.azp is not None and claims.azp != client_id:
+        raise BadToken("it was given to somebody else")
+    if len(audience) > 1 and claims.azp is None:
+        raise BadToken("it does not say which of its audiences it was given to")
+
+
+def _check_times(claims: _Claims, at: datetime) -> None:
+    now, leeway = at.timestamp(), LEEWAY.total_seconds()
+    if not all(math.isfinite(moment) for moment in (claims.exp, claims.iat, claims.nbf or 0.0)):
+        raise BadToken("a time in it is not a number")
+    if claims.exp + leeway <= now:
+        raise BadToken("it has expired")
+    if claims.iat - leeway > now or (claims.nbf or 0.0) - leeway > now:
+        raise BadToken("it is not valid yet")
+
+
+def _check_access_token(at_hash: str, algorithm: str, access_token: str) -> None:
+    """OpenID Connect Core 3.1.3.6: the left half of the hash that the signature uses; Ed25519 uses SHA-512."""
+    made = _HASHES.get(algorithm[-3:], sha512)(access_token.encode()).digest()
+    wanted = base64.urlsafe_b64encode(made[: len(made) // 2]).rstrip(b"=")
+    if not hmac.compare_digest(at_hash.rstrip("=").encode(), wanted):
+        raise BadToken("it does not belong to the access token beside it")
+
+
+def _octets(text: object) -> bytes:
+    """Base64url without padding (RFC 7515 2); raises ValueError."""
+    if not isinstance(text, str) or len(text) > MOST_OCTETS:
+        raise ValueError("not base64url")
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except binascii.Error as error:
+        raise ValueError("not base64url") from error

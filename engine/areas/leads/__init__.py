@@ -1,0 +1,1 @@
+"""Enquiries from the contact form of whoever runs the service."""

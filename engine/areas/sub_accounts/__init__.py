@@ -1,0 +1,1 @@
+"""Sub-accounts: accounts below another, with everything of their own but people, plan and monthly allowance."""

@@ -1,0 +1,55 @@
+"""Rows of sub-accounts, as the account above them sees them."""
+
+from datetime import date, datetime
+from uuid import UUID
+
+from msgspec import Struct
+
+from engine.base.clock import first_of_month
+from engine.base.plans import DAILY_LADDER
+from engine.store.queries import Conn, Queries
+
+_SQL = Queries.beside(__file__)
+
+
+class SubAccountRow(Struct, frozen=True):
+    """A sub-account with its standing and what it has sent by UTC day and month, as of its last send."""
+
+    id: UUID
+    name: str
+    status: str
+    monthly_cap: int | None
+    created_at: datetime
+    due_at: datetime | None  # of its deletion, where that is scheduled
+    day: date
+    sent_today: int
+    month: date
+    sent_this_month: int
+    rung: int
+    daily_cap: int | None
+    causes: list[str]  # why it is suspended
+
+    def sent_on(self, day: date) -> int:
+        """Messages accepted on that day, which is not before its last send."""
+        return self.sent_today if self.day >= day else 0
+
+    def sent_in(self, day: date) -> int:
+        """Messages accepted in the month that holds that day."""
+        return self.sent_this_month if self.month >= first_of_month(day) else 0
+
+    @property
+    def daily_limit(self) -> int:
+        """Of its own ladder, as of its last send."""
+        return DAILY_LADDER[self.rung] if self.daily_cap is None else self.daily_cap
+
+
+LIST = _SQL.rows("list_sub_accounts", SubAccountRow)
+READ = _SQL.rows("read_sub_account", SubAccountRow)
+INSERT = _SQL.command("insert_sub_account")
+CHANGE = _SQL.command("change_sub_account")
+_COUNT = _SQL.command("count_sub_accounts")
+
+
+async def count(connection: Conn, parent: UUID) -> int:
+    """Sub-accounts that the plan's number is held against."""
+    return int((await _COUNT.records(connection, parent))[0]["used"])

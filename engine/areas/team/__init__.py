@@ -1,0 +1,1 @@
+"""Who is on an account, and who is invited to it."""

@@ -1,0 +1,39 @@
+"""Rows of members and invitations."""
+
+from datetime import datetime
+from uuid import UUID
+
+from msgspec import Struct
+
+
+class MemberRow(Struct, frozen=True):
+    """A person on an account."""
+
+    user_id: UUID
+    email: str
+    name: str
+    role: str
+    email_verified: bool
+    has_totp: bool
+    joined_at: datetime
+
+
+class InviteRow(Struct, frozen=True):
+    """A pending invitation, as the team sees it."""
+
+    id: UUID
+    email: str
+    role: str
+    invited_by: UUID | None
+    created_at: datetime
+    expires_at: datetime
+
+
+class OpenInvite(Struct, frozen=True):
+    """An invitation found by its token."""
+
+    id: UUID
+    account_id: UUID
+    email: str
+    role: str
+    account_status: str

@@ -1,0 +1,68 @@
+"""Confirming a person's address: the link that sign-up sent, and another one when they ask for it."""
+
+from uuid import UUID
+
+import asyncpg
+
+from engine.areas.people import store as people
+from engine.areas.sessions.keeper import Person
+from engine.areas.sessions.rules import Device
+from engine.areas.tokens import rules as token_rules
+from engine.areas.tokens import store as tokens
+from engine.areas.tokens.rules import Purpose
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, Refusal
+from engine.flows.log_in import Services, slow_down, too_many
+from engine.flows.sign_up import ask_to_verify
+from engine.ledger import heads, log
+from engine.store.queries import Conn, Queries
+
+PER_MINUTE, PER_DAY = 5, 20  # links that one person may ask for
+
+_SQL = Queries.beside(__file__, "verify_email.sql")
+_MARK = _SQL.command("mark_verified")
+
+
+async def verify(services: Services, token: str, device: Device) -> None:
+    """Take the token's word that its person reads their mail; 400 for a token that is no good, 429 for guessing."""
+    await slow_down(services.limits, "verify", None, device, services.settings)
+    if not token_rules.well_formed(token):
+        raise token_rules.spent()
+    async with services.pool.acquire() as connection, connection.transaction():
+        at = clock.now()
+        burnt = await tokens.burn(connection, token, Purpose.VERIFY_EMAIL, at)
+        person = await people.LOCK.first(connection, burnt.user_id)
+        if person is None or burnt.detail not in (None, person.email):  # sent to an address that is theirs no more
+            raise token_rules.spent()
+        if await mark_verified(connection, person.id):
+            await tell_accounts(connection, person.id, "member.email_verified", {})
+
+
+async def send_again(services: Services, person: Person) -> None:
+    """Another link; the earlier one is dead from then on. 409 when the address is confirmed, 429 past the bounds."""
+    if person.row.email_verified:
+        raise Refusal(ErrorType.INVALID_STATE, "Your address is confirmed already.", status="verified")
+    name = f"verify-send:{person.user_id}"
+    for bucket, most, seconds in ((f"{name}:minute", PER_MINUTE, 60), (f"{name}:day", PER_DAY, 86_400)):
+        standing = await services.limits.check(bucket, most / seconds, burst_s=seconds)
+        if not standing.allowed:
+            raise too_many(standing.retry_after_s)
+    async with services.pool.acquire() as connection, connection.transaction():
+        await ask_to_verify(connection, services.settings.key_pepper or "", person.user_id, person.row.email)
+
+
+async def mark_verified(connection: Conn, user: UUID) -> bool:
+    """The person's address is confirmed; False when it was already."""
+    rows: list[asyncpg.Record] = await _MARK.records(connection, user, clock.now())
+    return bool(rows)
+
+
+async def tell_accounts(connection: Conn, user: UUID, kind: str, detail: dict[str, object]) -> None:
+    """Write an event about a person to the log of every account they belong to, within the caller's transaction."""
+    person = ids.format_id(ids.Kind.USER, user)
+    memberships = await people.MEMBERSHIPS.fetch(connection, user)
+    locked = await heads.lock(connection, [one.account_id for one in memberships])
+    at, text = clock.now(), log.detail_text({"id": person, **detail, "actor": person})
+    if locked:
+        await log.append(connection, log.seal_all(locked, [log.Entry(one, kind, text, at) for one in locked]))
+        await heads.save(connection, locked.values())

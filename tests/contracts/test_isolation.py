@@ -1,0 +1,344 @@
+"""No account sees, touches or learns of another's things: every operation by every id of another account.
+
+Callers stand to whom they ask about as a stranger does, as a sub-account to its parent and to its sibling, and as a
+parent to its sub-account. An operation that comes new is walked by itself; where it takes a body, BODIES has to say one
+that it would accept.
+"""
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from itertools import product
+from typing import Any
+
+import asyncpg
+import orjson
+import pytest
+from msgspec import Struct, structs
+from msgspec.structs import fields
+
+from api.app import all_operations
+from api.http.operation import Access, Operation
+from engine.base import ids
+from engine.base.settings import Settings
+from engine.store.postgres import open_pool
+from tests.conftest import NewDatabase
+from tests.harness.accounts import TestAccount, add_key, make_account
+from tests.harness.api import Answer, Api, serving
+from tests.harness.everything import Estate, furnish, uuid_in, with_domain
+from tests.harness.people import TestPerson, signed_in
+
+OPERATIONS = all_operations()
+_PARAMETER = re.compile(r"\{(\w+)\}")
+AT_ONCE = 16
+
+# Bodies that pass decoding, so that the id in the path is what is looked at.
+BODIES: dict[tuple[str, str], object] = {
+    ("POST", "/v1/domains/{id}/cloudflare"): {"token": "x" * 40},
+    ("PATCH", "/v1/webhooks/{id}"): {"status": "disabled"},
+    ("PATCH", "/v1/templates/{id}"): {"subject": "Mine now"},
+    ("POST", "/v1/templates/{id}/preview"): {},
+    ("PATCH", "/v1/sub-accounts/{id}"): {"name": "Mine now"},
+    ("PATCH", "/v1/team/members/{id}"): {"role": "member"},
+    ("PATCH", "/v1/auth/passkeys/{id}"): {"name": "Mine now"},
+}
+# What a parent's people may do with their sub-account's things, and why.
+MAY = {("DELETE", "/v1/api-keys/{id}"): "a sub-account has no people of its own: its parent's take its keys away"}
+STREAMED = "/v1/messages/tail"
+
+sent: Counter[str] = Counter()
+
+
+class Caller(Struct):
+    """Somebody who asks: with a key, or as a person."""
+
+    name: str
+    account: TestAccount
+    person: TestPerson | None = None
+
+    def may_call(self, operation: Operation) -> bool:
+        """Whether admission lets this kind of caller through."""
+        return operation.access is Access.KEY or (operation.access is Access.SESSION and self.person is not None)
+
+    async def ask(self, api: Api, operation: Operation, path: str, body: object = None) -> Answer:
+        sent[operation.method] += 1
+        content = None if operation.request is None else orjson.dumps(body)
+        token = None if self.person is not None else self.account.token
+        headers = {"Content-Type": "application/json"} if content is not None else None
+        return await api.request(operation.method, path, token=token, person=self.person, body=content, headers=headers)
+
+
+class Relation(Struct):
+    """Who asks about whose things."""
+
+    caller: Caller
+    whose: Estate
+    own: Estate
+    parental: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.caller.name} about {self.whose.account.domain}"
+
+
+class Cast(Struct):
+    api: Api
+    relations: list[Relation]
+
+
+@pytest.fixture(scope="module")
+async def everybody(
+    settings: Settings, new_database: NewDatabase, tmp_path_factory: pytest.TempPathFactory, http: Any
+) -> AsyncIterator[Cast]:
+    """Two unrelated accounts and a parent with two sub-accounts, each with one of everything."""
+    database = await new_database()
+    own = structs.replace(settings, database_url=database)
+    pool = await open_pool(database, name="tests", largest=4)
+    with serving(own, tmp_path_factory.mktemp("isolation") / "api.log") as url:
+        api = Api(url, http)
+        yield Cast(api, await relations(api, pool))
+    await pool.close()
+
+
+async def relations(api: Api, pool: asyncpg.Pool) -> list[Relation]:
+    stranger, other, parent = [
+        await furnish(api, pool, await make_account(pool, plan="enterprise", domain=f"{name}.test"))
+        for name in ("stranger", "other", "parent")
+    ]
+    for one in (stranger, other, parent):  # the owners have signed in to make things; each has another session besides
+        await signed_in(pool, one.owner.id, one.account.id, one.owner.email)
+    child, sibling = [await below(api, pool, parent, name) for name in ("child", "sibling")]
+    keys = {
+        one.account.domain: Caller(f"key of {one.account.domain}", one.account) for one in (stranger, parent, child)
+    }
+    people = {
+        one.account.domain: Caller(f"owner of {one.account.domain}", one.account, one.owner)
+        for one in (stranger, parent)
+    }
+    return [
+        Relation(keys["stranger.test"], other, stranger),
+        Relation(people["stranger.test"], other, stranger),
+        Relation(people["stranger.test"], child, stranger),
+        Relation(keys["child.test"], parent, child),
+        Relation(keys["child.test"], sibling, child),
+        Relation(keys["child.test"], other, child),
+        Relation(keys["parent.test"], child, parent),
+        Relation(people["parent.test"], child, parent, parental=True),
+        Relation(people["parent.test"], other, parent),
+    ]
+
+
+async def below(api: Api, pool: asyncpg.Pool, parent: Estate, name: str) -> Estate:
+    made = await api.post("/v1/sub-accounts", None, {"name": name}, person=parent.owner)
+    account = ids.parse_id(ids.Kind.ACCOUNT, made.json["id"])
+    found = TestAccount(account, await add_key(pool, account), f"{name}.test")
+    return await furnish(api, pool, await with_domain(pool, found), parent)
+
+
+def name_of(operation: Operation) -> str:
+    return f"{operation.method} {operation.path}"
+
+
+def needles(relation: Relation, but: Iterable[str] = ()) -> list[str]:
+    """What must not come back: what the other account's things are called, unless the caller has it too or said it."""
+    mine, said = relation.own, " ".join(but)
+    shared = {mine.owner.email, mine.member.email, *mine.things.values(), mine.account.public_id}
+    if relation.parental or mine.things.get("sub_account"):  # a parent's lists name its sub-accounts
+        shared.add(relation.whose.account.public_id)
+    if mine.owner is relation.whose.owner and "sub_account" in relation.whose.things:
+        shared |= {relation.whose.account.public_id, mine.owner.public_id}  # a sub-account's log says who opened it
+    found = {relation.whose.account.domain, relation.whose.account.public_id, *relation.whose.things.values()}
+    return sorted(one for one in found - shared if one not in said)
+
+
+def leaks(relation: Relation, answer: Answer, *said: str) -> list[str]:
+    text = answer.body.decode("utf-8", "replace")
+    return [needle for needle in needles(relation, said) if needle in text]
+
+
+async def gathered(work: list[Any]) -> list[Any]:
+    """All of them, so many at once."""
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(item: Any) -> Any:
+        async with gate:
+            return await item
+
+    return list(await asyncio.gather(*map(one, work)))
+
+
+WITH_IDS = [one for one in OPERATIONS if _PARAMETER.search(one.path) and one.access in {Access.KEY, Access.SESSION}]
+LISTS = [
+    one for one in OPERATIONS
+    if one.method == "GET" and not _PARAMETER.search(one.path) and one.access in {Access.KEY, Access.SESSION}
+    and one.path != STREAMED
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("operation", WITH_IDS, ids=name_of)
+async def test_another_accounts_ids_are_as_unknown_as_any(operation: Operation, everybody: Cast) -> None:
+    known = operation.request is None or operation.no_body_is_empty or (operation.method, operation.path) in BODIES
+    assert known, "say a body for it in BODIES"
+    body = BODIES.get((operation.method, operation.path), {})
+    names = _PARAMETER.findall(operation.path)
+
+    async def asked(relation: Relation, values: tuple[str, ...]) -> str | None:
+        path = operation.path
+        for name, value in zip(names, values, strict=True):
+            path = path.replace(f"{{{name}}}", value)
+        answer = await relation.caller.ask(everybody.api, operation, path, body)
+        said = (answer.status, answer.error["type"] if answer.status >= 400 else None)
+        if said == (404, "not_found") and not leaks(relation, answer, *values):
+            return None
+        return f"{relation.name}: {path} -> {said} {answer.body[:200]!r}"
+
+    work = []
+    for relation in everybody.relations:
+        if not relation.caller.may_call(operation):
+            continue
+        if relation.parental and (operation.access is Access.SESSION or (operation.method, operation.path) in MAY):
+            continue
+        theirs = sorted({*relation.whose.things.values(), relation.whose.account.public_id} - _shared(relation))
+        mine = sorted(relation.own.things.values())
+        both = product(mine, theirs) if len(names) == 2 else ()
+        work += [asked(relation, values) for values in {*product(theirs, repeat=len(names)), *both}]
+    wrong = [found for found in await gathered(work) if found is not None]
+
+    assert work
+    assert not wrong, f"{len(wrong)} of {len(work)}:\n" + "\n".join(wrong[:10])
+
+
+@pytest.mark.parametrize("operation", LISTS, ids=name_of)
+async def test_no_list_shows_another_accounts_things(operation: Operation, everybody: Cast) -> None:
+    for relation in everybody.relations:
+        if relation.caller.may_call(operation):
+            answer = await relation.caller.ask(everybody.api, operation, operation.path)
+            assert answer.status < 500
+            assert not leaks(relation, answer), relation.name
+
+
+@pytest.mark.parametrize("operation", [one for one in LISTS if one.query is not None], ids=name_of)
+async def test_no_cursor_or_filter_brings_another_accounts_things(operation: Operation, everybody: Cast) -> None:
+    """An id of the wrong kind is a 400; what is taken finds nothing of theirs."""
+    assert operation.query is not None
+    names = [field.encode_name for field in fields(operation.query)]
+
+    async def asked(relation: Relation, name: str, value: str) -> str | None:
+        path = f"{operation.path}?{name}={value.replace('+', '%2B')}"
+        answer = await relation.caller.ask(everybody.api, operation, path)
+        if answer.status in {200, 400, 403, 404} and not leaks(relation, answer, value):
+            return None
+        return f"{relation.name}: {path} -> {answer.status} {answer.body[:200]!r}"
+
+    work = [
+        asked(relation, name, value)
+        for relation in everybody.relations
+        if relation.caller.may_call(operation) and not relation.parental
+        for name in names
+        for value in sorted({*relation.whose.things.values(), relation.whose.account.public_id} - _shared(relation))
+    ]
+    wrong = [found for found in await gathered(work) if found is not None]
+
+    assert not wrong, f"{len(wrong)} of {len(work)}:\n" + "\n".join(wrong[:10])
+
+
+async def test_no_tail_replays_another_accounts_events(everybody: Cast) -> None:
+    for relation in everybody.relations:
+        if relation.caller.person is not None:
+            continue
+        text = await first_second(everybody.api, f"{STREAMED}?replay=100", relation.caller.account.token)
+        assert "event: ready" in text
+        assert not [needle for needle in needles(relation) if needle in text], relation.name
+
+
+async def first_second(api: Api, path: str, token: str) -> str:
+    """What a stream brings at first."""
+    octets = b""
+    headers = {"Authorization": f"Bearer {token}"}
+    async with api._session.get(api.base_url + path, headers=headers) as response:
+        try:
+            async with asyncio.timeout(1.0):
+                async for chunk in response.content.iter_any():
+                    octets += chunk
+        except TimeoutError:
+            pass
+    return octets.decode()
+
+
+async def test_nothing_is_sent_with_another_accounts_things(everybody: Cast) -> None:
+    """Bodies name domains, streams, templates, keys and sub-accounts: another's are unknown there too."""
+    for relation in everybody.relations:
+        if relation.caller.person is not None:
+            continue
+        mine, things, api = relation.own.account, relation.whose.things, everybody.api
+        refusals = [
+            (mine.email(**{"from": relation.whose.account.sender}), 403, "domain_not_verified"),
+            (mine.email(stream=things["stream"]), 400, "invalid_request"),
+            (mine.email(template=things["template"], text=None, subject=None), None, None),
+        ]
+        for body, status, kind in refusals:
+            single = await api.post("/v1/emails", mine.token, body)
+            batch = await api.post("/v1/emails/batch", mine.token, {"messages": [body]})
+            inner = batch.json["data"][0]["error"]
+            assert single.status >= 400
+            assert status is None or (single.status, single.error["type"]) == (status, kind)
+            assert inner["type"] == single.error["type"]
+            assert not leaks(relation, single, str(body))
+        replayed = await api.post(
+            f"/v1/webhooks/deliveries/{relation.own.things['event']}/replay",
+            mine.token,
+            {"webhookId": things["webhook"]},
+        )
+        assert replayed.status == 404
+        used = ids.encode(relation.whose.account.id)  # as idempotencyKey it stands for a message of theirs
+        fresh = await api.post("/v1/emails", mine.token, mine.email(idempotencyKey=used))
+        assert (fresh.status, fresh.json["status"]) == (202, "queued")
+
+
+async def test_no_key_is_made_or_listed_and_no_account_entered_across_the_border(everybody: Cast) -> None:
+    for relation in everybody.relations:
+        person, api = relation.caller.person, everybody.api
+        if person is None or relation.parental:
+            continue
+        whose = relation.whose
+        accounts = {whose.account.public_id, whose.things.get("sub_account", whose.account.public_id)}
+        for account in sorted(accounts):
+            wanted = {"name": "Mine", "scopes": ["emails:send"], "subAccountId": account}
+            made = await api.post("/v1/api-keys", None, wanted, person=person)
+            entered = await api.post("/v1/auth/switch", None, {"accountId": account}, person=person)
+            listed = await api.get(f"/v1/api-keys?subAccountId={account}", person=person)
+            assert [one.status for one in (made, entered, listed)] == [404] * 3, relation.name
+        for limits in ({"domains": [whose.account.domain]}, {"streams": [whose.things["stream"]]}):
+            made = await api.post(
+                "/v1/api-keys", None, {"name": "Mine", "scopes": ["emails:send"]} | limits, person=person
+            )
+            assert made.status == 400, relation.name
+
+
+async def test_everything_is_as_it_was(everybody: Cast) -> None:
+    """Last: whose things were asked about still has each of them."""
+    for relation in everybody.relations:
+        token, things = relation.whose.account.token, relation.whose.things
+        for path in (
+            f"/v1/messages/{things['message']}", f"/v1/templates/{things['template']}",
+            f"/v1/webhooks/{things['webhook']}", f"/v1/domains/{things['domain']}",
+        ):  # fmt: skip
+            assert (await everybody.api.get(path, token)).status == 200
+        scheduled = await everybody.api.get(f"/v1/messages/{things['scheduled']}", token)
+        assert scheduled.json["status"] == "scheduled"
+        held = (await everybody.api.get("/v1/suppressions", token)).json["data"]
+        assert things["suppression"] in {row["address"] for row in held}
+        keys = (await everybody.api.get("/v1/api-keys", token)).json["data"]
+        assert [row["revokedAt"] for row in keys if row["id"] == things["key"]] == [None]
+    assert sum(sent.values()) > 5_000
+
+
+def test_ids_are_recognised() -> None:
+    assert uuid_in(ids.format_id(ids.Kind.LEAD, ids.uuid7())) is not None
+    assert uuid_in("news-1") is None
+
+
+def _shared(relation: Relation) -> set[str]:
+    """What both have: a sub-account is furnished by its parent's people."""
+    return {*relation.own.things.values(), relation.own.account.public_id}

@@ -1,0 +1,208 @@
+"""Who may call what: every operation by every kind of caller, held against what its record declares.
+
+Each request carries a query parameter that no operation has. It is refused by name right behind admission, before the
+body is read and the handler runs: so the matrix changes nothing, and getting past admission is an exact answer too.
+"""
+
+import re
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+from msgspec import Struct
+
+from api.app import all_operations
+from api.http.operation import Access, Operation
+from engine.base.errors import ErrorType
+from engine.base.roles import Role
+from tests.harness.accounts import add_key, make_account, set_status
+from tests.harness.api import Answer, Api
+from tests.harness.people import TestPerson, make_person
+
+OPERATIONS = all_operations()
+NOBODYS = "matrix-parameter"
+PAST = (400, "invalid_request", NOBODYS)  # admitted, and stopped by the parameter
+_COLUMNS = re.compile(r"\{\w+\}")
+
+
+class Kind(StrEnum):
+    """The callers."""
+
+    NOBODY = "no credential"
+    GARBAGE = "garbage cookie"
+    DEAD = "ended session"
+    MEMBER = "member"
+    ADMIN = "admin"
+    OWNER = "owner"
+    UNTOKENED = "owner without CSRF token"
+    CROSSED = "owner with the CSRF token of another session"
+    SUSPENDED = "owner of a suspended account"
+    WHOLE_KEY = "key with all scopes"
+    BARE_KEY = "key without scopes"
+    BAD_KEY = "made-up key"
+    SUSPENDED_KEY = "key of a suspended account"
+
+
+_ROLE = {Kind.MEMBER: Role.MEMBER, Kind.ADMIN: Role.ADMIN}
+_UNKNOWN = {Kind.NOBODY, Kind.GARBAGE, Kind.DEAD, Kind.BAD_KEY, Kind.SUSPENDED_KEY}
+_KEYS = {Kind.WHOLE_KEY, Kind.BARE_KEY}
+
+
+class Callers(Struct):
+    """What each kind of caller sends."""
+
+    headers: dict[Kind, dict[str, str]]
+    account: UUID
+
+
+@pytest.fixture(scope="module")
+async def callers(pool: asyncpg.Pool) -> Callers:
+    account, suspended = await make_account(pool), await make_account(pool)
+    people = {role: await make_person(pool, account.id, role.value) for role in Role}
+    gone = await make_person(pool, account.id, "owner")
+    await pool.execute("DELETE FROM sessions WHERE id = $1", gone.session_id)
+    stopped = await make_person(pool, suspended.id, "owner")
+    await set_status(pool, suspended.id, "suspended")
+    bare = await add_key(pool, account.id, scopes=[])
+    owner = people[Role.OWNER]
+    return Callers(
+        {
+            Kind.NOBODY: {},
+            Kind.GARBAGE: {"Cookie": "svc_session=garbage", "X-CSRF-Token": owner.csrf},
+            Kind.DEAD: _session(gone),
+            Kind.MEMBER: _session(people[Role.MEMBER]),
+            Kind.ADMIN: _session(people[Role.ADMIN]),
+            Kind.OWNER: _session(owner),
+            Kind.UNTOKENED: {"Cookie": f"svc_session={owner.secret}"},
+            Kind.CROSSED: _session(owner) | {"X-CSRF-Token": people[Role.ADMIN].csrf},
+            Kind.SUSPENDED: _session(stopped),
+            Kind.WHOLE_KEY: {"Authorization": f"Bearer {account.token}"},
+            Kind.BARE_KEY: {"Authorization": f"Bearer {bare}"},
+            Kind.BAD_KEY: {"Authorization": f"Bearer svc_live_{'x' * 44}"},
+            Kind.SUSPENDED_KEY: {"Authorization": f"Bearer {suspended.token}"},
+        },
+        account.id,
+    )
+
+
+def expected(operation: Operation, kind: Kind) -> tuple[int, str, str | None]:
+    """Status, type and, behind admission, the field that the record's access, scopes and role come to."""
+    match operation.access:
+        case Access.NONE:
+            return PAST
+        case Access.PLATFORM_KEY:  # whose key it is, is asked behind admission
+            return PAST if kind in _KEYS else (401, "unauthorized", None)
+    if kind in _UNKNOWN:
+        return 401, "unauthorized", None
+    if kind in _KEYS:
+        closed = operation.access is Access.SESSION or (kind is Kind.BARE_KEY and operation.scopes)
+        return (403, "forbidden", None) if closed else PAST
+    if kind in {Kind.UNTOKENED, Kind.CROSSED}:
+        return (403, "csrf_failed", None) if operation.needs_csrf else PAST
+    if operation.role is not None and not _ROLE.get(kind, Role.OWNER).includes(operation.role):
+        return 403, "forbidden", None
+    if kind is Kind.SUSPENDED and operation.stops_suspended:
+        return 403, "account_suspended", None
+    return PAST
+
+
+def name_of(operation: Operation) -> str:
+    return f"{operation.method} {operation.path}"
+
+
+def asked(operation: Operation) -> str:
+    return f"{_COLUMNS.sub('x', operation.path)}?{NOBODYS}=1"
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=name_of)
+async def test_each_caller_gets_exactly_what_the_record_declares(
+    operation: Operation, api: Api, callers: Callers
+) -> None:
+    found, wanted = {}, {}
+    for kind in Kind:
+        body = b"{}" if operation.request is not None else None
+        answer = await api.request(operation.method, asked(operation), headers=callers.headers[kind], body=body)
+        found[kind] = _said(answer)
+        wanted[kind] = expected(operation, kind)
+
+    assert found == wanted
+    described = {kind.value for kind in operation.all_refusals()}
+    assert {said[1] for said in found.values()} <= described
+
+
+@pytest.mark.parametrize(
+    ("wanted", "least"),
+    [
+        (lambda one: one.access is Access.SESSION and one.role is Role.OWNER, 2),
+        (lambda one: one.access is Access.SESSION and one.role is Role.ADMIN, 10),
+        (lambda one: one.access is Access.SESSION and one.role is None, 10),
+        (lambda one: one.access is Access.KEY, 40),
+        (lambda one: one.access is Access.PLATFORM_KEY, 1),
+        (lambda one: one.access is Access.NONE, 10),
+    ],
+)
+def test_the_matrix_has_operations_of_every_access_and_role(wanted: Callable[[Operation], bool], least: int) -> None:
+    assert len([one for one in OPERATIONS if wanted(one)]) >= least
+
+
+def test_only_operations_of_sessions_name_a_role() -> None:
+    assert not [name_of(one) for one in OPERATIONS if one.role is not None and one.access is not Access.SESSION]
+
+
+def test_the_matrix_is_of_a_size(record_property: Callable[[str, object], None]) -> None:
+    record_property("role matrix", f"{len(OPERATIONS)} operations, {len(Kind)} callers")
+
+    assert len(OPERATIONS) * len(Kind) >= 1_000
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [one for one in OPERATIONS if one.access is Access.KEY and one.method == "GET" and "{" not in one.path],
+    ids=name_of,
+)
+async def test_what_a_key_may_read_any_person_on_the_account_may(
+    operation: Operation, api: Api, callers: Callers
+) -> None:
+    if operation.path.endswith("/tail"):
+        pytest.skip("it does not end: tests/areas/test_tail_people.py")
+    answer = await api.request("GET", operation.path, headers=callers.headers[Kind.MEMBER])
+
+    assert answer.status == 200, answer.body
+
+
+async def test_a_good_key_beside_a_bad_cookie_speaks_for_the_request(api: Api, callers: Callers) -> None:
+    headers = callers.headers[Kind.WHOLE_KEY] | {"Cookie": "svc_session=garbage"}
+
+    assert (await api.request("GET", "/v1/me", headers=headers)).status == 200
+
+
+async def test_a_bad_key_is_not_made_good_by_a_session(api: Api, callers: Callers) -> None:
+    headers = callers.headers[Kind.OWNER] | callers.headers[Kind.BAD_KEY]
+    answer = await api.request("GET", "/v1/me", headers=headers)
+
+    assert (answer.status, answer.error["type"]) == (401, "unauthorized")
+
+
+@pytest.mark.parametrize("operation", [one for one in OPERATIONS if one.access is not Access.NONE], ids=name_of)
+async def test_whoever_is_unknown_gets_the_same_answer_whatever_they_sent(
+    operation: Operation, api: Api, callers: Callers
+) -> None:
+    answers = [
+        await api.request(operation.method, asked(operation), headers=callers.headers[kind]) for kind in _UNKNOWN
+    ]
+
+    assert len({(answer.status, answer.body) for answer in answers}) == 1
+
+
+def _session(person: TestPerson) -> dict[str, str]:
+    return {"Cookie": f"svc_session={person.secret}", "X-CSRF-Token": person.csrf}
+
+
+def _said(answer: Answer) -> tuple[int, Any, Any]:
+    if answer.status < 400:
+        return answer.status, "success", None
+    kind = answer.error["type"]
+    return answer.status, kind, answer.error.get("field") if kind == ErrorType.INVALID_REQUEST else None

@@ -1,0 +1,197 @@
+"""An account with one of everything: through the API where there is a door, straight into the tables elsewhere."""
+
+import base64
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct, field
+
+from engine.areas.statistics import jobs as figures
+from engine.base import clock, ids
+from engine.base.scopes import SCOPES
+from tests.harness.accounts import TestAccount, add_domain
+from tests.harness.api import Answer, Api
+from tests.harness.people import TestPerson, make_person, signed_in
+
+Ids = dict[str, str]
+
+
+class Estate(Struct):
+    """An account, its people, and the public ids of its things by what they are."""
+
+    account: TestAccount
+    owner: TestPerson
+    member: TestPerson
+    things: Ids = field(default_factory=dict)
+
+    @property
+    def needles(self) -> list[str]:
+        """What none of its rows can do without: ids as they are stored and shown, and addresses."""
+        uuids = {self.account.id, self.owner.id, self.member.id}
+        found = {str(one) for one in uuids} | {self.account.public_id, self.owner.email, self.member.email}
+        for text in self.things.values():
+            found.add(text)
+            if (inside := uuid_in(text)) is not None:
+                found.add(str(inside))
+        return sorted(found)
+
+
+def uuid_in(text: str) -> UUID | None:
+    """The UUID in a public id; None for a slug or an address."""
+    for kind in ids.Kind:
+        if text.startswith(f"{kind.value}_") and len(text) == len(kind.value) + 27:
+            return ids.parse_id(kind, text)
+    return None
+
+
+async def furnish(api: Api, pool: asyncpg.Pool, account: TestAccount, above: Estate | None = None) -> Estate:
+    """Give an account (of a plan that has room) one of everything. `above`: the account it is a sub-account of."""
+    owner = above.owner if above else await make_person(pool, account.id, "owner")
+    member = above.member if above else await make_person(pool, account.id, "member")
+    if above is None:
+        await signed_in(pool, member.id, account.id, member.email)
+    estate = Estate(account, owner, member)
+    await _mail(api, estate)
+    await _tools(api, estate)
+    if above is None:
+        await _people(api, estate)
+    else:
+        made = await api.post(
+            "/v1/api-keys",
+            None,
+            {"name": "Its own", "scopes": ["emails:send"], "subAccountId": account.public_id},
+            person=owner,
+        )
+        estate.things["key"] = _ok(made)["id"]
+    await _behind_the_doors(pool, estate, people=above is None)
+    return estate
+
+
+async def _mail(api: Api, estate: Estate) -> None:
+    account, mark = estate.account, ids.encode(estate.account.id)
+    recipient = f"reader-{mark}@people.test"
+    estate.things["recipient"] = recipient
+    _ok(await api.post("/v1/streams", account.token, {"id": f"news-{mark}"}))
+    estate.things["stream"] = f"news-{mark}"
+    attached = {"filename": f"{mark}.txt", "contentType": "text/plain", "content": base64.b64encode(b"Hi").decode()}
+    sent = account.email(
+        to=[recipient], tags=[mark], metadata={"order": mark}, idempotencyKey=mark, attachments=[attached],
+        stream=f"news-{mark}",
+    )  # fmt: skip
+    estate.things["message"] = _ok(await api.post("/v1/emails", account.token, sent))["id"]
+    later = clock.iso(clock.now() + timedelta(hours=5))
+    waiting = _ok(await api.post("/v1/emails", account.token, account.email(to=[recipient], scheduledAt=later)))
+    estate.things["scheduled"] = waiting["id"]
+    shown = _ok(await api.get(f"/v1/messages/{estate.things['message']}", account.token))
+    estate.things["attachment"] = shown["attachments"][0]["id"]
+    blocked = f"never-{mark}@people.test"
+    _ok(await api.post("/v1/suppressions", account.token, {"address": blocked}))
+    estate.things["suppression"] = blocked
+
+
+async def _tools(api: Api, estate: Estate) -> None:
+    account, mark = estate.account, ids.encode(estate.account.id)
+    template = {"id": f"receipt-{mark}", "subject": "Hello", "text": "Hello"}
+    _ok(await api.post("/v1/templates", account.token, template))
+    estate.things["template"] = f"receipt-{mark}"
+    hook = _ok(await api.post("/v1/webhooks", account.token, {"url": f"http://127.0.0.1:9/{mark}"}))
+    estate.things["webhook"] = hook["id"]
+    tested = await api.post(f"/v1/webhooks/{hook['id']}/test", account.token)
+    estate.things["event"] = _ok(tested)["id"]
+    listed = _ok(await api.get("/v1/domains", account.token))["data"]
+    estate.things["domain"] = listed[0]["id"]
+
+
+async def _people(api: Api, estate: Estate) -> None:
+    mark = ids.encode(estate.account.id)
+    scopes = sorted(SCOPES)
+    key = await api.post("/v1/api-keys", None, {"name": "Another", "scopes": scopes}, person=estate.owner)
+    estate.things["key"] = _ok(key)["id"]
+    invited = f"guest-{mark}@people.test"
+    invite = await api.post("/v1/team/invites", None, {"email": invited, "role": "member"}, person=estate.owner)
+    estate.things |= {"invite": _ok(invite)["id"], "invited": invited}
+    child = await api.post("/v1/sub-accounts", None, {"name": f"Below {mark}"}, person=estate.owner)
+    estate.things["sub_account"] = _ok(child)["id"]
+    for name, person in (("owner", estate.owner), ("member", estate.member)):
+        estate.things[name] = person.public_id
+        estate.things[f"{name}_session"] = ids.format_id(ids.Kind.SESSION, person.session_id)
+
+
+async def _behind_the_doors(pool: asyncpg.Pool, estate: Estate, *, people: bool) -> None:
+    """Rows that background work or the world outside makes."""
+    account = estate.account.id
+    message, hook, event = (uuid_in(estate.things[name]) for name in ("message", "webhook", "event"))
+    await figures.count_ahead(pool, everything=True)
+    async with pool.acquire() as connection, connection.transaction():
+        for statement, arguments in (
+            ("INSERT INTO account_days (account_id, day, delivered) VALUES ($1, '2026-01-01', 1)", (account,)),
+            ("INSERT INTO tail_slots VALUES ($1, 1, $2, now())", (account, ids.uuid7())),
+            ("INSERT INTO cloudflare_tokens (account_id, sealed_token) VALUES ($1, '\\x00')", (account,)),
+            ("INSERT INTO account_standings (account_id) VALUES ($1) ON CONFLICT DO NOTHING", (account,)),
+            ("INSERT INTO outcome_quarters VALUES ($1, 1, 1, 0, 0)", (account,)),
+            ("INSERT INTO suspensions VALUES ($1, 'operator', 'test', now())", (account,)),
+            ("INSERT INTO leads VALUES ($1, $2, null, 'x@people.test', null, 'Hello', now())", (ids.uuid7(), account)),
+            (
+                "INSERT INTO holds (id, kind, target, reason) VALUES ($1, 'message', $2, 'test')",
+                (ids.uuid7(), estate.things["message"]),
+            ),
+            (
+                "INSERT INTO tls_reports VALUES ('2026-01-01', $1, '{}', $2)",
+                (f"{ids.encode(account)}.test", message),
+            ),
+            (
+                (
+                    "INSERT INTO webhook_attempts (id, webhook_id, event_id, seq, attempt, started_at, delivered) "
+                    "VALUES ($1, $2, $3, 1, 1, now(), false)"
+                ),
+                (ids.uuid7(), hook, event),
+            ),
+        ):
+            await connection.execute(statement, *arguments)
+        if people:
+            await _secrets_of(connection, estate)
+
+
+async def _secrets_of(connection: asyncpg.pool.PoolConnectionProxy, estate: Estate) -> None:
+    user, email = estate.member.id, estate.member.email
+    passkey = ids.uuid7()
+    estate.things["passkey"] = ids.format_id(ids.Kind.PASSKEY, passkey)
+    for statement, arguments in (
+        (
+            "INSERT INTO passkeys VALUES ($1, $2, $3, '\\x00', 0, 'Phone', '{}', false, false, now(), null, null)",
+            (passkey, user, passkey.bytes),
+        ),
+        ("INSERT INTO recovery_codes VALUES ($1, $2)", (user, user.bytes)),
+        ("INSERT INTO code_tries (user_id, place, failed, failed_at) VALUES ($1, '127.0.0.1', 1, now())", (user,)),
+        ("INSERT INTO identities VALUES ($1, $2, 'https://id.test', $3, now(), now())", (ids.uuid7(), user, email)),
+        (
+            "INSERT INTO identity_steps (id, kind, user_id, expires_at) VALUES ($1, 'test', $2, now())",
+            (ids.uuid7(), user),
+        ),
+        (
+            "INSERT INTO single_use_tokens VALUES ($1, 'verify_email', $2, $3, now(), now())",
+            (user.bytes, user, email),
+        ),
+        (
+            (
+                "INSERT INTO system_mail (id, kind, address, detail, due_at, created_at)"
+                " VALUES ($1, 'password_changed', $2, '{}', now() + interval '1 day', now())"
+            ),
+            (ids.uuid7(), email),
+        ),
+    ):
+        await connection.execute(statement, *arguments)
+
+
+async def with_domain(pool: asyncpg.Pool, account: TestAccount) -> TestAccount:
+    """The account with a verified domain, for one that was opened without."""
+    await add_domain(pool, account.id, account.domain)
+    return account
+
+
+def _ok(answer: Answer) -> dict[str, Any]:
+    assert answer.status < 300, (answer.status, answer.body)
+    found: dict[str, Any] = answer.json
+    return found
