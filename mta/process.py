@@ -16,9 +16,8 @@ import structlog
 import uvloop
 
 from engine.base import logs
-from engine.base.settings import Settings, load
+from engine.base.settings import BadSetting, Settings, load
 from engine.delivery.hints import HintReader, Wakes, WokenShards
-from engine.flows.settle import Settler
 from engine.store import metrics
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
@@ -30,6 +29,8 @@ from mta.outbound.loop import Outbound
 from mta.outbound.prepare import Preparer
 from mta.outbound.route import Router
 from mta.outbound.security import Security
+from mta.outbound.settling import SettlingThread
+from mta.outbound.sources_bind import check_sources
 from shards.member import Member
 
 END_S = 3.0  # a driver that is cancelled in the middle of a query may take its time
@@ -43,6 +44,10 @@ def main() -> None:
     parser.add_argument("--name", default="mta-1")
     name: str = parser.parse_args().name
     settings = load(os.environ).settings
+    try:
+        check_sources(settings)
+    except BadSetting as error:
+        raise SystemExit(str(error)) from None
     logs.configure(name, settings.log_level)
     uvloop.run(run(settings, name))
 
@@ -65,7 +70,9 @@ async def run(settings: Settings, name: str) -> None:
     preparer = Preparer(pool, settings, BlackBox(settings.state / "mta" / f"{name}.hand"))
     woken = WokenShards()
     process = f"{socket.gethostname()}:{settings.state.absolute()}:{name}"
-    settler = Settler(pool, lambda: member.id, on_flush=functools.partial(metrics.flushed, "settle"))
+    settler = await SettlingThread.start(
+        settings.database_url, name, lambda: member.id, on_flush=functools.partial(metrics.flushed, "settle")
+    )
     outbound = Outbound(
         settings=settings,
         pool=pool,
@@ -96,6 +103,7 @@ async def run(settings: Settings, name: str) -> None:
         ended.cancel()
         work.result()  # raises what ended it: the supervisor starts a fresh process
     await _stop(outbound, member, work, settings.drain_s)
+    await settler.close()
     await router.close()
     await security.close()
     await resolver.close()

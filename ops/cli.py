@@ -37,6 +37,7 @@ for command in (
     accounts.platform,
     delivery.queue,
     delivery.site,
+    delivery.source,
     delivery.explain,
     delivery.trace,
     mail.send,

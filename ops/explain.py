@@ -308,6 +308,8 @@ _REASONS = {
     "operator_hold": "the operator of this service holds it back",
     "operator_release": "the operator has let it go",
     "operator_flush": "the operator asked for an early try",
+    "warm_up": "the source addresses are new to the receiving provider, and their allowance for today is used up",
+    "source_refused": "the receiving servers refuse one of our addresses, so another one takes over",
     "site_window": "the receiving servers are busy with other mail of ours",
 }
 

@@ -11,6 +11,7 @@ from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery import sites_store
 from engine.delivery.sites import EVERYWHERE, FIELDS, PROVIDERS, Limits, Rule, RuleBook, checked_name, rule_from_json
+from engine.delivery.sources import source_key
 from engine.store.resolver import Resolver
 from mta.outbound.route import Route, Router
 
@@ -29,7 +30,8 @@ async def show(pool: asyncpg.Pool, settings: Settings, name: str) -> dict[str, A
     """What holds for a domain, a mail host or a site and on whose word; and how its servers answered lately."""
     place = await find(settings, name.strip().lower().rstrip("."))
     limits = RuleBook(await sites_store.operators(pool)).limits(place.site, place.hosts, settings)
-    names = dict.fromkeys((limits.key, place.site, name.strip().lower(), *place.hosts))
+    by_source = [source_key(limits.key, source.ip) for source in settings.source_ips]
+    names = dict.fromkeys((limits.key, *by_source, place.site, name.strip().lower(), *place.hosts))
     states = await sites_store.states(pool, list(names), clock.now() - RECENT)
     return {
         "site": place.site,

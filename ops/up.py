@@ -17,7 +17,8 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from engine.base.settings import HostPort, Loaded, Settings
+from engine.base.settings import BadSetting, HostPort, Loaded, Settings
+from mta.outbound.sources_bind import check_sources
 from ops import fleet
 from ops.embedded import CannotServe, PostgresServer, ValkeyServer
 from ops.fleet import PortTaken
@@ -46,7 +47,7 @@ def run(loaded: Loaded) -> int:
             state = make_state(loaded.settings.state)
             with StateLock(state):
                 return asyncio.run(_serve(loaded, state, voice))
-        except (AlreadyRunning, CannotServe, PortTaken, StartFailed, UnusableState) as error:
+        except (AlreadyRunning, BadSetting, CannotServe, PortTaken, StartFailed, UnusableState) as error:
             voice.fail(str(error))
     return 1
 
@@ -107,6 +108,7 @@ async def _rise(
 ) -> None:
     """Everything from nothing to the ready line."""
     began = time.monotonic()
+    check_sources(loaded.settings)
     fleet.check_ports(loaded.settings)
     for server in servers.values():
         voice.stage(f"Starting {server.name}")

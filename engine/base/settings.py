@@ -7,7 +7,7 @@ settings are shown.
 import math
 import re
 from collections.abc import Callable, Mapping
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -31,6 +31,16 @@ class HostPort(Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class SourceIp(Struct, frozen=True):
+    """An address of this host that mail leaves from, and the name it greets with there; None: `mail_host`."""
+
+    ip: str
+    name: str | None = None
+
+    def __str__(self) -> str:
+        return self.ip if self.name is None else f"{self.ip}={self.name}"
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -59,6 +69,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     tls_report_from: str | None = None  # whom TLS reports (RFC 8460) come from, of a verified domain; None: none go out
     smtp_port: int = 25  # remote port in live mode
     mail_host: str = "mail.waybill.test"
+    source_ips: tuple[SourceIp, ...] = ()  # empty: the system chooses for each connection
     public_url: str = "http://127.0.0.1:8080"
     key_pepper: str | None = None  # None: made on the first start and kept under `state`
     allow_private_mx: bool = False
@@ -260,6 +271,17 @@ def _host_ports(text: str) -> tuple[HostPort, ...]:
     return tuple(found)
 
 
+def _source_ips(text: str) -> tuple[SourceIp, ...]:
+    found: dict[str, SourceIp] = {}
+    for item in text.split(","):
+        literal, _, name = item.strip().partition("=")
+        ip = str(ip_address(literal.strip().strip("[]")))
+        if ip in found:
+            raise ValueError(item)
+        found[ip] = SourceIp(ip, name.strip().lower().rstrip(".") or None)
+    return tuple(found.values())
+
+
 def _numbers(text: str) -> tuple[float, ...]:
     found = tuple(_finite(item) for item in text.split(","))
     if not all(number > 0 for number in found):
@@ -290,6 +312,7 @@ _PARSERS: dict[object, Callable[[str], object]] = {
     bool: _bool,
     bool | None: _bool,
     tuple[HostPort, ...]: _host_ports,
+    tuple[SourceIp, ...]: _source_ips,
     tuple[float, ...]: _numbers,
     tuple[str, ...]: _list,
 }
@@ -299,6 +322,7 @@ _EXPECTED: dict[object, str] = {
     bool: "true or false",
     bool | None: "true or false",
     tuple[HostPort, ...]: "a list host:port,host:port",
+    tuple[SourceIp, ...]: "a list of different addresses of this host, such as 192.0.2.1=mta1.example.com,2001:db8::1",
     tuple[IPv4Network | IPv6Network, ...]: "a list of networks such as 10.0.0.0/8,fd00::/8",
     tuple[float, ...]: "a list of seconds above 0, such as 30,60,120",
 }
@@ -343,6 +367,12 @@ def _check_names(settings: Settings) -> None:
             f"{variable('system_from')} is {settings.system_from!r}; it must be an address such as "
             "no-reply@example.com or Example <no-reply@example.com>"
         )
+    for source in settings.source_ips:
+        if source.name is not None and not _HOST.fullmatch(source.name):
+            raise BadSetting(
+                f"{variable('source_ips')} names {source.ip} {source.name!r}; that must be a host name such as"
+                " mta1.example.com"
+            )
     if settings.tls_report_from is not None and not _ADDRESS.fullmatch(settings.tls_report_from):
         raise BadSetting(
             f"{variable('tls_report_from')} is {settings.tls_report_from!r}; it must be an address such as "

@@ -1,8 +1,10 @@
 """What a remote answer means: verdict, scope and class, decided here and nowhere else.
 
-A reply is read in four steps, first finding wins: telling words (`provider_replies.toml`), the enhanced
-status (RFC 3463), vague words, the three-digit code. Then the phase corrects the scope: before RCPT nothing
-can be about a recipient. The first digit of the code alone decides between deferred and bounced.
+A reply is read in steps, first finding wins: telling words (`provider_replies.toml`), an enhanced status that
+tells (RFC 3463), vague words, a vague status, the three-digit code. Then the phase corrects the scope: before RCPT
+nothing can be about a recipient, and after the content a code alone is about the message. The first digit of the
+code alone decides between deferred and bounced. What is read out of a vague status or a code alone suppresses only
+where the reply says nothing more, or some word of it is about a mailbox: `553 RP:RDN` is about none.
 """
 
 import re
@@ -14,7 +16,16 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from engine.delivery.reply_codes import Category, Finding, Scope, by_code, by_phase, by_status, subject_of
+from engine.delivery.reply_codes import (
+    Category,
+    Finding,
+    Scope,
+    by_code,
+    by_phase,
+    by_status,
+    by_vague_status,
+    subject_of,
+)
 from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
 
 __all__ = ["Category", "Outcome", "Scope", "Verdict", "classify", "detail"]
@@ -54,6 +65,8 @@ class _TextRule(Struct, frozen=True):
 
 
 class _Replies(Struct, frozen=True):
+    bare_texts: tuple[str, ...]
+    mailbox_words: tuple[str, ...]
     rules: tuple[_TextRule, ...]
     hints: tuple[_TextRule, ...]
 
@@ -136,13 +149,17 @@ def _refused(phase: Phase, reply: Reply, *, alone: bool) -> Outcome:
             diagnostic=diagnostic,
         )
     status = _status(reply, severity)
+    sure = True
     if phase is Phase.ROUTE:
         found = _unroutable(status)
     else:
-        found = _find(phase, reply.code, status, _plain(reply.text, status))
+        text = _plain(reply.text, status)
+        telling = _telling(reply.code, status, text)
+        sure = telling is not None or _speaks_of_a_mailbox(text)
+        found = telling or by_vague_status(status) or by_code(phase, reply.code) or by_phase(phase, reply.code)
         found = _within(phase, found, alone=alone)
     bounced = severity == 5 and phase not in _NEVER_FINAL
-    suppress = bounced and found.scope is Scope.RECIPIENT and found.category in _DEAD
+    suppress = bounced and sure and found.scope is Scope.RECIPIENT and found.category in _DEAD
     return Outcome(
         verdict=Verdict.BOUNCED if bounced else Verdict.DEFERRED,
         scope=found.scope,
@@ -170,14 +187,14 @@ def _status(reply: Reply, severity: int) -> str | None:
 
 
 def _plain(text: str, status: str | None) -> str:
-    """Lower case, single spaces, without the status that many servers repeat on every line, and without
-    addresses: `<virus@b.test> unknown` is about no virus."""
+    """Lower case, single spaces around and between, without the status that many servers repeat on every line, and
+    without addresses: `<virus@b.test> unknown` is about no virus."""
     if status is not None:
         text = text.replace(status, "")
     words = text.lower().split()
     if "@" in text:
         words = [word for word in words if "@" not in word]
-    return " ".join(words)
+    return f" {' '.join(words)} "
 
 
 def _unroutable(status: str | None) -> Finding:
@@ -185,19 +202,16 @@ def _unroutable(status: str | None) -> Finding:
     resolver gone wrong, or a domain lapsed for a day, must not cost a customer its whole list."""
     if status == "5.1.10":
         return Finding(Category.NULL_MX, Scope.RECIPIENT)
-    if status == "5.4.6":
-        return Finding(Category.PROTOCOL, Scope.SITE)
     return Finding(Category.DNS, Scope.SITE)
 
 
-def _find(phase: Phase, code: int, status: str | None, text: str) -> Finding:
-    return (
-        _by_text(_RULES, text)
-        or by_status(status, code)
-        or _by_text(_HINTS, text)
-        or by_code(phase, code)
-        or by_phase(phase, code)
-    )
+def _speaks_of_a_mailbox(text: str) -> bool:
+    """True where `text` says nothing beyond its code, or some word of it is about a mailbox."""
+    return text.strip() in _REPLIES.bare_texts or any(word in text for word in _REPLIES.mailbox_words)
+
+
+def _telling(code: int, status: str | None, text: str) -> Finding | None:
+    return _by_text(_RULES, text) or by_status(status, code) or _by_text(_HINTS, text)
 
 
 def _by_text(rules: "tuple[_Words, ...]", text: str) -> Finding | None:

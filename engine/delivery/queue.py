@@ -10,7 +10,7 @@ from uuid import UUID
 import orjson
 from msgspec import Struct
 
-from engine.base import ids
+from engine.base import clock, ids
 from engine.store.queries import Queries, Source
 
 _SQL = Queries.beside(__file__, "queue.sql")
@@ -138,11 +138,9 @@ async def load_body(connection: Source, message: UUID) -> bytes | None:
     return None if found is None else found.mime
 
 
-async def due(
-    connection: Source, shards: Collection[int], at: datetime, *, most_each: int, but: Collection[UUID]
-) -> list[DueKey]:
-    """Due rows of the shards, oldest first within each, without the messages already in hand."""
-    return await DUE.fetch(connection, list(shards), at, most_each, list(but))
+async def due(connection: Source, shards: Collection[int], *, most_each: int, but: Collection[UUID]) -> list[DueKey]:
+    """Rows of the shards that are due now, oldest first within each, without the messages already in hand."""
+    return await DUE.fetch(connection, list(shards), most_each, list(but))
 
 
 async def outline(connection: Source, messages: Collection[UUID], shards: Collection[int]) -> list[Outline]:
@@ -153,7 +151,6 @@ async def outline(connection: Source, messages: Collection[UUID], shards: Collec
 async def due_fairly(
     connection: Source,
     behind: Mapping[int, Holder],
-    at: datetime,
     *,
     holders: int,
     most_each: int,
@@ -167,7 +164,6 @@ async def due_fairly(
         list(behind),
         [one.priority for one in starts],
         [one.account_id for one in starts],
-        at,
         holders,
         most_each,
         list(but),
@@ -175,13 +171,15 @@ async def due_fairly(
 
 
 async def postpone(connection: Source, keys: Collection[tuple[UUID, str]], until: datetime, reason: str | None) -> None:
-    """Look at these rows again at `until`; no attempt is counted."""
-    await POSTPONE.execute(connection, [key[0] for key in keys], [key[1] for key in keys], until, reason)
+    """Look at these rows again at `until` by this host's clock, from now on reckoned by the database's; no attempt is
+    counted."""
+    wait = until - clock.now()
+    await POSTPONE.execute(connection, [key[0] for key in keys], [key[1] for key in keys], wait, reason)
 
 
 async def bury(connection: Source, key: tuple[UUID, str], until: datetime, reason: str) -> None:
-    """Set a row aside whose outcome could not be stored; counts as an attempt."""
-    await BURY.execute(connection, *key, until, reason)
+    """Set a row aside until `until` (as in `postpone`) whose outcome could not be stored; counts as an attempt."""
+    await BURY.execute(connection, *key, until - clock.now(), reason)
 
 
 async def oldest_due(connection: Source, shards: int) -> datetime | None:

@@ -1,12 +1,16 @@
 -- name: load_rows
--- Queue rows with messages $1 and domains $2, and their bodies; $3 and $4 bound the ids for partition pruning.
+-- Queue rows with messages $1 and domains $2, and their bodies; $3 and $4 bound the ids for partition pruning. The
+-- fence (OFFSET 0) has each body looked up by its id: joined, the planner reads all bodies between the bounds.
 SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipients::text, q.total, q.due_at, q.attempts,
        q.signature, q.waiting,
        CASE WHEN octet_length(b.mime) <= 262144 THEN b.mime END AS mime, b.smtputf8, q.accepted_at AS released_at, q.deliver_by,
        q.min_tls, q.priority
 FROM unnest($1::uuid[], $2::text[]) AS n (message_id, domain)
 JOIN queue q ON q.message_id = n.message_id AND q.domain = n.domain
-JOIN message_bodies b ON b.message_id = q.message_id AND b.message_id BETWEEN $3 AND $4;
+CROSS JOIN LATERAL (
+    SELECT m.mime, m.smtputf8 FROM message_bodies m
+    WHERE m.message_id = q.message_id AND m.message_id BETWEEN $3 AND $4 OFFSET 0
+) AS b;
 
 -- name: load_hinted
 -- Queue rows of messages $1 in shards $2, and their bodies; $3 and $4 bound the ids for partition pruning.
@@ -16,22 +20,25 @@ SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipient
        q.min_tls, q.priority
 FROM unnest($1::uuid[]) AS n (message_id)
 JOIN queue q ON q.message_id = n.message_id AND q.shard = ANY($2::int[])
-JOIN message_bodies b ON b.message_id = q.message_id AND b.message_id BETWEEN $3 AND $4;
+CROSS JOIN LATERAL (
+    SELECT m.mime, m.smtputf8 FROM message_bodies m
+    WHERE m.message_id = q.message_id AND m.message_id BETWEEN $3 AND $4 OFFSET 0
+) AS b;
 
 -- name: load_body
 -- The body of message $1.
 SELECT mime FROM message_bodies WHERE message_id = $1;
 
 -- name: due_rows
--- Rows of shards $1 due by $2, at most $3 a shard, without messages $4: a hashed subquery, because a generic plan
--- compares every row with every member of an array.
-WITH held AS MATERIALIZED (SELECT unnest($4::uuid[]) AS id)
+-- Rows of shards $1 due by the database's clock, at most $2 a shard, without messages $3: a hashed subquery, because a
+-- generic plan compares every row with every member of an array.
+WITH held AS MATERIALIZED (SELECT unnest($3::uuid[]) AS id)
 SELECT r.message_id, r.domain, r.shard
 FROM unnest($1::int[]) AS s (shard)
 CROSS JOIN LATERAL (
     SELECT q.message_id, q.domain, q.shard FROM queue q
-    WHERE q.shard = s.shard AND q.due_at <= $2 AND q.message_id NOT IN (SELECT id FROM held)
-    ORDER BY q.due_at LIMIT $3
+    WHERE q.shard = s.shard AND q.due_at <= (SELECT clock_timestamp()) AND q.message_id NOT IN (SELECT id FROM held)
+    ORDER BY q.due_at LIMIT $2
 ) AS r;
 
 -- name: outline_hinted
@@ -40,9 +47,11 @@ SELECT q.message_id, q.shard, q.account_id, q.priority
 FROM unnest($1::uuid[]) AS n (message_id) JOIN queue q ON q.message_id = n.message_id AND q.shard = ANY($2::int[]);
 
 -- name: due_fairly
--- The shards $1 account by account, from behind priorities $2 and accounts $3: at most $5 holders of a shard, and of
--- each at most $6 rows due by $4, without messages $7. Holders are found by skipping through the index.
-WITH RECURSIVE walk AS (
+-- The shards $1 account by account, from behind priorities $2 and accounts $3: at most $4 holders of a shard, and of
+-- each at most $5 rows due by the database's clock, without messages $6. Holders are found by skipping through the index.
+WITH RECURSIVE held AS MATERIALIZED (
+    SELECT unnest($6::uuid[]) AS id
+), walk AS (
     SELECT s.shard, s.priority, s.account_id, 0 AS step
     FROM unnest($1::int[], $2::smallint[], $3::uuid[]) AS s (shard, priority, account_id)
     UNION ALL
@@ -52,21 +61,21 @@ WITH RECURSIVE walk AS (
         WHERE q.shard = w.shard AND (q.priority, q.account_id) > (w.priority, w.account_id)
         ORDER BY q.priority, q.account_id LIMIT 1
     ) n
-    WHERE w.step < $5
+    WHERE w.step < $4
 )
 SELECT r.message_id, r.domain, w.shard, w.priority, w.account_id
 FROM walk w LEFT JOIN LATERAL (
     SELECT q.message_id, q.domain FROM queue q
-    WHERE q.shard = w.shard AND q.priority = w.priority AND q.account_id = w.account_id AND q.due_at <= $4
-      AND q.message_id <> ALL($7::uuid[])
-    ORDER BY q.due_at LIMIT $6
+    WHERE q.shard = w.shard AND q.priority = w.priority AND q.account_id = w.account_id
+      AND q.due_at <= (SELECT clock_timestamp()) AND q.message_id NOT IN (SELECT id FROM held)
+    ORDER BY q.due_at LIMIT $5
 ) r ON true
 WHERE w.step > 0
 ORDER BY w.step;
 
 -- name: postpone_rows
--- Rows with messages $1 and domains $2 wait until $3 for reason $4.
-UPDATE queue q SET due_at = $3, waiting = coalesce($4, q.waiting)
+-- Rows with messages $1 and domains $2 wait for $3 from now on by the database's clock, for reason $4.
+UPDATE queue q SET due_at = clock_timestamp() + $3::interval, waiting = coalesce($4, q.waiting)
 FROM unnest($1::uuid[], $2::text[]) AS n (message_id, domain)
 WHERE q.message_id = n.message_id AND q.domain = n.domain;
 
@@ -75,8 +84,9 @@ WHERE q.message_id = n.message_id AND q.domain = n.domain;
 SELECT shard, count(*) AS rows, min(due_at) AS oldest_due FROM queue GROUP BY shard;
 
 -- name: bury_row
--- The row of message $1 and domain $2 waits until $3 for reason $4, one attempt more on its count.
-UPDATE queue SET due_at = $3, waiting = $4, attempts = attempts + 1 WHERE message_id = $1 AND domain = $2;
+-- The row of message $1 and domain $2 waits for $3 from now on by the database's clock, for reason $4, one attempt more
+-- on its count.
+UPDATE queue SET due_at = clock_timestamp() + $3::interval, waiting = $4, attempts = attempts + 1 WHERE message_id = $1 AND domain = $2;
 
 -- name: oldest_due
 -- The earliest due time over the shards 0 to $1 - 1.

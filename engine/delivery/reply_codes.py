@@ -79,8 +79,17 @@ def by_status(status: str | None, code: int) -> Finding | None:
     return _BY_STATUS.get(f"{subject}.{number}")
 
 
-_BY_STATUS: dict[str, Finding] = {
+def by_vague_status(status: str | None) -> Finding | None:
+    """X.1.0 and X.2.0: something with the address or its mailbox, of which the text may know more."""
+    return None if status is None else _BY_VAGUE_STATUS.get(status[2:])
+
+
+_BY_VAGUE_STATUS: dict[str, Finding] = {
     "1.0": Finding(Category.MAILBOX_UNAVAILABLE, Scope.RECIPIENT),  # 550 5.1.0 Address rejected
+    "2.0": Finding(Category.MAILBOX_UNAVAILABLE, Scope.RECIPIENT),  # 450 4.2.0 Mailbox busy
+}
+
+_BY_STATUS: dict[str, Finding] = {
     "1.1": Finding(Category.USER_UNKNOWN, Scope.RECIPIENT),  # 550 5.1.1 User unknown
     "1.2": Finding(Category.DNS, Scope.RECIPIENT),  # 550 5.1.2 Host unknown
     "1.3": Finding(Category.USER_UNKNOWN, Scope.RECIPIENT),  # 501 5.1.3 Bad recipient address syntax
@@ -89,11 +98,12 @@ _BY_STATUS: dict[str, Finding] = {
     "1.7": Finding(Category.SENDER_REFUSED, Scope.MESSAGE),  # 553 5.1.7 Bad sender address syntax
     "1.8": Finding(Category.SENDER_REFUSED, Scope.MESSAGE),  # 553 5.1.8 Sender's domain does not exist
     "1.10": Finding(Category.NULL_MX, Scope.RECIPIENT),  # 556 5.1.10 (RFC 7505 4.1)
-    "2.0": Finding(Category.MAILBOX_UNAVAILABLE, Scope.RECIPIENT),  # 450 4.2.0 Mailbox busy
     "2.1": Finding(Category.MAILBOX_DISABLED, Scope.RECIPIENT),  # 550 5.2.1 Mailbox disabled
     "2.2": Finding(Category.MAILBOX_FULL, Scope.RECIPIENT),  # 452 4.2.2 Over quota
     "2.3": Finding(Category.SIZE, Scope.MESSAGE),  # 552 5.2.3 Longer than the recipient's limit
     "2.4": Finding(Category.MAILBOX_UNAVAILABLE, Scope.RECIPIENT),  # 450 4.2.4 List expansion failed
+    "2.121": Finding(Category.RATE, Scope.RECIPIENT),  # 554 5.2.121 Hourly limit of the pair (Exchange Online)
+    "2.122": Finding(Category.RATE, Scope.RECIPIENT),  # 554 5.2.122 Recipient's hourly limit (Exchange Online)
     "3.0": Finding(Category.SYSTEM, Scope.SITE),  # 451 4.3.0 Temporary system problem
     "3.1": Finding(Category.SYSTEM, Scope.SITE),  # 452 4.3.1 Insufficient system storage
     "3.2": Finding(Category.UNAVAILABLE, Scope.SITE),  # 453 4.3.2 Not accepting network messages
@@ -153,13 +163,21 @@ def _by_policy(number: int, *, temporary: bool) -> Finding:
 
 
 def by_code(phase: Phase, code: int) -> Finding | None:
-    """RFC 5321 4.2.3, RFC 7504 and RFC 4954 for a reply that says nothing else."""
+    """RFC 5321 4.2.3, RFC 7504 and RFC 4954 for a reply that says nothing else.
+
+    A server that has taken the recipient and refuses the content with 550 means the content.
+    """
     if code == 552:  # storage of the mailbox at RCPT; of the message (RFC 1870) elsewhere
         if phase is Phase.RCPT:
             return Finding(Category.MAILBOX_FULL, Scope.RECIPIENT)
         return Finding(Category.SIZE, Scope.MESSAGE)
+    if code in _OF_MAILBOXES and phase in _OF_CONTENT:
+        return None
     return _BY_CODE.get(code)
 
+
+_OF_MAILBOXES = frozenset({550, 551, 553, 556})
+_OF_CONTENT = frozenset({Phase.DATA, Phase.BODY})
 
 _BY_CODE: dict[int, Finding] = {
     421: Finding(Category.UNAVAILABLE, Scope.SITE),  # service not available, closing

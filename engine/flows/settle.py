@@ -1,12 +1,12 @@
 """Settling: what an attempt brought becomes history in one transaction.
 
-fence and queue rows checked → account heads locked → recipients → message status → suppressions → events →
+account heads locked → fence and queue rows checked → recipients → message status → suppressions → events →
 queue row deleted or due again. Outcomes of concurrent deliveries share transactions, as acceptance does.
 Settling the same attempt twice changes nothing: the queue row tells how many attempts it has seen.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from uuid import UUID
 
@@ -128,6 +128,9 @@ class Settler:
 
     async def _transact(self, batch: Sequence[Attempt]) -> list[bool | Exception]:
         async with self._pool.acquire() as connection, connection.transaction():
+            # First the heads, then what is owed: whoever ends rows otherwise holds the heads while doing so, and what
+            # that has committed is seen by a statement that begins afterwards.
+            locked = await heads.lock(connection, {attempt.row.account_id for attempt in batch})
             owed = await self._owed(connection, batch)
             done: list[bool | Exception] = []
             plans: list[Plan] = []
@@ -137,7 +140,7 @@ class Settler:
                     owed.remove(attempt.row.key)  # should an attempt stand in the batch twice
                     plans.append(plan(attempt))
             if plans:
-                await write(connection, plans)
+                await _write(connection, plans, locked)
             return done
 
     async def _owed(self, connection: Conn, batch: Sequence[Attempt]) -> set[tuple[UUID, str]]:
@@ -203,8 +206,14 @@ def _detail(result: Result, attempt: Attempt, kind: EventType) -> str:
 
 
 async def write(connection: Conn, plans: list[Plan]) -> None:
-    """Write what the plans say within the caller's transaction, which has made sure that their rows still stand."""
-    locked = await heads.lock(connection, {one.attempt.row.account_id for one in plans})
+    """Write what the plans say within the caller's transaction, which holds their accounts' heads and has made sure
+    since that their rows still stand."""
+    await _write(connection, plans, await heads.lock(connection, {one.attempt.row.account_id for one in plans}))
+
+
+async def _write(connection: Conn, plans: list[Plan], heads_held: Mapping[UUID, heads.Head]) -> None:
+    accounts = {one.attempt.row.account_id for one in plans}
+    locked = {account: head for account, head in heads_held.items() if account in accounts}
     low, high = _bounds(plans)
     recipients = _recipient_columns(plans)
     partial = {one.attempt.row.message_id for one in plans if len(one.statuses) < one.attempt.row.total}
@@ -289,7 +298,7 @@ def _later_columns(plans: list[Plan]) -> tuple[list[object], ...]:
         (
             *one.attempt.row.key,
             orjson.dumps([(result.place, result.address) for result in one.waiting]).decode(),
-            one.attempt.next_at,
+            None if one.attempt.next_at is None else one.attempt.next_at - one.attempt.ended_at,
             one.attempt.signature,
         )
         for one in plans

@@ -12,12 +12,13 @@ SELECT id FROM shard_members WHERE id = $1;
 
 -- name: update_recipients
 -- Recipients $1 (messages) and $2 (places) after an attempt: statuses $3, last responses $4, next attempts $5,
--- attempts to add $6; $7 and $8 bound the ids for partition pruning.
+-- attempts to add $6; $7 and $8 bound the ids for partition pruning. Stated of both sides: of the table alone, the
+-- planner takes the bounds for a narrow range and reads everything between them, which is the whole backlog.
 UPDATE recipients r
 SET status = n.status, last_response = n.last_response, next_attempt_at = n.next_attempt_at, attempts = r.attempts + n.made
 FROM unnest($1::uuid[], $2::smallint[], $3::text[], $4::text[], $5::timestamptz[], $6::smallint[])
      AS n (message_id, n, status, last_response, next_attempt_at, made)
-WHERE r.message_id = n.message_id AND r.n = n.n AND r.message_id BETWEEN $7 AND $8;
+WHERE r.message_id = n.message_id AND r.n = n.n AND r.message_id BETWEEN $7 AND $8 AND n.message_id BETWEEN $7 AND $8;
 
 -- name: recipient_statuses
 -- Statuses of all recipients of messages $1, whose ids lie between $2 and $3.
@@ -27,7 +28,7 @@ WHERE message_id = ANY($1::uuid[]) AND message_id BETWEEN $2 AND $3 GROUP BY mes
 -- name: settle
 -- The rest of a batch of outcomes, in one statement. Messages $1 with status $2, delivered at $3, provided that
 -- their status is one of $4 (comma-separated); finished queue rows $5, $6; rows to retry $7, $8 with recipients $9,
--- due $10, signature $11; account days $12-$17; events $18-$25; heads $26-$28; id bounds $29, $30;
+-- due after $10 by the database's clock, signature $11; account days $12-$17; events $18-$25; heads $26-$28; id bounds $29, $30;
 -- recipients $31-$36, as in update_recipients (empty where that has run).
 WITH recipient AS (
     UPDATE recipients r
@@ -36,18 +37,20 @@ WITH recipient AS (
     FROM unnest($31::uuid[], $32::smallint[], $33::text[], $34::text[], $35::timestamptz[], $36::smallint[])
          AS n (message_id, n, status, last_response, next_attempt_at, made)
     WHERE r.message_id = n.message_id AND r.n = n.n AND r.message_id BETWEEN $29 AND $30
+      AND n.message_id BETWEEN $29 AND $30
 ), message AS (
     UPDATE messages m SET status = n.status, delivered_at = coalesce(n.delivered_at, m.delivered_at)
     FROM unnest($1::uuid[], $2::text[], $3::timestamptz[], $4::text[]) AS n (id, status, delivered_at, moves)
     WHERE m.id = n.id AND m.status = ANY(string_to_array(n.moves, ',')) AND m.id BETWEEN $29 AND $30
+      AND n.id BETWEEN $29 AND $30
 ), gone AS (
     DELETE FROM queue q USING unnest($5::uuid[], $6::text[]) AS n (message_id, domain)
     WHERE q.message_id = n.message_id AND q.domain = n.domain
 ), later AS (
-    UPDATE queue q SET recipients = n.recipients::jsonb, due_at = n.due_at, attempts = q.attempts + 1,
+    UPDATE queue q SET recipients = n.recipients::jsonb, due_at = clock_timestamp() + n.wait, attempts = q.attempts + 1,
         signature = coalesce(n.signature, q.signature), waiting = NULL, held_by = NULL
-    FROM unnest($7::uuid[], $8::text[], $9::text[], $10::timestamptz[], $11::bytea[])
-         AS n (message_id, domain, recipients, due_at, signature)
+    FROM unnest($7::uuid[], $8::text[], $9::text[], $10::interval[], $11::bytea[])
+         AS n (message_id, domain, recipients, wait, signature)
     WHERE q.message_id = n.message_id AND q.domain = n.domain
 ), day AS (
     INSERT INTO account_days AS d (account_id, day, delivered, bounced, complained, failed)

@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from engine.base.settings import HostPort, Settings
 
-Kind = Literal["MX", "A", "AAAA", "TXT", "TLSA"]
+Kind = Literal["MX", "A", "AAAA", "TXT", "TLSA", "PTR"]
 
 MIN_TTL_S = 5.0  # TTL 0 is for rebinding and for load balancers; five seconds of reuse harm neither
 MAX_TTL_S = 3600.0  # a wrong record that was mended must not live on for a day
@@ -133,6 +133,10 @@ class Resolver:
     async def addresses(self, name: str, kind: Literal["A", "AAAA"]) -> "Answered[str]":
         """The IPv4 or IPv6 addresses of `name` as text."""
         return await self._text.get((_normal(name), kind))
+
+    async def names(self, ip: str) -> "Answered[str]":
+        """The reverse names of an address (PTR, RFC 1035 3.5), with their final dots."""
+        return await self._text.get((ip_address(ip).reverse_pointer, "PTR"))
 
     async def txt(self, name: str) -> "Answered[bytes]":
         """The TXT records of `name`, the strings of each joined (RFC 7208 3.3)."""

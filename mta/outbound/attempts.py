@@ -27,6 +27,12 @@ NO_KEY = Outcome(
     diagnostic="the sending domain has no signing key any more: it was removed after the message was accepted",
 )
 
+NO_ROOM = msgspec.structs.replace(
+    NO_KEY,
+    category=Category.RATE,
+    diagnostic="deliverBy passed while the message waited: the warm-up of the source addresses left no room for it",
+)
+
 
 def attempt_of(
     delivery: Delivery,
@@ -91,6 +97,12 @@ def without_recipients(delivery: Delivery) -> Attempt:
     return Attempt(
         row=delivery.row, started_at=now, ended_at=now, results=results, conversation=None, signature=None, next_at=None
     )
+
+
+def without_room(delivery: Delivery, settings: Settings) -> Attempt:
+    """Its time is over and no source address had room for it: it fails without having been tried."""
+    attempt = attempt_of(delivery, dict.fromkeys(delivery.addresses, NO_ROOM), None, clock.now(), settings)
+    return msgspec.structs.replace(attempt, next_at=None)
 
 
 def at_fault(delivery: Delivery, error: Exception, faults: int, settings: Settings) -> Attempt:

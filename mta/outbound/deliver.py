@@ -99,7 +99,9 @@ class Worker:
         if not self._site.waiting:
             return
         self._site.busy[id(self)] = time.monotonic()
-        opened = await self._sockets.open(self._site.route, self._site.policy, self._pacer.limits.family)
+        opened = await self._sockets.open(
+            self._site.route, self._site.policy, self._pacer.limits.family, self._site.source
+        )
         self._site.busy.pop(id(self))
         if isinstance(opened, Tried):
             self._unreachable(opened)
@@ -224,6 +226,10 @@ class Worker:
         self._site.busy.pop(id(self))
         if reused:
             metrics.TALLY.add(metrics.CONNECTIONS, "reused")
+        if self._sockets.lock_step.wants_again(self._site.name, transaction):
+            delivery.envelope = None
+            self._site.put(delivery, first=True)
+            return
         if _undecided(transaction):
             delivery.envelope = None
             delivery.tries += 1
@@ -234,6 +240,7 @@ class Worker:
                 self._site.put(delivery, first=True)  # a kept connection had died: nothing was tried yet
                 return
         self._site.done += 1
+        delivery.taken = None  # used
         attempt = self._attempt(delivery, transaction, started)
         self._learn(attempt, began)
         self._report.settle(delivery, attempt)
@@ -276,6 +283,8 @@ class Worker:
         pacer = self._pacer
         outcomes = [result.outcome for result in attempt.results if result.outcome is not None]
         self._site.reached()
+        if self._site.standing is not None:
+            self._site.standing.learn(outcomes)
         for outcome in outcomes:
             deferred = outcome.verdict is Verdict.DEFERRED and outcome.scope in (Scope.SITE, Scope.SESSION)
             if deferred or (
@@ -295,6 +304,8 @@ class Worker:
         site = self._site
         for domain in {delivery.row.domain for delivery in site.waiting} if tried.sessions else ():
             self._report.tls(domain, tried.sessions)
+        if site.standing is not None:
+            site.standing.learn((classify(tried.answer),))
         if not blames_site(tried.answer.outcome):
             for delivery in site.waiting.clear():
                 self._report.hand_back(delivery)
@@ -304,12 +315,12 @@ class Worker:
             self._pacer.out_of_reach(said)
             return
         self._pacer.unreachable(said, site.rest(tried.answer))
-        conversation: dict[str, object] = {"mx": tried.mx, "tls": None, "conversation": list(tried.steps)}
+        conversation: dict[str, object] = {"mx": tried.mx, **tried.shown, "conversation": list(tried.steps)}
         ladder_s = self._pacer.limits.ladder_s
         for delivery in site.waiting.clear():
             attempt = refused_by_route(delivery, tried.answer, conversation, self._settings, ladder_s)
             self._report.settle(delivery, attempt)
-            conversation = {"mx": tried.mx, "tls": None, "conversation": [], "note": SHARED_ATTEMPT}
+            conversation = {"mx": tried.mx, **tried.shown, "conversation": [], "note": SHARED_ATTEMPT}
 
 
 def joined(done: Sequence[Transaction]) -> Transaction:

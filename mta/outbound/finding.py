@@ -15,7 +15,6 @@ from uuid import UUID
 import asyncpg
 import structlog
 
-from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery import queue
 from engine.delivery.hints import Hint, HintReader, WokenShards
@@ -29,8 +28,10 @@ LOAD_ROWS = 256
 DUE_EVERY_S = 1.0
 GATHER_S = 0.005  # after a wake-up: the hints of some more milliseconds share one read and one load
 PRESSED = 0.5  # of the hand: from here on accounts are looked at before their mail is loaded
+SHARED = 0.25  # of the hand, among accounts: what hints bring to a busy one. Due times keep mail of one domain together
 LEAST_SHARE = 16  # deliveries that every account may have in hand whatever others have
-FAIR_EVERY_S = 0.5
+LOOK_EVERY_S = 0.5  # at all shards while some have a backlog; in between those are worked off one after the other
+DEEP_ROWS = 64  # of a shard with a backlog at once: mail of one domain meets, and its connection goes on without a wait
 FAIR_HOLDERS = 16  # accounts and priorities of a shard that are looked at in one turn
 FAIR_ROWS = 4  # of each
 
@@ -63,7 +64,8 @@ class Finder:
         self._take = take
         self._more_due = asyncio.Event()
         self._more_behind = False  # more was due than fitted
-        self._fair_at = 0.0
+        self._look_at = 0.0
+        self._deep: dict[int, None] = {}  # shards with a backlog, whose turn comes first
         self._reached: dict[int, Holder] = {}  # by shard: the account looked at last
         hand.on_room = self._ask_again
 
@@ -106,7 +108,7 @@ class Finder:
         wanted = list(entries)
         while wanted:
             await self._until_room()
-            if len(self._hand) > PRESSED * self._hand.limit:
+            if self._deep or len(self._hand) > PRESSED * self._hand.limit:
                 wanted = await self._within_shares(wanted, entries)
             fitting = max(1, min(LOAD_ROWS, self._hand.room))
             part, wanted = wanted[:fitting], wanted[fitting:]
@@ -131,7 +133,7 @@ class Finder:
         rows = await queue.outline(self._pool, {key[1] for key in wanted}, {key[0] for key in wanted})
         rows.sort(key=lambda row: row.priority)
         taken = Counter(one.row.account_id for one in self._hand)
-        share = max(LEAST_SHARE, int(FULL * self._hand.limit) // max(1, len(taken)))
+        share = max(LEAST_SHARE, int(SHARED * self._hand.limit) // max(1, len(taken)))
         chosen: dict[tuple[int, UUID], None] = {}
         for row in rows:
             if taken[row.account_id] < share:
@@ -169,43 +171,68 @@ class Finder:
         room = min(self._hand.room, int(FULL * limit) - len(self._hand), max(1, limit // 4))
         if not owned or room <= 0:
             return
-        each = max(2, 2 * room // len(owned))
         whole = self._hand.whole()
-        now = clock.now()
-        found = await queue.due(self._pool, owned, now, most_each=each, but=whole)
-        full = [shard for shard, count in Counter(one.shard for one in found).items() if count >= each]
-        first: list[DueKey] = []
-        if full and time.monotonic() >= self._fair_at:
-            self._fair_at = time.monotonic() + FAIR_EVERY_S
-            first = await self._in_turns(full, room, whole)
-        fresh = (key for one in (*first, *found) if not self._hand.known(key := (one.message_id, one.domain)))
-        keys = list(dict.fromkeys(fresh))
-        if len(keys) > room:
-            ahead = len({(one.message_id, one.domain) for one in first})
-            rest = keys[ahead:]
-            random.shuffle(rest)  # no shard comes last every time
-            keys = (keys[:ahead] + rest)[:room]
-        for start in range(0, len(keys), LOAD_ROWS):
-            await self._take(await queue.load(self._pool, keys[start : start + LOAD_ROWS]), {})
-        self._more_behind = len(found) > len(keys) or len(found) >= each
-        if self._more_behind and keys:
+        keys: dict[tuple[UUID, str], None] = {}
+        if not self._deep or time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + LOOK_EVERY_S
+            keys = self._fresh(await self._look(owned, room, whole))
+        if self._deep and len(keys) < room:
+            keys |= self._fresh(await self._dig(owned, room - len(keys), whole))
+        taken = list(keys)[:room]
+        for start in range(0, len(taken), LOAD_ROWS):
+            await self._take(await queue.load(self._pool, taken[start : start + LOAD_ROWS]), {})
+        self._more_behind = bool(self._deep) or len(keys) > len(taken)
+        if self._more_behind and taken:
             self._ask_again()
+
+    def _fresh(self, found: Iterable[DueKey]) -> dict[tuple[UUID, str], None]:
+        """Those that are not in hand, each once."""
+        return {key: None for one in found if not self._hand.known(key := (one.message_id, one.domain))}
+
+    async def _look(self, owned: Collection[int], room: int, but: list[UUID]) -> list[DueKey]:
+        """What is due in shards that have little, and of those with a backlog what is due to their accounts in turn;
+        they are dug into afterwards."""
+        each = max(2, 2 * room // len(owned))
+        found = await queue.due(self._pool, owned, most_each=each, but=but)
+        full = {shard for shard, count in Counter(one.shard for one in found).items() if count >= each}
+        if not full:
+            return found
+        self._deep |= dict.fromkeys(sorted(full - self._deep.keys(), key=lambda _: random.random()))
+        rest = [one for one in found if one.shard not in full]
+        random.shuffle(rest)  # no shard comes last every time
+        return await self._in_turns(list(full), room, but) + rest
+
+    async def _dig(self, owned: Collection[int], room: int, but: list[UUID]) -> list[DueKey]:
+        """Many rows of few shards, whichever have waited longest for their turn: the rows of a shard are those of few
+        domains. A shard that had as many as were asked for waits for another turn."""
+        mine = set(owned)
+        turn = [shard for shard in self._deep if shard in mine][: max(1, room // DEEP_ROWS)]
+        found = await queue.due(self._pool, turn, most_each=DEEP_ROWS, but=but) if turn else []
+        counts = Counter(one.shard for one in found)
+        again = [shard for shard in turn if counts[shard] >= DEEP_ROWS]
+        self._deep = {shard: None for shard in self._deep if shard in mine and shard not in set(turn)}
+        self._deep |= dict.fromkeys(again)
+        return found
 
     async def _in_turns(self, shards: list[int], room: int, but: list[UUID]) -> list[DueKey]:
         """Some rows of every account in the shards, beginning behind the one that was looked at last; the next turn
-        goes on from there. At most half of the room: the rest goes by age alone."""
+        goes on from there. At most half of the room: the rest goes by age alone. Where one account is all there is,
+        age is fair."""
         random.shuffle(shards)
         behind = {shard: self._reached.pop(shard, queue.BEFORE_ALL) for shard in shards}
-        found = await queue.due_fairly(
-            self._pool, behind, clock.now(), holders=FAIR_HOLDERS, most_each=FAIR_ROWS, but=but
-        )
+        found = await queue.due_fairly(self._pool, behind, holders=FAIR_HOLDERS, most_each=FAIR_ROWS, but=but)
         for row in found:  # in the order of the walk
             self._reached[row.shard] = Holder(row.priority, row.account_id)
         walked = Counter(shard for shard, _, _ in {(row.shard, row.priority, row.account_id) for row in found})
         for shard in shards:
             if walked[shard] < FAIR_HOLDERS:  # the end: the next turn begins anew
                 self._reached.pop(shard, None)
-        keys = [DueKey(row.message_id, row.domain, row.shard) for row in found if row.message_id and row.domain]
+        alone = {shard for shard in shards if walked[shard] == 1 and behind[shard] == queue.BEFORE_ALL}
+        keys = [
+            DueKey(row.message_id, row.domain, row.shard)
+            for row in found
+            if row.message_id and row.domain and row.shard not in alone
+        ]
         random.shuffle(keys)
         return keys[: max(1, room // 2)]
 

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
+from typing import Protocol
 from uuid import UUID
 
 import asyncpg
@@ -14,7 +15,7 @@ from engine.base.settings import Settings
 from engine.delivery import queue
 from engine.delivery.hints import HintReader
 from engine.delivery.outcome import Verdict
-from engine.flows.settle import Attempt, Fenced, Settler
+from engine.flows.settle import Attempt, Fenced
 from engine.store import metrics
 from engine.store.postgres import AWAY
 from mta.outbound.attempts import at_fault
@@ -30,6 +31,16 @@ _log = structlog.get_logger("mta")
 Spawn = Callable[[Coroutine[None, None, None]], None]
 
 
+class Settles(Protocol):
+    """Who settles: a Settler, in this loop or in a thread of its own."""
+
+    def settle(self, attempt: Attempt) -> "asyncio.Future[bool]":
+        """See Settler."""
+
+    async def idle(self) -> None:
+        """See Settler."""
+
+
 class Finisher:
     """What becomes of the deliveries in one process's hand. `on_fenced` hears that the leases are gone; `saw` is
     shown every attempt before it is settled, and may add to it."""
@@ -40,7 +51,7 @@ class Finisher:
         settings: Settings,
         pool: asyncpg.Pool,
         reader: HintReader,
-        settler: Settler,
+        settler: Settles,
         hand: Hand,
         spawn: Spawn,
         on_fenced: Callable[[], None],

@@ -19,6 +19,7 @@ class Hand:
         self.limit = limit
         self.closed = False  # nothing new is taken
         self.on_room: Callable[[], None] = lambda: None
+        self.on_unspent: Callable[[Delivery], None] = lambda _: None  # it leaves with a part of an allowance
         self._deliveries: dict[Key, Delivery] = {}
         self._by_shard: Counter[int] = Counter()
         self._settled: tuple[dict[Key, int], dict[Key, int]] = ({}, {})
@@ -63,6 +64,8 @@ class Hand:
             del self._deliveries[delivery.row.key]
             self._by_shard[delivery.row.shard] -= 1
             self.on_room()
+        if delivery.taken is not None:
+            self.on_unspent(delivery)
         if delivery.entry is not None:
             self.done_with((delivery.entry,))
             delivery.entry = None

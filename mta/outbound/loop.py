@@ -16,14 +16,13 @@ from engine.areas.suppressions import store as suppressions
 from engine.base.settings import Settings
 from engine.delivery.hints import HintReader, WokenShards
 from engine.delivery.queue import Row
-from engine.flows.settle import Settler
 from engine.mail.address import canonical
 from engine.store import metrics
 from engine.store.postgres import AWAY, heed_cancellation
 from mta.outbound.attempts import SHARED_ATTEMPT, after_deaths, refused_by_route, without_key, without_recipients
 from mta.outbound.deliver import Report, Worker
 from mta.outbound.finding import Entries, Finder
-from mta.outbound.finishing import Finisher
+from mta.outbound.finishing import Finisher, Settles
 from mta.outbound.hand import Hand
 from mta.outbound.holding import Holding
 from mta.outbound.prepare import Delivery, Preparer
@@ -32,6 +31,7 @@ from mta.outbound.security import Security
 from mta.outbound.site import Site
 from mta.outbound.sites import MEASURE_S, TEND_S, Sites
 from mta.outbound.sockets import Sockets
+from mta.outbound.sources_bind import Source
 from mta.outbound.tls_policy import MinTls, TlsPolicy
 from mta.outbound.windows import Windows
 from mta.outbound.witness import Witness
@@ -57,7 +57,7 @@ class Outbound:
         woken: WokenShards,
         router: Router,
         preparer: Preparer,
-        settler: Settler,
+        settler: Settles,
         security: Security,
     ) -> None:
         self._settings = settings
@@ -67,7 +67,7 @@ class Outbound:
         self._security = security
         self.holding = Holding(pool)
         self.witness = Witness(pool)
-        self._sockets = Sockets(settings)
+        self._sockets = Sockets(settings, watch=self.witness.watch)
         self._tasks: set[asyncio.Task[None]] = set()
         self._workers: set[Worker] = set()
         self._hand = hand = Hand(settings.mta_active_limit)
@@ -82,7 +82,7 @@ class Outbound:
         )  # fmt: skip
         self._sites = Sites(
             settings=settings, pool=pool, hand=hand, windows=self._windows, process=process, spawn=self._spawn,
-            employ=self._employ,
+            employ=self._employ, settle=self._finisher.settle,
         )  # fmt: skip
         self._report = Report(
             settle=self._finisher.settle,
@@ -94,7 +94,9 @@ class Outbound:
             token=self._windows.token,
             left_alone=self._sites.left_alone,
         )
-        self.caches = (self._sites.rules.cache, self.holding.cache, self.witness.cache)  # for the process's Stamps
+        self.caches = (
+            self._sites.rules.cache, *self._sites.sources.caches, self.holding.cache, self.witness.cache,
+        )  # for the process's Stamps  # fmt: skip
         self.member: Member  # set by the process: the two need each other
 
     # -- for the process -----------------------------------------------------------------------
@@ -124,6 +126,7 @@ class Outbound:
         await self._finisher.idle()
         await self._security.flush()
         await self._finisher.acknowledge_once()
+        await self._sites.close()
         self._measure()
         try:
             async with asyncio.timeout(RELEASE_S):
@@ -146,6 +149,7 @@ class Outbound:
             self._sites.drop(lambda one: one.row.shard in gone)
         while self._hand.of_any(gone):  # noqa: ASYNC110 - rare; no event per delivery
             await asyncio.sleep(0.05)
+        await self._sites.tend_sources()  # before others look for the room that was taken here
 
     def fenced(self) -> None:
         """Everything in hand belongs to others: forget it. Open transactions stop before their content."""
@@ -260,7 +264,7 @@ class Outbound:
                 if self._hand.has(one):
                     self._finisher.settle(one, refused_by_route(one, route.answer, None, self._settings))
             return
-        self.witness.routed(domain, route.site)
+        self.witness.routed(domain, route)
         signed = await self._unheld(signed, route.site)
         await self._sites.refresh()
         policies: dict[str | None, TlsPolicy] = {}
@@ -268,11 +272,12 @@ class Outbound:
             policies[least] = await self._security.policy(domain, route, MinTls(least or MinTls.OPPORTUNISTIC))
         for least, policy in policies.items():
             mail = [one for one in signed if one.row.min_tls == least and self._hand.has(one)]  # not fenced meanwhile
-            await self._bring(route, policy, mail)
+            for source, part in await self._sites.by_source(route, mail):
+                await self._bring(route, policy, part, source)
 
-    async def _bring(self, route: Route, policy: TlsPolicy, mail: list[Delivery]) -> None:
+    async def _bring(self, route: Route, policy: TlsPolicy, mail: list[Delivery], source: Source | None) -> None:
         """Into the site's line; while it is left alone they share its last outcome, or wait for its probe."""
-        site = self._sites.of(route, policy)  # nothing may be awaited from here to its line: it could be forgotten
+        site = self._sites.of(route, policy, source)  # no await until it has a line: it could be forgotten
         because = site.rest_because if site.resting else None
         if because is not None:
             mx = route.hosts[0].name if route.hosts else route.site

@@ -47,6 +47,8 @@ class Pacer:
         self.paused_until = 0.0
         self.pauses = 0  # in a row
         self.pushes = 0  # in a row
+        self.half_open = False  # all processes together may probe with one connection
+        self.recovered = False  # a probe went well, which the others have not been told
         self.moved: Noted | None = None
         self.recent: deque[Noted] = deque(maxlen=RECENT)
         self.next_probe: datetime | None = None
@@ -70,7 +72,7 @@ class Pacer:
     @property
     def probing(self) -> bool:
         """One connection at a time: the next answer decides."""
-        return self.pauses > 0
+        return self.pauses > 0 or self.half_open
 
     @property
     def most(self) -> int:
@@ -100,9 +102,10 @@ class Pacer:
 
     def answered(self) -> None:
         """They take mail, or refuse it for reasons of its own."""
-        if self.pauses:
-            self.touched = True
+        if self.probing:
+            self.touched = self.recovered = True
             self.next_probe = None
+            self.half_open = False
         self.pauses = self.pushes = 0
 
     def pushed_back(self, now: float, began: float, said: str) -> bool:

@@ -19,6 +19,7 @@ from engine.base.secrets import derived
 from engine.base.settings import Settings
 from engine.delivery import queue
 from engine.delivery.queue import Row
+from engine.delivery.sources_store import Taken
 from engine.mail import dkim
 from engine.mail.return_path import SHARED, return_path
 from engine.store.caches import Cache
@@ -34,7 +35,7 @@ class Delivery:
 
     __slots__ = (
         "entry", "envelope", "keys", "loaded_at", "pairs", "row", "settling", "signature", "suppressed",
-        "taken_at", "tries",
+        "taken", "taken_at", "tries",
     )  # fmt: skip
 
     def __init__(self, row: Row, entry: "Entry | None", loaded_at: float) -> None:
@@ -43,6 +44,7 @@ class Delivery:
         self.entry = entry
         self.loaded_at = loaded_at  # or looked up in the suppressions since; monotonic
         self.taken_at = loaded_at
+        self.taken: Taken | None = None  # of its source's allowance, until it is tried
         self.keys: Sequence[dkim.SigningKey] = ()
         self.suppressed: dict[str, str] = {}  # address -> reason
         self.signature = row.signature

@@ -2,8 +2,9 @@
 
 import asyncio
 import random
+import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from ipaddress import ip_address
 from typing import TypeVar
@@ -70,8 +71,10 @@ class Unroutable(Struct, frozen=True):
 class Router:
     """Routes by domain, cached as long as the records behind them.
 
-    `own_names` are host names of this service: where one is listed as MX, it and everything less preferred
-    is left out (RFC 5321 5.1). `rng` orders equals: hosts of one preference, addresses of one host.
+    `own_names` are host names of this service: where one is listed as MX, it and everything not more preferred
+    is left out (RFC 5321 5.1). `listening` says that this service takes connections on `port`: then an MX with an
+    address of ours is ours, whatever it is called. `rng` orders equals: hosts of one preference, addresses of one
+    host.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class Router:
         port: int,
         allow_private: bool = False,
         own_names: Iterable[str] = (),
+        listening: bool = False,
         rng: random.Random | None = None,
         capacity: int = 50_000,
         clock: Callable[[], float] = time.monotonic,
@@ -89,22 +93,26 @@ class Router:
         self._port = port
         self._allow_private = allow_private
         self._own_names = frozenset(name.lower() for name in own_names)
+        self._listening = listening
         self._rng = rng or random.Random()
         self._clock = clock
         self._plans: Shared[str, _Plan] = Shared(self._plan, capacity, clock)
 
     @classmethod
     def from_settings(cls, settings: Settings, resolver: Resolver) -> "Router":
-        """Live: the remote port, public hosts only. Local: everything goes to the built-in sink's port.
+        """Live: the remote port, public hosts only. Local: everything goes to the built-in sink's port, which is
+        nobody's MX.
 
-        `own_names` stays empty: our MX server never relays, so mail to a domain that it serves for a
-        customer is delivered to ourselves like to anyone, and can't loop.
+        Who listens on the remote port beside us on the same host, such as another mail server, is not ourselves: so
+        addresses count only where our own MX server has that port.
         """
         local = settings.delivery == "local"
         return cls(
             resolver,
             port=settings.sink_port if local else settings.smtp_port,
             allow_private=local or settings.allow_private_mx,
+            own_names=() if local else own_names(settings),
+            listening=not local and settings.mx_port == settings.smtp_port,
         )
 
     async def route(self, domain: str) -> Route | Unroutable:
@@ -148,7 +156,7 @@ class Router:
             return self._refuse("5.1.10", text, NEGATIVE_TTL_S, code=556)
         chosen = _choose(exchangers, self._own_names)
         if not chosen:
-            return self._refuse("5.4.6", f"Mail for {name} loops back to this service", NEGATIVE_TTL_S)
+            return self._loops_back(name)
         return await self._reach(name, chosen, found.until, authentic=found.authentic)
 
     async def _implicit(self, name: str, until: float) -> "_Plan":
@@ -159,7 +167,12 @@ class Router:
         self, name: str, chosen: Sequence[Mx], until: float, *, implicit: bool = False, authentic: bool = False
     ) -> "_Plan":
         """Look up the addresses of all chosen hosts at once and keep those that can be used."""
-        looked_up = await self._addresses([mx.host for mx in chosen])
+        ours = self._own_names if self._listening else ()
+        looked_up = await self._addresses([*(mx.host for mx in chosen), *ours])
+        if self._listening:
+            chosen = self._before_ourselves(chosen, looked_up)
+            if not chosen:
+                return self._loops_back(name)
         hosts: dict[str, _Host] = {}
         failure: str | None = None
         refused = False
@@ -186,6 +199,13 @@ class Router:
         else:
             text = f"None of the mail hosts of {name} has an address"
         return self._refuse("5.4.4", text, NEGATIVE_TTL_S)
+
+    def _before_ourselves(self, chosen: Sequence[Mx], found: "Mapping[str, _Addresses]") -> Sequence[Mx]:
+        """The hosts more preferred than any that has an address of ours. Should our own name not be found just now,
+        it is as if we had none: the worst is a connection to ourselves, where such mail is refused."""
+        own = {ip for name in self._own_names for ip in (*found[name].ipv4, *found[name].ipv6)}
+        places = [mx.preference for mx in chosen if any(ip in own or is_here(ip) for ip in found[mx.host].all)]
+        return [mx for mx in chosen if mx.preference < min(places)] if places else chosen
 
     async def _addresses(self, names: Sequence[str]) -> "dict[str, _Addresses]":
         tasks = {name: asyncio.create_task(self._address(name)) for name in dict.fromkeys(names)}
@@ -224,6 +244,9 @@ class Router:
             return None
         return _Host(name, ipv4[:MAX_ADDRESSES], ipv6[:MAX_ADDRESSES], found.authentic, found.canonical)
 
+    def _loops_back(self, name: str) -> "_Plan":
+        return self._refuse("5.4.6", f"Mail for {name} loops back to this service", NEGATIVE_TTL_S)
+
     def _refuse(self, status: str, text: str, ttl_s: float, *, code: int = 550) -> "_Plan":
         answer = Answer(Phase.ROUTE, Reply(code, f"{status} {text}", status))
         return _Plan(self._clock() + ttl_s, unroutable=Unroutable(answer))
@@ -233,6 +256,23 @@ class Router:
         return _Plan(self._clock() + FAILURE_TTL_S, unroutable=Unroutable(answer))
 
 
+def own_names(settings: Settings) -> frozenset[str]:
+    """What this service calls itself towards other mail servers."""
+    return frozenset({settings.mail_host.lower(), *(one.name for one in settings.source_ips if one.name is not None)})
+
+
+def is_here(ip: str) -> bool:
+    """True for an address of this host: what is sent there leaves from it. Nothing is sent to find out."""
+    try:
+        if ip_address(ip).is_loopback:
+            return True
+        with socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET, socket.SOCK_DGRAM) as asked:
+            asked.connect((ip, 9))
+            return bool(asked.getsockname()[0] == ip)
+    except (OSError, ValueError):  # no route there, so it is not here
+        return False
+
+
 class _Addresses(Struct, frozen=True):
     ipv4: tuple[str, ...]
     ipv6: tuple[str, ...]
@@ -240,6 +280,10 @@ class _Addresses(Struct, frozen=True):
     failure: str | None
     authentic: bool = False
     canonical: str | None = None
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return self.ipv4 + self.ipv6
 
 
 class _Host(Struct, frozen=True):

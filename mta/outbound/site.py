@@ -8,12 +8,18 @@ be reached at all rests, longer each time, and is then probed by one connection.
 import asyncio
 import random
 import time
+from datetime import timedelta
 
+import msgspec
+
+from engine.base import clock
 from engine.mail.replies import Answer, Break, BreakKind, Reply
 from mta.outbound.line import Line
-from mta.outbound.pacer import Pacer
+from mta.outbound.pacer import Noted, Pacer
 from mta.outbound.prepare import Delivery
 from mta.outbound.route import Route
+from mta.outbound.sources_bind import Source
+from mta.outbound.sources_health import Standing
 from mta.outbound.tls_policy import WITHOUT
 from mta.smtp.connection import Connection
 
@@ -22,14 +28,17 @@ CONNECTION_AGE_S = 300.0  # Postfix smtp_connection_reuse_time_limit
 REST_S, LONGEST_REST_S = 15.0, 300.0
 LEAST_WAITING = 16
 SLOW_S = 0.05  # a transaction that lasts longer waits for the server, not for us: another connection helps
+TURNS = 5  # of the loop that a transaction takes when the server is quick: in a busy process that is longer
 TURN = 20  # messages of a connection while others wait for its place
+_MOST_HOSTS = 20  # of a group, told to the operator
 
 
 class Group:
     """The sites that keep to one pacer, and who of them wants a connection or could spare one."""
 
-    def __init__(self, pacer: Pacer) -> None:
+    def __init__(self, pacer: Pacer, standing: Standing | None = None) -> None:
         self.pacer = pacer
+        self.standing = standing  # of the source address that all of them are reached from, where there is one
         self.sites: dict[Site, None] = {}
         self.hungry: dict[Site, None] = {}  # mail waits and there is no worker, in the order of asking
         self.idle: dict[Site, None] = {}  # workers wait for mail
@@ -53,6 +62,7 @@ class Site:
         self.name = name  # of the MX set
         self.group = group
         self.pacer = group.pacer
+        self.standing = group.standing
         self.route = Route("", (), 0)  # that of the latest delivery: its hosts are shuffled anew for each
         self.policy = WITHOUT  # likewise; all that meet here demand the same of their connections
         self.waiting = Line()
@@ -72,6 +82,11 @@ class Site:
         return time.monotonic() < self.rest_until
 
     @property
+    def source(self) -> Source | None:
+        """The address that its connections are bound to; None: the system chooses."""
+        return None if self.standing is None else self.standing.source
+
+    @property
     def crowded(self) -> bool:
         """True while another site of the group waits for a place."""
         return any(one.waiting and not one.workers for one in self.group.hungry)
@@ -82,6 +97,8 @@ class Site:
         self._rests += 1
         self.rest_until = time.monotonic() + seconds
         self.rest_because = because
+        if self.standing is not None:
+            self.standing.not_reached()
         return seconds
 
     def reached(self) -> None:
@@ -116,14 +133,16 @@ class Site:
         """Waiting deliveries beyond what keeps its connections busy."""
         return max(0, len(self.waiting) - max(LEAST_WAITING, 2 * int(self.pacer.window)))
 
-    def wishes(self, now: float) -> int:
+    def wishes(self, now: float, turn_s: float = 0.0) -> int:
         """How many more connections would help, whatever is allowed: the first at once, then twice as many whenever
-        all of them wait for the server; servers that were left alone are probed by one."""
+        all of them wait for the server; servers that were left alone are probed by one. `turn_s`: how long our own
+        loop takes to come round."""
         if not self.waiting or self.sleepers or now < self.rest_until:
             return 0
         if self.workers == 0:
             return 1
-        slow = len(self.busy) == self.workers and all(now - began > SLOW_S for began in self.busy.values())
+        slow_s = max(SLOW_S, TURNS * turn_s)
+        slow = len(self.busy) == self.workers and all(now - began > slow_s for began in self.busy.values())
         if self._rests or self.pacer.probing or not slow:
             return 0
         return min(self.workers, len(self.waiting))
@@ -159,3 +178,42 @@ def worn_out(connection: Connection, opened_at: float, most_messages: int) -> bo
 def blames_site(outcome: Reply | Break) -> bool:
     """False for breaks that are our own doing."""
     return not (isinstance(outcome, Break) and outcome.kind is BreakKind.LOCAL)
+
+
+def state_of(group: Group) -> str:
+    """What a process knows of the servers behind a pacer, as JSON for the operator."""
+    pacer, now = group.pacer, time.monotonic()
+    resting = max((site.rest_until for site in group.sites), default=0.0)
+    probe = pacer.next_probe
+    rest = None if group.standing is None else group.standing.rest
+    if resting > now:
+        probe = clock.now() + timedelta(seconds=resting - now)
+    state = {
+        "window": round(pacer.window, 1),
+        "share": pacer.share,
+        "open": pacer.open,
+        "waiting": sum(len(site.waiting) for site in group.sites),
+        "phase": _phase(pacer, now, resting=resting > now),
+        "nextProbe": None if probe is None else clock.iso(probe),
+        "movedBy": None if pacer.moved is None else _noted(pacer.moved),
+        "recent": [_noted(one) for one in reversed(pacer.recent)],
+        "source": None if group.standing is None else group.standing.source.ip,
+        "refused": None if rest is None else {"said": rest.said, "until": clock.iso(rest.until)},
+    }
+    return msgspec.json.encode(state).decode()
+
+
+def _noted(noted: Noted) -> dict[str, str]:
+    return {"at": clock.iso(noted.at), "said": noted.said, "effect": noted.effect}
+
+
+def _phase(pacer: Pacer, now: float, *, resting: bool) -> str:
+    if pacer.paused(now):
+        return "paused"
+    return "not reached" if resting else "probing" if pacer.probing else "open"
+
+
+def hosts_of(group: Group) -> str:
+    """Site and hosts by name, joined by commas: what the operator may look for."""
+    names = dict.fromkeys(name for site in group.sites for name in (site.name, *(one.name for one in site.route.hosts)))
+    return ",".join(list(names)[:_MOST_HOSTS])

@@ -1,7 +1,8 @@
 """The sites of one process: which pacer each keeps to, who works for them, and what waits too long.
 
 A site is a set of MX hosts under one TLS policy; all policies towards the same hosts share a pacer, and so do all MX
-sets that a rule counts as one provider. Rules that change are in force with the next look, every eighth of a second.
+sets that a rule counts as one provider. Where source addresses are configured, each has sites and pacers of its own.
+Rules that change are in force with the next look, every eighth of a second.
 """
 
 import asyncio
@@ -19,13 +20,20 @@ from engine.base.settings import Settings
 from engine.delivery import sites_store
 from engine.delivery.sites import Limits, RuleBook
 from engine.delivery.sites_store import Rules
+from engine.delivery.sources import next_midnight, source_key
+from engine.delivery.sources_store import WAITING
 from engine.flows import hold
+from engine.flows.settle import Attempt
 from engine.store.postgres import AWAY, BAD_DATA, heed_cancellation
+from mta.outbound.attempts import without_room
 from mta.outbound.hand import Hand
-from mta.outbound.pacer import Noted, Pacer
+from mta.outbound.pacer import Pacer
 from mta.outbound.prepare import Delivery
 from mta.outbound.route import Route
-from mta.outbound.site import Group, Site
+from mta.outbound.site import Group, Site, hosts_of, state_of
+from mta.outbound.sources import Shares, Sources, reachable
+from mta.outbound.sources_bind import Source
+from mta.outbound.sources_health import Standing
 from mta.outbound.tls_policy import TlsPolicy
 from mta.outbound.windows import Windows
 
@@ -33,13 +41,13 @@ TEND_S = 0.125
 MEASURE_S = 0.5
 LATE_S = 25.0  # in hand without a try: back to Postgres, so that the wait stands on the waybill once it lasts
 LOOK_LATE_S = 2.0
+FORGETTING = 0.9  # of the longest turn, with every look
 LEAST_PARK_S, MOST_PARK_S = 2.0, 30.0
 SPREAD_S = 10.0  # rows that waited for a pause to end come back over so long
 SHOW_EVERY_S = 3.0
 MOST_SHOWN = 200  # states written at once; those that something happened to go first
 FORGET_AFTER = timedelta(days=1)
 _MOST_LIMITS = 50_000
-_MOST_HOSTS = 20  # of a group, told to the operator
 _PARTS = 10  # each comes back at a time of its own
 
 _log = structlog.get_logger("mta")
@@ -60,6 +68,7 @@ class Sites:
         process: str,
         spawn: Spawn,
         employ: Callable[[Site], Coroutine[None, None, None]],
+        settle: Callable[[Delivery, Attempt], None],
     ) -> None:
         self._settings = settings
         self._pool = pool
@@ -68,25 +77,30 @@ class Sites:
         self._process = process
         self._spawn = spawn
         self._employ = employ
+        self._settle = settle
+        self.sources = Sources(settings, pool)
+        hand.on_unspent = self.sources.unspent
         self.rules = Rules(pool)
         self._book: RuleBook = self.rules.latest
-        self._limits: dict[str, Limits] = {}  # by site
+        self._limits: dict[tuple[str, Source | None], Limits] = {}  # by site
         self._sites: dict[tuple[str, str], Site] = {}  # by site and TLS policy, and by the pacer's key
         self._groups: dict[str, Group] = {}  # by the pacer's key
         self._forget_at = 0.0
+        self._turn_s = 0.0  # how long the loop takes to come round, the longest of late
 
     def __iter__(self) -> Iterator[Site]:
         return iter(list(self._sites.values()))
 
-    def of(self, route: Route, policy: TlsPolicy) -> Site:
-        """The site for deliveries over this route under this policy."""
-        limits = self._limits_of(route)
+    def of(self, route: Route, policy: TlsPolicy, source: Source | None = None) -> Site:
+        """The site for deliveries over this route under this policy, from this address."""
+        limits = self._limits_of(route, source)
         place = (route.site + policy.key, limits.key)
         site = self._sites.get(place)
         if site is None:
             group = self._groups.get(limits.key)
             if group is None:
-                group = self._groups[limits.key] = Group(Pacer(limits))
+                standing = None if source is None else self._standing(route, source)
+                group = self._groups[limits.key] = Group(Pacer(limits), standing)
             site = self._sites[place] = Site(route.site, group)
             group.sites[site] = None
         site.route, site.policy = route, policy
@@ -105,7 +119,7 @@ class Sites:
         self._book = book
         self._limits.clear()
         for site in self:
-            limits = self._limits_of(site.route)
+            limits = self._limits_of(site.route, site.source)
             if limits.key == site.pacer.limits.key:  # else what waits goes out as before, and new mail elsewhere
                 site.pacer.obey(limits)
                 self._windows.ask(site.pacer)
@@ -117,7 +131,7 @@ class Sites:
         if self._hand.closed:
             return
         now = time.monotonic()
-        wish = site.wishes(now)
+        wish = site.wishes(now, self._turn_s)
         if not wish:
             return
         pacer = site.pacer
@@ -231,6 +245,7 @@ class Sites:
         while True:
             await asyncio.sleep(TEND_S)
             ticks += 1
+            await self._look_at_loop()
             await self.refresh()
             now = time.monotonic()
             for place, site in list(self._sites.items()):
@@ -244,10 +259,17 @@ class Sites:
                 for site in self:
                     site.reckon(MEASURE_S)
                 await self._relieve()
+                await self.tend_sources()
             if ticks % (LOOK_LATE_S / TEND_S) == 0:
                 await self._send_back_late(now)
             if ticks % (SHOW_EVERY_S / TEND_S) == 0:
                 await self._show()
+
+    async def _look_at_loop(self) -> None:
+        """What a quick server's answer waits for here."""
+        began = time.monotonic()
+        await asyncio.sleep(0)
+        self._turn_s = max(FORGETTING * self._turn_s, time.monotonic() - began)
 
     async def _relieve(self) -> None:
         """A hand full of mail for slow sites hides everybody else's: the largest waits go back to Postgres until
@@ -274,14 +296,82 @@ class Sites:
             self._groups.pop(group.pacer.limits.key, None)
             self._windows.ask(group.pacer)  # its demand is none: the lease is given back
 
-    def _limits_of(self, route: Route) -> Limits:
-        limits = self._limits.get(route.site)
+    def _limits_of(self, route: Route, source: Source | None = None) -> Limits:
+        limits = self._limits.get((route.site, source))
         if limits is None:
             if len(self._limits) >= _MOST_LIMITS:
                 self._limits.clear()
             hosts = [host.name for host in route.hosts]
-            limits = self._limits[route.site] = self._book.limits(route.site, hosts, self._settings)
+            limits = self._book.limits(route.site, hosts, self._settings)
+            if source is not None:
+                limits = msgspec.structs.replace(limits, key=source_key(limits.key, source.ip))
+            self._limits[route.site, source] = limits
         return limits
+
+    # -- sources -------------------------------------------------------------------------------
+
+    async def by_source(self, route: Route, mail: list[Delivery]) -> Shares:
+        """Deliveries by the address they leave from; those for which no new address has room today are put back into
+        Postgres until tomorrow. Raises one of AWAY."""
+        if not self.sources:
+            return [(None, mail)]
+        limits = self._limits_of(route)
+        reach = reachable(route, limits.family, self.sources.health.out_of_reach(limits.key))
+        sharing = await self.sources.share_out(mail, reach, limits.key)
+        if sharing.waiting:
+            await self._wait_for_tomorrow([one for one in sharing.waiting if self._hand.has(one)])
+        return [(source, list(filter(self._still_here, part))) for source, part in sharing.shares]
+
+    def _still_here(self, delivery: Delivery) -> bool:
+        """Not fenced meanwhile; else what was taken for it is free again."""
+        if self._hand.has(delivery):
+            return True
+        self.sources.unspent(delivery)
+        return False
+
+    async def _wait_for_tomorrow(self, mail: list[Delivery]) -> None:
+        now = clock.now()
+        tomorrow = next_midnight(now)
+        waits: dict[datetime, list[Delivery]] = {}
+        for one in mail:
+            ends = one.row.deliver_by
+            if ends is not None and ends <= now:
+                self._settle(one, without_room(one, self._settings))
+            else:
+                one.row.waiting = None  # whatever it waited for before: the waybill tells of this wait too
+                waits.setdefault(tomorrow if ends is None else min(tomorrow, ends), []).append(one)
+        for until, part in waits.items():
+            await self._postpone(part, until, WAITING)
+
+    def _standing(self, route: Route, source: Source) -> Standing:
+        return Standing(source, self._limits_of(route).key, self.sources.health, self._leave_to_others)
+
+    def _leave_to_others(self, standing: Standing) -> None:
+        """The servers refuse an address: what waits for it is shared out anew, to others where there are others."""
+        group = self._groups.get(source_key(standing.site, standing.source.ip))
+        if group is not None and len(self.sources) > 1:
+            self._spawn(self._share_anew(group))
+
+    async def _share_anew(self, group: Group) -> None:
+        moved = [one for site in group.sites for one in site.waiting.clear()]
+        if moved:
+            await self._postpone(moved, clock.now(), "source_refused")
+
+    async def close(self) -> None:
+        """The process ends: nothing waits here any more, what workers put back at the last included."""
+        self.drop(lambda _: True)
+        try:
+            await self.sources.close()
+        except AWAY as error:
+            _log.warning("allowances of sources not given back", error=repr(error))
+
+    async def tend_sources(self) -> None:
+        """Give back the allowances that were not used, and exchange what is known of refusals."""
+        try:
+            await self.sources.tend()
+        except (*AWAY, *BAD_DATA) as error:
+            heed_cancellation()
+            _log.warning("sources not tended", error=repr(error))
 
     # -- for the operator ----------------------------------------------------------------------
 
@@ -292,7 +382,7 @@ class Sites:
         states = []
         for group in touched[:MOST_SHOWN]:
             group.pacer.touched = False
-            states.append((group.pacer.limits.key, _hosts(group), state_of(group)))
+            states.append((group.pacer.limits.key, hosts_of(group), state_of(group)))
         try:
             if states:
                 await sites_store.write_states(self._pool, self._process, states)
@@ -302,38 +392,3 @@ class Sites:
         except (*AWAY, *BAD_DATA) as error:
             heed_cancellation()
             _log.warning("site states not shown", error=repr(error))
-
-
-def state_of(group: Group) -> str:
-    """What a process knows of the servers behind a pacer, as JSON for the operator."""
-    pacer, now = group.pacer, time.monotonic()
-    resting = max((site.rest_until for site in group.sites), default=0.0)
-    probe = pacer.next_probe
-    if resting > now:
-        probe = clock.now() + timedelta(seconds=resting - now)
-    state = {
-        "window": round(pacer.window, 1),
-        "share": pacer.share,
-        "open": pacer.open,
-        "waiting": sum(len(site.waiting) for site in group.sites),
-        "phase": _phase(pacer, now, resting=resting > now),
-        "nextProbe": None if probe is None else clock.iso(probe),
-        "movedBy": None if pacer.moved is None else _noted(pacer.moved),
-        "recent": [_noted(one) for one in reversed(pacer.recent)],
-    }
-    return msgspec.json.encode(state).decode()
-
-
-def _noted(noted: Noted) -> dict[str, str]:
-    return {"at": clock.iso(noted.at), "said": noted.said, "effect": noted.effect}
-
-
-def _phase(pacer: Pacer, now: float, *, resting: bool) -> str:
-    if pacer.paused(now):
-        return "paused"
-    return "not reached" if resting else "probing" if pacer.probing else "open"
-
-
-def _hosts(group: Group) -> str:
-    names = dict.fromkeys(name for site in group.sites for name in (site.name, *(one.name for one in site.route.hosts)))
-    return ",".join(list(names)[:_MOST_HOSTS])

@@ -12,13 +12,16 @@ from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery.sites import Family
 from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
+from mta.outbound.lockstep import LockStep
 from mta.outbound.route import Host, Route
+from mta.outbound.sources_bind import Source
 from mta.outbound.tls_policy import WITHOUT, Demand, TlsPolicy
 from mta.outbound.tls_report import TlsSession
 from mta.smtp.connection import ConnectFailed, Connection, Timeouts, TlsMode
 from mta.smtp.faults import Fault, FaultKind
 from mta.smtp.tls import Judge, judge
 from mta.smtp.transcript import Json
+from mta.smtp.watch import Watch
 
 MOST_ADDRESSES = 5  # Postfix smtp_mx_address_limit
 BROKEN_TLS_S = 3600.0  # an hour of plaintext for a server that has been mended, against a second connection each time
@@ -29,7 +32,8 @@ _OF_CERTIFICATES = frozenset({FaultKind.HOST_MISMATCH, FaultKind.EXPIRED, FaultK
 
 
 class Opened(Struct, frozen=True):
-    """A connection that takes mail. `shown` is what the waybill says of its security: `tls`, and why there is none."""
+    """A connection that takes mail. `shown` is what the waybill says of it: `tls`, why there is none, and the source
+    address where one is configured."""
 
     connection: Connection
     mx: str
@@ -38,19 +42,23 @@ class Opened(Struct, frozen=True):
 
 
 class Tried(Struct, frozen=True):
-    """A connection attempt that led nowhere: what decided it, all steps, and what TLS reports will count."""
+    """A connection attempt that led nowhere: what decided it, all steps, what TLS reports will count, and what the
+    waybill says of it beside."""
 
     answer: Answer
     steps: tuple[Json, ...]
     mx: str
     sessions: tuple[TlsSession, ...] = ()
+    shown: dict[str, object] = msgspec.field(default_factory=lambda: {"tls": None})
 
 
 class Sockets:
     """The connections of one process: bounded in all, and what is remembered of addresses with broken TLS."""
 
-    def __init__(self, settings: Settings, certificates: Judge | None = None) -> None:
+    def __init__(self, settings: Settings, certificates: Judge | None = None, watch: Watch | None = None) -> None:
         self._settings = settings
+        self._watch = watch
+        self.lock_step = LockStep()
         self._slots = asyncio.Semaphore(settings.mta_connections)
         self._idle: dict[int, Callable[[], None]] = {}
         self._broken_tls: OrderedDict[str, tuple[float, str]] = OrderedDict()
@@ -62,12 +70,24 @@ class Sockets:
             final_dot_s=settings.final_dot_timeout_s,
         )
 
-    async def open(self, route: Route, policy: TlsPolicy = WITHOUT, family: Family = Family.IPV4) -> Opened | Tried:
-        """A connection to the first server that takes one as the policy wants it; needs a `slot`."""
-        trial = _Trial(route)
-        for host, ip in self._targets(preferring(route, family), policy, trial):
+    async def open(
+        self,
+        route: Route,
+        policy: TlsPolicy = WITHOUT,
+        family: Family = Family.IPV4,
+        source: Source | None = None,
+    ) -> Opened | Tried:
+        """A connection to the first server that takes one as the policy wants it; needs a `slot`. From a source only
+        addresses of its family are tried."""
+        route = preferring(route, family)
+        if source is not None:
+            route = preferring(route, Family.IPV6_ONLY if source.family == "6" else Family.IPV4_ONLY)
+        trial = _Trial(route, source)
+        for host, ip in self._targets(route, policy, trial):
             opened = await self._try(trial, host, (ip, route.port), policy.of(host.name))
             if opened is not None:
+                if self.lock_step.of(route.site):
+                    opened.connection.in_lock_step()
                 return opened
         return trial.ended()
 
@@ -119,7 +139,7 @@ class Sockets:
         again = True
         while True:
             try:
-                connection = await self._connect(host.name, address, mode, demand)
+                connection = await self._connect(host.name, address, mode, demand, trial.source)
             except ConnectFailed as failed:
                 if failed.phase is Phase.CONNECT and blames_address(failed.outcome):
                     self._remember_silent(address[0])
@@ -135,15 +155,19 @@ class Sockets:
             else:
                 return trial.opened(host.name, address[0], demand, connection, plaintext)
 
-    async def _connect(self, mx: str, address: tuple[str, int], mode: TlsMode, demand: Demand) -> Connection:
+    async def _connect(
+        self, mx: str, address: tuple[str, int], mode: TlsMode, demand: Demand, source: Source | None
+    ) -> Connection:
         return await Connection.open(
             address,
             server_name=mx,
-            helo=self._settings.mail_host,
+            helo=self._settings.mail_host if source is None else source.helo,
             tls=mode,
             dane=demand.dane,
             certificates=self._certificates,
             timeouts=self._timeouts,
+            watch=self._watch,
+            source_ip=None if source is None else source.ip,
         )
 
     def _remember_silent(self, ip: str) -> None:
@@ -188,8 +212,10 @@ def preferring(route: Route, family: Family) -> Route:
 class _Trial:
     """What has been tried for one connection."""
 
-    def __init__(self, route: Route) -> None:
+    def __init__(self, route: Route, source: Source | None = None) -> None:
+        self.source = source
         self.steps: tuple[Json, ...] = ()
+        self._from: dict[str, object] = {} if source is None else {"source_ip": source.ip}
         self._mx = route.hosts[0].name if route.hosts else route.site
         self._sessions: list[TlsSession] = []
         self._last: tuple[Answer, str] | None = None
@@ -226,13 +252,13 @@ class _Trial:
             if demand.tested:
                 fault = fault or connection.doubt
         self._count(mx, ip, demand, fault)
-        return Opened(connection, mx, shown, tuple(self._sessions))
+        return Opened(connection, mx, self._from | shown, tuple(self._sessions))
 
     def ended(self) -> Tried:
         """Nobody was reached."""
         nobody = Answer(Phase.ROUTE, Break(BreakKind.DNS, "no mail server of the domain has an address"))
         answer, mx = self._insecure or self._last or (nobody, self._mx)
-        return Tried(answer, self.steps, mx, tuple(self._sessions))
+        return Tried(answer, self.steps, mx, tuple(self._sessions), {**self._from, "tls": None})
 
     def _blame(self, mx: str, demand: Demand, fault: Fault) -> None:
         if self._insecure is None and demand.mode is not TlsMode.OPPORTUNISTIC:

@@ -1,4 +1,4 @@
-"""A day's TLS report for one policy domain as the mail that carries it (RFC 8460 4 and 5). Pure."""
+"""A day's TLS report for one policy domain, to whom it goes, and the mail that carries it (RFC 8460 3 to 5). Pure."""
 
 import gzip
 import re
@@ -14,10 +14,12 @@ from typing import Any
 from urllib.parse import unquote
 
 import orjson
+import yarl
 from msgspec import Struct
 
 MOST_DETAILS = 1_000  # failures of one policy that a report lists; the summary counts them all
-MOST_DESTINATIONS = 4
+MOST_DESTINATIONS = 4  # of each kind
+MOST_URL = 1_000  # characters
 MOST_RECORD = 2_048  # characters of a TXT record
 SPREAD_S = 4 * 3600  # RFC 8460 4.1: not all reporters at midnight
 _MAILTO = re.compile(r"mailto:([^\s,;!?]{3,320})", re.IGNORECASE)
@@ -51,18 +53,40 @@ class Report(Struct, frozen=True, kw_only=True):
         return f"{self.day.isoformat()}.{digest}@{self.submitter}"
 
 
-def destinations(records: Iterable[bytes]) -> list[str]:
-    """The mailboxes that a domain's `_smtp._tls` TXT records name (RFC 8460 3); none where there is not exactly one
+class Destinations(Struct, frozen=True):
+    """Whom a domain wants to have its reports."""
+
+    mailboxes: tuple[str, ...] = ()
+    urls: tuple[str, ...] = ()  # https
+
+
+def destinations(records: Iterable[bytes]) -> Destinations:
+    """What a domain's `_smtp._tls` TXT records name (RFC 8460 3), each once; nothing where there is not exactly one
     record of the kind."""
     texts = [one.decode("ascii", "replace").strip() for one in records if len(one) <= MOST_RECORD]
     found = [text for text in texts if re.match(r"v=TLSRPTv1\s*;", text)]
     if len(found) != 1:
-        return []
+        return Destinations()
     fields = (field.strip().partition("=") for field in found[0].split(";")[1:])
     uris = next((value for name, _, value in fields if name.strip().lower() == "rua"), "")
-    matches = [_MAILTO.fullmatch(uri.strip()) for uri in uris.split(",")]
+    named = [uri.strip() for uri in uris.split(",")]
+    matches = [_MAILTO.fullmatch(uri) for uri in named]
     mailboxes = [unquote(match[1]) for match in matches if match is not None]
-    return list(dict.fromkeys(one for one in mailboxes if one.isascii() and one.isprintable()))[:MOST_DESTINATIONS]
+    usable = dict.fromkeys(one for one in mailboxes if one.isascii() and one.isprintable())
+    urls = dict.fromkeys(url for url in map(_https, named) if url is not None)
+    return Destinations(tuple(usable)[:MOST_DESTINATIONS], tuple(urls)[:MOST_DESTINATIONS])
+
+
+def _https(uri: str) -> str | None:
+    """An https URL as it was named, but for its fragment; None for what is no such thing."""
+    if len(uri) > MOST_URL or not uri.isascii() or uri[:8].lower() != "https://":
+        return None
+    try:
+        url = yarl.URL(uri)
+    except ValueError:
+        return None
+    named = f"https://{uri[8:].partition('#')[0]}"
+    return named if url.host and url.user is None and url.password is None else None
 
 
 def due_at(day: date, domain: str, midnight: datetime) -> datetime:
@@ -117,9 +141,13 @@ def _detail(one: Counted) -> dict[str, Any]:
     }
 
 
+def packed(report: Report) -> bytes:
+    """The document, compressed: what is attached to a mail, and what is posted."""
+    return gzip.compress(orjson.dumps(document(report)), mtime=0)
+
+
 def compose(report: Report, to: str, at: datetime) -> bytes:
     """The mail to one mailbox, CRLF throughout: `multipart/report` of RFC 8460 5.3, the JSON compressed."""
-    packed = gzip.compress(orjson.dumps(document(report)), mtime=0)
     begin = int(datetime(report.day.year, report.day.month, report.day.day, tzinfo=at.tzinfo).timestamp())
     name = f"{report.submitter}!{report.domain}!{begin}!{begin + 86_399}.json.gz"
     mail = MIMEMultipart("report", report_type="tlsrpt")
@@ -131,7 +159,7 @@ def compose(report: Report, to: str, at: datetime) -> bytes:
     mail["TLS-Report-Submitter"] = report.submitter
     mail["Auto-Submitted"] = "auto-generated"
     mail.attach(MIMEText(_words(report), "plain", "us-ascii"))
-    attached = MIMEApplication(packed, "tlsrpt+gzip")
+    attached = MIMEApplication(packed(report), "tlsrpt+gzip")
     attached.add_header("Content-Disposition", "attachment", filename=name)
     mail.attach(attached)
     return mail.as_bytes(policy=SMTP)

@@ -1,8 +1,10 @@
-"""Sends the TLS reports of days that are over (RFC 8460), through the service's own acceptance like any other mail.
+"""Sends the TLS reports of days that are over (RFC 8460): mails through the service's own acceptance like any other,
+and posts beside them.
 
-Whoever else does the same at the same time does no harm: a report has one idempotency key a mailbox.
+Whoever else does the same at the same time does no harm: a report has one idempotency key a mailbox, and a row a URL.
 """
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, date, datetime, time, timedelta
 
 import asyncpg
@@ -21,7 +23,8 @@ from engine.store import redis as redis_store
 from engine.store.queries import Queries
 from engine.store.resolver import NoData, NxDomain, Records, Resolver
 from mta.outbound.tls_report import KEEP
-from mta.outbound.tls_report_mail import Counted, Report, compose, destinations, due_at
+from mta.outbound.tls_report_mail import Counted, Destinations, Report, compose, destinations, due_at
+from mta.outbound.tls_report_posting import LASTS, post_due
 
 DAYS_BACK = 2  # a worker that was down over night catches up
 MOST_AT_ONCE = 200  # domains a round
@@ -38,17 +41,41 @@ _log = structlog.get_logger("tls reports")
 
 
 async def send_due(pool: asyncpg.Pool, settings: Settings, now: datetime) -> int:
-    """Make the reports that are due at `now`; returns how many mails were accepted.
+    """Make the reports that are due at `now`, and post what is due; returns how many mails were accepted and how many
+    posts taken.
 
     Without `WAYBILL_TLS_REPORT_FROM` nothing is sent. A domain that asks for no report is noted as reported; one whose
     record can't be looked up is asked again the next time.
     """
     if settings.tls_report_from is None or settings.redis_url is None:
         return 0
+    sender = parse_mailbox(settings.tls_report_from)
+
+    async def report_of(day: date, domain: str) -> Report:
+        return Report(
+            day=day,
+            domain=domain,
+            counts=await _COUNTED.fetch(pool, day, domain),
+            policy_text=next((row["policy"] for row in await _POLICY.records(pool, domain)), None),
+            submitter=settings.mail_host,
+            contact=sender.address,
+        )
+
+    sent = await _mail_due(pool, settings, now, sender, report_of)
+    return sent + await post_due(pool, settings, now, report_of)
+
+
+async def _mail_due(
+    pool: asyncpg.Pool,
+    settings: Settings,
+    now: datetime,
+    sender: Mailbox,
+    report_of: Callable[[date, str], Awaitable[Report]],
+) -> int:
     due = await _due(pool, now)
     if not due:
         return 0
-    sender = parse_mailbox(settings.tls_report_from)
+    assert settings.redis_url is not None
     accounts = await _ACCOUNT.records(pool, domain_name(sender.domain))
     if not accounts:
         _log.warning("no TLS reports: the domain of WAYBILL_TLS_REPORT_FROM is not verified", domain=sender.domain)
@@ -61,15 +88,7 @@ async def send_due(pool: asyncpg.Pool, settings: Settings, now: datetime) -> int
     sent = 0
     try:
         for day, domain in due:
-            report = Report(
-                day=day,
-                domain=domain,
-                counts=await _COUNTED.fetch(pool, day, domain),
-                policy_text=next((row["policy"] for row in await _POLICY.records(pool, domain)), None),
-                submitter=settings.mail_host,
-                contact=sender.address,
-            )
-            sent += await _send(pool, acceptor, resolver, door, report, now)
+            sent += await _send(pool, acceptor, resolver, door, await report_of(day, domain), now)
     finally:
         await acceptor.drain()
         await hints.drain()
@@ -95,10 +114,10 @@ async def _send(
     found = await resolver.txt(f"_smtp._tls.{report.domain}")
     if not isinstance(found, Records | NoData | NxDomain):
         return 0  # asked again the next time
-    mailboxes = destinations(found.values) if isinstance(found, Records) else []
+    wanted = destinations(found.values) if isinstance(found, Records) else Destinations()
     reached: list[str] = []
     message = None
-    for mailbox in mailboxes:
+    for mailbox in wanted.mailboxes:
         try:
             mail = _submitted(report, mailbox, now)
             accepted = await acceptor.accept_submitted(mail, door)
@@ -109,7 +128,7 @@ async def _send(
             continue
         reached.append(mailbox)
         message = ids.parse_id(ids.Kind.MESSAGE, accepted.id)
-    await _REPORTED.execute(pool, report.day, report.domain, reached, message)
+    await _REPORTED.execute(pool, report.day, report.domain, reached, message, wanted.urls, now, now + LASTS)
     return len(reached)
 
 

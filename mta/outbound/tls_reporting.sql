@@ -14,8 +14,13 @@ ORDER BY policy, result, mx;
 SELECT policy FROM sts_policies WHERE domain = $1;
 
 -- name: reported
--- The report of day $1 on domain $2 went to mailboxes $3 as message $4.
-INSERT INTO tls_reports (day, domain, sent_to, message_id) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING;
+-- The report of day $1 on domain $2 went to mailboxes $3 as message $4; it is to be posted to URLs $5 from $6 until $7.
+WITH made AS (
+    INSERT INTO tls_reports (day, domain, sent_to, message_id) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING
+    RETURNING day, domain
+)
+INSERT INTO tls_report_posts (day, domain, url, next_at, ends_at)
+SELECT m.day, m.domain, u.url, $6, $7 FROM made m, unnest($5::text[]) AS u (url);
 
 -- name: account_of_domain
 -- The account that holds domain $1 as verified.

@@ -28,18 +28,22 @@ NAP_S = 0.05  # before asking for pace again, at least
 _MOST_LOCAL = 10_000
 
 # Leases of one site: a hash of process -> "granted wanted until". KEYS[1]; ARGV: process, limit, wanted, held, lease in
-# milliseconds, rotation in milliseconds, pause to tell in milliseconds. Returns granted, and the pause that others
-# have told, in milliseconds. "!" is no process: it holds the end of the pause.
+# milliseconds, rotation in milliseconds, pause to tell in milliseconds, 1 when the servers answered a probe well.
+# Returns granted, the pause that others have told, in milliseconds, and 1 while the servers are to be probed. "!" and
+# "?" are no processes: the end of the pause; and that from the pause on, until a probe went well, all processes
+# together may hold one connection.
 _LEASE = """
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local me, limit, wanted, held = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local lease, rotation, pause = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local all = redis.call('HGETALL', KEYS[1])
-local wants, names, paused, taken = {}, {}, 0, 0
+local wants, names, paused, taken, probing = {}, {}, 0, 0, 0
 for i = 1, #all, 2 do
   if all[i] == '!' then
     paused = tonumber(all[i + 1])
+  elseif all[i] == '?' then
+    probing = 1
   elseif all[i] ~= me then
     local granted, want, till = string.match(all[i + 1], '(%d+) (%d+) (%d+)')
     if tonumber(till) < now then
@@ -53,8 +57,17 @@ for i = 1, #all, 2 do
     end
   end
 end
+if pause > 0 then
+  redis.call('HSET', KEYS[1], '!', string.format('%d', now + pause), '?', '1')
+  probing = 1
+elseif probing == 1 and ARGV[8] == '1' then
+  redis.call('HDEL', KEYS[1], '?')
+  probing = 0
+end
 local granted = 0
-if wanted > 0 then
+if probing == 1 then
+  granted = math.max(0, math.min(wanted, limit - taken, 1 - taken))
+elseif wanted > 0 then
   names[#names + 1] = me
   wants[me] = wanted
   table.sort(names)
@@ -72,11 +85,8 @@ if wanted > 0 or held > 0 then
 else
   redis.call('HDEL', KEYS[1], me)
 end
-if pause > 0 then
-  redis.call('HSET', KEYS[1], '!', string.format('%d', now + pause))
-end
-redis.call('PEXPIRE', KEYS[1], math.max(lease, pause, paused - now) + 1000)
-return {granted, math.max(0, paused - now)}
+redis.call('PEXPIRE', KEYS[1], math.max(lease, pause, paused - now) + (probing == 1 and 60000 or 1000))
+return {granted, math.max(0, paused - now), probing}
 """
 
 # Pace of one site: GCRA for each rate at once. KEYS[1]; ARGV: messages wanted, then for each rate its name,
@@ -171,11 +181,12 @@ class Windows:
             if not self._away:
                 _log.warning("site windows kept by shards while Redis is away", error=str(error))
             self._away = True
-            answers = [(self._own_part(pacer, want), 0) for pacer, want in zip(pacers, wants, strict=True)]
+            answers = [(self._own_part(pacer, want), 0, False) for pacer, want in zip(pacers, wants, strict=True)]
         else:
             self._away = False
         now = time.monotonic()
-        for pacer, want, (granted, paused_ms) in zip(pacers, wants, answers, strict=True):
+        for pacer, want, (granted, paused_ms, probing) in zip(pacers, wants, answers, strict=True):
+            pacer.half_open = probing
             if want or pacer.open:
                 self._leased[pacer.limits.key] = pacer
             else:
@@ -186,16 +197,21 @@ class Windows:
             if changed:
                 on_share(pacer)
 
-    async def _ask_redis(self, pacers: list[Pacer], wants: list[int], pauses: list[float]) -> list[tuple[int, int]]:
+    async def _ask_redis(
+        self, pacers: list[Pacer], wants: list[int], pauses: list[float]
+    ) -> list[tuple[int, int, bool]]:
         pipe = self._client.pipeline(transaction=False)
         for pacer, want, pause in zip(pacers, wants, pauses, strict=True):
             arguments: list[str | int] = [
                 self._process, pacer.limits.connections, want, pacer.open, round(LEASE_S * 1000),
-                round(ROTATE_S * 1000), round(pause * 1000),
+                round(ROTATE_S * 1000), round(pause * 1000), int(pacer.recovered),
             ]  # fmt: skip
             await self._lease(keys=[window_key(pacer)], args=arguments, client=pipe)
+        told = [pacer for pacer in pacers if pacer.recovered]
         answers: list[Any] = await pipe.execute()
-        return [(int(granted), int(paused)) for granted, paused in answers]
+        for pacer in told:
+            pacer.recovered = False
+        return [(int(granted), int(paused), bool(probing)) for granted, paused, probing in answers]
 
     def _own_part(self, pacer: Pacer, want: int) -> int:
         """Without Redis: as much of the limit as of the shards, which nobody else counts on; at least one."""

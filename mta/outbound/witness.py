@@ -3,7 +3,6 @@
 In memory and bounded; lost with the process, since it is about the last minutes only.
 """
 
-import re
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -22,6 +21,8 @@ from engine.delivery.outcome import Outcome, Verdict
 from engine.flows.settle import Attempt
 from engine.store.caches import Cache
 from engine.store.queries import Queries
+from mta.outbound.route import Route
+from mta.smtp.watch import Watch, masked
 
 MINUTES = 10  # that are looked back
 LEAST_OTHERS = 2  # accounts: the figures of a single other one would be its own, and not ours to show
@@ -34,7 +35,6 @@ MOST_OCTETS = 7_000  # of one: a notification of Postgres takes 8,000
 
 _SQL = Queries.beside(__file__, "witness.sql")
 _TELL = _SQL.command("tell_traces")
-_ADDRESS = re.compile(r"([^\s<>@,;:\"'()\[\]])[^\s<>@,;:\"'()\[\]]*@")
 _INDEX = {Verdict.DELIVERED: 0, Verdict.DEFERRED: 1, Verdict.BOUNCED: 2}
 
 
@@ -106,22 +106,24 @@ class Witness:
         self._pool = pool
         self.answers = Answers()
         self.cache: Cache[str, dict[str, datetime]] = Cache("traces", self._load)
-        self._traced: dict[str, datetime] = {}
+        self.watch = Watch()  # for the connections
         self._site_of: OrderedDict[str, str] = OrderedDict()
         self._told: deque[str] = deque()
         self._left_out = 0
 
-    def routed(self, domain: str, site: str) -> None:
-        """Mail for this domain goes to this site."""
-        if self._site_of.get(domain) != site:
+    def routed(self, domain: str, route: Route) -> None:
+        """Mail for this domain goes this way."""
+        if self._site_of.get(domain) != route.site:
             if len(self._site_of) >= MOST_DOMAINS:
                 self._site_of.popitem(last=False)
-            self._site_of[domain] = site
+            self._site_of[domain] = route.site
+        if self.watch.domains:
+            self.watch.serves(domain, tuple(host.name for host in route.hosts))
 
     def saw(self, attempt: Attempt) -> Attempt:
         """Count an attempt, keep it for those who watch; the same attempt with what others got, where it failed."""
-        if self._traced:
-            self._watch(attempt)
+        if self.watch.domains:
+            self._keep(attempt)
         site = self._site_of.get(attempt.row.domain)
         talk = attempt.conversation
         if site is None or talk is None or "note" in talk:  # nobody was asked, or another message spoke for this one
@@ -136,18 +138,22 @@ class Witness:
 
     async def tell(self) -> None:
         """Learn who watches, and show them what was said since the last time. Raises one of AWAY."""
-        self._traced = await self.cache.get("traces")
-        if not self._told:
+        traced = await self.cache.get("traces")
+        if not traced and not self.watch.domains:
             return
-        texts = [self._told.popleft() for _ in range(min(EACH_TELLING, len(self._told)))]
-        if self._left_out:
-            texts.append(orjson.dumps({"leftOut": self._left_out}).decode())
-            self._left_out = 0
-        await _TELL.records(self._pool, texts)
+        lines, left_out = self.watch.take()
+        self.watch.heed(traced)
+        texts = packed(lines)
+        texts += [self._told.popleft() for _ in range(min(EACH_TELLING, len(self._told)))]
+        left_out += self._left_out
+        self._left_out = 0
+        if left_out:
+            texts.append(orjson.dumps({"leftOut": left_out}).decode())
+        if texts:
+            await _TELL.records(self._pool, texts)
 
-    def _watch(self, attempt: Attempt) -> None:
-        until = self._traced.get(a_labels(attempt.row.domain))
-        if until is None or until <= clock.now():
+    def _keep(self, attempt: Attempt) -> None:
+        if a_labels(attempt.row.domain) not in self.watch.domains:
             return
         if len(self._told) >= MOST_TOLD:
             self._left_out += 1
@@ -177,9 +183,20 @@ def shown(attempt: Attempt) -> str:
     return text if len(text.encode()) <= MOST_OCTETS else orjson.dumps({"messageId": said["messageId"]}).decode()
 
 
-def masked(text: str) -> str:
-    """Addresses by their first letter and domain: `a***@b.test`."""
-    return _ADDRESS.sub(r"\1***@", text)
+def packed(lines: list[dict[str, Any]]) -> list[str]:
+    """Lines as JSON texts, each of as many in a row as a notification takes."""
+    texts: list[str] = []
+    parts: list[bytes] = []
+    for part in map(orjson.dumps, lines):
+        if parts and sum(map(len, parts)) + len(parts) + len(part) > MOST_OCTETS:
+            texts.append(_joined(parts))
+            parts = []
+        parts.append(part)
+    return [*texts, _joined(parts)] if parts else texts
+
+
+def _joined(parts: list[bytes]) -> str:
+    return (b'{"lines":[' + b",".join(parts) + b"]}").decode()
 
 
 def _ended(outcome: Outcome | None) -> str:

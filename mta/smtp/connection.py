@@ -7,9 +7,10 @@ value in a Transaction, or in ConnectFailed while opening; only our own bugs rai
 import asyncio
 import math
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 from engine.mail.replies import Answer, Break, BreakKind, Phase
+from mta.smtp.binding import connected_from
 from mta.smtp.dane import Dane
 from mta.smtp.envelope import Envelope, Features
 from mta.smtp.exchange import Exchange, Transaction
@@ -18,6 +19,7 @@ from mta.smtp.opening import ConnectFailed, Timeouts, blames_tls, connect_break,
 from mta.smtp.session import Session, State
 from mta.smtp.tls import Judge, TlsMode, judge, sessions
 from mta.smtp.transcript import Json, Step, Tls, opening, said, weight_of
+from mta.smtp.watch import Tap, Watch
 
 __all__ = ["ConnectFailed", "Connection", "Envelope", "Timeouts", "TlsMode", "Transaction"]
 
@@ -41,11 +43,13 @@ class Connection(asyncio.Protocol):
         certificates: Judge | None = None,
         timeouts: Timeouts | None = None,
         source_ip: str | None = None,
+        watch: Watch | None = None,
     ) -> "Connection":
         """Connect to `address` (IP address, port), greet, negotiate TLS: a connection that is `usable`.
 
         `server_name` is the MX host name, for SNI and the certificate verdict; `dane` goes with TlsMode.DANE;
-        `certificates` judges by other authorities than the system's. Raises ConnectFailed and nothing else; where
+        `certificates` judges by other authorities than the system's; `watch` is told what is said, as long as
+        somebody watches. Raises ConnectFailed and nothing else; where
         that has a `fault`, the caller may try once more with TlsMode.OFF, if plaintext is allowed.
         """
         limits = timeouts or Timeouts()
@@ -54,15 +58,18 @@ class Connection(asyncio.Protocol):
         connect: Json = {"step": Phase.CONNECT.value, "to": f"{server_name} [{address[0]}]:{address[1]}"}
         try:
             async with asyncio.timeout(limits.connect_s):
+                way: dict[str, Any] = {"host": address[0], "port": address[1]}
+                if source_ip is not None:
+                    way = {"sock": await connected_from(source_ip, address)}
                 _, connection = await loop.create_connection(
-                    lambda: cls(helo, tls, limits, server_name, loop, dane, certificates),
-                    address[0],
-                    address[1],
-                    local_addr=(source_ip, 0) if source_ip is not None else None,
+                    lambda: cls(helo, tls, limits, server_name, loop, dane, certificates, (watch, address[0])),
+                    **way,
                 )
         except OSError as error:  # TimeoutError is one
             broken = connect_break(error, limits.connect_s)
             connect |= {"break": said(broken), "ms": round((loop.time() - started) * 1_000, 1)}
+            if watch is not None and watch.domains:
+                watch.tap(server_name, address[0]).note(None, said(broken), loop.time() - started)
             raise ConnectFailed(Phase.CONNECT, broken, (connect,)) from None
         connect["ms"] = round((loop.time() - started) * 1_000, 1)
         try:
@@ -81,6 +88,7 @@ class Connection(asyncio.Protocol):
         loop: asyncio.AbstractEventLoop,
         dane: Dane | None = None,
         certificates: Judge | None = None,
+        watched: tuple[Watch | None, str] = (None, ""),
     ) -> None:
         self.server_name = server_name
         self.doubt: Fault | None = None  # why the server's certificate does not vouch for it
@@ -96,6 +104,8 @@ class Connection(asyncio.Protocol):
         self._sni = sni(dane.base if dane is not None else server_name)
         self._shown: tuple[bytes, ...] = ()  # the certificates of a full handshake
         self._resumed = False  # the handshake offered an earlier session
+        self._watched, self._ip = watched
+        self._tap: Tap | None = None  # of this connection, once somebody watched
         self._transport: asyncio.Transport | None = None
         self._wake: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -153,6 +163,20 @@ class Connection(asyncio.Protocol):
         """Why the session is over, None while it is not."""
         return self._session.ended
 
+    def in_lock_step(self) -> None:
+        """Say one command at a time from now on, even where the server offers PIPELINING."""
+        self._session.in_lock_step()
+
+    def _attend(self, watch: Watch, how: str) -> None:
+        """Tell whoever watches now; one look while nobody does."""
+        if not watch.domains:
+            self._session.tap = None
+        elif self._session.tap is None:
+            if self._tap is None:
+                self._tap = watch.tap(self.server_name, self._ip)
+                self._tap.note(None, how)
+            self._session.tap = self._tap
+
     # -- sending -------------------------------------------------------------------------------
 
     async def send(
@@ -172,6 +196,8 @@ class Connection(asyncio.Protocol):
         if self._sending:
             raise RuntimeError("one envelope at a time")
         self._sending = True
+        if self._watched is not None:
+            self._attend(self._watched, "connected before")
         try:
             now = self._loop.time()
             exchange, commands = self._session.begin(envelope, now)
@@ -191,7 +217,13 @@ class Connection(asyncio.Protocol):
         self.idle_since = self._loop.time()
         if self._session.state is State.ENDED:
             self._settle_end()
-        return exchange.transaction(self._opening, self._opening_octets)
+        session = self._session
+        return exchange.transaction(
+            self._opening,
+            self._opening_octets,
+            pipelined=session.features.pipelining,
+            strayed=session.state is State.ENDED and session.strayed(exchange),
+        )
 
     async def _content(
         self,
@@ -338,6 +370,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is up."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are not subclasses
+        if self._watched is not None:
+            self._attend(self._watched, "connected")
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the server: feed the session and write what it says at once."""

@@ -20,6 +20,8 @@ class Transaction(Struct, frozen=True, gc=False):
     opening: tuple[Json, ...]  # the session's own steps: connect, greeting, EHLO, TLS
     steps: tuple[Step, ...]
     opening_octets: int | None = None  # their weight, reckoned once a session
+    pipelined: bool = False  # its commands went out as a group
+    strayed: bool = False  # the session broke over them, before any content
 
     @property
     def transcript(self) -> list[Json]:
@@ -34,7 +36,7 @@ class Transaction(Struct, frozen=True, gc=False):
 class Exchange:
     """One envelope on its way: an answer per recipient, filled as replies come in."""
 
-    __slots__ = ("accepted", "answers", "began", "done", "envelope", "mail", "pending", "size", "steps")
+    __slots__ = ("accepted", "answers", "began", "behind", "done", "envelope", "mail", "pending", "size", "steps")
 
     def __init__(self, envelope: Envelope) -> None:
         self.envelope = envelope
@@ -45,6 +47,7 @@ class Exchange:
         self.accepted = 0
         self.steps: list[Step] = []
         self.began: float | None = None  # when its first reply became the next one due
+        self.behind = False  # its commands went out behind the content of another
         self.done = False
 
     def settle(self, answer: Answer) -> None:
@@ -57,8 +60,17 @@ class Exchange:
         if self.answers[recipient] is None:
             self.answers[recipient] = answer
 
-    def transaction(self, opening: tuple[Json, ...], opening_octets: int | None = None) -> Transaction:
+    def transaction(
+        self,
+        opening: tuple[Json, ...],
+        opening_octets: int | None = None,
+        *,
+        pipelined: bool = False,
+        strayed: bool = False,
+    ) -> Transaction:
         """The result; only when `done`."""
         assert None not in self.answers
         answers = cast("list[Answer]", self.answers)
-        return Transaction(self.envelope.recipients, tuple(answers), opening, tuple(self.steps), opening_octets)
+        return Transaction(
+            self.envelope.recipients, tuple(answers), opening, tuple(self.steps), opening_octets, pipelined, strayed
+        )

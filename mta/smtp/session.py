@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
 from mta.smtp.envelope import Envelope, Features, Needs, mail_command, rcpt_command, refusal, stuffed, unwritable
@@ -18,6 +18,7 @@ from mta.smtp.exchange import Exchange
 from mta.smtp.faults import Fault, FaultKind
 from mta.smtp.replies import Heard, ReplyReader
 from mta.smtp.transcript import Json, Step, Tls, said
+from mta.smtp.watch import Tap
 
 _OK: Final = 2
 _GO_AHEAD: Final = 3
@@ -25,6 +26,7 @@ _REFUSED: Final = (4, 5)
 _CLOSING: Final = 421  # RFC 5321 3.8: may come in place of any reply
 # Looked up once: an enum member costs 70 ns on each mention, and a message mentions thirty.
 _MAIL, _RCPT, _DATA, _BODY = Phase.MAIL, Phase.RCPT, Phase.DATA, Phase.BODY
+_OF_A_GROUP: Final = frozenset({_MAIL, _RCPT, _DATA})
 
 
 class State(StrEnum):
@@ -65,6 +67,7 @@ class Session:
         self.ended: Answer | None = None  # why the session is over, and at which phase
         self.opening_steps: list[Step | Json] = []
         self.waiting_since = now
+        self.tap: Tap | None = None  # somebody watches
         self.content_due: Exchange | None = None  # 354 came: the caller writes `content` or withholds
         self._helo = helo
         self._starttls = starttls
@@ -77,6 +80,7 @@ class Session:
         self._upcoming: Exchange | None = None
         self._writing = False  # content is on its way and not wholly written
         self._open_transaction = False  # MAIL was accepted and neither content nor RSET followed
+        self._asked_before = False  # content went over this session
 
     # -- what the caller asks ------------------------------------------------------------------
 
@@ -110,6 +114,9 @@ class Session:
         for heard in self._reader.feed(data):
             if self.state is _ENDED:
                 break
+            if self.tap is not None:
+                exchange = self._due[0].exchange if self._due else self._current
+                self.tap.answer(exchange.envelope if exchange else None, heard.reply, now - self.waiting_since)
             if heard.reply.code == _CLOSING and self.state is not _HANDSHAKE:
                 self._closing(heard.reply)
                 break
@@ -128,6 +135,9 @@ class Session:
         """The handshake succeeded: nothing learnt before it counts (RFC 3207 4.2). Returns EHLO."""
         self._now = now
         self.tls = tls
+        if self.tap is not None:
+            agreed = f"{tls.version} {tls.cipher}, certificate {tls.certificate}{', resumed' if tls.resumed else ''}"
+            self.tap.note(None, agreed, now - self.waiting_since)
         self.opening_steps.append(
             {"step": Phase.TLS.value, **tls.shown, "ms": round((now - self.waiting_since) * 1_000, 1)}
         )
@@ -137,6 +147,23 @@ class Session:
         self.waiting_since = now
         self._greet()
         return self._spoken()
+
+    def in_lock_step(self) -> None:
+        """Say one command at a time from now on, whatever the server offers; only when not `busy`."""
+        self.features = structs.replace(self.features, pipelining=False)
+
+    def strayed(self, exchange: Exchange) -> bool:
+        """True when the session broke over the commands of this exchange, before any of its content: so do servers
+        that offer PIPELINING and can't. Where not even the first reply came, it may as well have died before."""
+        ended = self.ended
+        if ended is None or ended.phase not in _OF_A_GROUP or not isinstance(ended.outcome, Break):
+            return False
+        kind = ended.outcome.kind
+        if kind is BreakKind.PROTOCOL:
+            return True
+        if kind is BreakKind.CLOSED:
+            return exchange.began is not None or not self._asked_before
+        return kind is BreakKind.TIMEOUT and (exchange.began is not None or exchange.behind)
 
     def begin(self, envelope: Envelope, now: float) -> tuple[Exchange, bytes]:
         """Start the transaction of `envelope`, or go on with it when it is the one `begun`.
@@ -179,8 +206,12 @@ class Session:
         self._open_transaction = False
         self._due.append(_Due(self._on_body, _BODY, exchange))
         self._say.append(".\r\n")
+        self._asked_before = True
+        if self.tap is not None:
+            self.tap.content(exchange.envelope, exchange.size)
         if upcoming is not None:
             self._upcoming = Exchange(upcoming)
+            self._upcoming.behind = True
             self._start(self._upcoming)
         return [*stuffed(exchange.envelope.content), self._spoken()]
 
@@ -193,6 +224,8 @@ class Session:
         """Say goodbye; only when READY and not busy."""
         self._now = self.waiting_since = now
         self.state = State.QUITTING
+        if self.tap is not None:
+            self.tap.command(None, "QUIT")
         self._due.append(_Due(self._on_quit, _MAIL))
         return b"QUIT\r\n"
 
@@ -423,6 +456,8 @@ class Session:
         self.ended = cause
         # The exchange that the cause struck; one pipelined behind another's dot never began.
         struck = self._current or self._upcoming
+        if self.tap is not None and isinstance(cause.outcome, Break):
+            self.tap.answer(struck.envelope if struck else None, cause.outcome, self._now - self.waiting_since)
         for exchange in (self._current, self._upcoming):
             if exchange is not None and not exchange.done:
                 phase = cause.phase if exchange is struck else _MAIL
@@ -461,9 +496,18 @@ class Session:
     def _spoken(self) -> bytes:
         if not self._say:
             return b""
+        if self.tap is not None:
+            self._show_commands(self.tap)
         spoken = "".join(self._say).encode()
         self._say.clear()
         return spoken
+
+    def _show_commands(self, tap: Tap) -> None:
+        """Behind a final dot, which is shown with the content, come those of the next envelope."""
+        exchange = self._upcoming or self._current
+        dot = self._say[0] == ".\r\n" and self._writing
+        for line in self._say[1:] if dot else self._say:
+            tap.command(exchange.envelope if exchange else None, line)
 
     def _note(self, due: _Due, outcome: Reply) -> None:
         step = Step(due.phase, outcome, self._now - self.waiting_since, due.recipient)

@@ -56,6 +56,20 @@ def flushes(before: Series, after: Series) -> dict[str, dict[str, float]]:
     return found
 
 
+def settle_lag(before: Series, after: Series) -> dict[str, float] | None:
+    """From final reply to commit, of the slowest outcome of each half second and process: how many there were, their
+    mean in ms, and which part of them took at most 50 ms. None where nothing was settled."""
+    name = "waybill_settle_seconds"
+    count = _grown(before, after, f"{name}_count", "")
+    if count <= 0:
+        return None
+    return {
+        "half_seconds": round(count),
+        "slowest_mean_ms": round(_grown(before, after, f"{name}_sum", "") / count * 1000, 1),
+        "within_50_ms": round(_grown(before, after, f"{name}_bucket", "0.05") / count, 3),
+    }
+
+
 def connections(before: Series, after: Series) -> dict[str, int]:
     """SMTP connections to the sink: opened and reused."""
     name = "waybill_smtp_connections_total"
@@ -64,13 +78,13 @@ def connections(before: Series, after: Series) -> dict[str, int]:
 
 
 def parse_metrics(text: str) -> Series:
-    """Prometheus' text form; of labels only `flow` and `how` are told apart."""
+    """Prometheus' text form; of labels only `flow`, `how`, and `le` where it is alone are told apart."""
     found: Series = {}
     for line in text.splitlines():
         match = _SERIES.match(line)
         if match is not None:
             labels = dict(_LABEL.findall(match[2] or ""))
-            key = (match[1], labels.get("flow") or labels.get("how") or "")
+            key = (match[1], labels.get("flow") or labels.get("how") or labels.get("le") or "")
             found[key] = found.get(key, 0.0) + float(match[3])
     return found
 

@@ -81,6 +81,16 @@ def memory_mb(roots: Mapping[str, Iterable[int]]) -> tuple[dict[str, float], str
     return {}, "rss"
 
 
+def peaks_mb(roots: Mapping[str, Iterable[int]]) -> dict[str, float]:
+    """The most memory that any one process of a role ever had resident, in MiB (proc(5): VmHWM), shared pages too."""
+    stats = _stats()
+    trees = {role: _tree(pids, stats) for role, pids in roots.items()}
+    return {
+        role: max((_kilobytes(pid, "status", "VmHWM:") for pid in tree), default=0) / 1024
+        for role, tree in trees.items()
+    }
+
+
 def tree_of(root: int) -> list[int]:
     """A process and all below it."""
     return sorted(_tree([root], _stats()))

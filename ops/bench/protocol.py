@@ -60,6 +60,12 @@ class Options(Struct, frozen=True, kw_only=True):
     paced: bool
     tls: bool
     batch: int = 1
+    domains: int | None = None  # in place of the scenario's
+
+    @property
+    def recipients_domains(self) -> int:
+        """Domains that recipients lie under."""
+        return self.domains or DOMAINS[self.scenario]
 
 
 class BenchFailed(RuntimeError):  # noqa: N818 - named for what happened
@@ -84,6 +90,7 @@ def run(
     paced: bool = True,
     tls: bool = False,
     batch: int = 1,
+    domains: int | None = None,
     as_json: bool = False,
 ) -> int:
     """Measure and print; gives the exit status: 0 measured, 1 failed or not checked, 130 after a signal.
@@ -92,7 +99,7 @@ def run(
     """
     options = Options(
         scenario=scenario, messages=messages, warm_up=warm_up, connections=connections, runs=runs,
-        drain=drain, profile=profile, paced=paced, tls=tls, batch=batch,
+        drain=drain, profile=profile, paced=paced, tls=tls, batch=batch, domains=domains,
     )  # fmt: skip
     voice = report.Progress()
     try:
@@ -145,7 +152,7 @@ async def _run(
             port=service.settings.api_port,
             key=service.access.key,
             sender=SENDER,
-            domains=DOMAINS[options.scenario],
+            domains=options.recipients_domains,
             connections=options.connections,
             folder=str(service.settings.state),
             batch=options.batch,
@@ -187,7 +194,7 @@ class Course:
         result: dict[str, Any] = {
             "scenario": options.scenario,
             "mode": "drain" if drained else "end to end",
-            "domains": DOMAINS[options.scenario],
+            "domains": options.recipients_domains,
             "messages": options.drain if drained else options.messages,
             "connections": options.connections,
             "batch": options.batch,
@@ -229,7 +236,7 @@ class Course:
             place, load = await self._load(options.messages)
             return place, load, load.began, await self._settled(options.messages)
 
-        self._tell(f"Measuring {options.messages:,} messages to {DOMAINS[options.scenario]:,} domains")
+        self._tell(f"Measuring {options.messages:,} messages to {options.recipients_domains:,} domains")
         return await self._measured(counted, options.messages, first)
 
     async def _drain(self, count: int) -> dict[str, Any]:
@@ -243,7 +250,7 @@ class Course:
         queueing = figures.usage(before, self._sample(), count)
         await asyncio.sleep(_QUIET_S)
         first = await asyncio.to_thread(self._yardstick.measure)
-        self._tell(f"Delivering {count:,} messages to {DOMAINS[self._options.scenario]:,} domains")
+        self._tell(f"Delivering {count:,} messages to {self._options.recipients_domains:,} domains")
         async with self._service.queue_held() as let_go:
             await self._service.start_delivery()
             await self._mta_is_quiet()
@@ -269,6 +276,7 @@ class Course:
             place, load, began, ended = await work()
             after = self._sample()
         memory, kind = measure.memory_mb(self._roots())
+        peaks = measure.peaks_mb(self._roots())
         second = await asyncio.to_thread(self._yardstick.measure)
         grown = await self._counters()  # a second later: what is counted per message is written once a second
         signature_ms = (first.cpu_ms + second.cpu_ms) / 2
@@ -283,7 +291,9 @@ class Course:
             "cost_in_signatures": round(used["server_cpu_ms_per_message"] / signature_ms, 2),
             "rss_mb_by_role": {role: round(memory[role], 1) for role in figures.ordered(memory)},
             "memory_kind": kind,
+            "peak_rss_mb_by_role": {role: round(peaks[role], 1) for role in figures.ordered(peaks)},
             "flush": figures.flushes(counters, grown),
+            "settle_lag": figures.settle_lag(counters, grown),
             "smtp_connections": figures.connections(counters, grown),
         }
 

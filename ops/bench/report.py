@@ -105,7 +105,7 @@ def _show_speed(result: dict[str, Any], console: Console) -> None:
 def _show_roles(result: dict[str, Any], console: Console) -> None:
     table = Table(box=None, pad_edge=False)
     table.add_column("process")
-    for title in ("CPU ms", "signatures", "switches", f"MiB ({result['memory_kind']})"):
+    for title in ("CPU ms", "signatures", "switches", f"MiB ({result['memory_kind']})", "peak of one"):
         table.add_column(title, justify="right")
     for role, cpu_ms in result["cpu_ms_by_role"].items():
         table.add_row(
@@ -114,6 +114,7 @@ def _show_roles(result: dict[str, Any], console: Console) -> None:
             f"{cpu_ms / result['signature_ms']:.2f}",
             f"{result['context_switches_by_role'][role]:.2f}",
             f"{result['rss_mb_by_role'].get(role, 0):.0f}",
+            f"{result['peak_rss_mb_by_role'].get(role, 0):.0f}",
             style=None if role in SERVER_ROLES else "dim",
         )
     console.print()
@@ -142,6 +143,11 @@ def _show_rest(result: dict[str, Any], console: Console) -> None:
     console.print()
     for flow, one in result["flush"].items():
         console.print(f"{flow}: {one['flushes']:,} commits of {one['items']:.1f} in the mean, {one['ms']:.2f} ms each")
+    if (lag := result["settle_lag"]) is not None:
+        console.print(
+            f"Final reply to commit, slowest of each half second: {lag['slowest_mean_ms']:.1f} ms in the mean,"
+            f" {lag['within_50_ms']:.0%} within 50 ms"
+        )
     found = ", ".join(f"{count:,} {how}" for how, count in result["smtp_connections"].items())
     console.print(f"SMTP connections: {found or 'none'}{' with TLS' if result['tls'] else ''}")
     machine = result["machine"]

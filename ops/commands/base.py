@@ -75,7 +75,7 @@ def show(value: Any, *, as_json: bool) -> None:
         if isinstance(one, list) and one and isinstance(one[0], dict):
             table(one, list(one[0]))
         else:
-            console.print(f"{name:14} {', '.join(one) if isinstance(one, list) else one}", markup=False)
+            console.print(f"{name:14} {', '.join(map(str, one)) if isinstance(one, list) else one}", markup=False)
 
 
 def table(rows: list[dict[str, Any]], columns: list[str]) -> None:

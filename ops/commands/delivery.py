@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import click
@@ -144,6 +145,10 @@ def site_show(*, name: str, as_json: bool) -> None:
         click.echo("\nNothing was delivered there within the hour.")
     for state in found["processes"]:
         click.echo(f"\n{state['process']}, {state['at']}: {state['phase']}, {state['waiting']} waiting")
+        if state.get("source"):
+            click.echo(f"  source {state['source']}")
+        if refused := state.get("refused"):
+            click.echo(f"  refused until {refused['until']}: {refused['said']}")
         click.echo(f"  window {state['window']:g}, share of all processes {state['share']}, {state['open']} open")
         if state["nextProbe"]:
             click.echo(f"  next probe {state['nextProbe']}")
@@ -211,6 +216,131 @@ def site_reset(*, name: str, as_json: bool) -> None:
     show(operate.with_pool(settings, lambda pool: sites.reset(pool, settings, name)), as_json=as_json)
 
 
+@click.group()
+def source() -> None:
+    """The addresses that mail leaves from (WAYBILL_SOURCE_IPS): pools by stream, warm-up, refusals."""
+
+
+@source.command("list")
+@as_json
+@reported
+def source_list(*, as_json: bool) -> None:
+    """All sources, pools, and which mail leaves from which pool."""
+    from ops import sources  # noqa: PLC0415
+
+    settings = attached()
+    found = operate.with_pool(settings, lambda pool: sources.listing(pool, settings))
+    if not as_json and not found["sources"]:
+        click.echo("No source is configured: the system chooses an address for each connection.")
+        return
+    show(found if as_json else {name: value for name, value in found.items() if value}, as_json=as_json)
+
+
+@source.command("show")
+@click.argument("ip")
+@as_json
+@reported
+def source_show(*, ip: str, as_json: bool) -> None:
+    """One source: its warm-up, what it sent today against its allowance (UTC), and where it is refused."""
+    from ops import sources  # noqa: PLC0415
+
+    settings = attached()
+    found = operate.with_pool(settings, lambda pool: sources.show(pool, settings, ip))
+    show(
+        found if as_json else {name: value for name, value in found.items() if value not in (None, [])}, as_json=as_json
+    )
+
+
+@source.group("pool")
+def source_pool() -> None:
+    """Addresses that are used alike."""
+
+
+@source_pool.command("set")
+@click.argument("name")
+@click.option("--ips", required=True, help="Such as 192.0.2.1,192.0.2.2*3: the second takes three times as much.")
+@as_json
+@reported
+def source_pool_set(*, name: str, ips: str, as_json: bool) -> None:
+    """Make a pool, or give it other addresses; in force within a second."""
+    from ops import sources  # noqa: PLC0415
+
+    settings = attached()
+    show(operate.with_pool(settings, lambda pool: sources.set_pool(pool, settings, name, ips)), as_json=as_json)
+
+
+@source_pool.command("remove")
+@click.argument("name")
+@as_json
+@reported
+def source_pool_remove(*, name: str, as_json: bool) -> None:
+    """Forget a pool that nothing is assigned to."""
+    from ops import sources  # noqa: PLC0415
+
+    show(operate.with_pool(attached(), lambda pool: sources.remove_pool(pool, name)), as_json=as_json)
+
+
+@source.command("assign")
+@click.option("--stream", required=True, help="A stream's id, broadcast, verification, or * for all mail.")
+@click.option("--pool", "name", required=True)
+@click.option("--account", help="acc_…; default: everybody's.")
+@as_json
+@reported
+def source_assign(*, stream: str, name: str, account: str | None, as_json: bool) -> None:
+    """Let mail of a stream leave from a pool; an account's own word goes before everybody's."""
+    from ops import sources  # noqa: PLC0415
+
+    done = operate.with_pool(attached(), lambda pool: sources.assign(pool, stream=stream, name=name, account=account))
+    show(done, as_json=as_json)
+
+
+@source.command("unassign")
+@click.option("--stream", required=True)
+@click.option("--account", help="acc_…; default: everybody's.")
+@as_json
+@reported
+def source_unassign(*, stream: str, account: str | None, as_json: bool) -> None:
+    """Let mail of a stream leave from any address again."""
+    from ops import sources  # noqa: PLC0415
+
+    done = operate.with_pool(attached(), lambda pool: sources.unassign(pool, stream=stream, account=account))
+    show(done, as_json=as_json)
+
+
+@source.command("warmup")
+@click.argument("ip")
+@click.option("--start", type=click.DateTime(["%Y-%m-%d"]), help="The UTC day of its first mail.")
+@click.option("--plan", help="Messages a day to each provider, such as 50,100,500; default: the shipped ladder.")
+@click.option("--off", is_flag=True, help="It is warm.")
+@as_json
+@reported
+def source_warmup(*, ip: str, start: datetime | None, plan: str | None, off: bool, as_json: bool) -> None:
+    """Introduce a new address to the providers day by day; what finds no room waits until midnight UTC."""
+    from ops import sources  # noqa: PLC0415
+
+    if off == (start is not None) or (off and plan):
+        fail("Give either --start DATE, with or without --plan, or --off.")
+    settings = attached()
+    if start is None:
+        show(operate.with_pool(settings, lambda pool: sources.end_warm_up(pool, ip)), as_json=as_json)
+        return
+    steps = None if plan is None else [int(step) for step in plan.split(",")]
+    day = start.date()
+    show(operate.with_pool(settings, lambda pool: sources.warm_up(pool, ip, day, steps)), as_json=as_json)
+
+
+@source.command("trust")
+@click.argument("ip")
+@click.option("--site", help="As `ops source show` names it; default: all.")
+@as_json
+@reported
+def source_trust(*, ip: str, site: str | None, as_json: bool) -> None:
+    """Use an address again where it is spared since servers refused it; such as once it is off a blocklist."""
+    from ops import sources  # noqa: PLC0415
+
+    show(operate.with_pool(attached(), lambda pool: sources.trust(pool, ip, site)), as_json=as_json)
+
+
 @click.command()
 @click.argument("message")
 @as_json
@@ -228,7 +358,7 @@ def explain(*, message: str, as_json: bool) -> None:
 
 @click.command()
 @click.option("--domain", "name", required=True, help="A recipients' domain.")
-@click.option("--seconds", type=float, help="Stop after so long; default: go on until Ctrl-C.")
+@click.option("--seconds", type=float, help="Stop after so long; default: an hour, or Ctrl-C.")
 @as_json
 @reported
 def trace(*, name: str, seconds: float | None, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from ops.commands.base import as_json
 @click.command()
 @click.option("--scenario", type=click.Choice(["a", "b", "c"]), default="a", help="10, 1 or 1,000 domains.")
 @click.option("--messages", default=20_000, show_default=True, help="Counted messages.")
+@click.option("--domains", type=click.IntRange(1, 100_000), help="So many domains instead of the scenario's.")
 @click.option("--warm-up", default=1_000, show_default=True)
 @click.option("--connections", default=64, show_default=True)
 @click.option("--runs", default=1, show_default=True, help="Runs to take the median of.")

@@ -23,6 +23,7 @@ from ops.doctor.database import database
 from ops.doctor.doors import api, metrics, redis, sink, submission
 from ops.doctor.finding import Finding, bad, good, said, unseen
 from ops.doctor.names import names
+from ops.doctor.sources import sources
 from ops.first_run import FILE as FIRST_RUN
 from ops.state import holder
 from ops.up import NotRunning, attach
@@ -151,6 +152,7 @@ async def _servers(settings: Settings, *, running: bool) -> list[Finding]:
             looks.append(("sink", sink))
     if running or settings.delivery == "live":
         looks.append(("dns", names))
+    looks.append(("sources", sources))
     groups = await asyncio.gather(*[_bounded(name, look, settings) for name, look in looks])
     return [finding for group in groups for finding in group]
 

@@ -1,15 +1,9 @@
 """What the doctor asks of DNS: that it answers, and in live mode that our own name and address lead to each other."""
 
-import dns.asyncresolver
-import dns.exception
-import dns.reversename
-
 from engine.base.settings import Settings, variable
-from engine.store.resolver import Records, Resolver, TemporaryFailure, system_servers
+from engine.store.resolver import Records, Resolver, TemporaryFailure
 from ops.doctor.database import verified_domain
 from ops.doctor.finding import Finding, bad, good
-
-TIMEOUT_S = 5.0
 
 
 async def names(settings: Settings) -> list[Finding]:
@@ -44,7 +38,7 @@ async def _mail_host(resolver: Resolver, settings: Settings) -> Finding:
         mend = f"Publish {host} (A, AAAA) with the address that mail leaves from, or correct {variable('mail_host')}."
         return bad("mail host", f"{host} has no address", mend)
     for address in addresses:
-        reverse = await _reverse(settings, address)
+        reverse = await _reverse(resolver, address)
         confirmed = [name for name in reverse if address in await _addresses(resolver, name)]
         if not confirmed:
             mend = f"Have the provider of {address} set its reverse record (PTR) to {host}."
@@ -57,13 +51,6 @@ async def _addresses(resolver: Resolver, name: str) -> tuple[str, ...]:
     return tuple(value for answer in answers if isinstance(answer, Records) for value in answer.values)
 
 
-async def _reverse(settings: Settings, address: str) -> list[str]:
-    servers = settings.dns_servers or system_servers()
-    asked = dns.asyncresolver.Resolver(configure=False)
-    asked.nameservers = [server.host for server in servers]
-    asked.nameserver_ports = {server.host: server.port for server in servers}
-    try:
-        answer = await asked.resolve(dns.reversename.from_address(address), "PTR", lifetime=TIMEOUT_S)
-    except dns.exception.DNSException:
-        return []
-    return [record.target.to_text(omit_final_dot=True).lower() for record in answer]
+async def _reverse(resolver: Resolver, address: str) -> list[str]:
+    answer = await resolver.names(address)
+    return [name.rstrip(".").lower() for name in answer.values] if isinstance(answer, Records) else []

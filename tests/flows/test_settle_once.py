@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from engine.areas.emails.types import Accepted
 from engine.base.settings import Settings
-from engine.flows.settle import Fenced, Settler
+from engine.flows.settle import Fenced, Settler, plan, write
+from engine.ledger import heads
 from ops.embedded import Temporary
 from tests.flows.sending import (
     BOUNCED,
@@ -70,6 +71,26 @@ async def test_settling_twice_within_one_batch_counts_once(door: Process, settle
     assert await day_counts(pool, account) == {"delivered": 1}
 
 
+async def test_what_the_operator_gave_up_while_settling_waited_for_the_account_stays_given_up(
+    door: Process, settler: Settler, pool: asyncpg.Pool
+) -> None:
+    account, message = await sent(door)
+    [row] = await rows_of(pool, message)
+    given_up = replace(attempt_at(row, DEFERRED), made=False)
+    async with pool.acquire() as connection, connection.transaction():
+        await heads.lock(connection, {account.id})
+        settling = settler.settle(attempt_at(row, DELIVERED))
+        async with asyncio.timeout(10):
+            while not await pool.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+                await asyncio.sleep(0.01)
+        await write(connection, [plan(given_up)])
+
+    assert await settling is False
+    assert await status(pool, message) == "failed"
+    assert (await types(pool, message))[-1] == "failed"
+    assert await day_counts(pool, account) == {"failed": 1}
+
+
 async def test_an_attempt_at_a_row_that_has_moved_on_changes_nothing(
     door: Process, settler: Settler, pool: asyncpg.Pool
 ) -> None:
@@ -101,15 +122,15 @@ async def test_a_fenced_member_settles_nothing(door: Process, pool: asyncpg.Pool
 
 async def test_fencing_waits_for_a_settling_transaction(door: Process, pool: asyncpg.Pool) -> None:
     """The member's row is held while it settles, so that nobody takes its shards in between."""
-    account, message = await sent(door)
+    _, message = await sent(door)
     owner = await member(pool)
     settler = settler_of(door.pool, owner)
     [row] = await rows_of(pool, message)
     async with pool.acquire() as connection:
         transaction = connection.transaction()
         await transaction.start()
-        await connection.execute("SELECT 1 FROM account_heads WHERE account_id = $1 FOR UPDATE", account.id)
-        settling = settler.settle(attempt_at(row, DELIVERED))  # holds its fence, waits for the head
+        await connection.execute("SELECT 1 FROM messages WHERE id = $1 FOR UPDATE", message)
+        settling = settler.settle(attempt_at(row, DELIVERED))  # holds its fence, waits for the message
         await asyncio.sleep(0.3)
         fencing = asyncio.create_task(pool.execute("DELETE FROM shard_members WHERE id = $1", owner))
         await asyncio.sleep(0.3)

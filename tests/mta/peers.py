@@ -2,7 +2,7 @@
 domain and keeps every message in a folder.
 
 Postfix, Exim and OpenSMTPD are looked for on the PATH and in /usr/sbin and need root (they change users);
-`smtp-server` is looked for by Node, so NODE_PATH may name where it lies.
+`smtp-server` and Haraka are looked for by Node, so NODE_PATH may name where they lie.
 """
 
 import asyncio
@@ -267,7 +267,68 @@ class SmtpServer(Peer):
         return [path.read_bytes() for path in sorted(self.mail.glob("new/*")) if path.suffix != ".part"]
 
 
-PEERS: Sequence[type[Peer]] = (Postfix, Exim, OpenSmtpd, SmtpServer)
+class Haraka(Peer):
+    """The npm package of that name, with a plugin of ours that takes all recipients and keeps what arrives."""
+
+    name = "haraka"
+
+    def command(self, address: str, port: int) -> Sequence[str | Path]:
+        """Node in the foreground."""
+        node = _program("node", "nodejs")
+        wanted = "console.log(require.resolve('Haraka/bin/haraka'))"
+        found = subprocess.run([node, "-e", wanted], capture_output=True, text=True, check=False)
+        if found.returncode:
+            pytest.skip("the npm package Haraka is not where Node looks (NODE_PATH)")
+        kept = self.mail / "new"
+        kept.mkdir()
+        for folder in ("config", "plugins"):
+            (self.folder / folder).mkdir()
+        files = {
+            "config/smtp.ini": f"listen={address}:{port}\n",
+            # By itself it breaks lines beyond 992 octets, dots that were doubled included; RFC 5321 allows 998.
+            "config/connection.ini": f"""
+                [main]
+                smtputf8=true
+                [haproxy]
+                hosts[] =
+                [headers]
+                max_lines=1000
+                max_received=100
+                [max]
+                bytes={MAX_BYTES}
+                mime_parts=1000
+                line_length=512
+                data_line_length=2000
+                [message]
+                [uuid]
+                banner_chars=6
+                deny_chars=0
+            """,
+            "config/me": f"mx.{DOMAIN}\n",
+            "config/log.ini": "[main]\nlevel=WARN\n",
+            "config/plugins": "keep\n",
+            "plugins/keep.js": f"""
+                const fs = require('fs');
+                let number = 0;
+                exports.hook_rcpt = (next) => next(OK);
+                exports.hook_queue = (next, connection) => {{
+                  const file = {str(kept)!r} + '/' + String(++number).padStart(6, '0');
+                  const out = fs.createWriteStream(file + '.part');
+                  connection.transaction.message_stream.pipe(out, {{ line_endings: '\\r\\n' }});
+                  out.on('finish', () => fs.rename(file + '.part', file, () => next(OK)));
+                }};
+            """,
+        }
+        for name, text in files.items():
+            (self.folder / name).write_text(textwrap.dedent(text).lstrip())
+        return [node, found.stdout.strip(), "-c", self.folder]
+
+    def stored(self) -> list[bytes]:
+        """Without those half written."""
+        return [path.read_bytes() for path in sorted(self.mail.glob("new/*")) if path.suffix != ".part"]
+
+
+PEERS: Sequence[type[Peer]] = (Postfix, Exim, OpenSmtpd, SmtpServer, Haraka)
 
 
 @contextlib.asynccontextmanager

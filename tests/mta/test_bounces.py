@@ -10,7 +10,7 @@ import pytest
 from engine.delivery.outcome import _REPLIES, Category, Outcome, Scope, Verdict, classify, detail
 from engine.mail.replies import Answer, Phase, Reply
 
-FILE = Path(__file__).parents[1] / "data" / "bounces.tsv"
+DATA = Path(__file__).parents[1] / "data"
 RECOGNISED = 0.95  # of permanent refusals of the recipient
 _LINE = re.compile(r"(\d{3})[ -](?:([245]\.\d{1,3}\.\d{1,3}) )?(.*)", re.DOTALL)
 
@@ -28,12 +28,14 @@ class Bounce(NamedTuple):
         return classify(Answer(self.phase, Reply(int(match[1]), match[3], match[2])))
 
 
-def read() -> list[Bounce]:
-    rows = [line.split("\t") for line in FILE.read_text("utf-8").splitlines() if line and not line.startswith("#")]
+def read(name: str) -> list[Bounce]:
+    lines = (DATA / name).read_text("utf-8").splitlines()
+    rows = [line.split("\t") for line in lines if line and not line.startswith("#")]
     return [Bounce(label, Phase(phase), text, source) for label, phase, text, source in rows]
 
 
-BOUNCES = read()
+BOUNCES = read("bounces.tsv")
+HELD_OUT = read("bounces-heldout.tsv")
 
 
 def of(*labels: str) -> list[Bounce]:
@@ -97,3 +99,37 @@ def test_the_registered_class_stands_beside_our_own() -> None:
 def test_temporary_refusals_are_tried_again_and_full_mailboxes_are_called_full() -> None:
     assert [one.text for one in of("soft") if one.outcome.verdict is not Verdict.DEFERRED] == []
     assert [one.text for one in of("full") if one.outcome.category is not Category.MAILBOX_FULL] == []
+
+
+# -- a second set, gathered after the first had shaped the rules ----------------------------------------
+
+
+def test_the_second_set_is_new_labelled_and_says_where_each_line_was_seen() -> None:
+    known = {" ".join(one.text.lower().split()) for one in BOUNCES}
+
+    assert len(HELD_OUT) >= 120
+    assert {one.label for one in HELD_OUT} == {"dead", "full", "refused", "soft"}
+    assert len({one.text for one in HELD_OUT}) == len(HELD_OUT)
+    assert all(one.source.startswith("http") for one in HELD_OUT)
+    assert [one.text for one in HELD_OUT if " ".join(one.text.lower().split()) in known] == []
+
+
+def test_a_temporary_refusal_never_suppresses() -> None:
+    wrong = [one.text for one in HELD_OUT if one.label == "soft" and one.outcome.suppress]
+    later = [one for one in HELD_OUT if one.label == "soft" and one.outcome.verdict is Verdict.DEFERRED]
+    tell(f"\nsecond set, soft: {len(wrong)} suppressed, {len(later)} tried again")
+    assert wrong == []
+    assert len(later) == sum(one.label == "soft" for one in HELD_OUT)
+
+
+def test_a_refusal_of_us_or_a_full_mailbox_never_suppresses() -> None:
+    wrong = [one.text for one in HELD_OUT if one.label in ("refused", "full") and one.outcome.suppress]
+    tell(f"\nsecond set, refused and full: {len(wrong)} suppressed")
+    assert wrong == []
+
+
+def test_permanent_refusals_of_the_recipient_are_recognised_in_the_second_set_too() -> None:
+    bounces = [one for one in HELD_OUT if one.label in ("dead", "full")]
+    found = [one for one in bounces if (one.outcome.verdict, one.outcome.scope) == (Verdict.BOUNCED, Scope.RECIPIENT)]
+    tell(f"\nsecond set, recipient-scope permanent: {len(found)} of {len(bounces)}")
+    assert len(found) / len(bounces) >= RECOGNISED

@@ -14,6 +14,7 @@ import pytest
 from engine.base.settings import Settings
 from engine.store.resolver import Resolver
 from mta.outbound import route, tls_policy
+from mta.outbound.tls_report_mail import destinations
 from ops.local.dns import Behaviour
 from ops.local.sink_protocol import Conversation
 from tests.harness.outbound import CountingSink, World
@@ -277,6 +278,36 @@ async def test_silent_name_servers_defer_one_domain_and_delay_no_other(here: Wor
     for message in stuck:
         await here.until_step(message, "deferred", timeout_s=20)
     assert dict(await here.waybill(stuck[0]))["deferred"]["class"] == "dns"
+
+
+async def test_policy_records_of_any_size_and_number_hold_no_mail_back(here: World) -> None:
+    """Three hundred records, and one of 60 KB, where a domain announces MTA-STS and asks for TLS reports."""
+    text = "v=STSv1; id=1; " + "x" * 60_000
+    here.dns.set("_mta-sts.many.test", "TXT", [f"v=STSv1; id={n}" for n in range(300)])
+    here.dns.set("_mta-sts.giant.test", "TXT", [text])
+    messages = []
+    for name in ("many", "giant"):
+        here.domain(f"{name}.test")
+        messages.append(await here.send(f"ann@{name}.test"))
+    await here.live(retry_ladder_s=LATER_S)
+    for message in messages:
+        await here.until_step(message, "delivered")
+    assert destinations([text.encode()]).mailboxes == ()
+
+
+async def test_mail_whose_only_server_is_ourselves_bounces_and_suppresses_nobody(here: World) -> None:
+    """RFC 5321 5.1: by our name, and by our address where we listen on the port that mail is taken to."""
+    here.domain("name.test", mx=here.settings.mail_host)
+    here.domain("address.test", mx="else.address.test")
+    looping = [await here.send(f"ann@{name}.test") for name in ("name", "address")]
+    await here.live(mx_port=here.settings.sink_port, retry_ladder_s=LATER_S)
+    for message in looping:
+        await here.until_step(message, "bounced")
+        detail = dict(await here.waybill(message))["bounced"]
+        assert (detail["enhanced_code"], detail["class"], detail["suppressed"]) == ("5.4.6", "dns", False)
+
+    assert here.sink.connections == 0
+    assert await here.suppressed() == []
 
 
 async def test_dns_for_one_message_takes_at_most_20_seconds(settings: Settings) -> None:

@@ -4,10 +4,12 @@ import asyncio
 import ctypes.util
 import os
 import signal
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from engine.base import clock
 from mta.outbound.blackbox import MOST_DEATHS, BlackBox
 from tests.harness.outbound import World
 from tests.mta.processes import process
@@ -114,24 +116,55 @@ def faketime() -> str | None:
     return next((place for place in places if Path(place).exists()), None) or ctypes.util.find_library("faketime")
 
 
+def to_midnight() -> str:
+    """How far the clock must be moved to stand two seconds before midnight UTC."""
+    now = clock.now()
+    midnight = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+    return f"+{(midnight - now).total_seconds() - 2:.0f}"
+
+
 @pytest.mark.parametrize("shift", ["+7200", "-3600"])
+async def test_due_times_go_by_the_databases_clock_whatever_that_of_the_host_says(
+    here: World, tmp_path: Path, shift: str
+) -> None:
+    library = faketime()
+    if library is None:
+        pytest.skip("libfaketime is not installed")
+    later = await here.send("later@peer.test")
+    await here.flush_hints()
+    await here.pool.execute("UPDATE queue SET due_at = now() + interval '1 hour' WHERE message_id = $1", later)
+    here.sink.script("RCPT TO:<busy@peer.test>", "450 4.2.2 mailbox busy")
+    busy = await here.send("busy@peer.test")
+    faked = {"LD_PRELOAD": library, "FAKETIME": f"{shift}s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    async with process(here, tmp_path, more=faked, state=tmp_path, retry_ladder_s="600,600"):
+        await here.until_step(busy, "deferred")
+        wait_s = await here.pool.fetchval(
+            "SELECT extract(epoch FROM due_at - clock_timestamp()) FROM queue WHERE message_id = $1", busy
+        )
+        assert 300 < wait_s < 900
+        await here.pool.execute("UPDATE queue SET due_at = now() WHERE message_id = $1", busy)
+        await here.until_step(busy, "deferred")
+        assert await here.steps(later) == ["accepted"]
+
+
+@pytest.mark.parametrize("shift", ["+7200", "-3600", "over midnight"])
 async def test_a_wall_clock_that_jumps_under_the_process_sends_nothing_twice_and_loses_nothing(
     here: World, tmp_path: Path, shift: str
 ) -> None:
     library = faketime()
     if library is None:
         pytest.skip("libfaketime is not installed")
-    clock = tmp_path / "clock"
-    clock.write_text("+0")
+    moved = tmp_path / "clock"
+    moved.write_text("+0")
     faked = {
-        "LD_PRELOAD": library, "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_NO_CACHE": "1",
+        "LD_PRELOAD": library, "FAKETIME_TIMESTAMP_FILE": str(moved), "FAKETIME_NO_CACHE": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
     }  # fmt: skip
     here.sink.script(".", delay_s=0.1)
     before = [await here.send(f"before{number}@peer.test") for number in range(10)]
     async with process(here, tmp_path, more=faked, state=tmp_path, site_connections=1) as mta:
         await here.until(lambda: here.sink.count >= 3)
-        clock.write_text(shift)
+        moved.write_text(to_midnight() if shift == "over midnight" else shift)
         after = [await here.send(f"after{number}@peer.test") for number in range(10)]
         await here.sink.until(20)
         for message in (*before, *after):

@@ -276,6 +276,12 @@ async def test_a_session_of_another_server_with_the_same_name_does_no_harm(judge
             await connection.close()
 
 
+def test_nobody_can_renegotiate_or_talk_us_into_an_old_protocol() -> None:
+    context = sessions()
+    assert context.options & ssl.OP_NO_RENEGOTIATION
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+
+
 async def test_a_failed_handshake_forgets_the_session(judge: Judge, tmp_path: Path) -> None:
     async with showing(self_signed(MX), tmp_path) as sink:
         await (await connect(sink, judge)).close()

@@ -88,10 +88,16 @@ def test_the_mail_is_a_report_with_the_compressed_document() -> None:
     ("records", "expected"),
     [
         ([b"v=TLSRPTv1; rua=mailto:r@b.test"], ["r@b.test"]),
-        ([b"v=TLSRPTv1;rua=https://b.test/r,mailto:r@b.test , mailto:s%2Bt@b.test"], ["r@b.test", "s+t@b.test"]),
+        ([b"v=TLSRPTv1;rua=https://b.test/r,mailto:r@b.test , mailto:s%2Bt@b.test"],
+         ["r@b.test", "s+t@b.test", "https://b.test/r"]),
         ([b"v=spf1 -all", b"v=TLSRPTv1; rua=mailto:r@b.test;"], ["r@b.test"]),
         ([b"v=TLSRPTv1; rua=mailto:a@b.test", b"v=TLSRPTv1; rua=mailto:c@b.test"], []),
-        ([b"v=TLSRPTv1; rua=https://b.test/only"], []),
+        ([b"v=TLSRPTv1; rua=https://b.test/only"], ["https://b.test/only"]),
+        ([b"v=TLSRPTv1; rua=HTTPS://b.test:8443/r?x=a%2Cb#part,https://b.test:8443/r?x=a%2Cb"],
+         ["https://b.test:8443/r?x=a%2Cb"]),
+        ([b"v=TLSRPTv1; rua=https://b.test/1,https://b.test/2,https://b.test/1"],
+         ["https://b.test/1", "https://b.test/2"]),
+        ([b"v=TLSRPTv1; rua=http://b.test/r,ftp://b.test/r,https://,https://u:p@b.test/r,https://[/r"], []),
         ([b"v=TLSRPTv2; rua=mailto:r@b.test"], []),
         ([b"v=TLSRPTv1"], []),
         ([b"v=TLSRPTv1; rua=mailto:\xff@b.test"], []),
@@ -102,7 +108,8 @@ def test_the_mail_is_a_report_with_the_compressed_document() -> None:
     ],
 )  # fmt: skip
 def test_who_wants_reports(records: list[bytes], expected: list[str]) -> None:
-    assert destinations(records) == expected
+    found = destinations(records)
+    assert [*found.mailboxes, *found.urls] == expected
 
 
 def test_reports_go_out_spread_over_the_hours_after_midnight() -> None:
@@ -176,10 +183,11 @@ async def test_nothing_is_sent_without_a_sender_or_before_its_time(here: World) 
 
 
 async def test_a_domain_that_asks_for_none_is_not_asked_again(here: World) -> None:
-    here.dns.set("_smtp._tls.peer.test", "TXT", ["v=TLSRPTv1; rua=https://peer.test/r"])
+    here.dns.set("_smtp._tls.peer.test", "TXT", ["v=TLSRPTv1; rua=ftp://peer.test/r"])
     own = structs.replace(here.settings, tls_report_from=f"tls@{here.account.domain}")
     assert await send_due(here.pool, own, evening()) == 0
     assert await here.pool.fetchval("SELECT sent_to FROM tls_reports") == []
+    assert await here.pool.fetchval("SELECT count(*) FROM tls_report_posts") == 0
 
 
 async def test_an_exhausted_allowance_puts_the_report_off(here: World) -> None:

@@ -111,6 +111,50 @@ async def test_what_is_given_back_leaves_nothing_behind(client: redis.Redis) -> 
     assert not await client.exists(window_key(one.pacer))
 
 
+async def test_after_a_pause_one_connection_of_all_processes_probes(client: redis.Redis) -> None:
+    many = [Process(client, f"mta-{number}", connections=10) for number in range(3)]
+    many[0].windows.tell_pause(many[0].pacer, 0.05)
+    await many[0].ask(0)
+    await asyncio.sleep(0.1)
+    late = Process(client, "mta-late", connections=10)  # has not heard of the pause
+    everybody = [*many, late]
+    assert sum([await one.ask(5) for one in everybody]) == 1
+    prober = next(one for one in everybody if one.pacer.share)
+    prober.pacer.open = 1
+    assert sum([await one.ask(5) for one in everybody]) == 1
+    assert late.pacer.probing
+
+    prober.pacer.succeeded()
+    await prober.ask(5)
+    shares = [await one.ask(2) for one in everybody]
+    assert sum(shares) > len(everybody)
+    assert not any(one.pacer.half_open for one in everybody)
+
+
+async def test_a_probe_that_is_pushed_back_leaves_the_servers_alone_again(client: redis.Redis) -> None:
+    one, late = Process(client, "mta-1", connections=10), Process(client, "mta-2", connections=10)
+    one.windows.tell_pause(one.pacer, 0.05)
+    await one.ask(0)
+    await asyncio.sleep(0.1)
+    assert await late.ask(5) == 1
+    assert late.pacer.pushed_back(asyncio.get_running_loop().time(), asyncio.get_running_loop().time(), "421 later")
+    assert late.pacer.pauses == 1
+
+
+async def test_while_redis_is_away_each_process_probes_for_itself(client: redis.Redis) -> None:
+    one = Process(client, "mta-1", connections=10)
+    one.windows.tell_pause(one.pacer, 0.05)
+    await one.ask(0)
+    assert one.pacer.half_open
+    nowhere = redis_store.connect(NOWHERE)
+    one.windows._client = nowhere
+    one.windows._lease = nowhere.register_script(module._LEASE)
+    one.pacer.pauses = 1
+    assert await one.ask(1) == 1
+    assert one.pacer.probing
+    await nowhere.aclose()
+
+
 async def test_without_redis_a_process_keeps_to_the_part_that_its_shards_stand_for() -> None:
     nowhere = redis_store.connect(NOWHERE)
     assert await Process(nowhere, "mta-1", 0.25, connections=20).ask(20) == 5
@@ -140,7 +184,7 @@ async def test_a_pause_of_one_process_is_heard_by_all(client: redis.Redis) -> No
     await other.ask(1)
     assert other.pacer.paused(now + 25)
     assert other.pacer.probing
-    assert not one.pacer.probing  # whoever told it keeps its own time
+    assert not one.pacer.pauses  # whoever told it keeps its own time
 
 
 async def test_every_key_of_a_site_lies_in_its_own_slot() -> None:

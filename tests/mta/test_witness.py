@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -12,8 +14,10 @@ from engine.base import ids
 from engine.base.settings import Settings
 from engine.delivery.outcome import Verdict
 from mta.outbound import witness
-from mta.outbound.witness import LEAST_OTHERS, MINUTES, Answers, masked
+from mta.outbound.witness import LEAST_OTHERS, MINUTES, Answers
+from mta.smtp.watch import masked
 from ops import trace
+from ops.local import certificate
 from tests.conftest import NewDatabase
 from tests.harness.accounts import make_account
 from tests.harness.outbound import World, world
@@ -118,22 +122,57 @@ async def test_a_trace_shows_conversations_live_and_never_the_content(here: Worl
     await here.until_step(await here.send("bob@quiet.test"), "delivered")
     await watching
 
-    assert sorted(str(one["messageId"]) for one in heard) == sorted(ids.format_id(ids.Kind.MESSAGE, m) for m in sent)
+    attempts = [one for one in heard if "messageId" in one]
+    assert sorted(str(one["messageId"]) for one in attempts) == sorted(ids.format_id(ids.Kind.MESSAGE, m) for m in sent)
+    said = [f"{one['way']} {one['text']}" for one in heard if "way" in one]
+    assert said.count("> RCPT TO:<g***@peer.test>") == 1
+    assert said.count("< 550 5.1.1 <g***@peer.test>: no such user") == 1
+    assert [one for one in said if one.startswith("> EHLO ")]
+    assert [one for one in said if re.fullmatch(r"> \([\d,]+ octets of content and the final dot\)", one)]
+    assert all("ms" in one for one in heard if one.get("way") == "<")
     text = json.dumps(heard)
     assert "4711" not in text
     assert "gone@" not in text
     assert "g***@peer.test" in text
     assert "bounced (user_unknown): 550 5.1.1" in text
     told = "\n".join(line for one in heard for line in trace.lines(one))
-    assert "greeting" in told
+    assert "< 220 " in told
+    assert "quiet" not in told
     assert "= delivered (accepted): 250" in told
     assert await here.pool.fetchval("SELECT count(*) FROM traces") == 0
 
 
 async def test_a_watcher_that_died_is_forgotten(here: World) -> None:
     await here.pool.execute(
-        "INSERT INTO traces (id, domain, expires_at) VALUES ($1, 'peer.test', now() - interval '1 s')", ids.uuid7()
+        "INSERT INTO traces (id, domain, expires_at) VALUES ($1, 'peer.test', now() + interval '2 s')", ids.uuid7()
     )
     mta = await here.mta()
+    watch = mta.outbound.witness.watch
+    await here.until(lambda: "peer.test" in watch.domains)
+    await here.until(lambda: not watch.domains)  # nobody ended it
     await here.until_step(await here.send("ann@peer.test"), "delivered")
     assert not mta.outbound.witness._told
+    assert watch.take() == ([], 0)
+
+
+async def test_two_watchers_see_each_what_they_asked_for_and_tls_is_told(here: World, tmp_path: Path) -> None:
+    secure = await here.server("127.0.0.3", tls=certificate.server_context(tmp_path))
+    here.domain("secure.test", "127.0.0.3")
+    await here.mta()
+    heard: dict[str, list[dict[str, object]]] = {"secure.test": [], "peer.test": []}
+
+    def watch(domain: str) -> None:
+        heard[domain].extend(trace.follow(here.settings, domain=domain, ends=time.monotonic() + 5))
+
+    watching = [asyncio.create_task(asyncio.to_thread(watch, domain)) for domain in heard]
+    await asyncio.sleep(1.5)
+    for domain in heard:
+        await here.until_step(await here.send(f"ann@{domain}"), "delivered")
+    await asyncio.gather(*watching)
+
+    assert secure.count == 1
+    for domain, lines in heard.items():
+        assert {mx for one in lines if (mx := one.get("mx"))} == {f"mx.{domain}"}
+        assert f"> RCPT TO:<a***@{domain}>" in [f"{one.get('way')} {one.get('text')}" for one in lines]
+    told = [str(one["text"]) for one in heard["secure.test"] if one.get("way") == "*"]
+    assert [text for text in told if text.startswith("TLSv1.3 ") and "certificate unverified" in text]

@@ -313,3 +313,17 @@ def test_flushes_are_those_between_two_readings() -> None:
 
     assert figures.flushes(before, after) == {"accept": {"flushes": 2, "items": 50.0, "ms": 5.0}}
     assert figures.connections(before, after) == {"reused": 2}
+
+
+def test_the_settle_lag_tells_which_part_of_the_half_seconds_kept_to_50_ms() -> None:
+    text = (
+        "waybill_settle_seconds_sum {total}\n"
+        'waybill_settle_seconds_bucket{{le="0.05"}} {quick}\n'
+        'waybill_settle_seconds_bucket{{le="+Inf"}} {count}\n'
+        "waybill_settle_seconds_count {count}\n"
+    )
+    before = figures.parse_metrics(text.format(total="1.0", quick="2.0", count="4.0"))
+    after = figures.parse_metrics(text.format(total="1.4", quick="11.0", count="14.0"))
+
+    assert figures.settle_lag(before, after) == {"half_seconds": 10, "slowest_mean_ms": 40.0, "within_50_ms": 0.9}
+    assert figures.settle_lag(before, before) is None

@@ -1,0 +1,190 @@
+"""`ops source`: the addresses that mail leaves from, their pools and warm-up, and where they are refused."""
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from engine.base import clock, ids
+from engine.base.settings import Settings, variable
+from engine.delivery import sources_store
+from engine.delivery.sources import (
+    ANY_STREAM,
+    SHIPPED,
+    Assignment,
+    SourceBook,
+    Warmup,
+    checked_ip,
+    checked_members,
+    checked_plan,
+)
+from engine.flows.slugs import is_slug
+from mta.outbound.sources_bind import sources_of, why_not_ours
+
+MOST_SITES = 200
+MOST_NAME = 64
+WAKE_S = 30.0  # what waits for room is looked at again over so long
+
+
+async def listing(pool: asyncpg.Pool, settings: Settings) -> dict[str, Any]:
+    """All sources that are configured here or that the operator has spoken of, the pools, and what is assigned."""
+    book = await sources_store.read(pool)
+    today = clock.now().date()
+    used = await sources_store.sums(pool, today)
+    names = {source.ip: source.helo for source in sources_of(settings)}
+    known = dict.fromkeys([*names, *book.warmups, *(one.ip for named in book.pools.values() for one in named.members)])
+    return {
+        "sources": [
+            {
+                "ip": ip,
+                "ehlo": names.get(ip, ""),
+                "here": _here(ip, names),
+                "pools": ", ".join(_pools_of(book, ip)),
+                "warmUp": _warm_up(book.warmups.get(ip), today),
+                "today": used.get(ip, 0),
+            }
+            for ip in known
+        ],
+        "pools": [
+            {"pool": one.name, "ips": ", ".join(_member(member.ip, member.weight) for member in one.members)}
+            for one in book.pools.values()
+        ],
+        "assigned": [
+            {"stream": stream, "account": _account(account), "pool": name}
+            for (stream, account), name in book.assignments.items()
+        ],
+    }
+
+
+async def show(pool: asyncpg.Pool, settings: Settings, ip: str) -> dict[str, Any]:
+    """One source: its plan, what it sent to each provider today against its allowance, and where it is refused."""
+    wanted = checked_ip(ip)
+    book = await sources_store.read(pool)
+    now = clock.now()
+    today = now.date()
+    warmup = book.warmups.get(wanted)
+    allowed = None if warmup is None else warmup.allowance(today)
+    counts = await sources_store.counts(pool, today, wanted, MOST_SITES)
+    rests = await sources_store.rests_of(pool, wanted, now, MOST_SITES)
+    names = {source.ip: source.helo for source in sources_of(settings)}
+    return {
+        "ip": wanted,
+        "ehlo": names.get(wanted, ""),
+        "here": _here(wanted, names),
+        "pools": _pools_of(book, wanted),
+        "warmUp": _warm_up(warmup, today),
+        "plan": [] if warmup is None else list(warmup.plan),
+        "allowed": allowed,
+        "today": [{"site": one.site, "sent": one.used, "allowed": allowed} for one in counts],
+        "refused": [{"site": one.site, "until": clock.iso(one.until), "said": one.said} for one in rests],
+    }
+
+
+async def set_pool(pool: asyncpg.Pool, settings: Settings, name: str, ips: str) -> dict[str, Any]:
+    """A pool has these addresses (`ip` or `ip*weight`, joined by commas) and no others; in force within a second."""
+    members = checked_members(ips)
+    if not is_slug(name):
+        raise ValueError(f"{name[:MOST_NAME]!r} is no name for a pool: give lower-case letters, digits and hyphens")
+    await sources_store.set_pool(pool, name, members)
+    here = {source.ip for source in sources_of(settings)}
+    elsewhere = [one.ip for one in members if one.ip not in here]
+    done: dict[str, Any] = {"pool": name, "ips": [_member(one.ip, one.weight) for one in members]}
+    if elsewhere:
+        done["notHere"] = f"{', '.join(elsewhere)}: not in {variable('source_ips')} of this host"
+    return done
+
+
+async def remove_pool(pool: asyncpg.Pool, name: str) -> dict[str, Any]:
+    """Forget a pool that nothing is assigned to."""
+    if not await sources_store.remove_pool(pool, name):
+        raise ValueError(
+            f"there is no pool {name[:MOST_NAME]!r}, or mail is assigned to it; `ops source list` shows both"
+        )
+    return {"pool": name, "removed": True}
+
+
+async def assign(pool: asyncpg.Pool, *, stream: str, name: str, account: str | None) -> dict[str, Any]:
+    """Mail of a stream (its id, `broadcast`, `verification`, `*`) leaves from a pool, everybody's or one account's."""
+    if stream != ANY_STREAM and not is_slug(stream):
+        raise ValueError(f"{stream[:MOST_NAME]!r} is no stream: give its id, broadcast, verification, or *")
+    whose = _account_id(account)
+    try:
+        await sources_store.assign(pool, Assignment(stream, whose, name))
+    except asyncpg.ForeignKeyViolationError as error:
+        missing = (
+            f"pool {name[:MOST_NAME]!r}" if error.constraint_name == "source_assignments_pool_fkey" else "such account"
+        )
+        raise ValueError(f"there is no {missing}") from None
+    return {"stream": stream, "account": _account(whose), "pool": name}
+
+
+async def unassign(pool: asyncpg.Pool, *, stream: str, account: str | None) -> dict[str, Any]:
+    """Take an assignment back."""
+    if not await sources_store.unassign(pool, stream, _account_id(account)):
+        raise ValueError("nothing is assigned so; `ops source list` shows what is")
+    return {"stream": stream, "account": account or "", "pool": "any address"}
+
+
+async def warm_up(pool: asyncpg.Pool, ip: str, start: date, plan: Sequence[int] | None) -> dict[str, Any]:
+    """Warm an address up from a UTC day on, by default by the shipped plan; what waits for room is looked at again."""
+    warmup = Warmup(checked_ip(ip), start, checked_plan(plan if plan is not None else SHIPPED.plan))
+    await sources_store.warm_up(pool, warmup)
+    await sources_store.wake_waiting(pool, WAKE_S)
+    return {
+        "ip": warmup.ip,
+        "warmUp": _warm_up(warmup, clock.now().date()),
+        "plan": list(warmup.plan),
+        "source": "yours" if plan is not None else " ".join(SHIPPED.source.split()),
+    }
+
+
+async def end_warm_up(pool: asyncpg.Pool, ip: str) -> dict[str, Any]:
+    """The address is warm: no allowance holds any more."""
+    wanted = checked_ip(ip)
+    if not await sources_store.end_warm_up(pool, wanted):
+        raise ValueError(f"{wanted} is not being warmed up")
+    waiting = await sources_store.wake_waiting(pool, WAKE_S)
+    return {"ip": wanted, "warmUp": "warm", "deliveriesWoken": waiting}
+
+
+async def trust(pool: asyncpg.Pool, ip: str, site: str | None) -> dict[str, Any]:
+    """The address is spared no more: it is used again within seconds, at one site or at all."""
+    wanted = checked_ip(ip)
+    sites = await sources_store.end_rests(pool, wanted, site, clock.now())
+    if not sites:
+        raise ValueError(f"{wanted} is spared nowhere" if site is None else f"{wanted} is not spared at {site}")
+    return {"ip": wanted, "usedAgainAt": sites}
+
+
+def _here(ip: str, names: dict[str, str]) -> str:
+    if ip not in names:
+        return "not configured here"
+    return why_not_ours(ip) or "yes"
+
+
+def _pools_of(book: SourceBook, ip: str) -> list[str]:
+    return [named.name for named in book.pools.values() if any(one.ip == ip for one in named.members)]
+
+
+def _warm_up(warmup: Warmup | None, today: date) -> str:
+    allowed = None if warmup is None else warmup.allowance(today)
+    if warmup is None or allowed is None:
+        return "warm"
+    day = warmup.day(today)
+    if day < 1:
+        return f"begins on {warmup.started_on}"
+    return f"day {day} of {len(warmup.plan)}: {allowed} to each provider"
+
+
+def _member(ip: str, weight: int) -> str:
+    return ip if weight == 1 else f"{ip}*{weight}"
+
+
+def _account_id(account: str | None) -> UUID | None:
+    return None if account is None else ids.parse_id(ids.Kind.ACCOUNT, account)
+
+
+def _account(account: UUID | None) -> str:
+    return "" if account is None else ids.format_id(ids.Kind.ACCOUNT, account)
