@@ -26,6 +26,7 @@ from engine.flows.levers import HEARD_S
 from engine.flows.open_account import record
 from engine.ledger import heads
 from engine.store import caches
+from engine.store.postgres import AWAY
 from engine.store.queries import Queries, Query
 
 _SQL = Queries.beside(__file__, "erase.sql")
@@ -91,6 +92,10 @@ async def erase_due(
                 gone += await _erase_family(pool, due, pace)
             except OutOfTime:
                 break
+            except AWAY:
+                raise
+            except Exception:  # noqa: BLE001 - one account that can't be erased must not keep the others
+                _log.exception("erasure failed", account=_public(due.account_id))
     return gone
 
 

@@ -5,6 +5,7 @@ mail is held; its sub-accounts are suspended with it. Each change is one transac
 """
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
@@ -132,10 +133,13 @@ async def judge(pool: asyncpg.Pool, at: datetime) -> list[UUID]:
     last = quarter_of(at - WINDOW)
     await _FORGET.execute(pool, last)
     found = await _OFFENDERS.fetch(pool, last, LEAST_SETTLED, MOST_BOUNCED, MOST_COMPLAINED)
+    done = []
     for one in found:
-        await suspend(pool, one.account_id, Cause.RATES, one.reason, actor="service")
-        _log.warning("account suspended", account=ids.format_id(ids.Kind.ACCOUNT, one.account_id), reason=one.reason)
-    return [one.account_id for one in found]
+        with suppress(Refusal):  # it is being erased, or has just been named as the service's own
+            await suspend(pool, one.account_id, Cause.RATES, one.reason, actor="service")
+            done.append(one.account_id)
+            _log.warning("account suspended", account=_public(one.account_id), reason=one.reason)
+    return done
 
 
 def checked_reason(text: str) -> str:

@@ -131,6 +131,8 @@ async def _behind_the_doors(pool: asyncpg.Pool, estate: Estate, *, people: bool)
             ("INSERT INTO cloudflare_tokens (account_id, sealed_token) VALUES ($1, '\\x00')", (account,)),
             ("INSERT INTO account_standings (account_id) VALUES ($1) ON CONFLICT DO NOTHING", (account,)),
             ("INSERT INTO outcome_quarters VALUES ($1, 1, 1, 0, 0)", (account,)),
+            ("INSERT INTO source_pools VALUES ('everything', '[]') ON CONFLICT DO NOTHING", ()),
+            ("INSERT INTO source_assignments VALUES ('transactional', $1, 'everything')", (account,)),
             ("INSERT INTO suspensions VALUES ($1, 'operator', 'test', now())", (account,)),
             ("INSERT INTO leads VALUES ($1, $2, null, 'x@people.test', null, 'Hello', now())", (ids.uuid7(), account)),
             (
