@@ -32,6 +32,7 @@ for command in (
     measure.bench,
     measure.drill,
     accounts.account,
+    accounts.person,
     accounts.key,
     accounts.domain,
     accounts.platform,

@@ -42,10 +42,10 @@ class Session(Struct, rename="camel"):
 
 async def opened(call: Call, made: NewSession) -> Session:
     """Set the session's cookie and tell its CSRF token, its person and its account."""
-    call.cookies = (*call.cookies, session_cookie(call.settings, made.secret))
     person = await call.services.sessions.person(made.secret, auth.device(call.request))
     if person is None:  # ended between its making and now
         raise auth.sign_in_first()
+    call.cookies = (*call.cookies, session_cookie(call.settings, made.secret))
     return Session(made.csrf, shown_person(person), shown_account(person))
 
 

@@ -57,12 +57,17 @@ async def mark_verified(connection: Conn, user: UUID) -> bool:
     return bool(rows)
 
 
-async def tell_accounts(connection: Conn, user: UUID, kind: str, detail: dict[str, object]) -> None:
-    """Write an event about a person to the log of every account they belong to, within the caller's transaction."""
+async def tell_accounts(
+    connection: Conn, user: UUID, kind: str, detail: dict[str, object], *, actor: str | None = None
+) -> None:
+    """Write an event about a person to the log of every account they belong to, within the caller's transaction.
+
+    `actor` is who did it; None: the person.
+    """
     person = ids.format_id(ids.Kind.USER, user)
     memberships = await people.MEMBERSHIPS.fetch(connection, user)
     locked = await heads.lock(connection, [one.account_id for one in memberships])
-    at, text = clock.now(), log.detail_text({"id": person, **detail, "actor": person})
+    at, text = clock.now(), log.detail_text({"id": person, **detail, "actor": actor or person})
     if locked:
         await log.append(connection, log.seal_all(locked, [log.Entry(one, kind, text, at) for one in locked]))
         await heads.save(connection, locked.values())

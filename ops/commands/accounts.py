@@ -95,6 +95,44 @@ def account_resume(*, account_id: str, as_json: bool) -> None:
 
 
 @click.group()
+def person() -> None:
+    """People who sign in."""
+
+
+@person.command("show")
+@click.argument("email")
+@as_json
+@reported
+def person_show(*, email: str, as_json: bool) -> None:
+    """Who has an address, and on which accounts."""
+    from ops import persons  # noqa: PLC0415
+
+    show(operate.with_pool(attached(), lambda pool: persons.shown(pool, email=email)), as_json=as_json)
+
+
+@person.command("reset-factor")
+@click.argument("email")
+@as_json
+@reported
+def person_reset_factor(*, email: str, as_json: bool) -> None:
+    """For somebody without app and recovery codes: no code is asked for any more; sessions end; a mail tells them."""
+    from ops import persons  # noqa: PLC0415
+
+    show(operate.with_pool(attached(), lambda pool: persons.reset_factor(pool, email=email)), as_json=as_json)
+
+
+@person.command("sign-out")
+@click.argument("email")
+@as_json
+@reported
+def person_sign_out(*, email: str, as_json: bool) -> None:
+    """End all of a person's sessions."""
+    from ops import persons  # noqa: PLC0415
+
+    show(operate.with_pool(attached(), lambda pool: persons.sign_out(pool, email=email)), as_json=as_json)
+
+
+@click.group()
 def key() -> None:
     """API keys."""
 

@@ -3,13 +3,12 @@
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable
-from datetime import timedelta
 from typing import Any
 
 import orjson
 import pytest
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
-from msgspec import structs
+from msgspec import Struct, structs
 
 from engine.areas.identity import id_tokens
 from engine.areas.identity.id_tokens import BadToken
@@ -66,8 +65,17 @@ async def proven(client: Provider, token: str, access_token: str | None = None) 
     return found
 
 
-def seconds(count: float) -> int:
-    return int((clock.now() + timedelta(seconds=count)).timestamp())
+class From(Struct, frozen=True):
+    """So many seconds from the moment a test runs, which may be minutes after its cases were made."""
+
+    now_s: float
+
+    def seconds(self) -> float:
+        return int(clock.now().timestamp()) + self.now_s
+
+
+def timed(claims: Claims) -> Claims:
+    return {name: value.seconds() if isinstance(value, From) else value for name, value in claims.items()}
 
 
 # -- what holds ---------------------------------------------------------------------------------------
@@ -101,18 +109,18 @@ async def test_a_token_under_each_agreed_algorithm_holds(
     [
         {"aud": [CLIENT_ID]},
         {"aud": [CLIENT_ID, "other"], "azp": CLIENT_ID},
-        {"exp": seconds(-50)},
-        {"iat": seconds(50)},
-        {"nbf": seconds(50)},
+        {"exp": From(-50)},
+        {"iat": From(50)},
+        {"nbf": From(50)},
         {"email_verified": "true"},
-        {"exp": seconds(300) + 0.5},
+        {"exp": From(300.5)},
     ],
     ids=",".join,
 )
 async def test_clocks_may_differ_by_a_minute_and_lists_of_audiences_hold(
     provider: TestProvider, use: Use, claims: Claims
 ) -> None:
-    token = provider.id_token(Person.new(), NONCE, **claims)
+    token = provider.id_token(Person.new(), NONCE, **timed(claims))
 
     assert (await proven(use(), token)).email_verified
 
@@ -153,13 +161,13 @@ def named(value: Claims | str) -> str:
         ({"aud": [CLIENT_ID, "another"]}, "which of its audiences"),
         ({"azp": "another"}, "given to somebody else"),
         ({"iss": "https://another.test"}, "issued by"),
-        ({"exp": seconds(-61)}, "expired"),
+        ({"exp": From(-61)}, "expired"),
         ({"exp": None}, "missing"),
         ({"exp": "soon"}, "wrong type"),
         ({"exp": True}, "wrong type"),
-        ({"iat": seconds(70)}, "not valid yet"),
+        ({"iat": From(70)}, "not valid yet"),
         ({"iat": None}, "missing"),
-        ({"nbf": seconds(70)}, "not valid yet"),
+        ({"nbf": From(70)}, "not valid yet"),
         ({"sub": None}, "missing"),
         ({"sub": ""}, "subject"),
         ({"sub": "x" * 256}, "subject"),
@@ -172,7 +180,7 @@ async def test_a_claim_that_does_not_hold_refuses_the_token(
     provider: TestProvider, use: Use, claims: Claims, reason: str
 ) -> None:
     client = use()
-    provider.claims = claims  # None leaves one out, even of those that a person has
+    provider.claims = timed(claims)  # None leaves one out, even of those that a person has
 
     with pytest.raises(BadToken, match=reason):
         await proven(client, provider.id_token(Person.new(), NONCE))
@@ -300,7 +308,13 @@ async def test_a_provider_without_key_names_may_change_its_only_key(
 ) -> None:
     client = use()
     provider.key_set = orjson.dumps({"keys": [provider.keys["k1"].as_dict(private=False)]})
-    nameless = {"iss": provider.issuer, "aud": CLIENT_ID, "iat": seconds(0), "exp": seconds(60), "nonce": NONCE}
+    nameless = {
+        "iss": provider.issuer,
+        "aud": CLIENT_ID,
+        "iat": From(0).seconds(),
+        "exp": From(60).seconds(),
+        "nonce": NONCE,
+    }
     await proven(client, provider.signed(nameless | {"sub": "a"}, kid=None))
     provider.keys["k1"] = RSAKey.generate_key(2048)
     provider.key_set = orjson.dumps({"keys": [provider.keys["k1"].as_dict(private=False)]})

@@ -322,7 +322,7 @@ async def test_a_removal_never_stands_in_the_way_of_what_the_member_does(
         removed, done = await asyncio.gather(remove(api, owner, ann), other)
 
         assert removed.status == 204
-        assert done.status in {200, 204, 403, 404}
+        assert done.status in {200, 204, 401, 403, 404}  # 401: over before its own answer was written
         assert await pool.fetchval("SELECT count(*) FROM sessions WHERE user_id = $1", ann.id) == 0
 
 

@@ -1,0 +1,46 @@
+"""`ops person show|reset-factor|sign-out`: help for people who can't get in, or who are no longer alone."""
+
+from typing import Any
+
+import asyncpg
+
+from engine.base import clock, ids
+from engine.flows import rescue
+
+
+async def shown(pool: asyncpg.Pool, *, email: str) -> dict[str, Any]:
+    """Who has an address, and where; raises ValueError where it is nobody's."""
+    found = await _found(pool, email)
+    person = found.person
+    return {
+        "id": ids.format_id(ids.Kind.USER, person.id),
+        "email": person.email,
+        "emailVerified": person.email_verified_at is not None,
+        "twoFactor": person.has_totp,
+        "createdAt": clock.iso(person.created_at),
+        "accounts": [
+            {"id": ids.format_id(ids.Kind.ACCOUNT, one.account_id), "name": one.name, "role": one.role}
+            for one in found.memberships
+        ],
+    }
+
+
+async def reset_factor(pool: asyncpg.Pool, *, email: str) -> dict[str, Any]:
+    """The person signs in without a code from now on; all their sessions end."""
+    found = await _found(pool, email)
+    dropped = await rescue.drop_second_factor(pool, found.person)
+    return await shown(pool, email=email) | {"secondFactorDropped": dropped}
+
+
+async def sign_out(pool: asyncpg.Pool, *, email: str) -> dict[str, Any]:
+    """The person is signed in nowhere any more."""
+    found = await _found(pool, email)
+    ended = await rescue.sign_out(pool, found.person)
+    return await shown(pool, email=email) | {"sessionsEnded": ended}
+
+
+async def _found(pool: asyncpg.Pool, email: str) -> rescue.Found:
+    found = await rescue.find(pool, email)
+    if found is None:
+        raise ValueError(f"nobody signs in with {email}")
+    return found
