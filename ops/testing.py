@@ -8,7 +8,7 @@ from pathlib import Path
 from engine.base.settings import PREFIX
 
 ROOT = Path(__file__).resolve().parent.parent
-WORKERS = 2  # each has its own PostgreSQL and Valkey; more than the cores of a small machine gain nothing
+WORKERS = 3  # each has its own PostgreSQL and Valkey; many tests wait for a peer, so two cores carry three
 
 
 def run(args: list[str]) -> int:

@@ -196,6 +196,7 @@ class Wakes:
                     await channel.subscribe(WAKE_CHANNEL)
                     woken.all()
                     while True:
+                        heed_cancellation()  # the driver swallows one that meets its own time-out
                         message = await channel.get_message(ignore_subscribe_messages=True, timeout=5)
                         if message is not None:
                             woken.some(_numbers(message["data"]))
