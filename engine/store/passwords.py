@@ -21,7 +21,7 @@ from engine.base.errors import ErrorType, Refusal
 TIME_COST, MEMORY_KIB, LANES = 2, 19_456, 1
 THREADS = 1
 MOST_WAITING = 64
-NICENESS = 10
+NICENESS = 19
 
 Made = TypeVar("Made")
 

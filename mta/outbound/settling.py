@@ -19,7 +19,7 @@ from engine.flows.settle import Attempt, Settler
 from engine.store.postgres import close_pool, open_pool
 
 START_S, END_S = 30.0, 10.0
-GATHER_S = 0.03  # between looks under load: a transaction costs 2 ms of CPU in all, whatever its size
+GATHER_S = 0.06  # between looks under load: a transaction costs 2 ms of CPU in all, whatever its size
 SESSIONS = 2  # one settles; the other is for the moment in which that one is replaced
 
 
