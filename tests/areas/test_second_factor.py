@@ -97,7 +97,7 @@ async def sign_in(api: Api, person: TestPerson, code: str | None = None) -> Answ
 
 
 async def mails(pool: asyncpg.Pool, person: TestPerson) -> list[tuple[str, dict[str, object]]]:
-    rows = await pool.fetch("SELECT kind, detail FROM system_mail WHERE address = $1 ORDER BY id", person.email)
+    rows = await pool.fetch("SELECT kind, detail FROM system_mail WHERE address = $1 ORDER BY ctid", person.email)
     return [(row["kind"], orjson.loads(row["detail"])) for row in rows]
 
 

@@ -33,6 +33,7 @@ from engine.store.postgres import open_pool
 from ops.embedded import Temporary
 from tests.harness.accounts import PEPPER, TestAccount, make_account
 from tests.harness.api import Api, free_port, serving
+from tests.harness.people import TestPerson, make_person
 
 OPEN = {operation.path for operation in all_operations() if operation.access is Access.NONE}
 OUTSIDE = {"/v1/domains/{id}/cloudflare"}  # what it asks outside is not there: `unavailable` is right
@@ -53,6 +54,7 @@ REPEATABLE: dict[str, Any] = {
 }
 Case = schemathesis.Case[Any]
 Value = TypeVar("Value")
+FOR_PEOPLE = sorted({operation.path for operation in all_operations() if operation.access is Access.SESSION})
 DOCUMENT = schemathesis.openapi.from_dict(
     orjson.loads(openapi.document(all_operations(), server="http://127.0.0.1"))
 ).exclude(path=STREAMS)
@@ -64,6 +66,7 @@ class World(NamedTuple):
 
     url: str
     account: TestAccount
+    database_url: str
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +81,14 @@ def world(servers: Temporary, tmp_path_factory: pytest.TempPathFactory) -> Itera
         shards=16,
         request_rate=1_000_000,
         unauthenticated_rate=1_000_000,
+        sign_in_rate=1_000_000,
         dns_servers=(HostPort("127.0.0.1", nowhere),),
         cloudflare_url=f"http://127.0.0.1:{nowhere}",
     )
     account = apart(prepared(servers.database_url, own))
     with serving(own, tmp_path_factory.mktemp("schemathesis") / "api.log") as url:
-        yield World(url, account)
+        assert own.database_url is not None
+        yield World(url, account, own.database_url)
 
 
 @pytest.fixture(scope="module")
@@ -187,6 +192,27 @@ def test_answers_are_as_described(case: Case, world: World, things: dict[str, st
     answer = case.call_and_validate(base_url=world.url, headers=key, checks=checks, timeout=30)
 
     assert answer.status_code < 500 or answer.json()["error"]["type"] == "unavailable"
+
+
+async def somebody(world: World) -> TestPerson:
+    """A new owner of the account, signed in: what a request does to its own session harms no other request."""
+    pool = await open_pool(world.database_url, name="tests", smallest=1, largest=1)
+    try:
+        return await make_person(pool, world.account.id)
+    finally:
+        await pool.close()
+
+
+@DOCUMENT.include(path=FOR_PEOPLE).parametrize()
+@settings(max_examples=6, phases=[Phase.generate], **REPEATABLE)
+def test_answers_to_people_are_as_described(case: Case, world: World) -> None:
+    ann = apart(somebody(world))
+    (case.headers or {}).pop("Authorization", None)  # a made-up one would speak before the cookie
+    (case.cookies or {}).clear()
+    headers = {"Cookie": f"svc_session={ann.secret}", "X-CSRF-Token": ann.csrf}
+    answer = case.call_and_validate(base_url=world.url, headers=headers, checks=CHECKS, timeout=30)
+
+    assert answer.status_code not in {401, 500} or answer.json()["error"]["type"] == "invalid_credentials"
 
 
 @DOCUMENT.parametrize()
