@@ -39,6 +39,7 @@ from engine.flows.decide import Decision, Pending, Replays, decide, replayed
 from engine.ledger import heads, log
 from engine.store import metrics
 from engine.store.caches import Cache
+from engine.store.deadlines import within
 from engine.store.group import GroupCommit, Overloaded
 from engine.store.postgres import AWAY, BAD_DATA
 from engine.store.queries import Conn, Queries
@@ -264,7 +265,7 @@ class Acceptor:
             raise unavailable(2)
         self._held_bytes += size_bytes
         try:
-            async with asyncio.timeout(COMMIT_TIMEOUT_S):
+            with within(COMMIT_TIMEOUT_S):
                 return await work
         except BAD_DATA as error:
             raise _unstorable() from error
