@@ -61,6 +61,7 @@ class Options(Struct, frozen=True, kw_only=True):
     tls: bool
     batch: int = 1
     domains: int | None = None  # in place of the scenario's
+    rate: float | None = None  # of the paced run, in place of half the rate that was measured
 
     @property
     def recipients_domains(self) -> int:
@@ -91,6 +92,7 @@ def run(
     tls: bool = False,
     batch: int = 1,
     domains: int | None = None,
+    rate: float | None = None,
     as_json: bool = False,
 ) -> int:
     """Measure and print; gives the exit status: 0 measured, 1 failed or not checked, 130 after a signal.
@@ -99,7 +101,7 @@ def run(
     """
     options = Options(
         scenario=scenario, messages=messages, warm_up=warm_up, connections=connections, runs=runs,
-        drain=drain, profile=profile, paced=paced, tls=tls, batch=batch, domains=domains,
+        drain=drain, profile=profile, paced=paced, tls=tls, batch=batch, domains=domains, rate=rate,
     )  # fmt: skip
     voice = report.Progress()
     try:
@@ -219,7 +221,7 @@ class Course:
         result |= measured
         result |= {"at_full_rate": full, "accept_ms": None, "deliver_ms": None, "paced_per_s": None}
         if paced is not None:
-            result |= self._latencies(paced[1], arrived) | {"paced_per_s": round(paced[0], 1)}
+            result |= self._latencies(paced[1], arrived) | {"paced_per_s": round(paced[0], 1), "paced_usage": paced[2]}
         result["machine"] = measure.machine(self._service.settings.state, filesystem(self._service.settings.state))
         return result
 
@@ -297,14 +299,16 @@ class Course:
             "smtp_connections": figures.connections(counters, grown),
         }
 
-    async def _paced(self, rate: float) -> tuple[float, tuple[int, Load]]:
-        """At half the measured rate for ten seconds, requests sent when due, whatever is still unanswered."""
-        rate *= PACED_SHARE
+    async def _paced(self, measured: float) -> tuple[float, tuple[int, Load], dict[str, Any]]:
+        """At half the measured rate for ten seconds, requests sent when due, whatever is still unanswered; with what a
+        message costs then."""
+        rate = self._options.rate or measured * PACED_SHARE
         count = max(1, round(rate * PACED_S))
         self._tell(f"Latencies at {rate:,.0f} messages a second")
+        before = self._sample()
         load = await self._load(count, rate=rate)
         await self._settled(count)
-        return rate, load
+        return rate, load, figures.usage(before, self._sample(), count)
 
     async def _load(self, count: int, *, rate: float | None = None) -> tuple[int, Load]:
         """Have the generator send; gives the first number and what became of it."""

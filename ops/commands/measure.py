@@ -25,6 +25,7 @@ from ops.commands.base import as_json
 @click.option("--lock-step", is_flag=True, help="With --relay: a client that waits for each reply.")
 @click.option("--each", type=click.IntRange(min=0), default=0, help="With --relay: messages a session; 0: all.")
 @click.option("--batch", type=click.IntRange(1, 100), default=1, show_default=True, help="Messages a request.")
+@click.option("--rate", type=click.FloatRange(1), help="Latencies at so many a second; default: half of the measured.")
 @click.option("--no-paced", "paced", is_flag=True, default=True, flag_value=False, help="Skip the latency run.")
 @as_json
 def bench(
