@@ -98,6 +98,11 @@ def format_id(kind: Kind, value: UUID) -> str:
     return f"{kind.value}_{encode(value)}"
 
 
+def body_of(public_id: str) -> str:
+    """The 26 characters of a public id, without its prefix."""
+    return public_id[-_LENGTH:]
+
+
 def encode(value: UUID) -> str:
     """26 base32 characters of a UUID, most significant first."""
     return base32(value.int, _LENGTH)

@@ -22,13 +22,14 @@ from engine.flows.counting import Ceiling
 from engine.flows.decide import Pending, Replays, decide
 from engine.ledger import heads, log
 from engine.ledger.heads import Head
-from engine.store.queries import Conn, Queries, Source, columns
+from engine.store.queries import Conn, Queries, Source, columns, thinned
 
 _SQL = Queries.beside(__file__, "accept.sql")
 _REPLAYS = _SQL.command("replays")
 _INSERT = _SQL.command("insert_accepted")
 _STORED = _SQL.command("stored_message")
 
+_OF_ONE = frozenset({0})  # pairs are mostly of one account
 MOST_KNOWN = 10_000  # heads remembered; all are forgotten beyond
 MOST_CAUTION = 5  # misses in a row that are counted: 31 batches go the sure way after as many
 
@@ -138,12 +139,12 @@ class Storer:
             *accepted_rows.recipient_columns(made.stored),
             *accepted_rows.queue_columns(filter(goes_now, made.stored), self._shards, at + self._fresh_due),
             *accepted_rows.schedule_columns(made.stored),
-            *log.columns(events),
+            *accepted_rows.event_columns(events),
             *accepted_rows.once_columns(made.stored),
             *heads.columns(held.values()),
             [head.version for head in held.values()],
             [head.account_version for head in held.values()],
-            *columns(free, 2),
+            *thinned(columns(free, 2), _OF_ONE),
             *columns(fresh, 2),
         )
         if len(rows) != len(held):

@@ -5,6 +5,7 @@ less than 1 µs, and ends up to `TICK_S` late: for seconds that is near enough.
 """
 
 import asyncio
+import threading
 import time
 from types import TracebackType
 from typing import Final
@@ -22,14 +23,15 @@ class within:  # noqa: N801 - read as a word: `with within(5):`
         self._expired = False
 
     def __enter__(self) -> None:
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a bound of time needs a task that it can end")
+        watch = _WATCHES.get(threading.get_ident())
+        # To be told the loop saves asking for it, which costs a system call until Python 3.12.
+        task = None if watch is None else asyncio.current_task(watch.loop)
+        if watch is None or task is None:
+            watch, task = _watch_here()
+        self._watch = watch
         self._task = task
         self._cancelling = task.cancelling()
-        watch = _WATCHES.get(task.get_loop())
-        self._watch = _watch_over(task.get_loop()) if watch is None else watch
-        self._watch.add(self)
+        watch.add(self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -49,25 +51,28 @@ class _Watch(set[within]):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
-        self._loop = loop
+        self.loop = loop
         loop.call_later(TICK_S, self._tick)
 
     def _tick(self) -> None:
         if not self:
-            del _WATCHES[self._loop]
+            if _WATCHES.get(threading.get_ident()) is self:
+                del _WATCHES[threading.get_ident()]
             return
-        self._loop.call_later(TICK_S, self._tick)
+        self.loop.call_later(TICK_S, self._tick)
         now = time.monotonic()
         for bound in [one for one in self if one.at <= now]:
             self.discard(bound)
             bound.expire()
 
 
-_WATCHES: dict[asyncio.AbstractEventLoop, _Watch] = {}
+_WATCHES: dict[int, _Watch] = {}  # by thread: a thread turns one loop at a time
 
 
-def _watch_over(loop: asyncio.AbstractEventLoop) -> _Watch:
-    for closed in [one for one in _WATCHES if one.is_closed()]:
-        del _WATCHES[closed]
-    watch = _WATCHES[loop] = _Watch(loop)
-    return watch
+def _watch_here() -> "tuple[_Watch, asyncio.Task[object]]":
+    """A fresh watch over the loop that turns in this thread; raises RuntimeError outside a task."""
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("a bound of time needs a task that it can end")
+    watch = _WATCHES[threading.get_ident()] = _Watch(task.get_loop())
+    return watch, task

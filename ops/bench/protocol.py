@@ -21,6 +21,7 @@ from engine.base import settings
 from engine.base.settings import BadSetting, Settings
 from engine.store.postgres import AWAY
 from ops.bench import check, figures, flames, measure, report
+from ops.bench import stored as stored_messages
 from ops.bench.check import Arrivals, Finding
 from ops.bench.load import Generator, GeneratorFailed, Load, Order, Target, times_of
 from ops.bench.measure import Sample
@@ -62,6 +63,7 @@ class Options(Struct, frozen=True, kw_only=True):
     batch: int = 1
     domains: int | None = None  # in place of the scenario's
     rate: float | None = None  # of the paced run, in place of half the rate that was measured
+    stored: int = 0  # messages of others that lie in the database before
 
     @property
     def recipients_domains(self) -> int:
@@ -93,6 +95,7 @@ def run(
     batch: int = 1,
     domains: int | None = None,
     rate: float | None = None,
+    stored: int = 0,
     as_json: bool = False,
 ) -> int:
     """Measure and print; gives the exit status: 0 measured, 1 failed or not checked, 130 after a signal.
@@ -102,6 +105,7 @@ def run(
     options = Options(
         scenario=scenario, messages=messages, warm_up=warm_up, connections=connections, runs=runs,
         drain=drain, profile=profile, paced=paced, tls=tls, batch=batch, domains=domains, rate=rate,
+        stored=stored,
     )  # fmt: skip
     voice = report.Progress()
     try:
@@ -201,9 +205,12 @@ class Course:
             "connections": options.connections,
             "batch": options.batch,
             "tls": options.tls,
+            "stored": options.stored,
             "api_workers": self._service.settings.api_workers,
             "mta_workers": self._service.settings.mta_workers,
         }
+        if options.stored:
+            await stored_messages.store(self._service.pool, options.stored, self._tell)
         measured = await (self._drain(options.drain) if options.drain is not None else self._end_to_end())
         paced = await self._paced(measured["delivered_per_s"]) if options.paced and not drained else None
         self._tell("Checking that every message arrived once")
