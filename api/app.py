@@ -61,6 +61,7 @@ from engine.flows.accept import Acceptor
 from engine.store import metrics, partitions
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
+from engine.store.deadlines import within
 from engine.store.limits import Limits
 from engine.store.passwords import Passwords
 from engine.store.postgres import AWAY, close_pool, open_pool
@@ -135,7 +136,7 @@ class Patient(falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]):
         if self._proxies:
             scope = with_client(scope, self._proxies)
         try:
-            async with asyncio.timeout(self._deadline_s):
+            with within(self._deadline_s):
                 first = await receive()
         except TimeoutError:
             await _too_slow(send)

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.settings import Settings
+from engine.store.deadlines import within
 
 LARGE_BYTES = 1024 * 1024  # decoding more takes over a millisecond: off the event loop
 SWALLOWED_BYTES, SWALLOW_S = 16 * 1024 * 1024, 3.0
@@ -65,7 +66,7 @@ async def read_body(request: falcon.asgi.Request, settings: Settings, inflight: 
     try:
         _check_size(declared or 0, limit)
         while declared is None or size < declared:
-            async with asyncio.timeout(_patience(settings, size, time.monotonic() - started)):
+            with within(_patience(settings, size, time.monotonic() - started)):
                 chunk = await anext(parts, b"")
             if not chunk:
                 break

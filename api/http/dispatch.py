@@ -22,6 +22,7 @@ from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailab
 from engine.base.plans import CAPS, Plan
 from engine.base.settings import Settings
 from engine.store import limits, metrics
+from engine.store.deadlines import within
 from engine.store.postgres import AWAY
 
 READ_DEADLINE_S = 8.0  # a little over what the reads themselves are bounded to
@@ -89,7 +90,7 @@ def _responder(door: Door, operation: Operation) -> Responder:
             call.query = decode.decode_query(request, operation.query)
             if decoder is not None:
                 await _read(door, operation, call, decoder)
-            async with asyncio.timeout(deadline_s):
+            with within(deadline_s):
                 answer = await operation.handler(call)
             _answer(response, operation, call, answer)
         except Refusal as refusal:
@@ -139,7 +140,7 @@ async def _calling_key(
     if key is not None and door.keys.cache.peek(key.key_id) is None:
         await _heed_suspect(door, call, response)
     try:
-        async with asyncio.timeout(READ_DEADLINE_S):
+        with within(READ_DEADLINE_S):
             return await door.keys.caller(key, call.request.remote_addr)
     except Refusal:
         await _suspect(door, call, response)
@@ -152,7 +153,7 @@ async def _admit_person(
     door: Door, operation: Operation, call: Call, response: falcon.asgi.Response, secret: str | None
 ) -> None:
     await _heed_suspect(door, call, response)
-    async with asyncio.timeout(READ_DEADLINE_S):
+    with within(READ_DEADLINE_S):
         person = await door.sessions.person(secret, auth.device(call.request))
     if person is None:
         await _suspect(door, call, response)

@@ -9,7 +9,7 @@ daily and monthly allowance → platform ceiling → stored with its `accepted` 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
@@ -25,28 +25,21 @@ from engine.areas.emails.submitted import Submitted
 from engine.areas.emails.submitted import prepare as prepare_submitted
 from engine.areas.emails.types import Accepted, Content, Prepared, SendRequest
 from engine.areas.streams import store as streams
-from engine.areas.suppressions import rules as suppression_rules
-from engine.areas.suppressions import store as suppressions
 from engine.areas.templates import rules as template_rules
 from engine.areas.templates.store import Shelf
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
+from engine.base.errors import ErrorType, Refusal, invalid, unavailable
 from engine.base.settings import Settings
 from engine.delivery.hints import Hints
-from engine.flows import accepted_rows, counting
+from engine.flows import accepted_rows
+from engine.flows.accept_store import Made, Storer, goes_now, is_stored, replays_of
 from engine.flows.counting import Ceiling
-from engine.flows.decide import Decision, Pending, Replays, decide, replayed
-from engine.ledger import heads, log
+from engine.flows.decide import Decision, Pending, replayed
 from engine.store import metrics
 from engine.store.caches import Cache
+from engine.store.deadlines import within
 from engine.store.group import GroupCommit, Overloaded
 from engine.store.postgres import AWAY, BAD_DATA
-from engine.store.queries import Conn, Queries
-
-_SQL = Queries.beside(__file__, "accept.sql")
-_REPLAYS = _SQL.command("replays")
-_INSERT = _SQL.command("insert_accepted")
-_STORED = _SQL.command("stored_message")
 
 LARGE_REQUEST_BYTES = 256 * 1024  # composing more than this takes over a millisecond: off the event loop
 BREATH = 16  # messages of a batch composed in one go, 40 µs each: others have their turn in between
@@ -55,7 +48,7 @@ COMMIT_TIMEOUT_S = 15  # then the client hears 503; the transaction itself is bo
 
 _log = structlog.get_logger("accept")
 
-Made = TypeVar("Made")
+Value = TypeVar("Value")
 
 
 class Door(Struct, frozen=True):
@@ -77,6 +70,7 @@ class Acceptor:
         self._settings = settings
         self._on_flush = on_flush
         self._ceiling = Ceiling(settings.platform_daily_ceiling)
+        self._storer = Storer(self._ceiling, shards=settings.shards, fresh_due_s=settings.fresh_due_s)
         self._group: GroupCommit[Pending, Accepted] = GroupCommit(self._flush, bad_data=BAD_DATA)
         self._held_bytes = 0
         self.domains: Cache[UUID, dict[str, str]] = Cache("domains", self._load_domains)
@@ -247,24 +241,24 @@ class Acceptor:
         if not keys:
             return {}
         try:
-            rows = await _REPLAYS.records(self._pool, [door.account_id] * len(keys), keys)
+            found = await replays_of(self._pool, [(door.account_id, key) for key in keys])
         except AWAY as error:
             raise unavailable() from error
-        return {row["key"]: (row["message_id"], row["request_digest"]) for row in rows}
+        return {key: message for (_, key), message in found.items()}
 
     async def _answered(self, replay: tuple[UUID, bytes], request: SendRequest, size_hint: int) -> Accepted:
         return replayed(*replay, await _made(size_hint, partial(rules.request_digest, request)))
 
     # -- the transaction -------------------------------------------------------------------------
 
-    async def _committed(self, work: Awaitable[Made], size_bytes: int) -> Made:
+    async def _committed(self, work: Awaitable[Value], size_bytes: int) -> Value:
         """What the group commit made of it, within a bound of time and, for all that waits, of memory."""
         if self._held_bytes + size_bytes > 2 * self._settings.max_inflight_bytes:
             _close(work)
             raise unavailable(2)
         self._held_bytes += size_bytes
         try:
-            async with asyncio.timeout(COMMIT_TIMEOUT_S):
+            with within(COMMIT_TIMEOUT_S):
                 return await work
         except BAD_DATA as error:
             raise _unstorable() from error
@@ -277,84 +271,30 @@ class Acceptor:
     async def _flush(self, batch: Sequence[Pending]) -> list[Accepted | Exception]:
         started = asyncio.get_running_loop().time()
         at = clock.now()
-        stored: list[Prepared] | None = None
+        made = Made()
         try:
             async with self._pool.acquire() as connection:
-                await self._mark_suppressed(connection, batch)
-                await self._ceiling.reserve(connection, at.date(), sum([_goes_now(item.message) for item in batch]))
-                async with connection.transaction():
-                    decisions, stored = await self._commit(connection, batch, at)
+                await self._ceiling.reserve(connection, at.date(), sum([goes_now(item.message) for item in batch]))
+                await self._storer.store(connection, batch, at, made)
+        except asyncpg.exceptions.InternalClientError:
+            raise  # a session whose server had gone: nothing was sent
         except AWAY:
-            if not stored or not await self._arrived(stored):
+            if not made.stored or not await self._arrived(made.stored):
                 raise
-        fresh = [message for message in stored if _goes_now(message)]
+        fresh = [message for message in made.stored if goes_now(message)]
         self._ceiling.take(at.date(), len(fresh))
         self._hints.announce(accepted_rows.hinted(fresh, self._settings.shards))
         metrics.ACCEPTED.inc(len(fresh))
         self._on_flush(len(batch), asyncio.get_running_loop().time() - started)
-        return decisions
+        return made.decisions
 
     async def _arrived(self, stored: list[Prepared]) -> bool:
-        """Whether a transaction was committed whose COMMIT got no answer: its first message tells for all."""
+        """Whether a transaction was committed whose end got no answer: its first message tells for all."""
         for _ in range(ARRIVED_TRIES):
             with suppress(*AWAY):
-                return bool(await _STORED.records(self._pool, stored[0].id))
+                return await is_stored(self._pool, stored[0])
             await asyncio.sleep(ARRIVED_PAUSE_S)
         return False
-
-    async def _mark_suppressed(self, connection: Conn, batch: Sequence[Pending]) -> None:
-        """Look every recipient up at once. Before the locks: a suppression of this very moment is caught again
-        right before the attempt."""
-        pairs = [(item.message.account_id, one.canonical) for item in batch for one in item.message.recipients]
-        found = await suppressions.find(connection, [pair[0] for pair in pairs], [pair[1] for pair in pairs])
-        for item in batch:
-            for one in item.message.recipients if found else ():
-                reason = found.get((item.message.account_id, one.canonical))
-                if reason is not None and suppression_rules.blocks(reason, item.message.stream):
-                    item.suppressed = (one.mailbox.address, reason)
-                    break
-
-    async def _commit(
-        self, connection: Conn, batch: Sequence[Pending], at: datetime
-    ) -> tuple[list[Accepted | Exception], list[Prepared]]:
-        locked = await heads.lock_counted(connection, {item.message.account_id for item in batch})
-        await counting.turn_all(connection, locked, at.date())
-        replays = await _load_replays(connection, batch)
-        decisions: list[Accepted | Exception] = []
-        stored: list[Prepared] = []
-        entries: list[log.Entry] = []
-        room = self._ceiling.room(at.date())
-        for item in batch:
-            message = item.message
-            head = locked.get(message.account_id)
-            if head is None or head.status == "closing":  # its erasure began after authentication
-                decisions.append(not_found("account"))
-                continue
-            parent = None if head.parent_id is None else locked.get(head.parent_id)
-            decision = decide(item, head, replays, room=room, at=at, parent=parent)
-            if isinstance(decision, Accepted) and decision.status != "duplicate":
-                room -= _goes_now(message)
-                stored.append(message)
-                entries.append(accepted_rows.first_entry(message, at))
-                if message.idempotency_key is not None:
-                    key = (message.account_id, message.idempotency_key)
-                    replays[key] = (message.id, message.request_digest)
-            elif isinstance(decision, Refusal) and decision.kind is ErrorType.SUPPRESSED and item.suppressed:
-                entries.append(accepted_rows.suppressed_entry(message, item.suppressed, at))
-            decisions.append(decision)
-        events = log.seal_all(locked, entries)
-        due = at + timedelta(seconds=self._settings.fresh_due_s)
-        await _INSERT.execute(
-            connection,
-            *accepted_rows.message_columns(stored),
-            *accepted_rows.recipient_columns(stored),
-            *accepted_rows.queue_columns(filter(_goes_now, stored), self._settings.shards, due),
-            *accepted_rows.schedule_columns(stored),
-            *log.columns(events),
-            *accepted_rows.once_columns(stored),
-            *heads.columns(locked.values()),
-        )
-        return decisions, stored
 
     async def _load_domains(self, account: UUID) -> dict[str, str]:
         return {row.name: row.status for row in await domains.NAMES.fetch(self._pool, account)}
@@ -363,20 +303,9 @@ class Acceptor:
         return frozenset(row.slug for row in await streams.LIST.fetch(self._pool, account))
 
 
-async def _made(size_hint: int, work: Callable[[], Made]) -> Made:
+async def _made(size_hint: int, work: Callable[[], Value]) -> Value:
     """Do it here and now, or where it would take long, in a thread."""
     return await asyncio.to_thread(work) if size_hint > LARGE_REQUEST_BYTES else work()
-
-
-async def _load_replays(connection: Conn, batch: Sequence[Pending]) -> Replays:
-    """Keys used before. Asked under the heads' locks, so that parallel posts of one key see each other."""
-    keyed = [item.message for item in batch if item.message.idempotency_key is not None]
-    if not keyed:
-        return {}
-    rows = await _REPLAYS.records(
-        connection, [message.account_id for message in keyed], [message.idempotency_key for message in keyed]
-    )
-    return {(row["account_id"], row["key"]): (row["message_id"], row["request_digest"]) for row in rows}
 
 
 def _decision(result: Accepted | Exception) -> Decision:
@@ -388,10 +317,6 @@ def _decision(result: Accepted | Exception) -> Decision:
     if isinstance(result, AWAY):
         return unavailable()
     raise result
-
-
-def _goes_now(message: Prepared) -> bool:
-    return message.scheduled_at is None
 
 
 def _unstorable() -> Refusal:

@@ -12,9 +12,15 @@ from engine.base import clock
 from engine.base.events import EventType, Status
 from engine.delivery import partition
 from engine.ledger import log
-from engine.store.queries import columns
+from engine.store.queries import columns, thinned
 
 Columns = tuple[list[object], ...]
+
+# Places of the columns that are mostly alike throughout a batch, and never NULL: `insert_accepted` fills them up.
+_MESSAGES_ALIKE = frozenset({1, 2, 3, 4, 5, 8, 12, 18})
+_RECIPIENTS_ALIKE = frozenset({1, 2, 3, 6})
+_QUEUE_ALIKE = frozenset({1, 2, 3, 4, 6, 7})
+_EVENTS_ALIKE = frozenset({1, 3, 5})
 
 
 def first_entry(message: Prepared, at: datetime) -> log.Entry:
@@ -76,7 +82,7 @@ def message_columns(stored: Iterable[Prepared]) -> Columns:
         )
         for one in stored
     ]  # fmt: skip
-    return columns(rows, 19)
+    return thinned(columns(rows, 19), _MESSAGES_ALIKE)
 
 
 def recipient_columns(stored: Iterable[Prepared]) -> Columns:
@@ -89,7 +95,7 @@ def recipient_columns(stored: Iterable[Prepared]) -> Columns:
         for message in stored
         for one in message.recipients
     ]  # fmt: skip
-    return columns(rows, 7)
+    return thinned(columns(rows, 7), _RECIPIENTS_ALIKE)
 
 
 def queue_columns(messages: Iterable[Prepared], shards: int, due: datetime) -> Columns:
@@ -102,7 +108,12 @@ def queue_columns(messages: Iterable[Prepared], shards: int, due: datetime) -> C
         for message in messages
         for domain, group in _groups(message).items()
     ]  # fmt: skip
-    return columns(rows, 10)
+    return thinned(columns(rows, 10), _QUEUE_ALIKE)
+
+
+def event_columns(events: list[log.LogRow]) -> Columns:
+    """Their sealed events."""
+    return thinned(log.columns(events), _EVENTS_ALIKE)
 
 
 def schedule_columns(stored: Iterable[Prepared]) -> Columns:

@@ -32,6 +32,8 @@ class Head(Struct):
     monthly_cap: int | None
     scheduled: int = 0  # messages that wait for their release
     parent_id: UUID | None = None  # of a sub-account: whose monthly allowance its mail counts against too
+    version: int = 0  # of the head's row: every change leaves another
+    account_version: int = 0  # of the account's row
 
 
 LOCK = _SQL.rows("lock_heads", Head)

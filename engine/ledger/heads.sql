@@ -1,7 +1,7 @@
 -- name: lock_heads
 -- Heads of the accounts $1 (ascending), locked; the order of locking is the order of ids.
 SELECT h.account_id, h.seq, h.hash, h.rung, h.day, h.sent_today, h.month, h.sent_this_month, a.plan, a.status, a.daily_cap,
-       a.monthly_cap, h.scheduled, a.parent_id
+       a.monthly_cap, h.scheduled, a.parent_id, h.xmin AS version, a.xmin AS account_version
 FROM account_heads h JOIN accounts a ON a.id = h.account_id
 WHERE h.account_id = ANY($1::uuid[])
 ORDER BY h.account_id
@@ -10,7 +10,7 @@ FOR NO KEY UPDATE OF h;
 -- name: lock_counted
 -- Heads of the accounts $1 and of their parents, locked in the order of ids.
 SELECT h.account_id, h.seq, h.hash, h.rung, h.day, h.sent_today, h.month, h.sent_this_month, a.plan, a.status, a.daily_cap,
-       a.monthly_cap, h.scheduled, a.parent_id
+       a.monthly_cap, h.scheduled, a.parent_id, h.xmin AS version, a.xmin AS account_version
 FROM account_heads h JOIN accounts a ON a.id = h.account_id
 WHERE h.account_id IN (SELECT unnest($1::uuid[])
                        UNION ALL SELECT c.parent_id FROM accounts c WHERE c.id = ANY($1::uuid[]) AND c.parent_id IS NOT NULL)
@@ -20,7 +20,7 @@ FOR NO KEY UPDATE OF h;
 -- name: read_head
 -- The head of account $1 without a lock.
 SELECT h.account_id, h.seq, h.hash, h.rung, h.day, h.sent_today, h.month, h.sent_this_month, a.plan, a.status, a.daily_cap,
-       a.monthly_cap, h.scheduled, a.parent_id
+       a.monthly_cap, h.scheduled, a.parent_id, h.xmin AS version, a.xmin AS account_version
 FROM account_heads h JOIN accounts a ON a.id = h.account_id
 WHERE h.account_id = $1;
 

@@ -99,6 +99,22 @@ def columns(rows: Sequence[Sequence[object]], width: int) -> tuple[list[object],
     return tuple(list(column) for column in zip(*rows, strict=True))
 
 
+def thinned(wide: tuple[list[object], ...], alike: frozenset[int]) -> tuple[list[object], ...]:
+    """Columns without what `unnest`, which fills short ones up with NULL, or its caller can add: a value costs the
+    client 0.3 µs and the server as much.
+
+    A column of nothing but NULL goes. One of those at the places `alike`, which are never NULL, keeps its first value
+    when all others are the same: the statement takes NULL there for that value.
+    """
+    return tuple([_thin(column, may_repeat=place in alike) for place, column in enumerate(wide)])
+
+
+def _thin(column: list[object], *, may_repeat: bool) -> list[object]:
+    if not column or (column[0] is not None and not may_repeat) or column.count(column[0]) != len(column):
+        return column
+    return [] if column[0] is None else column[:1]
+
+
 def _split(path: Path) -> dict[str, str]:
     text = path.read_text("utf-8")
     heads = list(_HEAD.finditer(text))

@@ -21,6 +21,7 @@ from engine.base import settings
 from engine.base.settings import BadSetting, Settings
 from engine.store.postgres import AWAY
 from ops.bench import check, figures, flames, measure, report
+from ops.bench import stored as stored_messages
 from ops.bench.check import Arrivals, Finding
 from ops.bench.load import Generator, GeneratorFailed, Load, Order, Target, times_of
 from ops.bench.measure import Sample
@@ -61,6 +62,8 @@ class Options(Struct, frozen=True, kw_only=True):
     tls: bool
     batch: int = 1
     domains: int | None = None  # in place of the scenario's
+    rate: float | None = None  # of the paced run, in place of half the rate that was measured
+    stored: int = 0  # messages of others that lie in the database before
 
     @property
     def recipients_domains(self) -> int:
@@ -91,6 +94,8 @@ def run(
     tls: bool = False,
     batch: int = 1,
     domains: int | None = None,
+    rate: float | None = None,
+    stored: int = 0,
     as_json: bool = False,
 ) -> int:
     """Measure and print; gives the exit status: 0 measured, 1 failed or not checked, 130 after a signal.
@@ -99,7 +104,8 @@ def run(
     """
     options = Options(
         scenario=scenario, messages=messages, warm_up=warm_up, connections=connections, runs=runs,
-        drain=drain, profile=profile, paced=paced, tls=tls, batch=batch, domains=domains,
+        drain=drain, profile=profile, paced=paced, tls=tls, batch=batch, domains=domains, rate=rate,
+        stored=stored,
     )  # fmt: skip
     voice = report.Progress()
     try:
@@ -199,9 +205,12 @@ class Course:
             "connections": options.connections,
             "batch": options.batch,
             "tls": options.tls,
+            "stored": options.stored,
             "api_workers": self._service.settings.api_workers,
             "mta_workers": self._service.settings.mta_workers,
         }
+        if options.stored:
+            await stored_messages.store(self._service.pool, options.stored, self._tell)
         measured = await (self._drain(options.drain) if options.drain is not None else self._end_to_end())
         paced = await self._paced(measured["delivered_per_s"]) if options.paced and not drained else None
         self._tell("Checking that every message arrived once")
@@ -219,7 +228,7 @@ class Course:
         result |= measured
         result |= {"at_full_rate": full, "accept_ms": None, "deliver_ms": None, "paced_per_s": None}
         if paced is not None:
-            result |= self._latencies(paced[1], arrived) | {"paced_per_s": round(paced[0], 1)}
+            result |= self._latencies(paced[1], arrived) | {"paced_per_s": round(paced[0], 1), "paced_usage": paced[2]}
         result["machine"] = measure.machine(self._service.settings.state, filesystem(self._service.settings.state))
         return result
 
@@ -297,14 +306,16 @@ class Course:
             "smtp_connections": figures.connections(counters, grown),
         }
 
-    async def _paced(self, rate: float) -> tuple[float, tuple[int, Load]]:
-        """At half the measured rate for ten seconds, requests sent when due, whatever is still unanswered."""
-        rate *= PACED_SHARE
+    async def _paced(self, measured: float) -> tuple[float, tuple[int, Load], dict[str, Any]]:
+        """At half the measured rate for ten seconds, requests sent when due, whatever is still unanswered; with what a
+        message costs then."""
+        rate = self._options.rate or measured * PACED_SHARE
         count = max(1, round(rate * PACED_S))
         self._tell(f"Latencies at {rate:,.0f} messages a second")
+        before = self._sample()
         load = await self._load(count, rate=rate)
         await self._settled(count)
-        return rate, load
+        return rate, load, figures.usage(before, self._sample(), count)
 
     async def _load(self, count: int, *, rate: float | None = None) -> tuple[int, Load]:
         """Have the generator send; gives the first number and what became of it."""

@@ -84,6 +84,8 @@ def _show_speed(result: dict[str, Any], console: Console) -> None:
     table.add_column(justify="right")
     table.add_column()
     title = f"{result['messages']:,} messages, {result['domains']:,} domains, {result['mode']}"
+    if result["stored"]:
+        title += f", {result['stored']:,} stored before"
     table.add_row(title, "", f"{result['api_workers']} api, {result['mta_workers']} mta")
     queueing = result.get("queueing")
     accepted = queueing["accepted_per_s"] if queueing else result["accepted_per_s"]

@@ -26,6 +26,9 @@ from ops.drill import catalogue
 @click.option("--lock-step", is_flag=True, help="With --relay: a client that waits for each reply.")
 @click.option("--each", type=click.IntRange(min=0), default=0, help="With --relay: messages a session; 0: all.")
 @click.option("--batch", type=click.IntRange(1, 100), default=1, show_default=True, help="Messages a request.")
+@click.option("--delivery-only", is_flag=True, help="Queue all messages first, in batches of 100; then deliver.")
+@click.option("--stored", type=click.IntRange(0, 20_000_000), default=0, help="Messages of others stored before.")
+@click.option("--rate", type=click.FloatRange(1), help="Latencies at so many a second; default: half of the measured.")
 @click.option("--no-paced", "paced", is_flag=True, default=True, flag_value=False, help="Skip the latency run.")
 @as_json
 def bench(
@@ -37,6 +40,7 @@ def bench(
     relay: bool,
     lock_step: bool,
     each: int,
+    delivery_only: bool,
     **options: Any,
 ) -> None:
     """Measure a service of its own: rate, CPU per message, latencies."""
@@ -52,6 +56,8 @@ def bench(
     if webhooks:
         chosen = {name: options[name] for name in ("profile", "as_json")}
         raise click.exceptions.Exit(run_webhooks(deliveries=options["messages"], hanging=hanging, **chosen))
+    if delivery_only:
+        options |= {"drain": options["drain"] or options["messages"], "batch": 100}
     raise click.exceptions.Exit(run(**options))
 
 

@@ -83,9 +83,10 @@ def prepare(
     unsubscribe, one_click = _unsubscribe(request, headers.pop("list-unsubscribe", None))
     attachments = _attachments(request.attachments or ())
     _forbid_nul(request, content)
+    public_id = ids.format_id(ids.Kind.MESSAGE, message_id)
     composed = _composed(
         Draft(
-            message_id=f"{ids.encode(message_id)}@{sender.domain}",
+            message_id=f"{ids.body_of(public_id)}@{sender.domain}",
             date=timing.scheduled_at or at,
             sender=sender,
             to=tuple(one.mailbox for one in recipients if one.kind == "to"),
@@ -105,7 +106,7 @@ def prepare(
     return Prepared(
         account_id=account_id,
         id=message_id,
-        public_id=ids.format_id(ids.Kind.MESSAGE, message_id),
+        public_id=public_id,
         created_at=at,
         source=source,
         sender=request.from_,

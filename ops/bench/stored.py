@@ -1,0 +1,56 @@
+"""A past for the bench: messages that others sent in the last weeks, delivered long ago.
+
+Written by bulk SQL into the real tables and partitions. Their bodies are a line long: what a send costs may depend on
+the number of rows and the depth of indexes, not on bytes that nobody reads.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Final
+
+import asyncpg
+
+from engine.base import clock
+from engine.store import partitions
+from engine.store.queries import Queries
+
+WEEKS: Final = 4
+ACCOUNTS: Final = 50
+CHUNK: Final = 10_000  # messages a statement: well below the sessions' time-out
+WRITERS: Final = 2
+_TIDY_S: Final = 900.0
+_SQL = Queries.beside(__file__, "stored.sql")
+_STORE = _SQL.command("store_history")
+_TIDY = _SQL.command("tidy")
+_WRITE_OUT = _SQL.command("write_out")
+
+
+async def store(pool: asyncpg.Pool, count: int, tell: Callable[[str], None]) -> None:
+    """Store `count` messages of the last weeks, with a recipient, a body and three events each; then tidy up."""
+    at = clock.now()
+    async with pool.acquire() as connection:
+        await partitions.ensure(connection, at - timedelta(weeks=WEEKS), ahead=WEEKS)
+    first, last = clock.milliseconds(at - timedelta(weeks=WEEKS)), clock.milliseconds(at - timedelta(minutes=1))
+    starts = list(range(0, count, CHUNK))[::-1]
+    done = 0
+
+    async def write() -> None:
+        nonlocal done
+        while starts:
+            start = starts.pop()
+            end = min(start + CHUNK, count)
+            await _STORE.execute(pool, start, end - 1, first, last, ACCOUNTS, str(first))
+            done += end - start
+            if done % 100_000 < CHUNK:
+                tell(f"Stored {done:,} of {count:,} messages of the past")
+
+    async with asyncio.TaskGroup() as writers:
+        for _ in range(WRITERS):
+            writers.create_task(write())
+    tell("Tidying up after it")
+    async with pool.acquire() as connection:
+        await connection.execute("SET statement_timeout = 0")
+        await connection.execute(_TIDY.sql, timeout=_TIDY_S)
+        await connection.execute(_WRITE_OUT.sql, timeout=_TIDY_S)
+        await connection.execute("RESET statement_timeout")

@@ -1,0 +1,40 @@
+-- name: store_history
+-- Messages number $1 to $2 of a past from $3 to $4 (Unix milliseconds), evenly over that time and over $5 accounts, each
+-- delivered to one recipient: the message, its body, its recipient and its three events. $6 makes the ids differ.
+WITH past AS MATERIALIZED (
+    SELECT number, digest, at_ms, to_timestamp(at_ms / 1000.0) AS at,
+           (lpad(to_hex(at_ms), 12, '0') || '7' || substr(digest, 1, 3) || '8' || substr(digest, 4, 15))::uuid AS id,
+           uuid7_floor(number % $5) AS account_id
+    FROM (
+        SELECT number, md5($6::text || number) AS digest, $3::bigint + (hashint8(number)::bigint & 2147483647) * ($4 - $3) / 2147483647 AS at_ms
+        FROM generate_series($1::bigint, $2::bigint) AS number
+    ) AS one
+), message AS (
+    INSERT INTO messages (id, account_id, status, source, sender, from_domain, subject, stream, recipient_count, size_bytes,
+                          delivered_at)
+    SELECT id, account_id, 'delivered', 'api', 'Shop <shop@past.test>', 'past.test', 'Your order ' || number, 'transactional',
+           1, 2900, at + interval '1 second'
+    FROM past
+), body AS (
+    INSERT INTO message_bodies (message_id, mime, smtputf8)
+    SELECT id, convert_to('Subject: Your order ' || number || E'\r\n\r\nOn its way.\r\n', 'UTF8'), false FROM past
+), recipient AS (
+    INSERT INTO recipients (message_id, n, account_id, kind, address, status, attempts, last_response)
+    SELECT id, 0, account_id, 'to', 'm' || number || '@d' || number % 1000 || '.test', 'delivered', 1, '250 2.0.0 Ok: queued'
+    FROM past
+)
+INSERT INTO events (id, account_id, seq, type, message_id, occurred_at, payload, hash)
+SELECT (lpad(to_hex(at_ms + step.n), 12, '0') || '7' || substr(digest, 5, 3) || '8' || substr(digest, 8, 15))::uuid,
+       account_id, number * 3 + step.n, step.type, id, at,
+       '{"type":"' || step.type || '","messageId":"msg_' || substr(digest, 1, 26) || '","detail":{"recipient":"m' || number
+       || '@d' || number % 1000 || '.test","mx":"mx1.d' || number % 1000 || '.test","code":250,"text":"2.0.0 Ok: queued"}}',
+       decode(digest || digest, 'hex')
+FROM past CROSS JOIN (VALUES (0, 'accepted'), (1, 'attempted'), (2, 'delivered')) AS step (n, type);
+
+-- name: tidy
+-- What autovacuum would do soon after, done at once, so that no measurement has it in the middle.
+VACUUM (FREEZE, ANALYZE) messages, message_bodies, recipients, events;
+
+-- name: write_out
+-- The same for the checkpoint.
+CHECKPOINT;

@@ -1,0 +1,187 @@
+"""Storing on what a process remembers: one statement where nobody else was at the head, else the sure way."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+
+from engine.areas.emails.types import Accepted
+from engine.base.errors import ErrorType, Refusal
+from engine.base.settings import Settings
+from engine.flows.accept_store import Odds
+from engine.store.queries import columns, thinned
+from tests.flows.sending import Process, accepted, head_of, message_id, process, stored, suppress
+from tests.harness import history
+from tests.harness.accounts import make_account
+
+
+@pytest.fixture
+async def doors(settings: Settings) -> AsyncIterator[tuple[Process, Process]]:
+    """Two processes on the shared database."""
+    async with process(settings) as one, process(settings) as two:
+        yield one, two
+
+
+async def test_a_head_that_nobody_else_touched_is_not_locked_first(
+    doors: tuple[Process, Process], pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account, (door, _) = await make_account(pool), doors
+    await door.send(account)
+
+    async def never(*_: object) -> None:
+        raise AssertionError("the head was locked first")
+
+    monkeypatch.setattr(door.acceptor._storer, "_store_locked", never)
+    for _ in range(3):
+        assert (await door.send(account)).status == "queued"
+    assert await stored(pool, account) == 4
+    assert await history.chain_holds(pool, account)
+
+
+async def test_processes_that_accept_in_turn_count_each_message_and_never_fork_the_chain(
+    doors: tuple[Process, Process], pool: asyncpg.Pool
+) -> None:
+    account = await make_account(pool)
+    for _ in range(6):
+        for door in doors:
+            results = await asyncio.gather(*[door.try_send(account) for _ in range(3)])
+            assert len(accepted(list(results))) == 3
+
+    head = await head_of(pool, account)
+    assert (head["seq"], head["sent_today"], await stored(pool, account)) == (36, 36, 36)
+    assert await history.chain_holds(pool, account)
+
+
+async def test_the_cap_counts_what_other_processes_accepted_meanwhile(
+    doors: tuple[Process, Process], pool: asyncpg.Pool
+) -> None:
+    account = await make_account(pool)
+    await pool.execute("UPDATE accounts SET daily_cap = 10 WHERE id = $1", account.id)
+    for door in doors:
+        await door.send(account)
+
+    results = await asyncio.gather(*[door.try_send(account) for _ in range(10) for door in doors])
+
+    assert len(accepted(list(results))) == 8
+    assert await stored(pool, account) == 10
+
+
+async def test_a_cap_that_was_lowered_holds_for_the_next_message(
+    doors: tuple[Process, Process], pool: asyncpg.Pool
+) -> None:
+    account, (door, _) = await make_account(pool), doors
+    await door.send(account)
+    await door.send(account)
+    await pool.execute("UPDATE accounts SET daily_cap = 2 WHERE id = $1", account.id)
+
+    refusal = await door.try_send(account)
+
+    assert isinstance(refusal, Refusal)
+    assert refusal.kind is ErrorType.DAILY_LIMIT_REACHED
+
+
+async def test_a_key_used_in_another_process_is_replayed(doors: tuple[Process, Process], pool: asyncpg.Pool) -> None:
+    account, (one, two) = await make_account(pool), doors
+    await one.send(account)
+    first = await two.send(account, idempotencyKey="k-1")
+    assert (await one.send(account)).status == "queued"  # one knows the head again, and not the key
+
+    again = await one.send(account, idempotencyKey="k-1")
+
+    assert (again.id, again.status) == (first.id, "duplicate")
+    assert await stored(pool, account) == 3
+
+
+async def test_a_recipient_suppressed_meanwhile_refuses_its_message_alone(
+    doors: tuple[Process, Process], pool: asyncpg.Pool
+) -> None:
+    account, (door, _) = await make_account(pool), doors
+    await door.send(account)
+    await suppress(pool, account, "gone@one.test")
+
+    kept, refusal = await asyncio.gather(door.try_send(account), door.try_send(account, to=["gone@one.test"]))
+
+    assert isinstance(kept, Accepted)
+    assert isinstance(refusal, Refusal)
+    assert refusal.kind is ErrorType.SUPPRESSED
+    assert await stored(pool, account) == 2
+    assert await history.chain_holds(pool, account)
+
+
+async def test_a_head_that_somebody_holds_is_waited_for(doors: tuple[Process, Process], pool: asyncpg.Pool) -> None:
+    account, (door, _) = await make_account(pool), doors
+    await door.send(account)
+    async with pool.acquire() as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute("SELECT 1 FROM account_heads WHERE account_id = $1 FOR NO KEY UPDATE", account.id)
+        sending = asyncio.ensure_future(door.send(account))
+        await asyncio.sleep(0.1)
+        assert not sending.done()
+        await transaction.rollback()
+
+    assert (await sending).status == "queued"
+    assert await stored(pool, account) == 2
+
+
+async def test_messages_of_a_batch_that_differ_in_everything_are_stored_each_as_it_is(
+    doors: tuple[Process, Process], pool: asyncpg.Pool
+) -> None:
+    one, two = await make_account(pool), await make_account(pool)
+    door, _ = doors
+    await asyncio.gather(door.send(one), door.send(two))
+
+    plain, rich = await asyncio.gather(
+        door.send(one, to=["ann@one.test"]),
+        door.send(
+            two, to=["Bob <bob@two.test>", "eve@three.test"], cc=["joe@one.test"], replyTo="desk@four.test",
+            tags=["a"], metadata={"k": "v"}, idempotencyKey="k-2", minTls="verified",
+        ),
+    )  # fmt: skip
+
+    rows = {
+        row["id"]: row
+        for row in await pool.fetch("SELECT * FROM messages WHERE account_id = ANY($1)", [one.id, two.id])
+    }
+    first, second = rows[message_id(plain)], rows[message_id(rich)]
+    assert (first["account_id"], first["recipient_count"], first["reply_to"], first["tags"]) == (one.id, 1, None, None)
+    assert (second["account_id"], second["recipient_count"], second["reply_to"]) == (two.id, 3, "desk@four.test")
+    recipients = await pool.fetch(
+        "SELECT n, kind, address, name, account_id FROM recipients WHERE message_id = $1 ORDER BY n", second["id"]
+    )
+    assert [tuple(row) for row in recipients] == [
+        (0, "to", "bob@two.test", "Bob", two.id),
+        (1, "to", "eve@three.test", None, two.id),
+        (2, "cc", "joe@one.test", None, two.id),
+    ]
+    queued = await pool.fetch(
+        "SELECT domain, total, min_tls, account_id FROM queue WHERE message_id = $1", second["id"]
+    )
+    assert sorted(tuple(row)[:3] for row in queued) == [
+        (domain, 3, "verified") for domain in ("one.test", "three.test", "two.test")
+    ]
+    assert {row["account_id"] for row in queued} == {two.id}
+
+
+def test_after_each_miss_in_a_row_twice_as_many_batches_look_first() -> None:
+    odds = Odds()
+    looked = []
+    for _ in range(4):
+        assert odds.good()
+        odds.miss()
+        count = 0
+        while not odds.good():
+            count += 1
+        odds._looking = 0
+        looked.append(count)
+    assert looked == [1, 3, 7, 15]
+    odds.hit()
+    odds.miss()
+    assert [odds.good(), odds.good()] == [False, True]
+
+
+def test_columns_lose_what_the_statement_can_add() -> None:
+    rows = [(1, "a", None, "x", None), (2, "a", None, "x", 5)]
+    assert thinned(columns(rows, 5), frozenset({1})) == ([1, 2], ["a"], [], ["x", "x"], [None, 5])
+    assert thinned(columns([], 2), frozenset({0})) == ([], [])
