@@ -10,6 +10,7 @@ of a batch in which something no longer stands, go step by step.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import date, datetime
 from uuid import UUID
@@ -39,6 +40,7 @@ _SETTLE = _SQL.command("settle")
 _SETTLE_WHOLE = _SQL.command("settle_whole")
 
 _RETRY_S = 0.5
+_PLAN_ANEW_S = 1.0  # planning `settle_whole` costs 2 ms
 # Each flush costs about 1 ms of CPU whatever its size, and accepting waits for the account head meanwhile:
 # 15 ms more between a remote 250 and its commit is the price.
 LEAST_INTERVAL_S = 0.015
@@ -98,6 +100,7 @@ class Settler:
         self._pool = pool
         self._member = member
         self._on_flush = on_flush
+        self._planned: dict[int, float] = {}  # sessions, and when they last discarded their plans
         self._group: GroupCommit[Attempt, bool] = GroupCommit(
             self._flush,
             most_waiting=1_000_000,
@@ -148,10 +151,20 @@ class Settler:
     async def _at_once(self, batch: Sequence[Attempt]) -> list[bool | Exception]:
         """In one call; step by step where a row is no longer as it was found, to learn which."""
         plans = [plan(attempt) for attempt in batch]
-        [row] = await _SETTLE_WHOLE.records(self._pool, self._member(), *_whole_columns(plans))
+        async with self._pool.acquire() as connection:
+            await self._plan_anew(connection)
+            [row] = await _SETTLE_WHOLE.records(connection, self._member(), *_whole_columns(plans))
         if row["said"] == "fenced":
             raise Fenced
         return [True] * len(batch) if row["said"] == "done" else await self._transact(batch)
+
+    async def _plan_anew(self, connection: Conn) -> None:
+        """Let the session forget how it read the tables when they were smaller."""
+        now, session = time.monotonic(), connection.get_server_pid()
+        if now - self._planned.get(session, 0.0) > _PLAN_ANEW_S:
+            await connection.execute("DISCARD PLANS")
+            self._planned = {known: at for known, at in self._planned.items() if now - at <= _PLAN_ANEW_S}
+            self._planned[session] = now
 
     async def _transact(self, batch: Sequence[Attempt]) -> list[bool | Exception]:
         async with self._pool.acquire() as connection, connection.transaction():
