@@ -61,7 +61,8 @@ async def run(settings: Settings, name: str) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    pool = await open_pool(settings.database_url, name=name, smallest=2, largest=6)
+    pool = await open_pool(settings.database_url, name=name, smallest=1, largest=5)
+    loading = await open_pool(settings.database_url, name=f"{name} loading", largest=2, generic=True)
     client = redis_store.connect(settings.redis_url)
     listener = redis_store.connect(settings.redis_url, timeout_s=30)
     resolver = Resolver.from_settings(settings)
@@ -76,6 +77,7 @@ async def run(settings: Settings, name: str) -> None:
     outbound = Outbound(
         settings=settings,
         pool=pool,
+        loading=loading,
         client=client,
         process=process,
         reader=HintReader(client, name),
@@ -109,6 +111,7 @@ async def run(settings: Settings, name: str) -> None:
     await resolver.close()
     await client.aclose()
     await listener.aclose()
+    await close_pool(loading)
     await close_pool(pool)
     _log.info("stopped")
 

@@ -1,12 +1,18 @@
 -- name: load_rows
 -- Queue rows with messages $1 and domains $2, and their bodies; $3 and $4 bound the ids for partition pruning. The
--- fence (OFFSET 0) has each body looked up by its id: joined, the planner reads all bodies between the bounds.
+-- fences (OFFSET 0) have each row and body looked up by its id: joined, the planner reads all bodies between the bounds,
+-- and a plan that was made for an empty queue reads all of a full one.
 SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipients::text, q.total, q.due_at, q.attempts,
        q.signature, q.waiting,
        CASE WHEN octet_length(b.mime) <= 262144 THEN b.mime END AS mime, b.smtputf8, q.accepted_at AS released_at, q.deliver_by,
        q.min_tls, q.priority
 FROM unnest($1::uuid[], $2::text[]) AS n (message_id, domain)
-JOIN queue q ON q.message_id = n.message_id AND q.domain = n.domain
+CROSS JOIN LATERAL (
+    SELECT k.message_id, k.domain, k.shard, k.account_id, k.from_domain, k.recipients, k.total, k.due_at, k.attempts,
+           k.signature, k.waiting, k.accepted_at, k.deliver_by, k.min_tls, k.priority
+    FROM queue k
+    WHERE k.message_id = n.message_id AND k.domain = n.domain OFFSET 0
+) AS q
 CROSS JOIN LATERAL (
     SELECT m.mime, m.smtputf8 FROM message_bodies m
     WHERE m.message_id = q.message_id AND m.message_id BETWEEN $3 AND $4 OFFSET 0
@@ -19,7 +25,12 @@ SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipient
        CASE WHEN octet_length(b.mime) <= 262144 THEN b.mime END AS mime, b.smtputf8, q.accepted_at AS released_at, q.deliver_by,
        q.min_tls, q.priority
 FROM unnest($1::uuid[]) AS n (message_id)
-JOIN queue q ON q.message_id = n.message_id AND q.shard = ANY($2::int[])
+CROSS JOIN LATERAL (
+    SELECT k.message_id, k.domain, k.shard, k.account_id, k.from_domain, k.recipients, k.total, k.due_at, k.attempts,
+           k.signature, k.waiting, k.accepted_at, k.deliver_by, k.min_tls, k.priority
+    FROM queue k
+    WHERE k.message_id = n.message_id AND k.shard = ANY($2::int[]) OFFSET 0
+) AS q
 CROSS JOIN LATERAL (
     SELECT m.mime, m.smtputf8 FROM message_bodies m
     WHERE m.message_id = q.message_id AND m.message_id BETWEEN $3 AND $4 OFFSET 0
@@ -44,7 +55,11 @@ CROSS JOIN LATERAL (
 -- name: outline_hinted
 -- Whose the queue rows of messages $1 in shards $2 are.
 SELECT q.message_id, q.shard, q.account_id, q.priority
-FROM unnest($1::uuid[]) AS n (message_id) JOIN queue q ON q.message_id = n.message_id AND q.shard = ANY($2::int[]);
+FROM unnest($1::uuid[]) AS n (message_id)
+CROSS JOIN LATERAL (
+    SELECT k.message_id, k.shard, k.account_id, k.priority FROM queue k
+    WHERE k.message_id = n.message_id AND k.shard = ANY($2::int[]) OFFSET 0
+) AS q;
 
 -- name: due_fairly
 -- The shards $1 account by account, from behind priorities $2 and accounts $3: at most $4 holders of a shard, and of

@@ -3,10 +3,15 @@
 account heads locked → fence and queue rows checked → recipients → message status → suppressions → events →
 queue row deleted or due again. Outcomes of concurrent deliveries share transactions, as acceptance does.
 Settling the same attempt twice changes nothing: the queue row tells how many attempts it has seen.
+
+Nearly all attempts are at whole messages and suppress nobody: those of a batch take one call (`settle_whole`, in
+migration 0021), so that a head is locked while the server works and not while this process does. The others, and all
+of a batch in which something no longer stands, go step by step.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import date, datetime
 from uuid import UUID
 
@@ -32,12 +37,16 @@ _IS_MEMBER = _SQL.command("is_member")
 _UPDATE_RECIPIENTS = _SQL.command("update_recipients")
 _RECIPIENT_STATUSES = _SQL.command("recipient_statuses")
 _SETTLE = _SQL.command("settle")
+_SETTLE_WHOLE = _SQL.command("settle_whole")
 
 _RETRY_S = 0.5
+_PLAN_ANEW_S = 1.0  # planning `settle_whole` costs 2 ms
 # Each flush costs about 1 ms of CPU whatever its size, and accepting waits for the account head meanwhile:
 # 15 ms more between a remote 250 and its commit is the price.
 LEAST_INTERVAL_S = 0.015
 _MOVES_TEXT = {status: ",".join(sorted(moves)) for status, moves in MOVES.items()}
+
+_Settle = Callable[[Sequence["Attempt"]], Awaitable[list[bool | Exception]]]
 
 _log = structlog.get_logger("settle")
 
@@ -91,6 +100,7 @@ class Settler:
         self._pool = pool
         self._member = member
         self._on_flush = on_flush
+        self._planned: dict[int, float] = {}  # sessions, and when they last discarded their plans
         self._group: GroupCommit[Attempt, bool] = GroupCommit(
             self._flush,
             most_waiting=1_000_000,
@@ -107,24 +117,54 @@ class Settler:
         """Resolves to True when committed, False when the row was no longer ours to settle; or to Fenced."""
         return self._group.enqueue(attempt)
 
+    async def settle_set(self, attempts: Sequence[Attempt]) -> list[bool | Exception]:
+        """What `settle` gives for each, together: for a caller that gathers by itself."""
+        return await self._group.submit_set(attempts)
+
     async def idle(self) -> None:
         """Wait until everything submitted is committed."""
         await self._group.idle()
 
     async def _flush(self, batch: Sequence[Attempt]) -> list[bool | Exception]:
         started = asyncio.get_running_loop().time()
+        whole, rest = _parted(batch)
+        done: list[bool | Exception] = [False] * len(batch)
+        for places, settle in ((whole, self._at_once), (rest, self._transact)):
+            if places:
+                found = await self._until_there(settle, [batch[place] for place in places])
+                for place, result in zip(places, found, strict=True):
+                    done[place] = result
+        self._on_flush(len(batch), asyncio.get_running_loop().time() - started)
+        return done
+
+    async def _until_there(self, settle: _Settle, batch: Sequence[Attempt]) -> list[bool | Exception]:
+        """The results exist nowhere else: wait for Postgres rather than forget what was delivered."""
         while True:
             try:
-                done = await self._transact(batch)
+                return await settle(batch)
             except BAD_DATA:
                 raise
             except AWAY as error:
-                # The results exist nowhere else: wait for Postgres rather than forget what was delivered.
                 _log.warning("settling waits", error=repr(error), attempts=len(batch))
                 await asyncio.sleep(_RETRY_S)
-            else:
-                self._on_flush(len(batch), asyncio.get_running_loop().time() - started)
-                return done
+
+    async def _at_once(self, batch: Sequence[Attempt]) -> list[bool | Exception]:
+        """In one call; step by step where a row is no longer as it was found, to learn which."""
+        plans = [plan(attempt) for attempt in batch]
+        async with self._pool.acquire() as connection:
+            await self._plan_anew(connection)
+            [row] = await _SETTLE_WHOLE.records(connection, self._member(), *_whole_columns(plans))
+        if row["said"] == "fenced":
+            raise Fenced
+        return [True] * len(batch) if row["said"] == "done" else await self._transact(batch)
+
+    async def _plan_anew(self, connection: Conn) -> None:
+        """Let the session forget how it read the tables when they were smaller."""
+        now, session = time.monotonic(), connection.get_server_pid()
+        if now - self._planned.get(session, 0.0) > _PLAN_ANEW_S:
+            await connection.execute("DISCARD PLANS")
+            self._planned = {known: at for known, at in self._planned.items() if now - at <= _PLAN_ANEW_S}
+            self._planned[session] = now
 
     async def _transact(self, batch: Sequence[Attempt]) -> list[bool | Exception]:
         async with self._pool.acquire() as connection, connection.transaction():
@@ -155,6 +195,21 @@ class Settler:
         if not rows and not await _IS_MEMBER.records(connection, member):
             raise Fenced
         return {(row["message_id"], row["domain"]) for row in rows}
+
+
+def _parted(batch: Sequence[Attempt]) -> tuple[list[int], list[int]]:
+    """Places of attempts that may be settled at once, and of those whose consequences reach further: a message with
+    recipients in other rows, an address to suppress, a row that stands in the batch twice."""
+    whole: list[int] = []
+    rest: list[int] = []
+    seen: set[UUID] = set()
+    for place, attempt in enumerate(batch):
+        message = attempt.row.message_id
+        further = len(attempt.results) < attempt.row.total or message in seen
+        further = further or any(one.outcome is not None and one.outcome.suppress for one in attempt.results)
+        seen.add(message)
+        (rest if further else whole).append(place)
+    return whole, rest
 
 
 def plan(attempt: Attempt) -> Plan:
@@ -241,6 +296,37 @@ async def _write(connection: Conn, plans: list[Plan], heads_held: Mapping[UUID, 
         high,
         *recipients,
     )
+
+
+def _whole_columns(plans: list[Plan]) -> tuple[object, ...]:
+    """The arguments of `settle_whole` behind the member."""
+    by_account: dict[UUID, list[log.Entry]] = {}
+    for one in plans:
+        by_account.setdefault(one.attempt.row.account_id, []).extend(one.entries)
+    accounts = sorted(by_account)
+    entries = [entry for account in accounts for entry in by_account[account]]
+    return (
+        *_bounds(plans),
+        accounts,
+        [len(by_account[account]) for account in accounts],
+        *columns([_row_values(one) for one in plans], 7),
+        *_later_columns(plans),
+        *_day_columns(plans),
+        list(ids.uuid7s(len(entries))),
+        [entry.type for entry in entries],
+        [entry.message_id for entry in entries],
+        [log.link_of(entry) for entry in entries],
+        *_recipient_columns(plans),
+    )
+
+
+def _row_values(one: Plan) -> tuple[object, ...]:
+    row = one.attempt.row
+    status = status_of_message(_on_the_way([status for _, status in one.statuses]))
+    return (
+        row.message_id, row.domain, row.attempts, bool(one.waiting), status.value, one.attempt.ended_at,
+        _MOVES_TEXT[status],
+    )  # fmt: skip
 
 
 def _bounds(plans: list[Plan]) -> tuple[UUID, UUID]:

@@ -71,3 +71,11 @@ WITH recipient AS (
 UPDATE account_heads h SET seq = n.seq, hash = n.hash
 FROM unnest($26::uuid[], $27::bigint[], $28::bytea[]) AS n (account_id, seq, hash)
 WHERE h.account_id = n.account_id;
+
+-- name: settle_whole
+-- A batch of outcomes that end or put off whole messages, all at once or not at all: 'done', 'partly' or 'fenced'.
+-- Member $1, id bounds $2, $3; accounts $4 with numbers of events $5; queue rows $6-$8, whether each stays $9, what
+-- becomes of its message $10-$12 as in settle; rows to retry $13-$17; account days $18-$23; events $24-$26 with what
+-- is hashed of them $27; recipients $28-$33.
+SELECT settle_whole($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
+                    $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33) AS said;

@@ -44,8 +44,15 @@ class Session(asyncpg.Connection):
         return ""
 
 
-async def open_pool(database_url: str, *, name: str, smallest: int = 1, largest: int = 8) -> asyncpg.Pool:
-    """A pool whose sessions carry `name` and the time-outs above."""
+async def open_pool(
+    database_url: str, *, name: str, smallest: int = 1, largest: int = 8, generic: bool = False
+) -> asyncpg.Pool:
+    """A pool whose sessions carry `name` and the time-outs above.
+
+    `generic` sessions plan a statement once and not again with the arrays at hand, which costs 0.3 ms a time: for
+    statements whose every look-up is fenced (LATERAL … OFFSET 0), as a plan made for an empty table must hold for a
+    full one.
+    """
     return await asyncpg.create_pool(
         database_url,
         min_size=smallest,
@@ -62,6 +69,7 @@ async def open_pool(database_url: str, *, name: str, smallest: int = 1, largest:
             "idle_in_transaction_session_timeout": f"{IDLE_TIMEOUT_S}s",
             "synchronous_commit": "on",  # a 202 means it is on disk, whatever the server's default is
             "jit": "off",
+            **({"plan_cache_mode": "force_generic_plan"} if generic else {}),
         },
     )
 

@@ -44,7 +44,8 @@ _log = structlog.get_logger("mta")
 
 
 class Outbound:
-    """Delivery for one process. `process` is a name that no other living process has."""
+    """Delivery for one process. `process` is a name that no other living process has; `loading`, where there is one,
+    has the sessions that find and load work."""
 
     def __init__(
         self,
@@ -59,6 +60,7 @@ class Outbound:
         preparer: Preparer,
         settler: Settles,
         security: Security,
+        loading: asyncpg.Pool | None = None,
     ) -> None:
         self._settings = settings
         self._pool = pool
@@ -73,8 +75,8 @@ class Outbound:
         self._hand = hand = Hand(settings.mta_active_limit)
         self._windows = Windows(client, process, lambda: len(self.member.owned) / settings.shards)
         self._finder = Finder(
-            settings=settings, pool=pool, reader=reader, woken=woken, hand=hand, owned=lambda: self.member.owned,
-            take=self._take,
+            settings=settings, pool=loading or pool, reader=reader, woken=woken, hand=hand,
+            owned=lambda: self.member.owned, take=self._take,
         )  # fmt: skip
         self._finisher = Finisher(
             settings=settings, pool=pool, reader=reader, settler=settler, hand=hand, spawn=self._spawn,

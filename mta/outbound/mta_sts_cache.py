@@ -9,6 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import Protocol
 
 import asyncpg
 import structlog
@@ -20,7 +21,6 @@ from engine.store.postgres import AWAY
 from engine.store.queries import Queries
 from engine.store.resolver import FAILURE_TTL_S, Answered, Records, Resolver, TemporaryFailure
 from mta.outbound.mta_sts import InvalidPolicy, StsPolicy, parse, record_id
-from mta.outbound.mta_sts_fetch import Fetcher
 from mta.smtp.faults import Fault, FaultKind
 
 TXT_S = 4.0  # mail waits for it, and what is kept rules without it
@@ -56,6 +56,13 @@ class Held(Struct, frozen=True):
     until: float
 
 
+class Fetches(Protocol):
+    """Who fetches policies."""
+
+    async def fetch(self, domain: str) -> bytes | Fault:
+        """What `domain` serves as its policy, or why there is none; see Fetcher."""
+
+
 class StsPolicies:
     """Policies for one process; `close` it in its event loop.
 
@@ -66,7 +73,7 @@ class StsPolicies:
         self,
         pool: asyncpg.Pool,
         resolver: Resolver,
-        fetcher: Fetcher,
+        fetcher: "Fetches",
         *,
         on_fault: Callable[[str, Fault], None],
     ) -> None:

@@ -34,13 +34,14 @@ class Delivery:
     """A queue row in hand, on its way to its site."""
 
     __slots__ = (
-        "entry", "envelope", "keys", "loaded_at", "pairs", "row", "settling", "signature", "suppressed",
+        "_everybody", "entry", "envelope", "keys", "loaded_at", "pairs", "row", "settling", "signature", "suppressed",
         "taken", "taken_at", "tries",
     )  # fmt: skip
 
     def __init__(self, row: Row, entry: "Entry | None", loaded_at: float) -> None:
         self.row = row
         self.pairs = row.pairs
+        self._everybody = tuple([address for _, address in self.pairs])
         self.entry = entry
         self.loaded_at = loaded_at  # or looked up in the suppressions since; monotonic
         self.taken_at = loaded_at
@@ -55,6 +56,8 @@ class Delivery:
     @property
     def addresses(self) -> tuple[str, ...]:
         """Those to send to now."""
+        if not self.suppressed:
+            return self._everybody
         return tuple(address for _, address in self.pairs if address not in self.suppressed)
 
 

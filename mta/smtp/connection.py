@@ -23,8 +23,11 @@ from mta.smtp.watch import Tap, Watch
 
 __all__ = ["ConnectFailed", "Connection", "Envelope", "Timeouts", "TlsMode", "Transaction"]
 
-_WHOLE = 256 * 1024  # content up to here goes out in one write: one copy is cheaper than many calls
+# Content up to here goes out in one write with its final dot, and the kernel takes all of it at once: a connection has
+# nothing else under way then, and room for twice as much from its first octet on.
+_WHOLE = 16 * 1024
 _CHUNK = 128 * 1024
+_NAP_S = 0.005  # between looks whether the kernel has taken what was written
 _LAST_WORDS = 4_096  # octets still to write at the end that are commands, not the rest of a message
 
 
@@ -107,6 +110,7 @@ class Connection(asyncio.Protocol):
         self._watched, self._ip = watched
         self._tap: Tap | None = None  # of this connection, once somebody watched
         self._transport: asyncio.Transport | None = None
+        self._socket: asyncio.Transport | None = None  # below TLS, where there is any
         self._wake: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._content_until = math.inf
@@ -187,11 +191,11 @@ class Connection(asyncio.Protocol):
     ) -> Transaction:
         """Perform one transaction; what the server did stands in the answers, in recipient order.
 
-        `before_content` is asked right before content is written: False drops the connection instead and
-        answers Break LOCAL. `upcoming` is asked at the same moment, where the server takes PIPELINING; the
-        envelope it returns goes out behind the final dot and must be given to the next `send` (RuntimeError
-        otherwise). When the connection has died meanwhile that send answers at once. Cancelling aborts the
-        connection. Exceptions of the two callables abort the connection and are raised.
+        `before_content` is asked right before content is written, and of long content again before each piece and
+        before the final dot: False drops the connection instead and answers Break LOCAL. `upcoming` is asked just
+        before, where the server takes PIPELINING; the envelope it returns goes out behind the final dot and must be
+        given to the next `send` (RuntimeError otherwise). When the connection has died meanwhile that send answers
+        at once. Cancelling aborts the connection. Exceptions of the two callables abort the connection and are raised.
         """
         if self._sending:
             raise RuntimeError("one envelope at a time")
@@ -232,34 +236,55 @@ class Connection(asyncio.Protocol):
         before_content: Callable[[], bool] | None,
     ) -> None:
         session = self._session
-        if before_content is not None and not before_content():
-            session.fail(Break(BreakKind.LOCAL, "withheld: the right to send was lost"), self._loop.time())
-            return
+        may_go_on = before_content or _always
+        # First what takes its time, such as signing: a process that is stopped in it may have lost its right after.
         following = upcoming() if upcoming is not None and session.features.pipelining else None
         now = self._loop.time()
+        if not may_go_on():
+            session.withhold(now)
+            return
         chunks = session.content(following, now)
         self.messages_sent += 1
         if exchange.size <= _WHOLE and not self._paused:
             self._write(b"".join(chunks))
         else:
             self._content_until = now + self._timeouts.content_s
-            await self._write_slowly(chunks, exchange)
+            await self._write_slowly(chunks, exchange, may_go_on)
             now = self._loop.time()
         session.content_written(now)
 
-    async def _write_slowly(self, chunks: list[bytes], exchange: Exchange) -> None:
-        """Large content piece by piece, as fast as the peer reads."""
-        for chunk in chunks:
+    async def _write_slowly(self, chunks: list[bytes], exchange: Exchange, may_go_on: Callable[[], bool]) -> None:
+        """Large content piece by piece, as fast as the peer reads. The final dot waits until all before it has left
+        this process: what is still here would go out by itself when a stopped process is resumed."""
+        *content, ending = chunks
+        for chunk in content:
             view = memoryview(chunk)
             for start in range(0, len(view), _CHUNK):
-                self._block_until = self._loop.time() + self._timeouts.block_s
-                while self._paused and not exchange.done:
-                    self._watch()
-                    await self._sleep()
-                if exchange.done:  # answered or broken half-way
+                if not await self._may_write(exchange, may_go_on):
                     break
                 self._write(view[start : start + _CHUNK])
+        if await self._may_write(exchange, may_go_on, all_gone=True):
+            self._write(ending)
         self._block_until = self._content_until = math.inf
+
+    async def _may_write(self, exchange: Exchange, may_go_on: Callable[[], bool], *, all_gone: bool = False) -> bool:
+        """Wait for room; False when the exchange was answered or broken half-way, or the right to send was lost."""
+        self._block_until = self._loop.time() + self._timeouts.block_s
+        while self._paused and not exchange.done:
+            self._watch()
+            await self._sleep()
+        while all_gone and not exchange.done and self._unwritten():
+            self._watch()
+            await asyncio.sleep(_NAP_S)
+        if not exchange.done and not may_go_on():
+            self._session.withhold(self._loop.time())
+            self._drop()
+        return not exchange.done
+
+    def _unwritten(self) -> int:
+        """Octets that the kernel has not taken yet, those behind TLS included."""
+        open_ones = {id(one): one for one in (self._transport, self._socket) if one is not None}
+        return sum(one.get_write_buffer_size() for one in open_ones.values())
 
     async def close(self) -> None:
         """QUIT, wait a moment for the answer, close. Never raises for what the server does."""
@@ -370,6 +395,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is up."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are not subclasses
+        self._socket = self._socket or self._transport
         if self._watched is not None:
             self._attend(self._watched, "connected")
 
@@ -395,7 +421,7 @@ class Connection(asyncio.Protocol):
         """The socket is gone."""
         detail = "the peer closed the connection" if exc is None else f"connection lost: {words(exc)}"
         self._session.fail(Break(BreakKind.CLOSED, detail), self._loop.time())
-        self._transport = None
+        self._transport = self._socket = None
         self._paused = False
         self._stop_timer()
         self._rouse()
@@ -490,3 +516,7 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _always() -> bool:
+    return True

@@ -242,6 +242,12 @@ class Session:
             phase = Phase.TLS
         self._end(Answer(phase, outcome))
 
+    def withhold(self, now: float) -> None:
+        """The right to send was lost before the final dot was said, so the message can't have been taken."""
+        self._now = now
+        if self.state is not _ENDED:
+            self._end(Answer(_DATA, Break(BreakKind.LOCAL, "withheld: the right to send was lost")))
+
     # -- opening -------------------------------------------------------------------------------
 
     def _on_greeting(self, due: _Due, heard: Heard) -> None:

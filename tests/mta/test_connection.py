@@ -157,6 +157,36 @@ async def test_content_is_withheld_when_the_right_to_send_was_lost(sink: Sink) -
     assert sink.count == 0
 
 
+async def test_the_final_dot_of_long_content_is_withheld_when_the_right_to_send_is_lost_meanwhile(sink: Sink) -> None:
+    connection = await connect(sink.address)
+    asked = iter([True, True, True, False])  # at the beginning, before each of two pieces, before the dot
+    long = Envelope("ann@sender.test", ("bob@peer.test",), b"Subject: x\r\n\r\n" + b"0123456789abcd\r\n" * 12_000)
+
+    transaction = await connection.send(long, None, lambda: next(asked))
+
+    assert next(asked, None) is None
+    assert outcome(transaction) == (Phase.DATA, BreakKind.LOCAL)
+    assert not connection.usable
+    await asyncio.sleep(0.05)
+    assert sink.count == 0
+
+
+async def test_the_right_to_send_is_asked_for_behind_all_that_takes_time(sink: Sink) -> None:
+    connection = await connect(sink.address)
+    asked: list[str] = []
+
+    def upcoming() -> None:
+        asked.append("next")
+
+    def right() -> bool:
+        asked.append("right")
+        return True
+
+    await connection.send(envelope(), upcoming, right)
+    assert asked == ["next", "right"]
+    await connection.close()
+
+
 async def test_the_hook_is_asked_again_for_an_envelope_begun_earlier(sink: Sink) -> None:
     connection = await connect(sink.address)
     second = envelope("cyd@peer.test")

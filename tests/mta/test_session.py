@@ -206,8 +206,8 @@ def test_content_that_is_withheld_leaves_the_phase_before_the_body() -> None:
     session = ready("PIPELINING")
     exchange, _ = session.begin(HELLO, 0.0)
     session.received(b"250 ok\r\n250 ok\r\n354 ok\r\n", 0.0)
-    session.fail(Break(BreakKind.LOCAL, "lease lost"), 0.0)
-    assert exchange.answers == [Answer(Phase.DATA, Break(BreakKind.LOCAL, "lease lost"))]
+    session.withhold(0.0)
+    assert exchange.answers == [Answer(Phase.DATA, Break(BreakKind.LOCAL, "withheld: the right to send was lost"))]
 
 
 def test_what_was_learnt_before_tls_is_forgotten() -> None:

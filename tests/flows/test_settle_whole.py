@@ -1,0 +1,117 @@
+"""Settling whole messages in one call: the same history as step by step, and what no longer stands holds nobody up."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import asyncpg
+import pytest
+
+from engine.base import clock
+from engine.base.settings import Settings
+from engine.delivery.queue import Row
+from engine.flows.settle import Settler
+from engine.ledger.log import chained
+from tests.flows.sending import (
+    BOUNCED,
+    DEFERRED,
+    DELIVERED,
+    Process,
+    attempt_at,
+    head_of,
+    member,
+    message_id,
+    process,
+    rows_of,
+    said,
+    settler_of,
+)
+from tests.flows.written import status, statuses, types
+from tests.harness.accounts import TestAccount, make_account
+
+
+@pytest.fixture
+async def door(settings: Settings) -> AsyncIterator[Process]:
+    async with process(settings) as one:
+        yield one
+
+
+@pytest.fixture
+async def settler(pool: asyncpg.Pool) -> Settler:
+    return settler_of(pool, await member(pool))
+
+
+async def row_for(door: Process, account: TestAccount, address: str) -> Row:
+    [row] = await rows_of(door.pool, message_id(await door.send(account, to=[address])))
+    return row
+
+
+async def assert_whole(pool: asyncpg.Pool, account: TestAccount) -> None:
+    """Every event follows the one before it, and the head is the last of them."""
+    last = bytes(32)
+    rows = await pool.fetch("SELECT * FROM events WHERE account_id = $1 ORDER BY seq", account.id)
+    for number, row in enumerate(rows, start=1):
+        last = chained(last, number, row["occurred_at"], row["payload"])
+        assert (row["seq"], row["hash"]) == (number, last)
+    head = await head_of(pool, account)
+    assert (head["seq"], head["hash"]) == (len(rows), last)
+
+
+async def test_both_ways_of_settling_write_one_chain(door: Process, settler: Settler, pool: asyncpg.Pool) -> None:
+    account = await make_account(pool)
+    rows = [await row_for(door, account, f"ann{number}@people.test") for number in range(6)]
+    full = said(452, "4.2.2 Postfach ist übervoll – später ✉")
+    outcomes = [DELIVERED, BOUNCED, DELIVERED, full, DEFERRED, DELIVERED]
+
+    done = await asyncio.gather(
+        *(
+            settler.settle(attempt_at(row, outcome, next_at=clock.now() + timedelta(minutes=1)))
+            for row, outcome in zip(rows, outcomes, strict=True)
+        )
+    )
+
+    assert done == [True] * 6
+    await assert_whole(pool, account)
+    assert [await types(pool, row.message_id) for row in rows] == [
+        ["attempted", kind] for kind in ("delivered", "bounced", "delivered", "deferred", "deferred", "delivered")
+    ]
+
+
+async def test_accounts_that_share_a_call_keep_a_chain_each(
+    door: Process, settler: Settler, pool: asyncpg.Pool
+) -> None:
+    accounts = [await make_account(pool) for _ in range(3)]
+    rows = [await row_for(door, accounts[number % 3], f"ann{number}@people.test") for number in range(9)]
+
+    await asyncio.gather(*(settler.settle(attempt_at(row, DELIVERED)) for row in rows))
+
+    for account in accounts:
+        await assert_whole(pool, account)
+
+
+async def test_a_row_that_is_gone_holds_up_none_of_its_batch(
+    door: Process, settler: Settler, pool: asyncpg.Pool
+) -> None:
+    account = await make_account(pool)
+    rows = [await row_for(door, account, f"ann{number}@people.test") for number in range(3)]
+    await pool.execute("DELETE FROM queue WHERE message_id = $1", rows[1].message_id)
+
+    done = await asyncio.gather(*(settler.settle(attempt_at(row, DELIVERED)) for row in rows))
+
+    assert done == [True, False, True]
+    assert [await status(pool, row.message_id) for row in rows] == ["delivered", "queued", "delivered"]
+    await assert_whole(pool, account)
+
+
+async def test_recipients_of_one_domain_settle_each_by_itself_in_one_call(
+    door: Process, settler: Settler, pool: asyncpg.Pool
+) -> None:
+    account = await make_account(pool)
+    message = message_id(await door.send(account, to=["ann@people.test", "bob@people.test"]))
+    [row] = await rows_of(pool, message)
+
+    assert await settler.settle(attempt_at(row, DELIVERED, DEFERRED, next_at=clock.now() + timedelta(minutes=1)))
+
+    assert await statuses(pool, message) == {"ann@people.test": "delivered", "bob@people.test": "sending"}
+    [later] = await rows_of(pool, message)
+    assert (later.pairs, later.attempts) == ([(row.pairs[1][0], "bob@people.test")], 1)
