@@ -2,7 +2,7 @@
 
 import click
 
-from ops.commands import accounts, delivery, mail, measure, service
+from ops.commands import accounts, delivery, load, mail, measure, service, upkeep
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -29,8 +29,11 @@ for command in (
     service.migrate,
     service.purge,
     service.doctor,
+    upkeep.backup,
+    upkeep.restore,
     measure.bench,
     measure.drill,
+    load.loadtest,
     accounts.account,
     accounts.person,
     accounts.key,

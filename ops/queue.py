@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from engine.base import clock, ids
 from engine.base.settings import Settings
-from engine.delivery.holds import Hold, HoldKind
+from engine.delivery.holds import EVERYWHERE, Hold, HoldKind
 from engine.flows import levers
 from engine.flows.levers import Chosen
 from engine.store.queries import Queries
@@ -106,7 +106,7 @@ async def bounce(pool: asyncpg.Pool, settings: Settings, on: tuple[HoldKind, str
 
 async def _chosen(pool: asyncpg.Pool, settings: Settings, on: tuple[HoldKind, str], *, routed: bool = True) -> Chosen:
     kind, target = on
-    if kind is not HoldKind.SITE or not routed:
+    if kind is not HoldKind.SITE or not routed or target == EVERYWHERE:
         return levers.chosen(kind, target)
     sites = await _sites(pool, settings)
     return levers.chosen(kind, target, [domain for domain, site in sites.items() if site == target.lower()])

@@ -174,11 +174,13 @@ def _record(settings: Settings, state: Path) -> None:
 
 
 async def _migrate(settings: Settings) -> list[str]:
-    from engine.store.migrate import migrate  # noqa: PLC0415 - a second `up` must fail before it loads
+    from engine.store.migrate import MigrationError, migrate  # noqa: PLC0415 - a second `up` must fail before it loads
 
     assert settings.database_url is not None
     try:
         return await migrate(settings.database_url)
+    except MigrationError as error:
+        raise StartFailed(f"The database can't be brought up to date: {error}") from error
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         raise StartFailed(
             f"The database can't be brought up to date: {str(error) or type(error).__name__}."

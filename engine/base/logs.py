@@ -5,7 +5,8 @@ Never a key, a body or a list of recipients: callers pass ids and counts.
 
 import logging
 import sys
-from typing import Any
+from contextlib import suppress
+from typing import Any, TextIO
 
 import orjson
 import structlog
@@ -20,16 +21,33 @@ def configure(process: str, level: str) -> None:
             _names(process),
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
-            structlog.processors.dict_tracebacks,
+            # Where it happened, never with what: the values of a frame are keys, peppers and mail.
+            structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False)),
             structlog.processors.JSONRenderer(serializer=_json),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stdout),
+        logger_factory=structlog.WriteLoggerFactory(file=_Lenient(sys.stdout)),  # type: ignore[arg-type]  # write, flush
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stdout)
+    handler = logging.StreamHandler(_Lenient(sys.stdout))
     handler.setFormatter(_StandardLines(process))
     logging.basicConfig(level=max(number, logging.WARNING), handlers=[handler], force=True)
+
+
+class _Lenient:
+    """Standard output that drops a line it can't write: a full disk must not end the work that a line tells of."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):
+            return self._file.write(text)
+        return 0
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._file.flush()
 
 
 def _names(process: str) -> structlog.types.Processor:

@@ -20,6 +20,7 @@ from engine.store.queries import Queries
 
 KIND = "holds"  # of the stamp
 MOST_REASON = 200  # characters
+EVERYWHERE = "*"  # the target of a hold on every site there is: nothing leaves
 WAITING = "operator_hold"  # the row's reason to wait, and that of its `queued` event
 
 _SQL = Queries.beside(__file__, "holds.sql")
@@ -31,7 +32,7 @@ class HoldKind(StrEnum):
     DOMAIN = "domain"  # of recipients
     ACCOUNT = "account"
     MESSAGE = "message"
-    SITE = "site"  # the name that deliveries give a set of mail servers
+    SITE = "site"  # the name that deliveries give a set of mail servers, or EVERYWHERE
 
 
 class Hold(Struct, frozen=True):
@@ -86,7 +87,8 @@ class Holds:
         if not self._known:
             return None
         found = (
-            self._standing(HoldKind.DOMAIN, a_labels(row.domain))
+            self._standing(HoldKind.SITE, EVERYWHERE)
+            or self._standing(HoldKind.DOMAIN, a_labels(row.domain))
             or self._standing(HoldKind.ACCOUNT, ids.format_id(ids.Kind.ACCOUNT, row.account_id))
             or self._standing(HoldKind.MESSAGE, ids.format_id(ids.Kind.MESSAGE, row.message_id))
         )

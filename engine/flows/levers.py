@@ -45,7 +45,8 @@ _NOWHERE = UUID(int=0)
 
 
 class Chosen(Struct, frozen=True):
-    """What a lever is pulled on. `domains` are those whose rows are meant: of a site all that lead to it."""
+    """What a lever is pulled on. `domains` are those whose rows are meant: of a site all that lead to it, None for all
+    there are."""
 
     kind: HoldKind
     target: str
@@ -65,7 +66,8 @@ def chosen(kind: HoldKind, target: str, site_domains: Sequence[str] = ()) -> Cho
             name = domain_name(target)
             return Chosen(kind, name, domains=(name,))
         case HoldKind.SITE:
-            return Chosen(kind, target.lower(), domains=tuple(site_domains))
+            everywhere = target == holds.EVERYWHERE
+            return Chosen(kind, target.lower(), domains=None if everywhere else tuple(site_domains))
 
 
 async def suspend(pool: asyncpg.Pool, on: Chosen, *, reason: str, until: datetime | None = None) -> int:

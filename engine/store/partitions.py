@@ -11,6 +11,7 @@ from engine.store.queries import Conn
 TABLES = ("messages", "message_bodies", "recipients", "events", "webhook_attempts")
 AHEAD = 5  # weeks: a month without a worker still finds its partition
 WEEK = timedelta(days=7)
+_LOCK = 0x57617957  # "WayW": one maker of partitions at a time
 
 # Rows of messages and recipients are updated once or twice soon after their insert, a whole page in one transaction:
 # with this room 98% of the updates stay on their page, with 85 and 80 it was two in three (decision 0028).
@@ -27,13 +28,15 @@ async def ensure(connection: Conn, at: datetime, *, ahead: int = AHEAD) -> list[
             name = partition_name(table, monday)
             if name in existing:
                 continue
-            low, high = bounds(monday)
-            await connection.execute(
-                f"CREATE TABLE IF NOT EXISTS {name} PARTITION OF {table} "
-                f"FOR VALUES FROM ('{low}') TO ('{high}'){_FILL.get(table, '')}"
-            )
+            await _make(connection, table, monday)
             made.append(name)
     return made
+
+
+async def make(connection: Conn, table: str, monday: date) -> None:
+    """Make the partition of one week where it is missing."""
+    if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", partition_name(table, monday)):
+        await _make(connection, table, monday)
 
 
 async def drop_before(connection: Conn, table: str, before: datetime) -> list[str]:
@@ -64,6 +67,23 @@ async def weeks_ahead(connection: Conn, at: datetime) -> int:
     while all(partition_name(table, week_of(at) + (ahead + 1) * WEEK) in existing for table in TABLES):
         ahead += 1
     return ahead
+
+
+async def _make(connection: Conn, table: str, monday: date) -> None:
+    """A table of its own first, then attached: neither waits for those who read or write the whole, nor do they wait
+    for it. (`CREATE TABLE … PARTITION OF` wants the whole table for itself.)"""
+    name = partition_name(table, monday)
+    low, high = bounds(monday)
+    async with connection.transaction():
+        await connection.execute("SET LOCAL lock_timeout = '5s'")
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+        if await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", name):  # another process was first
+            return
+        await connection.execute(
+            f"CREATE TABLE {name} (LIKE {table} INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE)"
+            f"{_FILL.get(table, '')}"
+        )
+        await connection.execute(f"ALTER TABLE {table} ATTACH PARTITION {name} FOR VALUES FROM ('{low}') TO ('{high}')")
 
 
 def week_of(at: datetime) -> date:

@@ -22,16 +22,24 @@ def _lever(command: Callable[..., None]) -> Callable[..., None]:
         ("domain", "A recipients' domain."),
     ):
         command = click.option(f"--{name}", f"on_{name}", help=words)(command)
-    return command
+    return click.option("--all", "on_all", is_flag=True, help="Everything there is.")(command)
 
 
-def _target(given: dict[str, str | None]) -> Any:
-    from engine.delivery.holds import HoldKind  # noqa: PLC0415
+def _target(given: dict[str, Any]) -> Any:
+    from engine.delivery.holds import EVERYWHERE, HoldKind  # noqa: PLC0415
 
+    everything = given.pop("on_all")
     found = [(HoldKind(name.removeprefix("on_")), value) for name, value in given.items() if value]
+    if everything:
+        found.append((HoldKind.SITE, EVERYWHERE))
     if len(found) != 1:
-        fail("Name exactly one of --domain, --account, --message and --site.")
+        fail("Name exactly one of --domain, --account, --message, --site and --all.")
     return found[0]
+
+
+def on_everything(target: tuple[Any, str]) -> bool:
+    """Whether a lever is pulled on all there is."""
+    return target[1] == "*"
 
 
 @click.group(invoke_without_command=True)
@@ -66,7 +74,7 @@ def queue(context: click.Context, *, by: str, limit: int, as_json: bool) -> None
 @click.option("--for", "minutes", type=click.FloatRange(0.1, 525_600), help="Minutes; default: until it is resumed.")
 @as_json
 @reported
-def queue_suspend(*, reason: str, minutes: float | None, as_json: bool, **on: str | None) -> None:
+def queue_suspend(*, reason: str, minutes: float | None, as_json: bool, **on: Any) -> None:
     """Hold deliveries back, within a second and across restarts; mail is still accepted."""
     from ops import queue as levers  # noqa: PLC0415
 
@@ -83,7 +91,7 @@ def queue_suspend(*, reason: str, minutes: float | None, as_json: bool, **on: st
 @click.option("--note", help="Stands on the waybills.")
 @as_json
 @reported
-def queue_resume(*, note: str | None, as_json: bool, **on: str | None) -> None:
+def queue_resume(*, note: str | None, as_json: bool, **on: Any) -> None:
     """Let go what was suspended; it comes back spread over time."""
     from ops import queue as levers  # noqa: PLC0415
 
@@ -96,7 +104,7 @@ def queue_resume(*, note: str | None, as_json: bool, **on: str | None) -> None:
 @click.option("--note", help="Stands on the waybills.")
 @as_json
 @reported
-def queue_flush(*, note: str | None, as_json: bool, **on: str | None) -> None:
+def queue_flush(*, note: str | None, as_json: bool, **on: Any) -> None:
     """Try again now what waits for its next try."""
     from ops import queue as levers  # noqa: PLC0415
 
@@ -110,13 +118,14 @@ def queue_flush(*, note: str | None, as_json: bool, **on: str | None) -> None:
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @as_json
 @reported
-def queue_bounce(*, reason: str, yes: bool, as_json: bool, **on: str | None) -> None:
+def queue_bounce(*, reason: str, yes: bool, as_json: bool, **on: Any) -> None:
     """Give up what waits: it ends as failed, nobody is suppressed. There is no way back."""
     from ops import queue as levers  # noqa: PLC0415
 
     target = _target(on)
     if not yes:
-        click.confirm(f"Give up everything that waits for the {target[0].value} {target[1]}?", abort=True, err=True)
+        whose = "" if on_everything(target) else f" for the {target[0].value} {target[1]}"
+        click.confirm(f"Give up everything that waits{whose}?", abort=True, err=True)
     settings = attached()
     done = operate.with_pool(settings, lambda pool: levers.bounce(pool, settings, target, reason=reason))
     show(done, as_json=as_json)

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from engine.areas.statistics import jobs as figures
-from engine.base import clock, logs
+from engine.base import clock, ids, logs
 from engine.base.settings import Settings, load
 from engine.delivery import queue
 from engine.flows import domain_drift, erase, levers, purge, sign_in, suspend, team, webhooks
@@ -27,9 +27,11 @@ from engine.flows.system_mail import Mailer
 from engine.store import metrics, partitions
 from engine.store.postgres import AWAY, close_pool, heed_cancellation, open_pool
 from mta.outbound import tls_reporting
+from ops import gauges
 from ops.processes.posting import posting
 
 _log = structlog.get_logger("worker")
+_LOGS = gauges.Logs()
 
 
 def main() -> None:
@@ -66,6 +68,8 @@ async def run(settings: Settings) -> None:
     pool = await open_pool(settings.database_url, name="worker", largest=8)
     mailer = Mailer(pool, settings)
     context = Context(pool, settings, mailer)
+    for one in JOBS:
+        gauges.JOB_FAILED.labels(one.name)  # a count that begins at 0 shows its first step
     jobs = [asyncio.create_task(_repeat(job, context)) for job in JOBS]
     async with posting(settings):
         await stop.wait()
@@ -91,10 +95,13 @@ async def _repeat(job: Job, context: Context) -> None:
     while True:
         try:
             await job.run(context)
+            gauges.JOB_DONE.labels(job.name).set_to_current_time()
         except AWAY as error:
             heed_cancellation()
+            gauges.JOB_FAILED.labels(job.name).inc()
             _log.warning("job put off", job=job.name, error=repr(error))
         except Exception:  # noqa: BLE001 - process loop: one job must not end the others
+            gauges.JOB_FAILED.labels(job.name).inc()
             _log.exception("job failed", job=job.name)
         await asyncio.sleep(job.every_s)
 
@@ -107,6 +114,16 @@ async def _gauges(context: Context) -> None:
         overdue = 0.0 if depth is None else max(0.0, (now - depth.oldest_due).total_seconds())
         metrics.QUEUE_ROWS.labels(shard).set(0 if depth is None else depth.rows)
         metrics.QUEUE_AGE.labels(shard).set(overdue)
+
+
+async def _backlog(context: Context) -> None:
+    await gauges.look(context.pool, context.settings)
+
+
+async def _log_ends(context: Context) -> None:
+    broken = await _LOGS.look(context.pool)
+    if broken:
+        _log.error("logs end wrongly", accounts=[ids.format_id(ids.Kind.ACCOUNT, one) for one in broken])
 
 
 async def _partitions(context: Context) -> None:
@@ -177,6 +194,8 @@ async def _system_mail(context: Context) -> None:
 
 JOBS = (
     Job("gauges", 5.0, _gauges),
+    Job("backlog", 15.0, _backlog),
+    Job("log ends", 60.0, _log_ends),
     Job("partitions", 3600.0, _partitions),
     Job("domains", 5.0, _domains),
     Job("domain keys", 600.0, _domain_keys),

@@ -1,0 +1,206 @@
+"""Putting a backup back: into an empty database only, in one transaction, and read back before it counts.
+
+What was on its way at the moment of the backup is on its way again in the copy, and its original may have arrived: so
+all mail is held until the operator lets it go.
+"""
+
+import gzip
+import zlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from datetime import date, datetime
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+
+from engine.areas.audit import store as audit
+from engine.base import ids
+from engine.delivery import holds
+from engine.delivery.holds import HoldKind
+from engine.flows import levers
+from engine.store import partitions
+from engine.store.migrate import MigrationError, migrate, read
+from engine.store.postgres import close_pool, open_pool
+from engine.store.queries import Queries
+from ops.backup.dump import Say
+from ops.backup.manifest import BackupError, Manifest, Part
+from ops.backup.rows import RowSum
+from ops.backup.tables import MIGRATIONS, SESSIONS, connected, every_table, quoted
+
+OWN_NAME: Final = "waybill restore"
+SEEDED: Final = frozenset({"schema_migrations", "stamps"})  # tables that migrations themselves fill
+_PIECE_BYTES: Final = 1 << 20
+_CHAINS_AT_ONCE: Final = 500
+
+_SQL = Queries.beside(__file__, "restore.sql")
+_ACCOUNTS = _SQL.command("logged_accounts")
+
+
+class Restored(Struct, frozen=True):
+    """What a restore came to. `broken` are accounts whose log does not follow from itself, with the place."""
+
+    tables: int
+    rows: int
+    chains: int
+    broken: list[str]
+    held: int | None  # deliveries put under the hold; None: without one
+    migrated: list[str]
+
+
+class _Broken(Struct, frozen=True):
+    account: str
+    at: int
+    problem: str
+
+
+async def restore(
+    database_url: str, folder: Path, manifest: Manifest, *, hold: bool, say: Say, stage: Callable[[str], None]
+) -> Restored:
+    """Fill the empty database of `database_url` from `folder`, whose files have been checked.
+
+    Nothing of it stays when it fails or is broken off before its commit. Raises BackupError.
+    """
+    wanted = known_migrations(manifest)
+    async with connected(database_url, OWN_NAME) as connection:
+        await refuse_company(connection)
+        await refuse_full(connection, wanted)
+    stage("Making the tables")
+    await _migrated(database_url, only=wanted)
+    async with connected(database_url, OWN_NAME) as connection:
+        async with connection.transaction():
+            await refuse_full(connection, wanted)
+            stage("Copying and reading back")
+            for part in manifest.parts:
+                await _fill(connection, folder, part, say)
+            if hold:
+                await holds.PUT.execute(
+                    connection, ids.uuid7(), HoldKind.SITE.value, holds.EVERYWHERE, _why(manifest), None
+                )
+        stage("Counting for the planner")
+        await connection.execute("ANALYZE")
+        stage("Replaying the accounts' logs")
+        chains, broken = await _replay(connection)
+    stage("Bringing the schema up to date")
+    migrated = await _migrated(database_url)
+    held = await _hold(database_url, _why(manifest)) if hold else None
+    told = [f"{one.account} at {one.at}: {one.problem}" for one in broken]
+    return Restored(len(manifest.parts), manifest.rows, chains, told, held, migrated)
+
+
+def known_migrations(manifest: Manifest) -> frozenset[int]:
+    """The numbers that the backup's schema was made by; raises BackupError where this version makes another one."""
+    ours = {one.number: one for one in read()}
+    for one in manifest.migrations:
+        if one.number not in ours or ours[one.number].digest != one.digest:
+            raise BackupError(
+                f"this backup was made by another version of Waybill ({manifest.version}): this one does not know its"
+                f" migration {one.name}. Restore it with that version, or a later one."
+            )
+    return frozenset(one.number for one in manifest.migrations)
+
+
+async def refuse_company(connection: asyncpg.Connection) -> None:
+    """Raises BackupError while processes of Waybill are connected to the database."""
+    names = [one.name for one in await SESSIONS.fetch(connection, OWN_NAME)]
+    if names:
+        raise BackupError(f"processes of Waybill are connected to this database ({', '.join(names)}): stop them first")
+
+
+async def refuse_full(connection: asyncpg.Connection, wanted: frozenset[int]) -> None:
+    """Raises BackupError unless the database has no row that its migrations did not make."""
+    found = await every_table(connection)
+    for table in found:
+        if (table.parent or table.name) in SEEDED:
+            continue
+        if await connection.fetchval(f"SELECT EXISTS (SELECT FROM {quoted(table.name)})"):  # noqa: S608 - quoted
+            raise BackupError(
+                f"the database is not empty: {table.name} holds rows. A backup is restored into an empty database only;"
+                " make a new one, or choose another WAYBILL_STATE for an embedded one."
+            )
+    if any(table.name == "schema_migrations" for table in found):
+        strange = [one.name for one in await MIGRATIONS.fetch(connection) if one.number not in wanted]
+        if strange:
+            raise BackupError(
+                f"the database has no rows but a newer schema than the backup ({strange[0]}): make a new one"
+            )
+
+
+async def _migrated(database_url: str, only: frozenset[int] | None = None) -> list[str]:
+    try:
+        return await migrate(database_url, only=only)
+    except MigrationError as error:
+        raise BackupError(str(error)) from error
+
+
+async def _fill(connection: asyncpg.Connection, folder: Path, part: Part, say: Say) -> None:
+    """Copy one table in and read it back; raises BackupError when either differs from what was written."""
+    if part.parent is not None:
+        await partitions.make(connection, part.parent, _monday(part))
+    elif part.table in SEEDED:
+        await connection.execute(f"DELETE FROM {quoted(part.table)}")  # noqa: S608 - quoted
+    given, kept = RowSum(), RowSum()
+    try:
+        await connection.copy_to_table(
+            part.table, columns=part.columns, source=_pieces(folder / part.file, given, part.table, say), format="text"
+        )
+    except (asyncpg.PostgresError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise BackupError(f"{part.file} can't be copied into {part.table}: {error}") from error
+
+    async def take(piece: bytes) -> None:
+        kept.add(piece)
+
+    await connection.copy_from_table(part.table, columns=part.columns, output=take, format="text")
+    for words, found in (("the file holds", given), ("the database has", kept)):
+        if (found.rows, found.digest) != (part.rows, part.digest):
+            raise BackupError(
+                f"{part.table} is not what was backed up: {words} {found.rows} rows ({found.digest}), the manifest says"
+                f" {part.rows} ({part.digest})"
+            )
+
+
+async def _pieces(path: Path, rows: RowSum, name: str, say: Say) -> AsyncIterator[bytes]:
+    with gzip.open(path, "rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            rows.add(piece)
+            say(name, len(piece))
+            yield piece
+
+
+def _monday(part: Part) -> date:
+    text = part.table.rpartition("_")[2]
+    with suppress(ValueError):
+        found = datetime.strptime(text, "%Y%m%d").date()  # noqa: DTZ007 - a day has no zone
+        if part.parent in partitions.TABLES and part.table == partitions.partition_name(part.parent, found):
+            return found
+    raise BackupError(f"{part.table} is no week of {part.parent}")
+
+
+async def _replay(connection: asyncpg.Connection) -> tuple[int, list[_Broken]]:
+    """Recompute every account's log from its beginning to its head."""
+    chains, broken = 0, []
+    after = UUID(int=0)
+    while rows := await _ACCOUNTS.records(connection, after, _CHAINS_AT_ONCE):
+        for row in rows:
+            verdict = await audit.verify(connection, row["account_id"])
+            chains += 1
+            if verdict.broken is not None:
+                account = ids.format_id(ids.Kind.ACCOUNT, row["account_id"])
+                broken.append(_Broken(account, verdict.broken.at, verdict.broken.problem))
+        after = rows[-1]["account_id"]
+    return chains, broken
+
+
+async def _hold(database_url: str, reason: str) -> int:
+    """Put what waits under the hold that stands, each on its own waybill."""
+    pool = await open_pool(database_url, name="restore", largest=2)
+    try:
+        return await levers.suspend(pool, levers.chosen(HoldKind.SITE, holds.EVERYWHERE), reason=reason)
+    finally:
+        await close_pool(pool)
+
+
+def _why(manifest: Manifest) -> str:
+    return f"restored from the backup of {manifest.made_at}: what was under way then may have arrived already"

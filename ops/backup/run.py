@@ -1,0 +1,176 @@
+"""`ops backup` and `ops restore` as the operator calls them: which database, which pepper, whose folder."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import asyncpg
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from engine.base.settings import Loaded, Settings, variable
+from ops import gauges
+from ops.backup import manifest as contents
+from ops.backup import restore as restoring
+from ops.backup.dump import dump
+from ops.backup.manifest import FIRST_RUN, PEPPER, BackupError, Manifest
+from ops.backup.tables import connected
+from ops.embedded import PostgresServer
+from ops.state import StateLock, holder, kept_pepper, make_state, write_private
+from ops.up import attach
+
+LAST: Final = gauges.LAST_BACKUP
+AWAY = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
+
+def backup(loaded: Loaded, folder: Path, *, keep_pepper: bool) -> dict[str, Any]:
+    """Write a backup of the service of these settings, whether it runs or not. Raises BackupError."""
+    folder = folder.expanduser().absolute()
+    state = loaded.settings.state.expanduser().absolute()
+    with database(loaded) as settings, _shown() as (say, _):
+        assert settings.database_url is not None
+        pepper = _pepper(settings, state)
+        if pepper is None:
+            raise BackupError(
+                f"no pepper is known here: run this where {variable('key_pepper')} is set, or beside the state folder"
+            )
+        first_run = state / FIRST_RUN
+        kept = first_run.read_text("utf-8") if keep_pepper and first_run.is_file() else None
+        work = dump(settings.database_url, folder, pepper, keep_pepper=keep_pepper, first_run=kept, say=say)
+        made = _run(work)
+    if state.is_dir():
+        write_private(state / LAST, json.dumps({"madeAt": made.made_at, "folder": str(folder)}) + "\n")
+    return _told(made, folder) | {"pepper": str(folder / PEPPER) if keep_pepper else "left out"}
+
+
+def restore(loaded: Loaded, folder: Path, *, hold: bool, dry_run: bool) -> dict[str, Any]:
+    """Put a backup into the empty database of these settings; `dry_run` only checks that it could be. Raises
+    BackupError."""
+    folder = folder.expanduser().absolute()
+    made = contents.read(folder)
+    restoring.known_migrations(made)
+    with _shown() as (_, stage):
+        stage("Checking the files")
+        contents.check_files(folder, made)
+    embedded = loaded.settings.database_url is None
+    state = loaded.settings.state.expanduser().absolute()
+    if embedded and holder(state) is not None:
+        raise BackupError(f"Waybill runs on {state}: stop it first, or name another WAYBILL_STATE")
+    pepper = _fitting_pepper(loaded.settings, state, folder, made)
+    if dry_run:
+        if not embedded:
+            _run(_could(loaded.settings.database_url or "", made))
+        return _told(made, folder) | {"restored": False}
+    with database(loaded) as settings, _shown() as (say, stage):
+        assert settings.database_url is not None
+        _keep_pepper(loaded.settings, make_state(state), folder, pepper)
+        done = _run(restoring.restore(settings.database_url, folder, made, hold=hold, say=say, stage=stage))
+    return _told(made, folder) | {
+        "restored": True, "chains": done.chains, "broken": done.broken, "held": done.held, "migrated": done.migrated,
+    }  # fmt: skip
+
+
+@contextmanager
+def database(loaded: Loaded) -> Iterator[Settings]:
+    """The settings with a database that answers: the given one, that of the service which runs, or an embedded one
+    started for as long as this takes."""
+    settings = loaded.settings
+    state = settings.state.expanduser().absolute()
+    if settings.database_url is not None:
+        yield settings
+    elif holder(state) is not None:
+        yield attach(loaded)
+    else:
+        with StateLock(make_state(state)):
+            server = PostgresServer(state)
+            server.start()
+            try:
+                yield msgspec.structs.replace(settings, database_url=server.url)
+            finally:
+                server.stop()
+
+
+def _run(work: Any) -> Any:
+    try:
+        return asyncio.run(work)
+    except BackupError:
+        raise
+    except AWAY as error:
+        raise BackupError(f"broken off: {str(error) or type(error).__name__}") from error
+
+
+async def _could(database_url: str, made: Manifest) -> None:
+    async with connected(database_url, restoring.OWN_NAME) as connection:
+        await restoring.refuse_company(connection)
+        await restoring.refuse_full(connection, restoring.known_migrations(made))
+
+
+def _pepper(settings: Settings, state: Path) -> str | None:
+    if settings.key_pepper is not None:
+        return settings.key_pepper
+    return kept_pepper(state) if (state / PEPPER).is_file() else None
+
+
+def _fitting_pepper(settings: Settings, state: Path, folder: Path, made: Manifest) -> str:
+    """The pepper that the backup's keys were made under. Raises BackupError where another one is set, or none."""
+    own = _pepper(settings, state)
+    if own is not None:
+        if contents.fingerprint(own) != made.pepper:
+            raise BackupError(
+                "the pepper here is not the one that the backup's keys were made under: no key of it would be good."
+                f" Set {variable('key_pepper')} to that one, or name a WAYBILL_STATE without one"
+            )
+        return own
+    try:
+        kept = (folder / PEPPER).read_text("ascii").strip()
+    except OSError:
+        raise BackupError(
+            f"this backup was made without its pepper: set {variable('key_pepper')} to that of its service"
+        ) from None
+    if contents.fingerprint(kept) != made.pepper:
+        raise BackupError(f"{folder / PEPPER} is not the pepper that the backup's keys were made under")
+    return kept
+
+
+def _keep_pepper(settings: Settings, state: Path, folder: Path, pepper: str) -> None:
+    """What the state folder needs before the first start: the pepper, unless the environment gives it."""
+    if settings.key_pepper is None and not (state / PEPPER).exists():
+        write_private(state / PEPPER, pepper + "\n")
+    if (folder / FIRST_RUN).is_file() and not (state / FIRST_RUN).exists():
+        write_private(state / FIRST_RUN, (folder / FIRST_RUN).read_text("utf-8"))
+
+
+@contextmanager
+def _shown() -> Iterator[tuple[Callable[[str, int], None], Callable[[str], None]]]:
+    """A line on a terminal that tells the table and the octets, and one for each stage; nothing elsewhere."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    console = Console(stderr=True, highlight=False)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=None)
+
+        def say(table: str, octets: int) -> None:
+            progress.update(task, description=table, advance=octets)
+
+        def stage(words: str) -> None:
+            progress.update(task, description=f"{words}…")
+
+        yield say, stage
+
+
+def _told(made: Manifest, folder: Path) -> dict[str, Any]:
+    return {
+        "folder": str(folder),
+        "madeAt": made.made_at,
+        "schema": made.migrations[-1].name if made.migrations else "none",
+        "tables": len(made.parts),
+        "rows": made.rows,
+        "bytes": sum((folder / part.file).stat().st_size for part in made.parts),
+        "accounts": made.accounts,
+        "events": made.events,
+        "inFlight": msgspec.to_builtins(made.in_flight),
+        "tookS": made.took_s,
+    }

@@ -1,0 +1,98 @@
+"""What there is to copy: the tables of the schema, in an order in which each comes after those it points to."""
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from graphlib import TopologicalSorter
+from typing import Final
+
+import asyncpg
+from msgspec import Struct
+
+from engine.store.queries import Conn, Queries
+
+LEFT_OUT: Final = frozenset({"schema_migrations", "shard_members"})  # made anew by migrations and by processes
+CONNECT_S: Final = 30
+# Text that reads the same whatever server, version and settings it comes from.
+_SETTINGS: Final = {
+    "timezone": "UTC", "datestyle": "ISO, YMD", "intervalstyle": "iso_8601", "extra_float_digits": "1",
+    "bytea_output": "hex", "statement_timeout": "0", "lock_timeout": "30s",
+    "idle_in_transaction_session_timeout": "0", "synchronize_seqscans": "off", "jit": "off",
+}  # fmt: skip
+
+_SQL = Queries.beside(__file__, "tables.sql")
+
+
+class Table(Struct, frozen=True):
+    """One table, or one partition of `parent`."""
+
+    name: str
+    parent: str | None
+    columns: list[str]
+    size_bytes: int
+
+
+class Reference(Struct, frozen=True):
+    """`name` has a foreign key to `target`."""
+
+    name: str
+    target: str
+
+
+class Migration(Struct, frozen=True):
+    """One applied migration; `digest` is the SHA-256 of its file."""
+
+    number: int
+    name: str
+    digest: str
+
+
+class Session(Struct, frozen=True):
+    """One of our own processes, by the name of its connections."""
+
+    name: str
+
+
+_TABLES = _SQL.rows("list_tables", Table)
+_REFERENCES = _SQL.rows("list_references", Reference)
+MIGRATIONS = _SQL.rows("applied_migrations", Migration)
+SESSIONS = _SQL.rows("own_sessions", Session)
+
+
+@asynccontextmanager
+async def connected(database_url: str, name: str) -> AsyncIterator[asyncpg.Connection]:
+    """A connection that reads and writes rows as text in one way only, without limits of time on statements."""
+    settings = _SETTINGS | {"application_name": name}
+    connection = await asyncpg.connect(database_url, timeout=CONNECT_S, server_settings=settings)
+    try:
+        yield connection
+    finally:
+        connection.terminate() if connection.is_in_transaction() else await connection.close()
+
+
+async def tables(connection: Conn) -> list[Table]:
+    """Those to copy, in order."""
+    found = [one for one in await _TABLES.fetch(connection) if (one.parent or one.name) not in LEFT_OUT]
+    return in_order(found, await _REFERENCES.fetch(connection))
+
+
+async def every_table(connection: Conn) -> list[Table]:
+    """All of them, those that are left out too."""
+    return await _TABLES.fetch(connection)
+
+
+def in_order(found: Sequence[Table], references: Iterable[Reference]) -> list[Table]:
+    """Each table after those it points to, otherwise by name; raises graphlib.CycleError where they go in a circle."""
+    wholes: dict[str, list[Table]] = defaultdict(list)
+    for one in found:
+        wholes[one.parent or one.name].append(one)
+    sorter: TopologicalSorter[str] = TopologicalSorter({name: set() for name in sorted(wholes)})
+    for reference in references:
+        if reference.name in wholes and reference.target in wholes:
+            sorter.add(reference.name, reference.target)
+    return [one for name in sorter.static_order() for one in wholes[name]]
+
+
+def quoted(name: str) -> str:
+    """A name as SQL takes it literally."""
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,212 @@
+"""What the worker looks up in the database for `/metrics`, beside what the processes count themselves.
+
+Every host's worker shows the same values: take their maximum over hosts, never their sum. Nothing here is on the way of
+a message, and each look costs one statement.
+"""
+
+import json
+import platform
+import shutil
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+from prometheus_client import Counter, Gauge
+
+from engine.base import clock
+from engine.base.settings import Settings
+from engine.store.queries import Queries
+from ops.release import version
+
+RECENT: Final = timedelta(minutes=10)  # what processes have seen of sites
+LOGS_AT_ONCE: Final = 200
+LAST_BACKUP: Final = "backup.json"  # in the state folder, written by `ops backup`
+_STATES: Final = ("new", "waiting", "retry", "held")
+_PHASES: Final = ("open", "paused", "probing", "not reached")
+
+
+def _gauge(name: str, words: str, *labels: str) -> Gauge:
+    return Gauge(name, words, labels, multiprocess_mode="mostrecent")
+
+
+BUILD = _gauge("waybill_build_info", "1; what runs here", "version", "python", "schema")
+QUEUE = _gauge("waybill_queue_deliveries", "Pending deliveries by what they wait for", "state")
+OLDEST = _gauge("waybill_queue_oldest_message_seconds", "Age of the oldest message with a pending delivery", "state")
+SCHEDULED = _gauge("waybill_scheduled_messages", "Messages that wait for their time")
+SCHEDULE_AGE = _gauge("waybill_schedule_overdue_seconds", "How long the oldest due release has waited")
+SYSTEM_MAIL = _gauge("waybill_system_mail_waiting", "Mails of the service itself still to be composed")
+SYSTEM_AGE = _gauge("waybill_system_mail_overdue_seconds", "How long the oldest of them has been due")
+HOLDS = _gauge("waybill_holds", "Holds of the operator in force")
+SITES = _gauge("waybill_sites", "Sites seen in the last ten minutes", "phase")
+MEMBERS = _gauge("waybill_deliverers", "Delivering processes with a lease")
+FREE_SHARDS = _gauge("waybill_shards_free", "Shards that no delivering process owns")
+SESSIONS = _gauge("waybill_database_sessions", "Connections to the database", "process", "state")
+MOST_SESSIONS = _gauge("waybill_database_sessions_limit", "Connections that the database server takes")
+LONGEST_TRANSACTION = _gauge("waybill_database_longest_transaction_seconds", "The longest one that is open")
+LONGEST_LOCK_WAIT = _gauge("waybill_database_longest_lock_wait_seconds", "The longest wait for a lock")
+LOGS_BROKEN = _gauge("waybill_log_heads_broken", "Accounts whose log does not end as its head says, in the last round")
+LOGS_CHECKED = Counter("waybill_log_heads_checked", "Ends of logs that were looked at")
+FREE_BYTES = _gauge("waybill_state_free_bytes", "Free octets where the state folder lies")
+BACKUP_AT = _gauge("waybill_backup_timestamp_seconds", "When the last backup was made on this host; 0: never")
+JOB_DONE = _gauge("waybill_job_done_timestamp_seconds", "When a background job last came to its end", "task")
+JOB_FAILED = Counter("waybill_job_failures", "Background jobs that ended in an error", ["task"])
+
+_SHOWN: dict[Gauge, set[tuple[str, ...]]] = {}
+_SQL = Queries.beside(__file__, "gauges.sql")
+
+
+class State(Struct, frozen=True):
+    """Pending deliveries that wait for the same."""
+
+    state: str
+    rows: int
+    oldest_ms: int
+
+
+class Backlog(Struct, frozen=True):
+    """What else waits."""
+
+    scheduled: int
+    schedule_overdue_s: float
+    system_mail: int
+    system_overdue_s: float
+    holds: int
+
+
+class PhaseCount(Struct, frozen=True):
+    """Sites in one phase."""
+
+    phase: str
+    sites: int
+
+
+class Deliverers(Struct, frozen=True):
+    """Who delivers, and what nobody does."""
+
+    members: int
+    free: int
+
+
+class Sessions(Struct, frozen=True):
+    """Connections of one kind in one state."""
+
+    process: str
+    state: str
+    sessions: int
+    transaction_s: float
+    lock_s: float
+    most: int
+
+
+class LogEnd(Struct, frozen=True):
+    """Whether an account's log ends as its head says."""
+
+    account_id: UUID
+    sound: bool
+
+
+class Schema(Struct, frozen=True):
+    """The latest migration."""
+
+    name: str
+
+
+_QUEUE = _SQL.rows("queue_by_state", State)
+_BACKLOG = _SQL.rows("backlog", Backlog)
+_SITES = _SQL.rows("sites_by_phase", PhaseCount)
+_DELIVERERS = _SQL.rows("deliverers", Deliverers)
+_SESSIONS = _SQL.rows("sessions", Sessions)
+_LOG_ENDS = _SQL.rows("log_ends", LogEnd)
+_SCHEMA = _SQL.rows("schema", Schema)
+
+
+async def look(pool: asyncpg.Pool, settings: Settings) -> None:
+    """Show what waits, who delivers, how the database is used, and what the disk has left. Raises one of AWAY."""
+    now = clock.now()
+    await _queue(pool, now)
+    await _others(pool, settings, now)
+    await _sessions(pool)
+    schema = await _SCHEMA.first(pool)
+    made = "none" if schema is None else schema.name.removesuffix(".sql")
+    _show(BUILD, {(version(), platform.python_version(), made): 1})
+    _disk(settings)
+
+
+class Logs:
+    """Walks the ends of all accounts' logs, a few at a time, and shows how many were wrong when a round is over."""
+
+    def __init__(self) -> None:
+        self._after = UUID(int=0)
+        self._broken = 0
+
+    async def look(self, pool: asyncpg.Pool) -> list[UUID]:
+        """The next few; returns the accounts whose log ends wrongly."""
+        found = await _LOG_ENDS.fetch(pool, self._after, LOGS_AT_ONCE)
+        broken = [one.account_id for one in found if not one.sound]
+        LOGS_CHECKED.inc(len(found))
+        self._broken += len(broken)
+        if broken:
+            LOGS_BROKEN.set(self._broken)  # at once: the end of a round may be far
+        if len(found) < LOGS_AT_ONCE:
+            LOGS_BROKEN.set(self._broken)
+            self._after, self._broken = UUID(int=0), 0
+        else:
+            self._after = found[-1].account_id
+        return broken
+
+
+async def _queue(pool: asyncpg.Pool, now: datetime) -> None:
+    found = {one.state: one for one in await _QUEUE.fetch(pool)}
+    for state in _STATES:
+        one = found.get(state)
+        QUEUE.labels(state).set(0 if one is None else one.rows)
+        OLDEST.labels(state).set(0 if one is None else max(0.0, clock.milliseconds(now) / 1000 - one.oldest_ms / 1000))
+
+
+async def _others(pool: asyncpg.Pool, settings: Settings, now: datetime) -> None:
+    backlog = await _BACKLOG.first(pool, now)
+    assert backlog is not None
+    SCHEDULED.set(backlog.scheduled)
+    SCHEDULE_AGE.set(backlog.schedule_overdue_s)
+    SYSTEM_MAIL.set(backlog.system_mail)
+    SYSTEM_AGE.set(backlog.system_overdue_s)
+    HOLDS.set(backlog.holds)
+    phases: dict[tuple[str, ...], float] = {(one.phase,): one.sites for one in await _SITES.fetch(pool, now - RECENT)}
+    _show(SITES, {(phase,): 0 for phase in _PHASES} | phases)
+    deliverers = await _DELIVERERS.first(pool, settings.shards)
+    assert deliverers is not None
+    MEMBERS.set(deliverers.members)
+    FREE_SHARDS.set(deliverers.free)
+
+
+async def _sessions(pool: asyncpg.Pool) -> None:
+    found = await _SESSIONS.fetch(pool)
+    _show(SESSIONS, {(one.process, one.state): one.sessions for one in found})
+    MOST_SESSIONS.set(max((one.most for one in found), default=0))
+    LONGEST_TRANSACTION.set(max((one.transaction_s for one in found), default=0.0))
+    LONGEST_LOCK_WAIT.set(max((one.lock_s for one in found), default=0.0))
+
+
+def _show(gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
+    """Set these, and to zero what was shown before and is no more: its place in the shared file stays."""
+    shown = _SHOWN.setdefault(gauge, set())
+    for labels in shown.difference(values):
+        gauge.labels(*labels).set(0)
+    for labels, value in values.items():
+        gauge.labels(*labels).set(value)
+    shown.update(values)
+
+
+def _disk(settings: Settings) -> None:
+    try:
+        FREE_BYTES.set(shutil.disk_usage(settings.state).free)
+    except OSError:
+        FREE_BYTES.set(0)
+    try:
+        made = json.loads((settings.state / LAST_BACKUP).read_text("utf-8"))["madeAt"]
+        BACKUP_AT.set(datetime.fromisoformat(made).timestamp())
+    except (OSError, ValueError, KeyError, TypeError):
+        BACKUP_AT.set(0)

@@ -1,0 +1,144 @@
+"""Migrations while mail is accepted: nobody is refused, nothing is lost, and two at once are one."""
+
+import asyncio
+import shutil
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import asyncpg
+import pytest
+from msgspec import structs
+
+from engine.base import clock
+from engine.base.settings import Settings
+from engine.store import migrate, partitions
+from engine.store.migrate import MigrationError
+from tests.flows.sending import process
+from tests.harness.accounts import make_account
+
+NewDatabase = Callable[[], Awaitable[str]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The service's migrations and one that wants `messages` for itself."""
+    made = tmp_path / "migrations"
+    shutil.copytree(migrate.FOLDER, made)
+    (made / "9001_probe.sql").write_text("ALTER TABLE messages ADD COLUMN probe text;\n")
+    return made
+
+
+async def has_probe(url: str) -> bool:
+    connection = await asyncpg.connect(url)
+    try:
+        return bool(await connection.fetchval("SELECT count(*) FROM pg_attribute WHERE attname = 'probe'"))
+    finally:
+        await connection.close()
+
+
+async def test_a_migration_that_waits_for_a_table_lets_sending_pass(
+    new_database: NewDatabase, settings: Settings, folder: Path
+) -> None:
+    url = await new_database()
+    told: list[str] = []
+    longest, accepted, over = 0.0, 0, asyncio.Event()
+    reader = await asyncpg.connect(url, server_settings={"application_name": "somebody's report"})
+    async with process(structs.replace(settings, database_url=url)) as doors:
+        account = await make_account(doors.pool)
+
+        async def sender() -> None:
+            nonlocal longest, accepted
+            while not over.is_set():
+                began = time.monotonic()
+                await doors.send(account)
+                longest = max(longest, time.monotonic() - began)
+                accepted += 1
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(4):
+                tasks.create_task(sender())
+            reading = reader.transaction()
+            await reading.start()
+            await reader.fetchval("SELECT count(*) FROM messages")
+            migrating = tasks.create_task(migrate.migrate(url, folder, say=told.append))
+            async with asyncio.timeout(30):
+                while not any("waits for its locks" in line for line in told):
+                    await asyncio.sleep(0.05)
+            before = accepted
+            async with asyncio.timeout(30):
+                while accepted < before + 20:  # mail goes through while the migration keeps trying
+                    await asyncio.sleep(0.05)
+            still_waiting = not migrating.done()
+            await reading.rollback()
+            await migrating
+            over.set()
+        stored = await doors.pool.fetchval("SELECT count(*) FROM messages")
+    await reader.close()
+
+    assert still_waiting
+    assert migrating.result() == ["9001_probe.sql"]
+    assert any("somebody's report" in line for line in told)
+    assert stored == accepted
+    assert longest < migrate.TRY_S + 20  # far below what would be an answer 503, whatever else the machine does
+    assert await has_probe(url)
+
+
+async def test_a_migration_that_never_gets_its_locks_leaves_nothing_and_names_who_has_them(
+    new_database: NewDatabase, folder: Path
+) -> None:
+    url = await new_database()
+    (folder / "9001_probe.sql").write_text("ALTER TABLE accounts ADD COLUMN probe text;\nLOCK TABLE messages;\n")
+    reader = await asyncpg.connect(url, server_settings={"application_name": "somebody's report"})
+    async with reader.transaction():
+        await reader.fetchval("SELECT count(*) FROM messages")
+        with pytest.raises(MigrationError, match=r"nothing of it was applied.*somebody's report"):
+            await migrate.migrate(url, folder, patience_s=0)
+    await reader.close()
+
+    assert not await has_probe(url)
+
+
+async def test_two_at_once_are_one(new_database: NewDatabase, folder: Path) -> None:
+    url = await new_database()
+    told: list[str] = []
+    first, second = await asyncio.gather(
+        migrate.migrate(url, folder, say=told.append), migrate.migrate(url, folder, say=told.append)
+    )
+
+    assert sorted([first, second]) == [[], ["9001_probe.sql"]]
+    assert told.count("applying 9001_probe.sql") == 1
+
+
+async def test_a_database_newer_than_the_code_is_refused_in_plain_words(
+    new_database: NewDatabase, folder: Path
+) -> None:
+    url = await new_database()
+    await migrate.migrate(url, folder)
+    with pytest.raises(MigrationError, match="newer than this version of Waybill: it holds migration 9001_probe"):
+        await migrate.migrate(url)
+
+
+async def test_a_migration_that_was_changed_is_refused(new_database: NewDatabase, folder: Path) -> None:
+    url = await new_database()
+    await migrate.migrate(url, folder)
+    (folder / "9001_probe.sql").write_text("SELECT 1;\n")
+    with pytest.raises(MigrationError, match="was changed after it had been applied"):
+        await migrate.migrate(url, folder)
+
+
+async def test_partitions_are_made_beside_a_reader_of_the_whole_table(new_database: NewDatabase) -> None:
+    url = await new_database()
+    reader, maker = await asyncpg.connect(url), await asyncpg.connect(url)
+    async with reader.transaction():
+        for table in partitions.TABLES:
+            await reader.fetchval(f"SELECT count(*) FROM {table}")
+        made = await partitions.ensure(maker, clock.now() + 10 * partitions.WEEK, ahead=0)
+    whole = await maker.fetchval(
+        "SELECT array_agg(c.reloptions::text ORDER BY c.relname) FROM pg_class c WHERE c.relname = ANY($1)", made
+    )
+    await reader.close()
+    await maker.close()
+
+    assert len(made) == 2 * len(partitions.TABLES)
+    assert whole.count("{fillfactor=85}") == whole.count("{fillfactor=80}") == 2

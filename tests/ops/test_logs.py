@@ -1,0 +1,60 @@
+"""What a log line holds when something fails."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ops.fleet import ROOT
+
+FAILING = """
+import structlog
+from engine.base import logs
+from engine.base.settings import Settings
+
+logs.configure("worker", "info")
+
+def fail(settings):
+    body = "Dear Ann, this is private"
+    raise RuntimeError("the job broke")
+
+try:
+    fail(Settings(key_pepper="c0ffee" * 8, database_url="postgresql://u:hush@h/d"))
+except RuntimeError:
+    structlog.get_logger("worker").exception("job failed")
+"""
+
+
+def test_a_traceback_names_places_and_no_values() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FAILING], check=True, capture_output=True, text=True, cwd=ROOT, timeout=30
+    )
+
+    assert "the job broke" in done.stdout
+    assert '"name":"fail"' in done.stdout
+    for value in ("c0ffee", "hush", "Dear Ann"):
+        assert value not in done.stdout
+
+
+GOING_ON = """
+import logging, sys
+import structlog
+from engine.base import logs
+
+logs.configure("worker", "info")
+structlog.get_logger("worker").info("x" * 100_000)
+logging.getLogger("other").error("y" * 100_000)
+print("went on", file=sys.stderr)
+"""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_a_log_that_can_not_be_written_ends_nothing() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", GOING_ON],
+            check=False, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=30,
+        )  # fmt: skip
+
+    assert done.stderr.startswith("went on")
