@@ -34,7 +34,7 @@ ROW_QUERIES = [query for query in QUERIES if isinstance(query, RowQuery)]
 # What asyncpg makes of a column.
 PYTHON: dict[str, type] = {
     "uuid": UUID, "text": str, "jsonb": str, "json": str, "date": date, "timestamptz": datetime, "bytea": bytes,
-    "bool": bool, "int2": int, "int4": int, "int8": int, "float4": float, "float8": float,
+    "bool": bool, "int2": int, "int4": int, "int8": int, "xid": int, "float4": float, "float8": float,
 }  # fmt: skip
 
 
