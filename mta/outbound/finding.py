@@ -65,20 +65,28 @@ class Finder:
         self._more_due = asyncio.Event()
         self._more_behind = False  # more was due than fitted
         self._look_at = 0.0
+        self._inherited: set[int] = set()  # shards whose last owner's hints are still to be finished
         self._deep: dict[int, None] = {}  # shards with a backlog, whose turn comes first
         self._reached: dict[int, Holder] = {}  # by shard: the account looked at last
         hand.on_room = self._ask_again
 
     async def gained(self, shards: Collection[int]) -> None:
         """Shards came: what their last owner had read and not finished is looked at first."""
+        self._inherited.update(shards)
+        await self._take_over()
+        self._woken.some(shards)
+        self._more_due.set()
+
+    async def _take_over(self) -> None:
+        """Finish the hints that earlier owners left; while Redis is away they are left once more."""
+        shards = self._inherited = self._inherited & set(self._owned())
         try:
             hints = await self._reader.take_over(shards)
         except Away:
-            hints = []
+            return
+        self._inherited = self._inherited - shards
         for hint in hints:
             self._hand.finished(hint.shard, (hint.entry,))
-        self._woken.some(shards)
-        self._more_due.set()
 
     # -- hints ---------------------------------------------------------------------------------
 
@@ -89,6 +97,8 @@ class Finder:
             await asyncio.sleep(GATHER_S)
             await self._until_room()
             shards = self._woken.take(self._owned())
+            if self._inherited:
+                await self._take_over()
             try:
                 await self._read_hints(shards)
             except Away:
@@ -106,21 +116,29 @@ class Finder:
         self._woken.some({hint.shard for hint in hints})  # there may be more behind these
         entries = self._entries(hints)
         wanted = list(entries)
-        while wanted:
-            await self._until_room()
-            if self._deep or len(self._hand) > PRESSED * self._hand.limit:
-                wanted = await self._within_shares(wanted, entries)
-            fitting = max(1, min(LOAD_ROWS, self._hand.room))
-            part, wanted = wanted[:fitting], wanted[fitting:]
-            rows = await queue.load_hinted(self._pool, {key[1] for key in part}, {key[0] for key in part})
-            await self._take(rows, entries)
-            found = {(row.shard, row.message_id) for row in rows}
-            self._hand.done_with(entries[key] for key in part if key not in found)
+        part: list[tuple[int, UUID]] = []
+        try:
+            while wanted:
+                await self._until_room()
+                if self._deep or len(self._hand) > PRESSED * self._hand.limit:
+                    wanted = await self._within_shares(wanted, entries)
+                fitting = max(1, min(LOAD_ROWS, self._hand.room))
+                part, wanted = wanted[:fitting], wanted[fitting:]
+                rows = await queue.load_hinted(self._pool, {key[1] for key in part}, {key[0] for key in part})
+                part = [key for key in part if key not in {(row.shard, row.message_id) for row in rows}]
+                await self._take(rows, entries)
+                self._hand.done_with(entries[key] for key in part)
+                part = []
+        finally:
+            # The database is away, or we are: due times find these, and a hint is not read a second time.
+            self._hand.done_with(entries[key] for key in (*part, *wanted))
 
     def _entries(self, hints: Iterable[Hint]) -> dict[tuple[int, UUID], Entry]:
         entries: dict[tuple[int, UUID], Entry] = {}
         for hint in hints:
             entry = Entry(hint.shard, hint.entry, len(hint.messages))
+            if not hint.messages:  # nobody of ours wrote it
+                self._hand.finished(hint.shard, (hint.entry,))
             for message in hint.messages:
                 if (hint.shard, message) in entries:  # hinted at twice
                     self._hand.done_with((entry,))
