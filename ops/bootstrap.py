@@ -17,6 +17,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
+from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,6 +29,7 @@ _LOCK_OF = {"test": "test", "loadtest": "load"}
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)([^\\]*)", re.MULTILINE)
 _SHOWN_ON_FAILURE = 12
 _QUICK_S = 60.0
+_TIMED_OUT = 124  # as timeout(1) says it
 
 
 class SetupFailed(Exception):  # noqa: N818 - named for what happened
@@ -74,8 +76,11 @@ def prepare(folder: Path, name: str) -> None:
 
 def make(folder: Path) -> None:
     """A working environment in `folder`: the one that is there, or a new one."""
-    if _works(folder):
+    found = _probe(folder)
+    if found is _Found.WORKS:
         return
+    if found is _Found.SILENT:  # a busy machine is no reason to take away what others may be running from
+        raise SetupFailed(f"The Python in {folder} did not answer within {_QUICK_S:.0f} s. Start again in a moment.")
     if folder.exists():
         if not (folder / "pyvenv.cfg").is_file() and any(folder.iterdir()):
             raise SetupFailed(f"{folder} is not a virtual environment. Move it away and start again.")
@@ -168,13 +173,26 @@ def _python(folder: Path) -> Path:
     return folder / "bin" / "python"
 
 
+class _Found(Enum):
+    WORKS = auto()
+    BROKEN = auto()
+    SILENT = auto()
+
+
 def _works(folder: Path) -> bool:
-    """True when its interpreter starts, is new enough and is the version that the packages are laid out for."""
+    return _probe(folder) is _Found.WORKS
+
+
+def _probe(folder: Path) -> _Found:
+    """Whether its interpreter starts, is new enough and is the version that the packages are laid out for."""
     if not _python(folder).exists():
-        return False
+        return _Found.BROKEN
     ask = "import sys; print('%d.%d' % sys.version_info[:2]); sys.exit(sys.version_info < (3, 11))"
     done = _quietly([str(_python(folder)), "-I", "-S", "-c", ask])
-    return done.returncode == 0 and (folder / "lib" / f"python{done.stdout.strip()}" / "site-packages").is_dir()
+    if done.returncode == _TIMED_OUT:
+        return _Found.SILENT
+    fits = done.returncode == 0 and (folder / "lib" / f"python{done.stdout.strip()}" / "site-packages").is_dir()
+    return _Found.WORKS if fits else _Found.BROKEN
 
 
 def _record(folder: Path) -> dict[str, Any]:
@@ -232,13 +250,15 @@ def _quietly(words: list[str]) -> subprocess.CompletedProcess[str]:
             words, check=False, capture_output=True, text=True, errors="replace", timeout=_QUICK_S,
             env=_environment(), stdin=subprocess.DEVNULL,
         )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired as error:
+        return subprocess.CompletedProcess(words, _TIMED_OUT, "", str(error))
+    except OSError as error:
         return subprocess.CompletedProcess(words, 127, "", str(error))
 
 
 def _environment() -> dict[str, str]:
-    """Ours without what would turn pip or Python away from the environment."""
-    unwanted = {"PYTHONHOME", "PYTHONPATH", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_REQUIREMENT"}
+    """Ours without what would turn pip or Python away from the environment, or bend what they see."""
+    unwanted = {"LD_PRELOAD", "PYTHONHOME", "PYTHONPATH", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_REQUIREMENT"}
     kept = {key: value for key, value in os.environ.items() if key not in unwanted}
     return kept | {"PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "PIP_NO_COLOR": "1"}
 

@@ -178,6 +178,20 @@ def test_an_environment_made_by_hand_is_kept_and_two_starts_share_one_installati
     assert (checkout.venv / "mine").read_text() == "keep"
 
 
+def test_an_environment_that_does_not_answer_in_time_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bootstrap, "_QUICK_S", 0.2)
+    python = tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\nexec sleep 5\n")
+    python.chmod(0o755)
+
+    with pytest.raises(bootstrap.SetupFailed, match="did not answer"):
+        bootstrap.make(tmp_path / "venv")
+    assert python.exists()
+
+
 def test_a_folder_that_is_no_environment_is_left_alone(tmp_path: Path) -> None:
     checkout = Checkout(tmp_path / "odd")
     checkout.venv.mkdir()
