@@ -24,6 +24,9 @@ def cli() -> None:
 
 for command in (
     service.up,
+    service.restart,
+    service.status,
+    service.adopt,
     service.test,
     service.config,
     service.migrate,
