@@ -2,7 +2,7 @@
 
 import click
 
-from ops.commands import accounts, delivery, mail, measure, service
+from ops.commands import accounts, delivery, hosts, mail, measure, service
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -32,6 +32,7 @@ for command in (
     service.migrate,
     service.purge,
     service.doctor,
+    hosts.hosts,
     measure.bench,
     measure.drill,
     accounts.account,

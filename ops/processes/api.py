@@ -10,10 +10,10 @@ import socket
 import sys
 from typing import Any
 
+from granian import net
 from granian.constants import Interfaces, Loops
 from granian.http import HTTP1Settings
-from granian.net import SocketHolder
-from granian.server import Server
+from granian.server.mp import MPServer
 
 from api import app
 from api.app import App
@@ -22,10 +22,11 @@ from engine.store import handed
 from ops import launch, sockets
 
 CONNECTIONS = 10_000  # one worker serves at once: by default as many as the backlog, which live tails alone would fill
+_NET: Any = net  # its stub knows neither the holder nor its arguments: descriptor, is a unix socket, backlog
 HEADER_TIMEOUT_MS = 30_000  # Postfix cuts at 300 s; a request's head is far smaller than a dialogue
 
 
-class SharedQueue(Server):  # type: ignore[misc]  # untyped there
+class SharedQueue(MPServer):
     """Granian on a socket that listens already.
 
     Inside, Granian knows both kinds: a specification that each worker binds, and a holder of one descriptor that all
@@ -38,9 +39,8 @@ class SharedQueue(Server):  # type: ignore[misc]  # untyped there
         self._listener = listener
 
     def _init_shared_socket(self) -> None:
-        self._ssp = None
-        self._sfd = self._listener.fileno()
-        self._shd = SocketHolder(self._sfd, False, sockets.QUEUE)  # noqa: FBT003 - positional there: no unix socket
+        self._ssp = self._sfd = None
+        self._shd = _NET.SocketHolder(self._listener.fileno(), False, sockets.QUEUE)  # noqa: FBT003 - positional there
         self._sso = self._listener
 
 
