@@ -132,13 +132,10 @@ def _served(
     name is good for one.
     """
     handed = {} if doors is None else doors.fds(listens)
-    spec = _python(name, words, settings, _serves(name, settings), settings.drain_s + DRAIN_EXTRA_S, handed)
+    where = (settings.api_host, settings.api_port) if doors is None or name != "api" else doors.address(sockets.HTTP)
+    asked = _api_is_ready(*where) if name == "api" else None  # the others' own word is enough
+    spec = _python(name, words, settings, asked, settings.drain_s + DRAIN_EXTRA_S, handed)
     return replace(spec, announces=announces, overlaps=bool(handed), inherits=tuple(handed.values()))
-
-
-def _serves(name: str, settings: Settings) -> Callable[[int], Awaitable[bool]] | None:
-    """What is asked once the process has said that it is ready; None: that is enough."""
-    return _api_is_ready(settings) if name == "api" else None
 
 
 def _python(
@@ -197,12 +194,12 @@ def _answers(port: int) -> Callable[[int], Awaitable[bool]]:
     return probe
 
 
-def _api_is_ready(settings: Settings) -> Callable[[int], Awaitable[bool]]:
+def _api_is_ready(host: str, port: int) -> Callable[[int], Awaitable[bool]]:
     """Ready when `GET /readyz` answers 200."""
-    host = _dialled(settings.api_host)
+    dialled = _dialled(host)
 
     async def probe(_pid: int) -> bool:
-        reader, writer = await asyncio.open_connection(host, settings.api_port, limit=_ANSWER_LIMIT_BYTES)
+        reader, writer = await asyncio.open_connection(dialled, port, limit=_ANSWER_LIMIT_BYTES)
         try:
             writer.write(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             status = await reader.read(_ANSWER_LIMIT_BYTES)

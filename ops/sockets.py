@@ -10,6 +10,8 @@ import socket
 from collections.abc import Iterable, Mapping
 from typing import Final, Self
 
+import msgspec
+
 from engine.base.settings import Settings, variable
 from engine.store import handed
 from engine.store.handed import WrongSockets
@@ -67,6 +69,16 @@ class Doors:
     def fds(self, names: Iterable[str]) -> Mapping[str, int]:
         """Descriptors of these, for `ops.launch`."""
         return {name: self._sockets[name].fileno() for name in names}
+
+    def address(self, name: str) -> tuple[str, int]:
+        """Where this one really listens: who handed it over may have chosen another place than our settings."""
+        host, port = self._sockets[name].getsockname()[:2]
+        return str(host), int(port)
+
+    def settled(self, settings: Settings) -> Settings:
+        """The settings with the ports of those that were handed to us."""
+        ports = {_PLACES[name][1]: self.address(name)[1] for name in self._given}
+        return msgspec.structs.replace(settings, **ports)
 
     @property
     def given(self) -> frozenset[str]:

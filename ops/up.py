@@ -57,7 +57,7 @@ def run(loaded: Loaded) -> int:
             state = make_state(loaded.settings.state)
             with StateLock(state), Doors() as doors:
                 doors.take()
-                return asyncio.run(_serve(loaded, state, voice, doors))
+                return asyncio.run(_serve(_settled(loaded, doors), state, voice, doors))
         except _PLAIN as error:
             voice.fail(str(error))
     return 1
@@ -185,6 +185,14 @@ async def _descend(supervisor: Supervisor, doors: Doors) -> None:
     doors.close()  # with the last process that accepts, callers are refused: nobody waits for who never comes
     for stage in (("api", "relay"), ("mta",), ("worker", "metrics"), fleet.HELPERS, ("valkey",), ("postgres",)):
         await supervisor.stop(*(name for name in supervisor.pids() if rolling.kind(name) in stage))
+
+
+def _settled(loaded: Loaded, doors: Doors) -> Loaded:
+    """The settings as the sockets are that were handed over."""
+    settings = doors.settled(loaded.settings)
+    if loaded.origin["public_url"] == "default":
+        settings = msgspec.structs.replace(settings, public_url=f"http://127.0.0.1:{settings.api_port}")
+    return Loaded(settings, loaded.origin)
 
 
 def _embedded(settings: Settings, state: Path) -> dict[str, PostgresServer | ValkeyServer]:

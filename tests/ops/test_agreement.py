@@ -1,5 +1,7 @@
 """Hosts of one installation agree on pepper and shards, or the one that does not is refused with what to set."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -10,14 +12,26 @@ from engine.store.postgres import open_pool
 from mta.process import process_name
 from ops import agreement, operate
 from ops.agreement import Disagreement
+from ops.state import make_state
+from tests.harness.accounts import PEPPER
+from tests.ops.conftest import NewDatabase
+from tests.ops.patient import environ
 
 OTHER = {"key_pepper": "another pepper, just as long as the first one"}
 
 
+@pytest.fixture(scope="module")
+async def own_database(new_database: NewDatabase) -> str:
+    """A migrated database for these tests: each begins without an installation."""
+    return await new_database()
+
+
 @pytest.fixture
-async def first(given: dict[str, str]) -> Settings:
+async def first(own_database: str, redis_url: str, tmp_path: Path) -> Settings:
     """The settings of the host that came first."""
-    settings = load(given).settings
+    given = {"WAYBILL_DATABASE_URL": own_database, "WAYBILL_REDIS_URL": redis_url, "WAYBILL_KEY_PEPPER": PEPPER}
+    settings = load(environ(make_state(tmp_path / "state"), **given)).settings
+    await run(settings, "TRUNCATE installation, shard_members, api_keys")
     assert await agreement.agree(settings) == []
     return settings
 
@@ -28,8 +42,9 @@ def changed(settings: Settings, **changes: object) -> Settings:
 
 async def keyed(settings: Settings) -> None:
     """Make a key under this pepper."""
+    email = f"{ids.encode(ids.uuid7())}@agreement.test"
     async with operate.opened(settings) as pool:
-        account = await operate.create_account(pool, name="A", email="a@agreement.test", plan=Plan.SCALE, daily_cap=10)
+        account = await operate.create_account(pool, name="A", email=email, plan=Plan.SCALE, daily_cap=10)
         await operate.create_key(pool, settings, account=account["accountId"], name="k", scopes=["all"])
 
 
