@@ -154,6 +154,7 @@ async def _play(service: Service, order: Order) -> Report:
     kept = Client(service.base_url, access, [planned(f"{NAME}-kept", 0)], rate=RATE, rng=order.rng)
     fresh = FreshClient(service.base_url, access, [planned(f"{NAME}-fresh", 0)], rate=RATE, rng=order.rng)
     slow = [SlowSender(service.submission_tls_port, access, f"{NAME}-slow{number}") for number in range(SESSIONS)]
+    senders: list[Client | SlowSender] = [kept, fresh, *slow]
     over = asyncio.Event()
     rounds: list[Struck] = []
     replaced: list[str] = []
@@ -169,13 +170,13 @@ async def _play(service: Service, order: Order) -> Report:
             over.set()
 
     async with asyncio.TaskGroup() as tasks:
-        for client in (kept, fresh, *slow):
+        for client in senders:
             tasks.create_task(client.run(over))
         tasks.create_task(restarts())
     url = database_url(service)
     await until_empty(url)
     took_s = time.monotonic() - began
-    sends = [send for client in (kept, fresh, *slow) for send in client.sends]
+    sends = [send for client in senders for send in client.sends]
     found = await judge(url, service.sink, account_id(access), sends, rounds, drill=NAME, took_s=took_s)
     shown = await _shown(service, access, start)
     await asyncio.to_thread(_until_seen, follower.reader, shown[-1])

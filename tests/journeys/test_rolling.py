@@ -46,6 +46,7 @@ class Caller:
                 connection.close()
             if not self._keeps:
                 connection.close()
+        connection.close()
 
 
 async def until(holds: Callable[[], bool]) -> None:

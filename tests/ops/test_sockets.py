@@ -42,13 +42,14 @@ def listening() -> socket.socket:
     return socket.create_server(("127.0.0.1", 0))
 
 
-def child(code: str, given: Mapping[str, socket.socket], environ: Mapping[str, str] | None = None) -> subprocess.Popen:
+def child(
+    code: str, given: Mapping[str, socket.socket], environ: Mapping[str, str] | None = None
+) -> "subprocess.Popen[str]":
     fds = {name: one.fileno() for name, one in given.items()}
     return subprocess.Popen(
         launch.command([sys.executable, "-c", code], sockets=fds),
         pass_fds=tuple(fds.values()),
         cwd=ROOT,
-        env={**os.environ, **(environ or {})},
         stdout=subprocess.PIPE,
         text=True,
     )
