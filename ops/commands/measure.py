@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from ops.commands.base import as_json
+from ops.drill import catalogue
 
 
 @click.command()
@@ -55,32 +56,14 @@ def bench(
 
 
 @click.command()
-@click.argument(
-    "name",
-    type=click.Choice(
-        [
-            "kill-api",
-            "kill-mta",
-            "pause-mta",
-            "kill-worker",
-            "kill-valkey",
-            "kill-postgres",
-            "all",
-            "tails",
-            "bystander",
-        ]
-    ),
-)
-@click.option("--messages", type=click.IntRange(100, 100_000), default=5_000, show_default=True)
-@click.option("--rounds", type=click.IntRange(1, 100), default=5, show_default=True, help="Kills during the run.")
+@click.argument("name", type=click.Choice([*catalogue.names(), "all", "list"]), metavar="NAME|all|list")
+@click.option("--messages", type=click.IntRange(10, 1_000_000), help="At least; default: the drill's own figure.")
+@click.option("--rounds", type=click.IntRange(1, 1_000), help="Faults during the run; default: the drill's own figure.")
+@click.option("--minutes", type=click.FloatRange(0.5, 24 * 60), help="For drills that go by time.")
+@click.option("--seed", type=int, help="Draw the same moments again.")
 @as_json
-def drill(*, name: str, messages: int, rounds: int, as_json: bool) -> None:
-    """Strike a part of a service of its own while mail flows, then count every message; `tails`: every event;
-    `bystander`: one site of ten misbehaves, and the others' delivery times are compared."""
-    from ops.drill import bystander, run, tails  # noqa: PLC0415
+def drill(*, name: str, **asked: Any) -> None:
+    """Harm a service of its own while mail flows, then count every message. `list` says what there is."""
+    from ops.drill import command  # noqa: PLC0415
 
-    if name == "bystander":
-        raise click.exceptions.Exit(bystander.run(rate=bystander.RATE, seconds=bystander.SECONDS, as_json=as_json))
-    if name == "tails":
-        raise click.exceptions.Exit(tails.run(events=messages, kills=rounds, as_json=as_json))
-    raise click.exceptions.Exit(run(name, messages=messages, rounds=rounds, as_json=as_json))
+    raise click.exceptions.Exit(command.run(name, command.Asked(**asked)))

@@ -6,21 +6,19 @@ within twice what it was while all were well.
 """
 
 import asyncio
-import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, Self
 
 import aiohttp
-import msgspec
 from msgspec import Struct
-from rich.console import Console
-from rich.table import Table
 
-from ops.drill.run import first_access
+from ops.drill.catalogue import Order
+from ops.drill.report import Check, Report
 from ops.drill.sends import Access
-from ops.drill.service import Service, clear, make_folder
+from ops.drill.service import Service
+from ops.drill.stage import first_access, played
 from ops.local.sink_store import entries
 
 SITES: Final = 10
@@ -73,23 +71,13 @@ class _Sent(Struct):
     answered_at: float  # wall clock, as the sink's
 
 
-def run(*, rate: int, seconds: float, as_json: bool) -> int:
-    """Start a service of its own and measure; 0 when the rule holds. `rate` messages a second, `seconds` a phase."""
-    if sys.platform != "linux":
-        print("ops drill finds its processes through /proc: it runs on Linux.", file=sys.stderr)
-        return 1
-    folder = make_folder()
-    try:
-        with Service(folder, SETTINGS) as service:
-            verdict = asyncio.run(drill(service, rate=rate, seconds=seconds))
-    finally:
-        clear(folder)
-    if as_json:
-        found = msgspec.to_builtins(verdict) | {"passed": verdict.passed}
-        print(msgspec.json.format(msgspec.json.encode(found)).decode())
-    else:
-        _show(verdict)
-    return 0 if verdict.passed else 1
+def run(_order: Order) -> Report:
+    """At the pace and for the time that the rule was made for."""
+
+    async def play(service: Service) -> Report:
+        return _report(await drill(service, rate=RATE, seconds=SECONDS))
+
+    return played(play, SETTINGS)
 
 
 async def drill(
@@ -205,17 +193,23 @@ def _percentile(ordered: Sequence[float], part: float) -> float:
     return round(ordered[min(len(ordered) - 1, int(part * len(ordered)))], 1)
 
 
-def _show(verdict: Verdict) -> None:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("the tenth site", no_wrap=True)
-    for title in ("to the nine", "arrived", "p50 ms", "p95 ms", "worst ms", "times", "tries"):
-        table.add_column(title, justify="right")
-    for one in verdict.phases:
-        table.add_row(
-            one.tenth, str(one.sent), str(one.arrived), f"{one.p50_ms:.1f}", f"{one.p95_ms:.1f}",
-            f"{one.worst_ms:.1f}", f"{one.times_baseline:.2f}", str(one.tries),
-        )  # fmt: skip
-    console = Console(highlight=False, emoji=False, soft_wrap=True, width=120)  # a pipe has none of its own
-    console.print(table)
-    words = f"the other nine stayed within {WITHIN:g} times their baseline" if verdict.passed else "FAILED"
-    console.print(f"{verdict.rate} messages a second: {words}")
+def _report(verdict: Verdict) -> Report:
+    said = [
+        f"{one.tenth}: p95 {one.p95_ms:.1f} ms, {one.times_baseline:.2f} times, {one.tries} tries"
+        for one in verdict.phases
+    ]
+    sent, arrived = (sum(getattr(one, name) for one in verdict.phases) for name in ("sent", "arrived"))
+    late = max(one.times_baseline for one in verdict.phases)
+    return Report(
+        drill="bystander",
+        sent=sent,
+        accepted=sent,
+        delivered=arrived,
+        lost=sent - arrived,
+        recovery_s=max(one.worst_ms for one in verdict.phases) / 1_000,
+        checks=[
+            Check("what went to the other nine arrived", sent == arrived, f"{arrived} of {sent}"),
+            Check(f"within {WITHIN:g} times their baseline", late <= WITHIN, f"{late:.2f}"),
+        ],
+        done=said,
+    )

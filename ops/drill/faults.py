@@ -9,12 +9,22 @@ from contextlib import suppress
 from typing import Final
 
 import redis
+from msgspec import Struct
 
 from ops.drill.service import Part, Service
 
 COMES_BACK_S: Final = 30.0  # the supervisor's longest pause between two starts, and the start
 PAUSED_LEASES: Final = 2.0
 _POLL_S = 0.02
+
+
+class Struck(Struct, frozen=True):
+    """Who was struck, and from when to when (wall clock); a kill takes no time."""
+
+    who: str
+    at: float
+    until: float
+
 
 Fault = Callable[[Service, random.Random], str]
 
@@ -51,6 +61,11 @@ def kill_worker(service: Service, rng: random.Random) -> str:
     return f"worker {_kill(service, Part.WORKER, rng)}"
 
 
+def kill_relay(service: Service, rng: random.Random) -> str:
+    """The process that takes mail over SMTP."""
+    return f"relay {_kill(service, Part.RELAY, rng)}"
+
+
 def kill_valkey(service: Service, rng: random.Random) -> str:
     """Everything in Valkey, then Valkey."""
     client = redis.Redis.from_url(_redis_url(service), socket_timeout=2)
@@ -64,14 +79,28 @@ def kill_postgres(service: Service, rng: random.Random) -> str:
     return f"postgres {_kill(service, Part.POSTGRES, rng)}"
 
 
+def kill_backend(service: Service, rng: random.Random) -> str:
+    """A session of the service in PostgreSQL, which takes all others with it: shared memory may be spoilt."""
+    return f"backend {_killed(service.backends, rng)}"
+
+
 FAULTS: Final[dict[str, Fault]] = {
     "kill-api": kill_api,
     "kill-mta": kill_mta,
     "pause-mta": pause_mta,
     "kill-worker": kill_worker,
+    "kill-relay": kill_relay,
     "kill-valkey": kill_valkey,
     "kill-postgres": kill_postgres,
+    "kill-backend": kill_backend,
 }
+
+
+def strike(fault: Fault, service: Service, rng: random.Random) -> Struck:
+    """Do it, and note the time."""
+    at = time.time()
+    who = fault(service, rng)
+    return Struck(who, at, time.time())
 
 
 def _kill(service: Service, part: Part, rng: random.Random) -> int:

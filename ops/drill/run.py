@@ -1,82 +1,83 @@
-"""The drill itself: a service of its own under load, a process killed at random moments, then the count."""
+"""The drills of sudden death: a service of its own under load, a part struck at random moments, then the count."""
 
 import asyncio
 import random
-import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, Protocol
 
-import asyncpg
-import msgspec
-from rich.console import Console
-from rich.table import Table
+from ops.drill.catalogue import Order
+from ops.drill.faults import FAULTS, Fault, Struck, strike
+from ops.drill.relay_sends import RelayClient
+from ops.drill.report import Check, Report
+from ops.drill.sends import Access, Client, Send, plan
+from ops.drill.service import Part, Service
+from ops.drill.stage import EMPTY_S, account_id, database_url, first_access, pending_hints, played, until_empty
+from ops.drill.verdict import Verdict, judge, report_of
 
-from engine.base import ids
-from ops.drill.faults import FAULTS, Fault
-from ops.drill.sends import Access, Client, plan
-from ops.drill.service import Service, clear, make_folder
-from ops.drill.verdict import Kill, Verdict, judge
+EVERY_S: Final = 1.5  # from one strike to the next, on average; half as long at least
+RATE: Final = 120.0  # messages a second: below what half a service takes, so that a strike meets work, not a backlog
+REPLAYED: Final = 50
+ON_THE_WIRE: Final = 25  # copies too many that the death of one mta may leave: what waited for its commit
 
-EMPTY_S: Final = 300.0  # how long the queue may take to empty after the last send
-ASK_S: Final = 0.25
-SETTINGS: Final = {"RETRY_LADDER_S": "1,2,4,8", "REQUEST_RATE": "100000"}
-_WIDTH: Final = 150  # a log or a pipe has no width of its own
-_BUSY_PART = (0.05, 0.95)  # of the sends: kills fall in between
-_SHOWN = {
-    "drill": "drill", "sent": "sent", "accepted": "accepted", "delivered": "delivered", "bounced": "refused by MX",
-    "lost": "lost", "duplicated": "duplicated", "accept_gap_s": "202 gap s", "delivery_gap_s": "delivery gap s",
-    "longest_wait_s": "longest wait s", "took_s": "took s",
-}  # fmt: skip
-_WRONG = {
-    "lost": "lost", "waiting": "waiting", "unsettled": "unsettled", "unknown": "never accepted",
-    "unanswered": "unanswered", "left_behind": "processes left behind", "accepted": "accepted",
-    "accepted_events": "accepted events", "sent_today": "counted today",
-}  # fmt: skip
+Also = Callable[[Verdict], Awaitable[list[Check]]]  # what one drill checks beside what all check
 
 
-def run(name: str, *, messages: int, rounds: int, as_json: bool) -> int:
-    """`ops drill NAME`: kill while sending, and count. 0 when nothing was lost and the log is intact.
+class Sender(Protocol):
+    """A client that sends a plan, and goes on until it is told to stop."""
 
-    `name` is one of FAULTS or `all`, each kind in turn on a service of its own; `messages` are sent and `rounds`
-    kills fall at random among them.
-    """
-    if sys.platform != "linux":
-        print("ops drill finds its victims through /proc: it runs on Linux.", file=sys.stderr)
-        return 1
-    verdicts = []
-    for one in FAULTS if name == "all" else (name,):
-        verdict = drill_once(one, messages=messages, rounds=rounds)
-        verdicts.append(verdict)
-        if not as_json:
-            _show([verdict])
-    if as_json:
-        print(msgspec.json.format(msgspec.json.encode([_shown(verdict) for verdict in verdicts])).decode())
-    elif len(verdicts) > 1:
-        _show(verdicts)
-    return 0 if all(verdict.passed for verdict in verdicts) else 1
+    sends: list[Send]
+
+    async def run(self, until: asyncio.Event) -> None:
+        """Returns when everything is answered or given up."""
 
 
-def drill_once(name: str, *, messages: int, rounds: int) -> Verdict:
-    """One drill on a fresh service. The folder of one that failed stays, and is named on standard error."""
-    folder = make_folder()
-    keep = False
-    try:
-        with Service(folder, SETTINGS) as service:
-            verdict = asyncio.run(drill(service, name, messages=messages, rounds=rounds))
-            service.stop()
-            verdict.left_behind = len(service.everything())
-            keep = not verdict.passed
-            return verdict
-    except BaseException:
-        keep = True
-        raise
-    finally:
-        if keep:
-            print(f"what this drill left is in {folder}", file=sys.stderr)
-        else:
-            clear(folder)
+def kill_api(order: Order) -> Report:
+    """Row 1 and 2."""
+    return _drilled("kill-api", order)
+
+
+def kill_mta(order: Order) -> Report:
+    """Rows 3 and 4, at random moments; `wire` aims."""
+    return _drilled("kill-mta", order, most_copies=order.rounds * ON_THE_WIRE)
+
+
+def pause_mta(order: Order) -> Report:
+    """Row 5."""
+    return _drilled("pause-mta", order, most_copies=order.rounds * ON_THE_WIRE)
+
+
+def kill_worker(order: Order) -> Report:
+    """Row 1."""
+    return _drilled("kill-worker", order)
+
+
+def kill_valkey(order: Order) -> Report:
+    """Row 6."""
+    return _drilled("kill-valkey", order)
+
+
+def kill_postgres(order: Order) -> Report:
+    """Row 9, the postmaster."""
+    return _drilled("kill-postgres", order, most_copies=order.rounds * ON_THE_WIRE)
+
+
+def kill_backend(order: Order) -> Report:
+    """Row 9, a backend."""
+    return _drilled("kill-backend", order, most_copies=order.rounds * ON_THE_WIRE)
+
+
+def kill_relay(order: Order) -> Report:
+    """Rows 1 and 2 at the other door."""
+
+    async def play(service: Service) -> Report:
+        access = first_access(service)
+        sends = plan(order.messages, "kill-relay")
+        client = RelayClient(service.submission_tls_port, access, sends, rate=RATE, rng=order.rng)
+        struck = await under_load(service, client, FAULTS["kill-relay"], rounds=order.rounds, rng=order.rng)
+        return await counted(service, access, client, struck, name="kill-relay")
+
+    return played(play)
 
 
 async def drill(
@@ -86,98 +87,102 @@ async def drill(
     messages: int,
     rounds: int,
     access: Access | None = None,
-    pause_s: float = 0.0,
+    rate: float = RATE,
     patience_s: float = EMPTY_S,
+    every_s: float = EVERY_S,
     rng: random.Random | None = None,
 ) -> Verdict:
-    """Send, kill, wait up to `patience_s` for the empty queue and judge, on a running service.
+    """Send at least so many, strike so often, wait up to `patience_s` for the empty queue and judge, on a running
+    service.
 
     `access` (default: the first run's) must belong to an account without other mail.
     """
-    sender = access or first_access(service)
-    sends = plan(messages, name)
-    client = Client(service.base_url, sender, sends, pause_s)
-    began = time.monotonic()
+    sender, drawn = access or first_access(service), rng or random.Random()
+    client = Client(service.base_url, sender, plan(messages, name), rate=rate, rng=drawn)
+    struck = await under_load(service, client, FAULTS[name], rounds=rounds, rng=drawn, every_s=every_s)
+    return await judged(service, sender, client.sends, struck, name=name, patience_s=patience_s)
+
+
+async def under_load(
+    service: Service, client: Sender, fault: Fault, *, rounds: int, rng: random.Random, every_s: float = EVERY_S
+) -> list[Struck]:
+    """Strike at random moments while the client sends; it goes on until the last strike."""
+    over = asyncio.Event()
+    struck: list[Struck] = []
+
+    async def strikes() -> None:
+        try:
+            for _ in range(rounds):
+                await asyncio.sleep(rng.uniform(0.5, 1.5) * every_s)
+                struck.append(await asyncio.to_thread(strike, fault, service, rng))
+        finally:
+            over.set()
+
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(client.run())
-        kills = tasks.create_task(
-            _kill_on_the_way(service, client, FAULTS[name], messages, rounds, rng or random.Random())
-        )
-    database_url = service.settings.database_url
-    assert database_url is not None
-    await until_empty(database_url, patience_s)
-    took_s = time.monotonic() - began
-    account = ids.parse_id(ids.Kind.ACCOUNT, sender.account)
-    return await judge(database_url, service.sink, account, sends, kills.result(), drill=name, took_s=took_s)
+        tasks.create_task(client.run(over))
+        tasks.create_task(strikes())
+    return struck
 
 
-def first_access(service: Service) -> Access:
-    """The account that the service made at its first start."""
-    made = service.first_run
-    return Access(made["accountId"], made["apiKey"], f"drill@{made['domain']}")
+async def judged(
+    service: Service,
+    access: Access,
+    sends: list[Send],
+    struck: list[Struck],
+    *,
+    name: str,
+    patience_s: float = EMPTY_S,
+) -> Verdict:
+    """The verdict once the queue is empty, or the patience at its end."""
+    began = min((send.first_at for send in sends if send.first_at), default=time.time())
+    url = database_url(service)
+    await until_empty(url, patience_s)
+    took_s = time.time() - began
+    return await judge(url, service.sink, account_id(access), sends, struck, drill=name, took_s=took_s)
 
 
-async def until_empty(database_url: str, timeout_s: float = EMPTY_S) -> None:
-    """Wait until no delivery is pending, or until the patience ends: what hangs then shows in the verdict."""
-    ends = time.monotonic() + timeout_s
-    while time.monotonic() < ends:
-        with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):  # it may just be coming back
-            connection = await asyncpg.connect(database_url, timeout=5)
-            try:
-                while time.monotonic() < ends:
-                    if not await connection.fetchval("SELECT EXISTS (SELECT FROM queue)", timeout=5):
-                        return
-                    await asyncio.sleep(ASK_S)
-            finally:
-                connection.terminate()
-        await asyncio.sleep(ASK_S)
-
-
-async def _kill_on_the_way(
-    service: Service, client: Client, fault: Fault, messages: int, rounds: int, rng: random.Random
-) -> list[Kill]:
-    low, high = (round(messages * part) for part in _BUSY_PART)
-    kills = []
-    for moment in sorted(rng.randint(low, high) for _ in range(rounds)):
-        await client.reached(moment)
-        at = time.time()
-        who = await asyncio.to_thread(fault, service, rng)
-        kills.append(Kill(who, at))
-    return kills
-
-
-def _shown(verdict: Verdict) -> dict[str, object]:
-    found: dict[str, object] = msgspec.to_builtins(verdict)
-    return {name: round(value, 3) if isinstance(value, float) else value for name, value in found.items()} | {
-        "passed": verdict.passed
-    }
-
-
-def _show(verdicts: Sequence[Verdict]) -> None:
-    console = Console(highlight=False)
-    console.width = max(console.width, _WIDTH)
-    table = Table(box=None, pad_edge=False)
-    for title in (*_SHOWN.values(), "log"):
-        table.add_column(title, justify="left" if title in ("drill", "log") else "right")
-    for verdict in verdicts:
-        values = [getattr(verdict, name) for name in _SHOWN]
-        log = f"intact, {verdict.events} events" if verdict.chain_intact else "BROKEN"
-        table.add_row(*[f"{one:.2f}" if isinstance(one, float) else str(one) for one in values], log)
-    console.print(table)
-    for verdict in verdicts:
-        if len(verdicts) == 1:
-            _tell(console, verdict)
-
-
-def _tell(console: Console, verdict: Verdict) -> None:
-    console.print(
-        f"killed: {', '.join(verdict.kills)}; sends repeated by the client: {verdict.retried}", soft_wrap=True
+async def counted(
+    service: Service,
+    access: Access,
+    client: Sender,
+    struck: list[Struck],
+    *,
+    name: str,
+    most_copies: int = 0,
+    parts: Iterable[Part] = tuple(Part),
+    also: Also | None = None,
+) -> Report:
+    """The verdict as a report, with what else must hold after every fault: keys, hints, processes (`parts` of them)."""
+    found = await judged(service, access, client.sends, struck, name=name)
+    report = report_of(found)
+    report.checks.append(
+        Check(f"at most {most_copies} copies too many", found.copies <= most_copies, f"{found.copies}")
     )
-    if verdict.duplicated:
-        same = "with the same Message-ID" if verdict.same_message_id else "with DIFFERENT Message-IDs"
-        console.print(f"{verdict.copies} copies too many of {verdict.duplicated} messages, {same}")
-    if not verdict.passed:
-        figures = ", ".join(f"{words} {getattr(verdict, name)}" for name, words in _WRONG.items())
-        console.print(f"FAILED: {figures}", soft_wrap=True)
-        for line in verdict.examples:
-            console.print(f"  {line}", markup=False, soft_wrap=True)
+    accepted = [send for send in client.sends if send.message_id is not None]
+    again = accepted[:: max(1, len(accepted) // REPLAYED)][:REPLAYED]
+    wrong = await Client(service.base_url, access, []).replay(again)
+    report.checks.append(
+        Check("a repeated key finds its message", not wrong, f"{len(again) - len(wrong)} of {len(again)}")
+    )
+    report.examples += [f"replay: {one.status} {one.said} {one.message_id}" for one in wrong[:3]]
+    left = await pending_hints(service)
+    report.checks.append(Check("no hint is left unacknowledged", left == 0, f"{left}"))
+    report.checks.append(_whole(service, parts))
+    report.checks += await also(found) if also is not None else []
+    return report
+
+
+def _whole(service: Service, parts: Iterable[Part]) -> Check:
+    """Every kind of process runs."""
+    away = [part.name.lower() for part in parts if not service.pids(part)]
+    return Check("every process runs again", not away, ", ".join(away) or "all")
+
+
+def _drilled(name: str, order: Order, *, most_copies: int = 0) -> Report:
+    async def play(service: Service) -> Report:
+        access = first_access(service)
+        client = Client(service.base_url, access, plan(order.messages, name), rate=RATE, rng=order.rng)
+        struck = await under_load(service, client, FAULTS[name], rounds=order.rounds, rng=order.rng)
+        return await counted(service, access, client, struck, name=name, most_copies=most_copies)
+
+    return played(play)

@@ -44,6 +44,7 @@ class Part(StrEnum):
 
     API = r"-m ops\.processes\.api"  # Granian itself; `Service.api_workers` are its children
     MTA = r"-m mta\.process"
+    RELAY = r"-m ops\.processes\.relay"
     WORKER = r"-m ops\.processes\.worker"
     POSTGRES = r"/postgres -D "
     VALKEY = r"(valkey|redis)-server"
@@ -139,6 +140,10 @@ class Service:
         outside = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         return outside | {PREFIX + name: value for name, value in own.items()}
 
+    def set(self, name: str, text: str) -> None:
+        """Another setting (without prefix) for the next start."""
+        self._more[name] = text
+
     @property
     def settings(self) -> Settings:
         """Its settings, with the URLs of its database and of its Valkey; only while it runs."""
@@ -148,6 +153,16 @@ class Service:
     def base_url(self) -> str:
         """Of its API."""
         return f"http://127.0.0.1:{self._ports['API_PORT']}"
+
+    @property
+    def sink_port(self) -> int:
+        """Of its sink: where all its mail goes to."""
+        return int(self._ports["SINK_PORT"])
+
+    @property
+    def submission_tls_port(self) -> int:
+        """Of its relay, with TLS from the first octet."""
+        return int(self._ports["SUBMISSION_TLS_PORT"])
 
     @property
     def dns_port(self) -> int:
@@ -190,11 +205,16 @@ class Service:
 
     def pids(self, part: Part) -> list[int]:
         """Those children of `ops up` that are of this kind, now."""
-        return [pid for pid in _children(self.pid) if re.search(part, _words(pid))]
+        return [pid for pid in child_pids(self.pid) if re.search(part, _words(pid))]
 
     def api_workers(self) -> list[int]:
         """The processes that run the application."""
-        return [pid for main in self.pids(Part.API) for pid in _children(main) if re.search(Part.API, _words(pid))]
+        return [pid for main in self.pids(Part.API) for pid in child_pids(main) if re.search(Part.API, _words(pid))]
+
+    def backends(self) -> list[int]:
+        """Sessions of the service in its embedded PostgreSQL."""
+        found = [pid for main in self.pids(Part.POSTGRES) for pid in child_pids(main)]
+        return [pid for pid in found if re.match(r"postgres: \S+ \S+ \[local\]", _words(pid))]
 
     def everything(self) -> list[int]:
         """Living processes that carry this state folder in their environment, command line or working folder."""
@@ -262,7 +282,8 @@ def _living() -> Iterator[int]:
             yield int(entry.name)
 
 
-def _children(parent: int) -> list[int]:
+def child_pids(parent: int) -> list[int]:
+    """The living children of a process."""
     return [pid for pid in _living() if _stat(pid)[1:2] == [str(parent)]]
 
 

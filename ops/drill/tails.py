@@ -9,7 +9,6 @@ import http.client
 import os
 import random
 import signal
-import sys
 import threading
 import time
 import urllib.error
@@ -21,16 +20,15 @@ from typing import Final
 from uuid import UUID
 
 import asyncpg
-import msgspec
 from msgspec import Struct
-from rich.console import Console
-from rich.table import Table
 
 from engine.base import clock, ids
 from engine.base.events import EventType
 from engine.ledger import heads, log
-from ops.drill.run import first_access
-from ops.drill.service import Service, clear, make_folder
+from ops.drill.catalogue import Order
+from ops.drill.report import Check, Report
+from ops.drill.service import Service
+from ops.drill.stage import first_access, played
 
 SETTINGS: Final = {"API_WORKERS": "2", "REQUEST_RATE": "100000", "TAIL_LEASE_S": "1"}
 WRITERS: Final = 4
@@ -117,24 +115,16 @@ class Verdict(Struct, kw_only=True):
         return all(one.missed == one.repeated == 0 and one.events == self.written for one in self.readers)
 
 
-def run(*, events: int, kills: int, as_json: bool) -> int:
-    """`ops drill tails`: `events` are written while a worker dies every second, `kills` times. 0 when none was missed
-    and none came twice."""
-    if sys.platform != "linux":
-        print("ops drill finds its victims through /proc: it runs on Linux.", file=sys.stderr)
-        return 1
-    folder = make_folder()
-    try:
-        with Service(folder, SETTINGS) as service:
-            verdict = asyncio.run(drill(service, events=events, kills=kills, follow={"plain": plain}, readers=READERS))
-    finally:
-        clear(folder)
-    if as_json:
-        found = msgspec.to_builtins(verdict) | {"passed": verdict.passed}
-        print(msgspec.json.format(msgspec.json.encode(found)).decode())
-    else:
-        _show(verdict)
-    return 0 if verdict.passed else 1
+def run(order: Order) -> Report:
+    """`order.messages` events are written while a worker dies every second, `order.rounds` times."""
+
+    async def play(service: Service) -> Report:
+        verdict = await drill(
+            service, events=order.messages, kills=order.rounds, follow={"plain": plain}, readers=READERS
+        )
+        return _report(verdict)
+
+    return played(play, SETTINGS)
 
 
 async def drill(
@@ -243,13 +233,19 @@ def _judged(reader: Reader, start: int, events: int) -> Seen:
     )
 
 
-def _show(verdict: Verdict) -> None:
-    table = Table(box=None, pad_edge=False)
-    for title in ("reader", "events", "missed", "repeated", "connections", "refused", "longest silence s"):
-        table.add_column(title, justify="left" if title == "reader" else "right")
-    for one in verdict.readers:
-        table.add_row(*[str(getattr(one, name)) for name in Seen.__struct_fields__])
-    console = Console(highlight=False)
-    console.print(f"{verdict.written} events, {verdict.kills} workers killed, {verdict.took_s} s")
-    console.print(table)
-    console.print("every event once, in order" if verdict.passed else "FAILED")
+def _report(verdict: Verdict) -> Report:
+    readers = verdict.readers
+    got = [f"{one.reader}: {one.events} events, {one.missed} missed, {one.repeated} repeated" for one in readers]
+    return Report(
+        drill="tails",
+        lost=sum(one.missed for one in readers),
+        recovery_s=max(one.longest_silence_s for one in readers),
+        took_s=verdict.took_s,
+        checks=[Check("every reader got every event once, in order", verdict.passed, "; ".join(got))],
+        done=[f"{verdict.kills} API workers killed"],
+        figures={
+            "events written": verdict.written,
+            "connections": sum(one.connections for one in readers),
+            "refused": sum(one.refused for one in readers),
+        },
+    )

@@ -13,9 +13,10 @@ import aiohttp
 import pytest
 
 from ops.drill.faults import FAULTS, kill_postgres
-from ops.drill.run import drill, until_empty
+from ops.drill.run import drill
 from ops.drill.sends import Access
 from ops.drill.service import Part, Service
+from ops.drill.stage import until_empty
 from ops.fleet import ROOT
 from tests.harness.api import Answer, Api
 from tests.harness.service import (
@@ -32,7 +33,7 @@ from tests.harness.service import (
 
 pytestmark = pytest.mark.journey
 
-SENDS, KILLS, PAUSE_S = 300, 2, 0.2
+SENDS, KILLS, RATE, EVERY_S = 300, 2, 150, 0.7
 ON_THE_WIRE = 40  # copies too many that one killed mta may leave: a connection a domain, and what waits for its commit
 
 
@@ -55,14 +56,17 @@ def served(harmed: Service, http: aiohttp.ClientSession) -> Api:
     return Api(harmed.base_url, http)
 
 
-@pytest.mark.parametrize("name", sorted(FAULTS))
+@pytest.mark.parametrize("name", sorted(FAULTS.keys() - {"kill-relay", "kill-backend"}))
 async def test_what_was_accepted_arrives_although_processes_are_killed(
     harmed: Service, access: Access, name: str
 ) -> None:
-    found = await drill(harmed, name, messages=SENDS, rounds=KILLS, access=access, pause_s=PAUSE_S, patience_s=40)
+    found = await drill(
+        harmed, name, messages=SENDS, rounds=KILLS, access=access, rate=RATE, every_s=EVERY_S, patience_s=40
+    )
 
     assert found.passed, found
-    assert (found.accepted, found.delivered + found.bounced) == (SENDS, SENDS)
+    assert found.sent >= SENDS
+    assert (found.accepted, found.delivered + found.bounced) == (found.sent, found.sent)
     assert len(found.kills) == KILLS
     assert found.copies <= (KILLS * ON_THE_WIRE if name in {"kill-mta", "pause-mta"} else 0)
 

@@ -1,0 +1,1 @@
+"""One file a scenario; `ops.loadtest.catalogue` lists them."""

@@ -1,0 +1,25 @@
+"""Messages with a file: six of ten carry 10 KB, three 100 KB, one 1 MB."""
+
+import random
+
+from locust import task
+
+from loadtests.ledger import sending
+from loadtests.messages import FILE_SHARES, FILE_SIZES, attachments
+from loadtests.web import ApiUser
+
+_FILES = attachments()
+_NAMES = [f"{size // 1000:,} KB" for size in FILE_SIZES]
+_chance = random.Random(1)
+
+
+class Shop(ApiUser):
+    """One message with one file a request."""
+
+    @task
+    def invoice(self) -> None:
+        """The size is drawn by lot, the same lots in every run."""
+        if self.ready():
+            [number] = _chance.choices(range(len(_FILES)), FILE_SHARES)
+            name = _NAMES[number]
+            self.send(sending.recipient(), name=f"send {name}", group=name, attachments=[_FILES[number]])

@@ -1,0 +1,18 @@
+"""Batches of 100 messages."""
+
+from locust import task
+
+from loadtests.ledger import sending
+from loadtests.web import ApiUser
+
+SIZE = 100
+
+
+class Shop(ApiUser):
+    """A hundred messages a request."""
+
+    @task
+    def orders(self) -> None:
+        """Each with a recipient of its own, over all domains."""
+        if self.ready():
+            self.send_batch([sending.recipient() for _ in range(SIZE)])

@@ -1,0 +1,38 @@
+"""Slow mail servers: after a third of the time three of ten domains misbehave; the others are the bystanders.
+
+The sink's habits are drawn by the local part: `tarpit` trickles its reply to RCPT, an octet every 10 s; `slow` takes
+2 s for its 250; `busy` answers 421 and closes.
+"""
+
+import itertools
+from typing import Final
+
+from locust import task
+
+from loadtests.ledger import sending
+from loadtests.web import ApiUser
+
+WELL_PART: Final = 1 / 3  # of the time all are well
+HABITS: Final = ("tarpit", "slow", "busy")
+_turns = itertools.count()
+_numbers = itertools.count()
+
+
+class Shop(ApiUser):
+    """One message a request."""
+
+    @task
+    def order(self) -> None:
+        """By turns to ten domains."""
+        if not self.ready():
+            return
+        place = next(_turns) % 10
+        before = sending.elapsed_s < sending.world.seconds * WELL_PART
+        if place >= len(HABITS):
+            group = "others, all well" if before else "others, three slow"
+            self.send(sending.recipient(domain=f"well-{place}.test"), group=group)
+        elif before:
+            self.send(sending.recipient(domain=f"ill-{place}.test"), group="the three, well")
+        else:
+            habit = f"{HABITS[place]}+x{next(_numbers)}"  # the tag makes a fresh address of it
+            self.send(f"{habit}@ill-{place}.test", group="the three, slow")

@@ -1,0 +1,16 @@
+"""A webhook storm: every message makes events, and every event is posted to endpoints, some of which never answer."""
+
+from locust import task
+
+from loadtests.ledger import sending
+from loadtests.web import ApiUser
+
+
+class Shop(ApiUser):
+    """Sends; the accounts' endpoints are made by `ops loadtest`."""
+
+    @task
+    def order(self) -> None:
+        """By turns on every account."""
+        if self.ready():
+            self.send(sending.recipient())

@@ -1,0 +1,33 @@
+"""What a drill needs of the machine, and the words in which its absence is told."""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+
+from msgspec import Struct
+
+
+class Need(Struct, frozen=True):
+    """One thing a drill can't do without."""
+
+    name: str  # in the list: "root", "nft"
+    missing: Callable[[], str | None]  # what is missing, for people; None when it is there
+
+
+def _not_linux() -> str | None:
+    return None if sys.platform == "linux" else "it finds its processes through /proc, which Linux has"
+
+
+def _not_root() -> str | None:
+    return None if os.geteuid() == 0 else "it must be run by root"
+
+
+def program(name: str, package: str = "") -> Need:
+    """A program on the PATH; `package` says where to get it when that is not its name."""
+    hint = f" (package {package})" if package else ""
+    return Need(name, lambda: None if shutil.which(name) else f"the program {name} is not installed{hint}")
+
+
+LINUX = Need("Linux", _not_linux)
+ROOT = Need("root", _not_root)

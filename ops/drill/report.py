@@ -1,0 +1,105 @@
+"""What every drill gives back: the count of the mail, the recovery time, and each rule that was checked."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from rich.console import Console
+from rich.table import Table
+
+_WIDTH: Final = 150  # a log or a pipe has no width of its own
+_COLUMNS: Final = {
+    "drill": "drill", "sent": "sent", "accepted": "accepted", "delivered": "delivered", "bounced": "refused by MX",
+    "lost": "lost", "duplicated": "duplicated", "copies": "copies too many", "recovery_s": "worst recovery s",
+    "took_s": "took s",
+}  # fmt: skip
+_MOST_DONE: Final = 12  # of hundreds of kills the first ones tell enough
+
+
+class Check(Struct, frozen=True):
+    """One rule, whether it held, and what was found."""
+
+    what: str
+    ok: bool
+    found: str
+
+
+class Report(Struct, kw_only=True):
+    """The outcome of one drill. Times in seconds."""
+
+    drill: str
+    sent: int = 0
+    accepted: int = 0
+    delivered: int = 0  # different messages that arrived
+    bounced: int = 0  # refused by their mail server, as they should be
+    lost: int = 0
+    duplicated: int = 0  # messages that arrived more than once
+    copies: int = 0  # how many copies too many that makes
+    recovery_s: float = 0.0  # the longest time after a fault in which the service did not do its work
+    took_s: float = 0.0
+    checks: list[Check] = msgspec.field(default_factory=list)
+    done: list[str] = msgspec.field(default_factory=list)  # what was done to the service, in order
+    examples: list[str] = msgspec.field(default_factory=list)  # for whoever looks for the reason of a failure
+    figures: dict[str, Any] = msgspec.field(default_factory=dict)  # what only this drill measures
+
+    @property
+    def passed(self) -> bool:
+        """Nothing was lost, and every rule that was checked held; a drill that checked nothing has proved nothing."""
+        return bool(self.checks) and self.lost == 0 and all(check.ok for check in self.checks)
+
+
+def combined(name: str, reports: Sequence[Report]) -> Report:
+    """The parts of one drill as one report."""
+    return Report(
+        drill=name,
+        sent=sum(one.sent for one in reports),
+        accepted=sum(one.accepted for one in reports),
+        delivered=sum(one.delivered for one in reports),
+        bounced=sum(one.bounced for one in reports),
+        lost=sum(one.lost for one in reports),
+        duplicated=sum(one.duplicated for one in reports),
+        copies=sum(one.copies for one in reports),
+        recovery_s=max((one.recovery_s for one in reports), default=0.0),
+        took_s=sum(one.took_s for one in reports),
+        checks=[Check(f"{one.drill}: {check.what}", check.ok, check.found) for one in reports for check in one.checks],
+        done=[line for one in reports for line in one.done],
+        examples=[line for one in reports for line in one.examples],
+        figures={one.drill: one.figures for one in reports if one.figures},
+    )
+
+
+def as_builtins(report: Report) -> dict[str, Any]:
+    """For JSON; times to the millisecond."""
+    found: dict[str, Any] = msgspec.to_builtins(report)
+    rounded = {name: round(value, 3) if isinstance(value, float) else value for name, value in found.items()}
+    return rounded | {"passed": report.passed}
+
+
+def show(reports: Sequence[Report]) -> None:
+    """A row for each; of a single one also what was done and checked."""
+    console = Console(highlight=False, emoji=False)
+    console.width = max(console.width, _WIDTH)
+    table = Table(box=None, pad_edge=False)
+    for name, title in (*_COLUMNS.items(), ("passed", "")):
+        table.add_column(title, justify="left" if name in ("drill", "passed") else "right")
+    for report in reports:
+        values = [getattr(report, name) for name in _COLUMNS]
+        cells = [f"{one:.2f}" if isinstance(one, float) else str(one) for one in values]
+        table.add_row(*cells, "passed" if report.passed else "FAILED")
+    console.print(table)
+    if len(reports) == 1:
+        _tell(console, reports[0])
+
+
+def _tell(console: Console, report: Report) -> None:
+    if report.done:
+        more = len(report.done) - _MOST_DONE
+        said = [*report.done[:_MOST_DONE], *([f"and {more} more"] if more > 0 else [])]
+        console.print(f"done: {', '.join(said)}", markup=False, soft_wrap=True)
+    for name, figure in report.figures.items():
+        console.print(f"{name}: {figure}", markup=False, soft_wrap=True)
+    for check in report.checks:
+        console.print(f"{'held ' if check.ok else 'BROKEN'} {check.what}: {check.found}", markup=False, soft_wrap=True)
+    for line in report.examples:
+        console.print(f"  {line}", markup=False, soft_wrap=True)

@@ -1,0 +1,195 @@
+"""What a load did, read back from its ledger and from the sink: one place for the report and the check. Pure but for
+reading files."""
+
+import bisect
+import csv
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct, field
+
+from ops.local.sink_store import Entry
+
+PARTS: Final = (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
+
+
+class Request(Struct, frozen=True):
+    """One request of the ledger; `at` is when it ended."""
+
+    at: float
+    name: str
+    group: str
+    ms: float
+    status: str
+    offered: int
+    accepted: int
+
+    @property
+    def well(self) -> bool:
+        """Answered as hoped."""
+        return self.status[:1] in {"2", "3"} and not self.status.endswith("!")
+
+
+class Way(Struct, frozen=True):
+    """One accepted recipient: when its answer came, and when it arrived (None: it has not)."""
+
+    recipient: str
+    group: str
+    accepted_at: float
+    arrived_at: float | None
+
+    @property
+    def ms(self) -> float:
+        """From the answer to the sink's 250, which may come first."""
+        return math.nan if self.arrived_at is None else max(0.0, self.arrived_at - self.accepted_at) * 1000
+
+
+class Course(Struct):
+    """Everything that was written down. Times are wall-clock seconds."""
+
+    began: float
+    ended: float  # of the sending
+    requests: list[Request]
+    ways: list[Way]
+    arrivals: list[float]  # of every copy at the sink
+    copies: int  # at the sink beyond the first of each
+    strangers: int  # at the sink without an answer that took them
+    tailed: list[tuple[float, float]] = field(default_factory=list)  # (at, ms) of events on live tails
+    posted: list[float] = field(default_factory=list)  # arrivals at webhook endpoints
+
+    @property
+    def seconds(self) -> float:
+        """How long was sent."""
+        return max(0.001, self.ended - self.began)
+
+    def second(self, at: float) -> float:
+        """Since the beginning."""
+        return at - self.began
+
+
+def read(folder: Path, entries: Iterable[Entry]) -> Course:
+    """From the ledger in `folder` and the sink's index. Raises ValueError when the load never began."""
+    spans = {what: float(at) for at, what in _rows(folder / "span.csv")}
+    if "began" not in spans:
+        raise ValueError("the load never began")
+    requests = [
+        Request(float(at), name, group, float(ms), status, int(offered), int(accepted))
+        for at, name, group, ms, status, offered, accepted in _rows(folder / "requests.csv")
+    ]
+    first: dict[str, float] = {}
+    arrivals: list[float] = []
+    for entry in entries:
+        at = datetime.fromisoformat(entry.at).timestamp()
+        for recipient in entry.recipients:
+            arrivals.append(at)
+            first.setdefault(recipient, at)
+    ways = [
+        Way(recipient, group, float(at), first.get(recipient))
+        for at, recipient, group in _rows(folder / "accepted.csv")
+    ]
+    known = {way.recipient for way in ways}
+    return Course(
+        began=spans["began"],
+        ended=spans.get("ended", max((one.at for one in requests), default=spans["began"])),
+        requests=requests,
+        ways=ways,
+        arrivals=sorted(arrivals),
+        copies=len(arrivals) - len(first),
+        strangers=len(first.keys() - known),
+        tailed=[(float(at), float(ms)) for at, ms, _ in _rows(folder / "tailed.csv")],
+    )
+
+
+def percentiles(values: Iterable[float]) -> dict[str, float] | None:
+    """p50, p95, p99 and the largest by nearest rank; None without a value."""
+    ordered = sorted(value for value in values if not math.isnan(value))
+    if not ordered:
+        return None
+    found = {name: round(ordered[max(0, math.ceil(part * len(ordered)) - 1)], 1) for name, part in PARTS}
+    return found | {"max": round(ordered[-1], 1)}
+
+
+def by_second(points: Iterable[tuple[float, float]], window_s: float = 1.0) -> dict[float, dict[str, float]]:
+    """Percentiles of the values of every window, by the window's start."""
+    windows: dict[float, list[float]] = defaultdict(list)
+    for at, value in points:
+        windows[math.floor(at / window_s) * window_s].append(value)
+    return {start: found for start in sorted(windows) if (found := percentiles(windows[start])) is not None}
+
+
+def rates(times: Sequence[float], until: float, weights: Sequence[float] | None = None) -> list[tuple[float, float]]:
+    """How much happened in each second from 0 to `until`; `times` count from the beginning."""
+    counts = [0.0] * max(1, math.ceil(until))
+    for place, at in enumerate(times):
+        if 0 <= at < len(counts):
+            counts[int(at)] += 1 if weights is None else weights[place]
+    return [(second + 0.5, count) for second, count in enumerate(counts)]
+
+
+def groups(course: Course) -> dict[str, dict[str, Any]]:
+    """For each kind of mail: how many were accepted, and the times to the answer and to the arrival."""
+    answers: dict[str, list[float]] = defaultdict(list)
+    for one in course.requests:
+        if one.well and one.offered:
+            answers[one.group].append(one.ms)
+    ways: dict[str, list[float]] = defaultdict(list)
+    for way in course.ways:
+        ways[way.group].append(way.ms)
+    return {
+        group: {"accepted": len(times), "accept_ms": percentiles(answers[group]), "deliver_ms": percentiles(times)}
+        for group, times in ways.items()  # in the order of their beginning
+    }
+
+
+def by_name(course: Course) -> dict[str, dict[str, Any]]:
+    """For each kind of request: how many, how many failed and with which answer, a second, and the times in ms."""
+    found: dict[str, list[Request]] = defaultdict(list)
+    for one in course.requests:
+        found[one.name].append(one)
+    return {name: _summed(requests, course.seconds) for name, requests in sorted(found.items())}
+
+
+def written(course: Course, folder: Path) -> None:
+    """`percentiles.csv`: the times of every second, of answers and of deliveries, by when each was accepted."""
+    series = {
+        "accept": [(course.second(one.at), one.ms) for one in course.requests if one.offered and one.well],
+        "deliver": [(course.second(way.accepted_at), way.ms) for way in course.ways],
+        "tail": [(course.second(at), ms) for at, ms in course.tailed],
+    }
+    with (folder / "percentiles.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("second", "what", "p50_ms", "p95_ms", "p99_ms", "max_ms"))
+        for what, points in series.items():
+            for second, found in by_second(points).items():
+                writer.writerow((f"{second:g}", what, *found.values()))
+
+
+def between(times: Sequence[float], since: float, until: float) -> int:
+    """How many of the ordered times lie within."""
+    return bisect.bisect_right(times, until) - bisect.bisect_left(times, since)
+
+
+def _summed(requests: list[Request], seconds: float) -> dict[str, Any]:
+    failed: dict[str, int] = defaultdict(int)
+    for one in requests:
+        if not one.well:
+            failed[one.status] += 1
+    return {
+        "requests": len(requests),
+        "failed": dict(failed),
+        "per_s": round(len(requests) / seconds, 1),
+        "ms": percentiles(one.ms for one in requests if one.well),
+    }
+
+
+def _rows(file: Path) -> list[list[str]]:
+    """Without the head; [] where there is no such file. A line cut off by a crash is left out."""
+    if not file.exists():
+        return []
+    with file.open(newline="", encoding="utf-8") as lines:
+        head, *rows = csv.reader(lines)
+    return [row for row in rows if len(row) == len(head)]
