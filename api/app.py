@@ -44,9 +44,10 @@ from api.areas.webhooks import resources as webhooks
 from api.console import pages
 from api.http import dispatch, openapi
 from api.http.decode import GRACE_S, Inflight
+from api.http.farewell import LINGER_S, before_stopping
 from api.http.forwarded import with_client
 from api.http.operation import Access, Call, Operation, Raw
-from api.http.stream import before_stopping, guard_listeners, open_connection
+from api.http.stream import guard_listeners, open_connection
 from engine.areas.api_keys.keyring import TOUCH_S, Keys
 from engine.areas.audit.verifier import Verifier
 from engine.areas.identity.provider import Provider
@@ -206,7 +207,7 @@ class Lifespan:
             asyncio.create_task(services.tails.run()),
             asyncio.create_task(guard_listeners(settings.stream_write_s)),
         ]
-        before_stopping(services.tails.stop)
+        before_stopping(services.tails.stop, min(LINGER_S, settings.drain_s / 2))
         _add_routes(self.app, services)
 
     async def process_shutdown(self, scope: Mapping[str, Any], event: Mapping[str, Any]) -> None:  # noqa: ARG002

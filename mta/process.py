@@ -18,7 +18,7 @@ import uvloop
 from engine.base import logs
 from engine.base.settings import BadSetting, Settings, load
 from engine.delivery.hints import HintReader, Wakes, WokenShards
-from engine.store import metrics
+from engine.store import handed, metrics
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.postgres import AWAY, close_pool, open_pool
@@ -33,6 +33,7 @@ from mta.outbound.settling import SettlingThread
 from mta.outbound.sources_bind import check_sources
 from shards.member import Member
 
+ASK_S = 0.05
 END_S = 3.0  # a driver that is cancelled in the middle of a query may take its time
 
 _log = structlog.get_logger("mta")
@@ -50,6 +51,11 @@ def main() -> None:
         raise SystemExit(str(error)) from None
     logs.configure(name, settings.log_level)
     uvloop.run(run(settings, name))
+
+
+def process_name(settings: Settings, name: str) -> str:
+    """What no other living process of the installation is called: by host, state folder and place in it."""
+    return f"{socket.gethostname()}:{settings.state.absolute()}:{name}"
 
 
 async def run(settings: Settings, name: str) -> None:
@@ -70,7 +76,7 @@ async def run(settings: Settings, name: str) -> None:
     security = Security(settings, pool, resolver)
     preparer = Preparer(pool, settings, BlackBox(settings.state / "mta" / f"{name}.hand"))
     woken = WokenShards()
-    process = f"{socket.gethostname()}:{settings.state.absolute()}:{name}"
+    process = process_name(settings, name)
     settler = await SettlingThread.start(
         settings.database_url, name, lambda: member.id, on_flush=functools.partial(metrics.flushed, "settle")
     )
@@ -123,6 +129,14 @@ async def _work(outbound: Outbound, member: Member, stamps: Stamps, wakes: Wakes
         tasks.create_task(wakes.run(woken))
         tasks.create_task(outbound.run())
         tasks.create_task(_watch())
+        tasks.create_task(_announce(member))
+
+
+async def _announce(member: Member) -> None:
+    """Say that this process is ready as soon as it may own shards."""
+    while not member.holds:  # noqa: ASYNC110 - once in a life, and the member has no event for it
+        await asyncio.sleep(ASK_S)
+    handed.tell_ready()
 
 
 async def _watch() -> None:

@@ -2,7 +2,7 @@
 
 import click
 
-from ops.commands import accounts, delivery, load, mail, measure, service, upkeep
+from ops.commands import accounts, delivery, hosts, load, mail, measure, service, upkeep
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -24,6 +24,9 @@ def cli() -> None:
 
 for command in (
     service.up,
+    service.restart,
+    service.status,
+    service.adopt,
     service.test,
     service.config,
     service.migrate,
@@ -31,6 +34,7 @@ for command in (
     service.doctor,
     upkeep.backup,
     upkeep.restore,
+    hosts.hosts,
     measure.bench,
     measure.drill,
     load.loadtest,

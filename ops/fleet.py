@@ -2,33 +2,31 @@
 
 import asyncio
 import contextlib
-import errno
 import os
 import shutil
 import socket
 import sys
-import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 
 from engine.base.settings import PREFIX, Settings, to_environ, variable
-from ops import launch
+from ops import launch, sockets
 from ops.embedded import STOP_GRACE_S, Server
 from ops.places import QUIET_ENV
+from ops.sockets import Doors, PortTaken
 from ops.supervise import ProcessSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 LOOPBACK = "127.0.0.1"
+__all__ = ["PortTaken", "check_ports", "doors_of", "helpers", "processes", "relays", "server"]
+
 HELPERS = ("dns", "sink")
 DRAIN_EXTRA_S = 5.0  # a drained process still has to close its pools
 HELPER_GRACE_S = 5.0
-STEADY_S = 1.0  # a process without a door of its own counts as up once it has lived this long
+RELAY_DOORS = (sockets.SUBMISSION, sockets.SUBMISSIONS)
 _ANSWER_LIMIT_BYTES = 1024
-
-
-class PortTaken(RuntimeError):  # noqa: N818 - named for what it says
-    """A port can't be had; the text names it and the variable that moves it."""
 
 
 def server(embedded: Server) -> ProcessSpec:
@@ -58,35 +56,48 @@ def helpers(settings: Settings) -> Iterator[ProcessSpec]:
     yield _python("sink", sink, settings, _answers(settings.sink_port), HELPER_GRACE_S)
 
 
-def processes(settings: Settings) -> Iterator[ProcessSpec]:
-    """The service itself, in the order of a message's way; `settings` has every URL filled in."""
-    grace_s = settings.drain_s + DRAIN_EXTRA_S
-    yield _python("api", ["ops.processes.api"], settings, _api_is_ready(settings), grace_s)
+def processes(settings: Settings, doors: Doors | None = None) -> Iterator[ProcessSpec]:
+    """The service itself, in the order of a message's way; `settings` has every URL filled in.
+
+    Without `doors` each process binds its ports itself.
+    """
+    kinds = settings.processes
+    if "api" in kinds:
+        yield _served("api", ["ops.processes.api"], settings, doors, (sockets.HTTP,), settings.api_workers)
     for number in range(1, relays(settings) + 1):
         name = f"relay-{number}"
-        words = ["ops.processes.relay", "--name", name]
-        yield _python(name, words, settings, _relay_greets(settings), grace_s)
-    for number in range(1, settings.mta_workers + 1):
+        yield _served(name, ["ops.processes.relay", "--name", name], settings, doors, RELAY_DOORS)
+    for number in range(1, settings.mta_workers + 1) if "mta" in kinds else ():
         name = f"mta-{number}"
-        yield _python(name, ["mta.process", "--name", name], settings, _steady(), grace_s)
-    yield _python("worker", ["ops.processes.worker"], settings, _steady(), grace_s)
+        yield _served(name, ["mta.process", "--name", name], settings)
+    last = "worker" if "worker" in kinds else "metrics"  # a host without a worker shows its figures all the same
+    yield _served(last, [f"ops.processes.{last}"], settings)
 
 
 def relays(settings: Settings) -> int:
     """How many relay processes there are to be; live mode has none until it has a certificate to show."""
     certified = settings.delivery == "local" or settings.tls_cert is not None
-    return settings.relay_workers if certified else 0
+    return settings.relay_workers if certified and "relay" in settings.processes else 0
 
 
-def check_ports(settings: Settings) -> None:
-    """Raises PortTaken, naming the variable, for a port that two settings share or another program holds."""
-    wanted = [("api_port", settings.api_host), ("metrics_port", settings.api_host)]
-    if relays(settings):
-        wanted += [(field, settings.submission_host) for field in ("submission_port", "submission_tls_port")]
+def doors_of(settings: Settings) -> list[str]:
+    """The names of the sockets that these processes listen on."""
+    names = [sockets.HTTP] if "api" in settings.processes else []
+    return names + (list(RELAY_DOORS) if relays(settings) else [])
+
+
+def check_ports(settings: Settings, given: Iterable[str] = ()) -> None:
+    """Raises PortTaken, naming the variable, for a port that two settings share or another program holds.
+
+    The ports of the sockets in `given` are nobody's but ours already.
+    """
+    wanted = [sockets.place(name)[::-1] for name in doors_of(settings) if name not in given]
+    wanted.append(("metrics_port", "api_host"))
+    hosts = [(port, getattr(settings, host)) for port, host in wanted]
     if settings.delivery == "local":
-        wanted += [("sink_port", LOOPBACK), ("dns_port", LOOPBACK)]
+        hosts += [("sink_port", LOOPBACK), ("dns_port", LOOPBACK)]
     seen: dict[int, str] = {}
-    for field, host in wanted:
+    for field, host in hosts:
         port = getattr(settings, field)
         if port in seen:
             raise PortTaken(f"{variable(field)} and {variable(seen[port])} are both {port}; change one of them.")
@@ -107,22 +118,50 @@ def _metrics(state: Path) -> Path:
     return state / "metrics"
 
 
+def _served(
+    name: str,
+    words: list[str],
+    settings: Settings,
+    doors: Doors | None = None,
+    listens: Iterable[str] = (),
+    announces: int = 1,
+) -> ProcessSpec:
+    """A process of the service: it says itself when it is ready, as often as `announces`.
+
+    One that listens is replaced by a second one beside it: both accept from the same queue. An mta must not: its
+    name is good for one.
+    """
+    handed = {} if doors is None else doors.fds(listens)
+    where = (settings.api_host, settings.api_port) if doors is None or name != "api" else doors.address(sockets.HTTP)
+    asked = _api_is_ready(*where) if name == "api" else None  # the others' own word is enough
+    spec = _python(name, words, settings, asked, settings.drain_s + DRAIN_EXTRA_S, handed)
+    return replace(spec, announces=announces, overlaps=bool(handed), inherits=tuple(handed.values()))
+
+
 def _python(
-    name: str, words: list[str], settings: Settings, ready: Callable[[int], Awaitable[bool]], grace_s: float
+    name: str,
+    words: list[str],
+    settings: Settings,
+    ready: Callable[[int], Awaitable[bool]] | None,
+    grace_s: float,
+    handed: Mapping[str, int] | None = None,
 ) -> ProcessSpec:
     """A module of ours as a process that ends with the supervisor."""
     metrics = _metrics(settings.state)
 
-    def forget_gauges(pid: int) -> None:
-        for file in metrics.glob(f"gauge_live*_{pid}.db"):
-            file.unlink(missing_ok=True)
+    def forget_gauges(_pid: int) -> None:
+        """Also those of its own children: they are gone with it."""
+        for file in metrics.glob("gauge_live*_*.db"):
+            pid = file.stem.rpartition("_")[2]
+            if pid.isdigit() and not _lives(int(pid)):
+                file.unlink(missing_ok=True)
 
-    environ = {key: text for key, text in os.environ.items() if not key.startswith(PREFIX)}
+    environ = {key: text for key, text in os.environ.items() if not key.startswith((PREFIX, "LISTEN_"))}
     environ |= to_environ(settings)
     environ |= {"PYTHONUNBUFFERED": "1", "PROMETHEUS_MULTIPROC_DIR": str(metrics)}
     return ProcessSpec(
         name=name,
-        argv=tuple(launch.command([sys.executable, "-m", *words])),
+        argv=tuple(launch.command([sys.executable, "-m", *words], sockets=handed)),
         env=environ,
         cwd=ROOT,
         log=settings.state / "log" / f"{name}.log",
@@ -130,6 +169,16 @@ def _python(
         ended=forget_gauges,
         grace_s=grace_s,
     )
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _answers(port: int) -> Callable[[int], Awaitable[bool]]:
@@ -145,37 +194,18 @@ def _answers(port: int) -> Callable[[int], Awaitable[bool]]:
     return probe
 
 
-def _steady() -> Callable[[int], Awaitable[bool]]:
-    """Ready when the same process has lived for `STEADY_S`."""
-    since: dict[int, float] = {}
-
-    async def probe(pid: int) -> bool:
-        return time.monotonic() - since.setdefault(pid, time.monotonic()) >= STEADY_S
-
-    return probe
-
-
-def _api_is_ready(settings: Settings) -> Callable[[int], Awaitable[bool]]:
+def _api_is_ready(host: str, port: int) -> Callable[[int], Awaitable[bool]]:
     """Ready when `GET /readyz` answers 200."""
-    host = _dialled(settings.api_host)
+    dialled = _dialled(host)
 
     async def probe(_pid: int) -> bool:
-        reader, writer = await asyncio.open_connection(host, settings.api_port, limit=_ANSWER_LIMIT_BYTES)
+        reader, writer = await asyncio.open_connection(dialled, port, limit=_ANSWER_LIMIT_BYTES)
         try:
             writer.write(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             status = await reader.read(_ANSWER_LIMIT_BYTES)
             return status.split(b"\r\n", 1)[0].split(b" ")[1:2] == [b"200"]
         finally:
             writer.close()
-
-    return probe
-
-
-def _relay_greets(settings: Settings) -> Callable[[int], Awaitable[bool]]:
-    """Ready when a relay says 220; which of several says it does not matter."""
-
-    async def probe(_pid: int) -> bool:
-        return (await greeting_of_relay(settings)).startswith(b"220 ")
 
     return probe
 
@@ -207,8 +237,4 @@ def _check_port(host: str, port: int, kind: socket.SocketKind, name: str) -> Non
         try:
             trial.bind((host, port))
         except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise PortTaken(
-                    f"Port {port} is in use by another program. Stop that one, or set {name} to a free port."
-                ) from error
-            raise PortTaken(f"Port {port} on {host} can't be opened ({error.strerror}); see {name}.") from error
+            raise sockets.taken(host, port, name, error) from error

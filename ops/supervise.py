@@ -6,6 +6,7 @@ only its life (started again, ended, killed) is told to `say`.
 
 import asyncio
 import contextlib
+import os
 import signal
 import subprocess
 import time
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from engine.store.handed import READY_FD
 from ops.state import bound_log, tail
 
 FIRST_BACKOFF_S = 0.2
@@ -45,6 +47,21 @@ class ProcessSpec:
     stop_signal: signal.Signals = signal.SIGTERM
     last_signal: signal.Signals = signal.SIGKILL
     grace_s: float = 20.0
+    announces: int = 0  # how often it says that it is ready (`engine.store.handed`) before `ready` is asked
+    overlaps: bool = False  # the next one may run beside this one
+    inherits: tuple[int, ...] = ()  # descriptors that it gets
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """How a process is doing."""
+
+    name: str
+    pid: int | None  # None: it is not running now
+    ready: bool
+    since: float | None  # wall clock of its start
+    deaths: int  # how often it had to be started again
+    renewals: int  # how often it was replaced when asked
 
 
 @dataclass
@@ -54,8 +71,11 @@ class _Child:
     process: asyncio.subprocess.Process | None = None
     keeper: asyncio.Task[None] | None = None
     first_start: float = 0.0
+    began_at: float = 0.0
     restarts: int = 0
+    renewals: int = 0
     was_ready: bool = False
+    is_ready: bool = False
     failed: bool = False  # kept ending before it was ever ready
 
 
@@ -79,9 +99,22 @@ class Supervisor:
         """Begin to run `spec` and keep it running."""
         if spec.name in self._children:
             raise ValueError(f"{spec.name} runs already")
-        child = _Child(spec, asyncio.Event(), first_start=time.monotonic())
-        self._children[spec.name] = child
-        child.keeper = asyncio.create_task(self._keep(child), name=f"keep {spec.name}")
+        self._begin(spec.name, spec)
+
+    async def renew(self, name: str, timeout_s: float = 60.0) -> None:
+        """Replace a process by a fresh one of the same specification, and return when that one is ready.
+
+        One that overlaps is told to end only then, and stays when the fresh one does not get ready; another ends
+        first. Raises StartFailed, KeyError.
+        """
+        old = self._children[name]
+        if old.spec.overlaps:
+            await self._replace(name, old, timeout_s)
+        else:
+            await self._stop(old)
+            fresh = self._begin(name, old.spec)
+            fresh.restarts, fresh.renewals = old.restarts, old.renewals + 1
+            await self.wait_ready(name, timeout_s=timeout_s)
 
     async def wait_ready(self, *names: str, timeout_s: float = 60.0) -> None:
         """Return when all (default: every child) are ready; raises StartFailed with the log of one that isn't.
@@ -110,6 +143,10 @@ class Supervisor:
             await _gone(child.process, _AFTER_LAST_SIGNAL_S)
             await _cancelled(child.keeper)
 
+    def standings(self) -> list[Standing]:
+        """Every child, in the order of their start; while one is being replaced, both."""
+        return [_standing(name, child) for name, child in self._children.items()]
+
     def pids(self) -> dict[str, int]:
         """The process ids of the living, by name."""
         return {
@@ -121,6 +158,28 @@ class Supervisor:
     def restarts(self, name: str) -> int:
         """How often this one was started again."""
         return self._children[name].restarts
+
+    def _begin(self, key: str, spec: ProcessSpec) -> _Child:
+        child = self._children[key] = _Child(spec, asyncio.Event(), first_start=time.monotonic())
+        child.keeper = asyncio.create_task(self._keep(child), name=f"keep {key}")
+        return child
+
+    async def _replace(self, name: str, old: _Child, timeout_s: float) -> None:
+        """The fresh one beside the old one, under names of their own until the old one has gone."""
+        coming, leaving = f"{name} (coming)", f"{name} (leaving)"
+        fresh = self._begin(coming, old.spec)
+        try:
+            await self.wait_ready(coming, timeout_s=timeout_s)
+        except BaseException:
+            await self._stop(fresh)
+            del self._children[coming]
+            raise
+        fresh.restarts, fresh.renewals = old.restarts, old.renewals + 1
+        order = [leaving if key == coming else key for key in self._children]
+        self._children |= {leaving: old, name: fresh}
+        self._children = {key: self._children[key] for key in order}
+        await self._stop(old)
+        del self._children[leaving]
 
     async def _keep(self, child: _Child) -> None:
         """Start, wait for the end, and start again after a pause that doubles with each early death."""
@@ -150,29 +209,33 @@ class Supervisor:
                 await asyncio.to_thread(spec.before)
             if child.stopping.is_set():
                 return 0
-            child.process = process = await _spawn(spec)
+            child.process, announced = await _spawn(spec)
+            process, child.began_at = child.process, time.time()
         except Exception as error:  # noqa: BLE001 - a failed start is a death like another: told, then tried again
             _note(spec.log, f"can't start {spec.name}: {error}")
             return 127
         if child.stopping.is_set():  # told to stop while it was being started
             _signal(process, spec.stop_signal)
-        async with asyncio.TaskGroup() as group:
-            watch = group.create_task(self._watch(child, process.pid))
-            code = await process.wait()
-            watch.cancel()
+        with announced:
+            async with asyncio.TaskGroup() as group:
+                watch = group.create_task(self._watch(child, process.pid, announced))
+                code = await process.wait()
+                watch.cancel()
+        child.is_ready = False
         if spec.ended is not None:
             spec.ended(process.pid)
         return code
 
-    async def _watch(self, child: _Child, pid: int) -> None:
+    async def _watch(self, child: _Child, pid: int, announced: "_Announcements") -> None:
         """Note when the process gets ready; then keep its log within bounds."""
+        await announced.reach(child.spec.announces)
         while True:
             if child.spec.ready is None or await _probe(child.spec.ready, pid):
                 break
             await asyncio.sleep(READY_POLL_S)
         if child.was_ready:
             self._say(f"{child.spec.name} runs again")
-        child.was_ready = True
+        child.was_ready = child.is_ready = True
         while True:
             await asyncio.sleep(LOG_CHECK_S)
             await asyncio.to_thread(bound_log, child.spec.log, LOG_LIMIT_BYTES)
@@ -190,6 +253,53 @@ class Supervisor:
         await _cancelled(child.keeper)
 
 
+class _Announcements:
+    """What one process says of itself on the pipe it was given: an octet for each part of it that serves."""
+
+    def __init__(self, reading: int) -> None:
+        self._reading = reading
+        self._count = 0
+        self._more = asyncio.Event()
+        os.set_blocking(reading, False)
+        asyncio.get_running_loop().add_reader(reading, self._read)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_reader(self._reading)
+        os.close(self._reading)
+
+    async def reach(self, count: int) -> None:
+        """Wait for so many."""
+        while self._count < count:
+            self._more.clear()
+            await self._more.wait()
+
+    def _read(self) -> None:
+        try:
+            octets = os.read(self._reading, 256)
+        except BlockingIOError:
+            return
+        self._count += len(octets)
+        self._more.set()
+        if not octets:  # every writer is gone
+            asyncio.get_running_loop().remove_reader(self._reading)
+
+
+def _standing(name: str, child: _Child) -> Standing:
+    process = child.process
+    lives = process is not None and process.returncode is None
+    return Standing(
+        name=name,
+        pid=process.pid if process is not None and lives else None,
+        ready=child.is_ready and lives,
+        since=child.began_at if lives else None,
+        deaths=child.restarts,
+        renewals=child.renewals,
+    )
+
+
 def _refuse_hopeless(child: _Child, timeout_s: float) -> None:
     spec = child.spec
     if child.failed:
@@ -201,14 +311,24 @@ def _refuse_hopeless(child: _Child, timeout_s: float) -> None:
     raise StartFailed(f"{spec.name} {what}. The end of {spec.log}:\n{tail(spec.log)}")
 
 
-async def _spawn(spec: ProcessSpec) -> asyncio.subprocess.Process:
+async def _spawn(spec: ProcessSpec) -> tuple[asyncio.subprocess.Process, _Announcements]:
     """Its own session, so that a Ctrl-C in the terminal reaches the supervisor alone."""
     bound_log(spec.log)
-    with spec.log.open("ab") as log:
-        return await asyncio.create_subprocess_exec(
-            *spec.argv, env=dict(spec.env), cwd=spec.cwd, start_new_session=True,
-            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+    reading, writing = os.pipe()
+    handed = {READY_FD: str(writing)} if spec.announces else {}
+    try:
+        with spec.log.open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                *spec.argv, env={**spec.env, **handed}, cwd=spec.cwd, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                pass_fds=(*spec.inherits, *((writing,) if handed else ())),
+            )  # fmt: skip
+    except BaseException:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    return process, _Announcements(reading)
 
 
 async def _probe(ready: Callable[[int], Awaitable[bool]], pid: int) -> bool:

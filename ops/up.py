@@ -1,6 +1,6 @@
-"""`ops up`: brings the whole service up on this machine, keeps it up, and drains it at the end.
+"""`ops up`: brings the service up on this host, keeps it up, replaces its processes when asked, drains it at the end.
 
-Order: state lock, ports, embedded servers, migrations, local helpers, first run, service processes. They
+Order: state lock, listening sockets, embedded servers, migrations, local helpers, first run, service processes. They
 stop in the order of a message's way: doors first, so that what was accepted can still be settled.
 """
 
@@ -17,11 +17,15 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from engine.base.settings import BadSetting, HostPort, Loaded, Settings
+from engine.base.settings import PROCESSES, BadSetting, HostPort, Loaded, Settings
+from engine.store.handed import WrongSockets
 from mta.outbound.sources_bind import check_sources
-from ops import fleet
+from ops import control, fleet, rolling
+from ops.agreement import Disagreement, agree
+from ops.control import Refused
 from ops.embedded import CannotServe, PostgresServer, ValkeyServer
-from ops.fleet import PortTaken
+from ops.rolling import Roller
+from ops.sockets import Doors, PortTaken
 from ops.state import AlreadyRunning, StateLock, UnusableState, holder, kept_pepper, make_state, write_private
 from ops.supervise import StartFailed, Supervisor
 from ops.voice import Voice
@@ -32,22 +36,29 @@ _RUNNING = "running.json"
 _FIRST_RUN = "first-run.json"
 
 
+_PLAIN = (
+    AlreadyRunning, BadSetting, CannotServe, Disagreement, PortTaken, StartFailed, UnusableState, WrongSockets,
+)  # fmt: skip
+
+
 class NotRunning(RuntimeError):  # noqa: N818 - named for what it says
     """An operator command needs the embedded servers and no `up` runs on the state folder."""
 
 
 def run(loaded: Loaded) -> int:
-    """Run the service until SIGINT, SIGTERM or SIGHUP; gives the exit status.
+    """Run the service until SIGINT or SIGTERM; gives the exit status.
 
-    The first signal drains, a second one ends everything at once. 0 after a drain, 1 when the service
-    could not be brought up (said on standard error), 130 after the second signal.
+    The first signal drains, a second one ends everything at once. SIGHUP replaces all processes one after the
+    other; on a terminal it means that the terminal has gone, and drains. 0 after a drain, 1 when the service could
+    not be brought up (said on standard error), 130 after the second signal.
     """
     with Voice() as voice:
         try:
             state = make_state(loaded.settings.state)
-            with StateLock(state):
-                return asyncio.run(_serve(loaded, state, voice))
-        except (AlreadyRunning, BadSetting, CannotServe, PortTaken, StartFailed, UnusableState) as error:
+            with StateLock(state), Doors() as doors:
+                doors.take()
+                return asyncio.run(_serve(_settled(loaded, doors), state, voice, doors))
+        except _PLAIN as error:
             voice.fail(str(error))
     return 1
 
@@ -72,23 +83,23 @@ def attach(loaded: Loaded) -> Settings:
     return msgspec.structs.replace(settings, **found)
 
 
-async def _serve(loaded: Loaded, state: Path, voice: Voice) -> int:
+async def _serve(loaded: Loaded, state: Path, voice: Voice, doors: Doors) -> int:
     """Rise, wait for a signal, descend."""
     first, second = _signals()
     servers = _embedded(loaded.settings, state)
     (state / _RUNNING).unlink(missing_ok=True)
     try:
         async with Supervisor(voice.say) as supervisor:
-            rising = asyncio.create_task(_rise(loaded, state, supervisor, servers, voice))
+            rising = asyncio.create_task(_rise(loaded, state, supervisor, servers, voice, doors))
             await _either(rising, first)
             if not rising.done():
                 rising.cancel()
                 await asyncio.wait({rising})
             elif rising.exception() is None:
-                await first.wait()
+                await _stay(supervisor, state, voice, first)
             if first.is_set():
                 voice.say("Stopping: open requests and deliveries end first (a second Ctrl-C ends all at once)")
-            await _either(asyncio.create_task(_descend(supervisor)), second)
+            await _either(asyncio.create_task(_descend(supervisor, doors)), second)
             if not rising.cancelled():
                 rising.result()
     finally:
@@ -105,11 +116,13 @@ async def _rise(
     supervisor: Supervisor,
     servers: Mapping[str, PostgresServer | ValkeyServer],
     voice: Voice,
+    doors: Doors,
 ) -> None:
     """Everything from nothing to the ready line."""
     began = time.monotonic()
     check_sources(loaded.settings)
-    fleet.check_ports(loaded.settings)
+    fleet.check_ports(loaded.settings, doors.given)
+    doors.open(loaded.settings, fleet.doors_of(loaded.settings))
     for server in servers.values():
         voice.stage(f"Starting {server.name}")
         await asyncio.to_thread(server.prepare)
@@ -119,17 +132,18 @@ async def _rise(
     _record(settings, state)
     voice.stage("Bringing the database up to date")
     await _migrate(settings)
+    await _agree(settings, voice)
     fleet.empty_metrics(state)
     first_run: dict[str, Any] = {}
     fresh = not (state / _FIRST_RUN).exists()
-    if settings.delivery == "local":
+    if _is_whole(settings):
         voice.stage("Starting the local DNS responder and the sink")
         for spec in fleet.helpers(settings):
             supervisor.start(spec)
         await supervisor.wait_ready(*fleet.HELPERS, timeout_s=READY_TIMEOUT_S)
         first_run = await _first_run(settings, state)
     voice.stage("Starting the service")
-    for spec in fleet.processes(settings):
+    for spec in fleet.processes(settings, doors):
         supervisor.start(spec)
     await supervisor.wait_ready(timeout_s=READY_TIMEOUT_S)
     voice.ready(_ready_line(settings, time.monotonic() - began))
@@ -137,12 +151,48 @@ async def _rise(
         voice.say(_invitation(first_run, state / _FIRST_RUN, show_key=voice.terminal))
 
 
-async def _descend(supervisor: Supervisor) -> None:
+def _is_whole(settings: Settings) -> bool:
+    """True where local mode brings its world along: on a host that runs part of a service, that world is elsewhere."""
+    return settings.delivery == "local" and set(settings.processes) == set(PROCESSES)
+
+
+async def _stay(supervisor: Supervisor, state: Path, voice: Voice, first: asyncio.Event) -> None:
+    """Answer operators and heed SIGHUP until told to stop."""
+    roller = Roller(supervisor, voice.say)
+    hangup = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, (first if voice.terminal else hangup).set)
+    async with control.answering(state, roller.act):
+        rolling_restarts = asyncio.create_task(_heed(hangup, roller, voice))
+        await first.wait()
+        rolling_restarts.cancel()
+        await asyncio.wait({rolling_restarts})
+
+
+async def _heed(hangup: asyncio.Event, roller: Roller, voice: Voice) -> None:
+    while True:
+        await hangup.wait()
+        hangup.clear()
+        try:
+            voice.say("Replacing the processes one after the other")
+            await roller.restart()
+            voice.say("All processes were replaced")
+        except Refused as error:
+            voice.say(str(error))
+
+
+async def _descend(supervisor: Supervisor, doors: Doors) -> None:
     """Doors, delivery, background work, the local world, then what they all stand on."""
-    mtas = [name for name in supervisor.pids() if name.startswith("mta-")]
-    relays = [name for name in supervisor.pids() if name.startswith("relay-")]
-    for stage in (["api", *relays], mtas, ["worker"], list(fleet.HELPERS), ["valkey"], ["postgres"]):
-        await supervisor.stop(*stage)
+    doors.close()  # with the last process that accepts, callers are refused: nobody waits for who never comes
+    for stage in (("api", "relay"), ("mta",), ("worker", "metrics"), fleet.HELPERS, ("valkey",), ("postgres",)):
+        await supervisor.stop(*(name for name in supervisor.pids() if rolling.kind(name) in stage))
+
+
+def _settled(loaded: Loaded, doors: Doors) -> Loaded:
+    """The settings as the sockets are that were handed over."""
+    settings = doors.settled(loaded.settings)
+    if loaded.origin["public_url"] == "default":
+        settings = msgspec.structs.replace(settings, public_url=f"http://127.0.0.1:{settings.api_port}")
+    return Loaded(settings, loaded.origin)
 
 
 def _embedded(settings: Settings, state: Path) -> dict[str, PostgresServer | ValkeyServer]:
@@ -159,7 +209,7 @@ def _filled(loaded: Loaded, state: Path, urls: Mapping[str, str]) -> Settings:
     """The settings with every `None` that `up` stands for filled in, as the children read them."""
     given = loaded.settings
     found: dict[str, Any] = {"state": state, "key_pepper": given.key_pepper or kept_pepper(state), **urls}
-    if given.delivery == "local":
+    if given.delivery == "local" and set(given.processes) == set(PROCESSES):
         if loaded.origin["dns_servers"] == "default":
             found["dns_servers"] = (HostPort(fleet.LOOPBACK, given.dns_port),)
         if loaded.origin["allow_private_mx"] == "default":
@@ -188,6 +238,11 @@ async def _migrate(settings: Settings) -> list[str]:
         ) from error
 
 
+async def _agree(settings: Settings, voice: Voice) -> None:
+    for sentence in await agree(settings):
+        voice.say(sentence)
+
+
 async def _first_run(settings: Settings, state: Path) -> dict[str, Any]:
     from ops.first_run import ensure  # noqa: PLC0415 - as above
 
@@ -196,12 +251,14 @@ async def _first_run(settings: Settings, state: Path) -> dict[str, Any]:
 
 def _ready_line(settings: Settings, took_s: float) -> str:
     host = f"[{settings.api_host}]" if ":" in settings.api_host else settings.api_host
-    parts = [f"API http://{host}:{settings.api_port}", f"metrics http://{host}:{settings.metrics_port}/metrics"]
+    parts = [f"metrics http://{host}:{settings.metrics_port}/metrics"]
+    if "api" in settings.processes:
+        parts.insert(0, f"API http://{host}:{settings.api_port}")
     if fleet.relays(settings):
         parts.append(f"SMTP submission {settings.submission_host}:{settings.submission_port}")
-    elif settings.relay_workers:
+    elif settings.relay_workers and "relay" in settings.processes:
         parts.append("no SMTP submission: set WAYBILL_TLS_CERT and WAYBILL_TLS_KEY")
-    if settings.delivery == "local":
+    if _is_whole(settings):
         parts += [f"sink {settings.state / 'sink'}", f"first run {settings.state / _FIRST_RUN}"]
     return f"Waybill is ready in {took_s:.1f} s: " + " · ".join(parts)
 
@@ -230,7 +287,7 @@ def _signals() -> tuple[asyncio.Event, asyncio.Event]:
     def stop() -> None:
         (second if first.is_set() else first).set()
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # SIGHUP: until there is something to replace
         asyncio.get_running_loop().add_signal_handler(number, stop)
     return first, second
 

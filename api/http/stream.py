@@ -5,16 +5,15 @@ therefore holds its own request and nothing else: the piece in hand, the server'
 """
 
 import asyncio
-import os
-import signal
 import socket
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
 import structlog
 
+from api.http import farewell
+from api.http.farewell import Farewell
 from api.http.operation import Streamed
 from engine.store.postgres import AWAY
 
@@ -53,6 +52,8 @@ class Connection:
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
         """ASGI's send; raises TooSlow for a client that has not taken a piece of a stream in time."""
+        if Farewell.begun:
+            message = farewell.closing(message)
         if self._answer is None:
             await self._send(message)
             return
@@ -139,22 +140,6 @@ def connection_of(scope: MutableMapping[str, Any]) -> Connection:
     return connection
 
 
-def before_stopping(act: Callable[[], None]) -> None:
-    """Call `act` at SIGTERM, before the server waits for the requests under way: streams would never end by themselves.
-
-    The server's own handling follows by way of SIGINT, which means the same to it (Granian registers one handler
-    for both). Outside a main thread there are no signals to hear, and nobody waits.
-    """
-    loop = asyncio.get_running_loop()
-
-    def heard() -> None:
-        act()
-        signal.raise_signal(signal.SIGINT)
-
-    with suppress(ValueError, RuntimeError, NotImplementedError):
-        loop.add_signal_handler(signal.SIGTERM, heard)
-
-
 async def guard_listeners(patience_s: float) -> None:
     """Have the kernel cut each connection whose peer takes nothing for `patience_s`, and hold little unsent for it.
 
@@ -178,12 +163,7 @@ async def guard_listeners(patience_s: float) -> None:
 
 
 def _listeners() -> Iterator[socket.socket]:
-    """The listening TCP sockets of this process, each on a descriptor of ours that is closed behind it."""
-    for entry in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):
-            if not str(entry.readlink()).startswith("socket:"):
-                continue
-            with socket.socket(fileno=os.dup(int(entry.name))) as one:
-                internet = one.family in (socket.AF_INET, socket.AF_INET6)
-                if internet and one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                    yield one
+    """The listening ones among them."""
+    for _, one in farewell.sockets():
+        if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            yield one

@@ -19,6 +19,9 @@ PREFIX = "WAYBILL_"
 MEBIBYTE = 1024 * 1024
 
 
+PROCESSES = ("api", "relay", "mta", "worker")
+
+
 class BadSetting(ValueError):  # noqa: N818 - named for what it is about
     """A variable holds a value that can't be used; the text names it and says what would be right."""
 
@@ -47,6 +50,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """The values one process runs with. Times in seconds, sizes in bytes, ports as TCP port numbers."""
 
     state: Path = Path(".state")
+    processes: tuple[str, ...] = PROCESSES  # what runs on this host
     database_url: str | None = None  # None: embedded PostgreSQL under `state`
     redis_url: str | None = None  # None: embedded Valkey under `state`
     api_host: str = "127.0.0.1"
@@ -345,6 +349,7 @@ def _check(settings: Settings) -> None:
         value = getattr(settings, field)
         if value is not None and _scheme(value) not in schemes:
             raise BadSetting(f"{variable(field)} must be a URL that begins with {' or '.join(schemes)}://")
+    _check_processes(settings)
     _check_names(settings)
     _check_identity_provider(settings)
     _check_passkeys(settings)
@@ -356,6 +361,22 @@ def _check(settings: Settings) -> None:
         raise BadSetting(f"{variable('tls_authorities')} is {settings.tls_authorities}; there is no such file")
     if settings.shards > 65536:
         raise BadSetting(f"{variable('shards')} is {settings.shards}; it must be at most 65536")
+
+
+def _check_processes(settings: Settings) -> None:
+    unknown = [name for name in settings.processes if name not in PROCESSES]
+    if unknown or not settings.processes or len(set(settings.processes)) < len(settings.processes):
+        raise BadSetting(
+            f"{variable('processes')} is {','.join(settings.processes)!r}; it must be a list of different ones of "
+            f"{', '.join(PROCESSES)}"
+        )
+    own = [variable(field) for field in ("database_url", "redis_url") if getattr(settings, field) is None]
+    if own and set(settings.processes) != set(PROCESSES):
+        raise BadSetting(
+            f"{variable('processes')} leaves something to other hosts, and without {' and '.join(own)} this host "
+            "would keep a database of its own that they do not see; set the URLs that all hosts share, and the "
+            f"{variable('key_pepper')} that all share"
+        )
 
 
 def _check_names(settings: Settings) -> None:

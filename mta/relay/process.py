@@ -7,6 +7,8 @@ import asyncio
 import functools
 import gc
 import signal
+import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -20,7 +22,7 @@ from engine.areas.api_keys.keyring import TOUCH_S, Keys
 from engine.base.settings import Settings
 from engine.delivery.hints import Hints
 from engine.flows.accept import Acceptor
-from engine.store import metrics
+from engine.store import handed, metrics
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.limits import Limits
@@ -80,15 +82,18 @@ async def close_services(services: Services, grace_s: float) -> None:
     await close_pool(services.pool)
 
 
-async def run(settings: Settings, certificate: Path, key: Path) -> None:
-    """Serve until SIGTERM or SIGINT."""
+async def run(
+    settings: Settings, certificate: Path, key: Path, given: Sequence[tuple[socket.socket, bool]] = ()
+) -> None:
+    """Serve until SIGTERM or SIGINT; `given` as for `Relay.start`."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     services = await open_services(settings, certificate, key)
-    services.relay.start()
+    services.relay.start(given)
     gc.freeze()  # what is loaded by now stays: no collection needs to look at it again
     gc.set_threshold(50_000, 20, 100)  # messages make few cycles; the default looks 70 times as often
+    handed.tell_ready()
     _log.info("serving", port=settings.submission_port, tls_port=settings.submission_tls_port)
     work = asyncio.create_task(_background(services))
     ended = asyncio.create_task(stop.wait())

@@ -10,7 +10,7 @@ import resource
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Any, Final
@@ -28,6 +28,7 @@ from mta.relay.intake import Intake
 from mta.relay.logins import Logins
 
 BACKLOG: Final = 1_024
+MOST_AT_ONCE: Final = 16  # connections taken in one turn of the loop
 HEADER_S: Final = 5.0  # for the whole PROXY header
 END_S: Final = 2.0  # for tasks that were cancelled
 PAUSE_S: Final = 0.1  # when the system has no more descriptors
@@ -52,8 +53,7 @@ class Relay:
         self.intake = intake
         self.held = Held(settings.max_inflight_bytes)
         self._certificates = certificates
-        self._listeners: list[socket.socket] = []
-        self._doors: list[asyncio.Task[None]] = []
+        self._listeners: dict[socket.socket, bool] = {}  # and whether TLS begins with the first octet
         self._tasks: set[asyncio.Task[None]] = set()
         self._places: dict[Frame, str] = {}
         self._by_address: Counter[str] = Counter()
@@ -70,14 +70,14 @@ class Relay:
         """Connections now open."""
         return self._by_address.total()
 
-    def start(self) -> None:
-        """Open both ports. Several processes share them: the kernel divides new connections among these."""
+    def start(self, given: Sequence[tuple[socket.socket, bool]] = ()) -> None:
+        """Accept from the sockets in `given`, each with True for TLS from the first octet; without any open both
+        ports. Several processes may share a port: the kernel divides new connections among them."""
         _allow_descriptors(self.settings.relay_sessions)
-        ports = ((self.settings.submission_port, False), (self.settings.submission_tls_port, True))
-        for port, secured in ports:
-            listener = _listening(self.settings.submission_host, port)
-            self._listeners.append(listener)
-            self._doors.append(self._spawn(self._accept(listener, secured=secured)))
+        for listener, secured in given or self._own_listeners():
+            listener.settimeout(0)
+            self._listeners[listener] = secured
+            self._listen(listener)
         self._spawn(self._certificates.watch())
 
     def left(self, session: Frame) -> None:
@@ -89,12 +89,11 @@ class Relay:
     async def drain(self, grace_s: float) -> None:
         """Take nobody in any more, let messages under way end within `grace_s`, then cut off."""
         self._draining = True
-        for door in self._doors:
-            door.cancel()
-        if self._doors:
-            await asyncio.wait(self._doors)
+        loop = asyncio.get_running_loop()
         for listener in self._listeners:
+            loop.remove_reader(listener)
             listener.close()
+        self._listeners.clear()
         for session in list(self._places):
             session.drain()
         if self.sessions:
@@ -114,20 +113,31 @@ class Relay:
 
     # -- accepting -----------------------------------------------------------------------------------
 
-    async def _accept(self, listener: socket.socket, *, secured: bool) -> None:
+    def _own_listeners(self) -> list[tuple[socket.socket, bool]]:
+        host = self.settings.submission_host
+        ports = ((self.settings.submission_port, False), (self.settings.submission_tls_port, True))
+        return [(_listening(host, port), secured) for port, secured in ports]
+
+    def _listen(self, listener: socket.socket) -> None:
+        if listener in self._listeners:
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        """Take who waits: no await lies between taking and seating, so that a drain can't lose anybody."""
         loop = asyncio.get_running_loop()
-        while True:
+        for _ in range(MOST_AT_ONCE):
             try:
-                connection, peer = await loop.sock_accept(listener)
+                connection, peer = listener.accept()
+            except (BlockingIOError, InterruptedError):  # another process was faster
+                return
             except OSError as error:
-                if self._draining:
-                    return
                 if error.errno in _EXHAUSTED:
                     _log.error("can't accept connections", error=str(error))
-                    await asyncio.sleep(PAUSE_S)
-                continue
+                    loop.remove_reader(listener)
+                    loop.call_later(PAUSE_S, self._listen, listener)
+                return
             connection.settimeout(0)
-            address = _address(peer[0])
+            address, secured = _address(peer[0]), self._listeners[listener]
             if any(address in network for network in self.settings.proxy_networks):
                 self._spawn(self._introduce(connection, address, secured=secured))
             else:
@@ -181,6 +191,8 @@ class Relay:
             self.left(session)
             raise
         counts.SESSIONS.labels("opened").inc()
+        if self._draining:  # it was on its way in when the others were told
+            session.drain()
 
     def _leave(self, place: str) -> None:
         self._by_address[place] -= 1

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any, NoReturn, ParamSpec
 
 import click
@@ -46,6 +47,11 @@ def attached() -> Settings:
         return attach(loaded())
     except NotRunning as error:
         fail(str(error))
+
+
+def state_folder() -> Path:
+    """The state folder that the settings name."""
+    return loaded().settings.state.expanduser().absolute()
 
 
 def reported(command: Callable[P, None]) -> Callable[P, None]:

@@ -1,12 +1,13 @@
 """Commands that run, upgrade and examine the service."""
 
 import json
+import time
 
 import click
 
 from engine.base.settings import shown
 from ops import operate
-from ops.commands.base import as_json, attached, fail, loaded, reported, show, table
+from ops.commands.base import as_json, attached, fail, loaded, reported, show, state_folder, table
 
 
 @click.command()
@@ -15,6 +16,78 @@ def up() -> None:
     from ops.up import run  # noqa: PLC0415
 
     raise click.exceptions.Exit(run(loaded()))
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@as_json
+@reported
+def restart(names: tuple[str, ...], *, as_json: bool) -> None:
+    """Replace the service's processes one after the other, all or those NAMED (api, relay, mta-2, worker, …).
+
+    Each is ready before the next one goes, and no request is refused meanwhile. What they run is the code that lies
+    there now, with the settings that `ops up` was started with.
+    """
+    from ops import rolling  # noqa: PLC0415
+
+    done = []
+    for name in rolling.ask_restart(state_folder(), names):
+        done.append(name)
+        if not as_json:
+            click.echo(f"{name} was replaced")
+    if as_json:
+        click.echo(json.dumps({"restarted": done}, indent=2))
+
+
+@click.command()
+@as_json
+@reported
+def status(*, as_json: bool) -> None:
+    """The processes of the service that runs here: since when, how often started again, ready or not, memory."""
+    from ops import rolling  # noqa: PLC0415
+
+    rows = rolling.ask_status(state_folder())
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    now = time.time()
+    shown_rows = [
+        {
+            "process": row["name"],
+            "pid": row["pid"],
+            "ready": "yes" if row["ready"] else "NO",
+            "for": _duration(now - row["since"]) if row["since"] else None,
+            "deaths": row["deaths"],
+            "replaced": row["renewals"],
+            "memory": f"{row['memory_bytes'] / 2**20:.0f} MiB" if row["memory_bytes"] else None,
+        }
+        for row in rows
+    ]
+    table(shown_rows, list(shown_rows[0]) if shown_rows else [])
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(max(0.0, seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+
+
+@click.command()
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@reported
+def adopt(*, yes: bool) -> None:
+    """Take this host's pepper and number of shards for those of the whole installation.
+
+    For when the pepper is lost: every key and session made under the old one is worth nothing afterwards.
+    """
+    import asyncio  # noqa: PLC0415
+
+    from ops import agreement  # noqa: PLC0415
+
+    if not yes:
+        click.confirm("Keys, sessions and tokens made under another pepper will never work again. Go on?", abort=True)
+    asyncio.run(agreement.adopt(attached()))
+    click.echo("Adopted. Start this host, and give the same settings to the others.")
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})

@@ -5,7 +5,7 @@ import json
 import urllib.error
 import urllib.request
 
-from engine.base.settings import Settings, variable
+from engine.base.settings import PROCESSES, Settings, variable
 from engine.store import redis as redis_store
 from ops import fleet
 from ops.doctor.finding import Finding, bad, good, said
@@ -51,6 +51,8 @@ def _policy(policy: str) -> Finding:
 
 async def api(settings: Settings) -> list[Finding]:
     """`/readyz` of the API."""
+    if "api" not in settings.processes:
+        return [good("api", f"on other hosts: {variable('processes')} leaves it out here")]
     url = f"http://{_host(settings)}:{settings.api_port}/readyz"
     try:
         status, body = await asyncio.to_thread(_get, url)
@@ -84,6 +86,8 @@ async def metrics(settings: Settings) -> list[Finding]:
 
 async def submission(settings: Settings) -> list[Finding]:
     """The SMTP relay greets, or is not wanted."""
+    if "relay" not in settings.processes:
+        return [good("submission", f"on other hosts: {variable('processes')} leaves it out here")]
     if settings.relay_workers == 0:
         return [good("submission", f"no SMTP submission: {variable('relay_workers')} is 0")]
     if fleet.relays(settings) == 0:
@@ -103,6 +107,8 @@ async def submission(settings: Settings) -> list[Finding]:
 
 async def sink(settings: Settings) -> list[Finding]:
     """The local SMTP server greets."""
+    if set(settings.processes) != set(PROCESSES):
+        return [good("sink", "on another host: local mode brings one where everything runs")]
     where = f"{fleet.LOOPBACK}:{settings.sink_port}"
     try:
         async with asyncio.timeout(TIMEOUT_S):

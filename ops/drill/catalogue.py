@@ -248,6 +248,22 @@ CATALOGUE: Final = (
         messages=5_000,
     ),
     Drill(
+        name="rolling",
+        says="Every process is replaced again and again while mail flows through both doors.",
+        rows=(18,),
+        where="ops.drill.rolling:run",
+        rounds=20,
+    ),
+    Drill(
+        name="hosts",
+        says="Hosts that deliver and hosts that take mail are cut off from all others, and return.",
+        rows=(3, 5, 17),
+        where="ops.drill.hosts:run",
+        needs=(LINUX, ROOT, program("ip", "iproute2")),
+        rounds=2,
+        in_all=False,
+    ),
+    Drill(
         name="bystander",
         says="One site of ten misbehaves, and the delivery times of the other nine are compared.",
         rows=(19, 20, 22),

@@ -332,12 +332,12 @@ class Published:
             return []
 
 
-def local_world(published: Lookup) -> Responder:
-    """The responder of local mode: every name is served by the sink (see the module docstring)."""
+def local_world(published: Lookup, sink: str = _HOST) -> Responder:
+    """The responder of local mode: every name is served by the sink at that address (see the module docstring)."""
 
     def fixed(name: str, rdtype: str) -> list[str] | None:
         if rdtype == "A":
-            return [_HOST]
+            return [sink]
         if rdtype == "AAAA":
             return []
         if rdtype == "MX" and (name == "nullmx.test" or name.endswith(".nullmx.test")):
@@ -395,16 +395,16 @@ def _encoded(response: dns.message.Message, query: dns.message.Message, transpor
         return cut.to_wire(max_size=limit)
 
 
-async def serve(host: str, port: int, sink_port: int, given: settings.Settings) -> None:
+async def serve(host: str, port: int, sink: tuple[str, int], given: settings.Settings) -> None:
     """Run until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     zone = Published(given.database_url, identity(given) if given.key_pepper else None)
-    responder = local_world(cast("Lookup", zone))
+    responder = local_world(cast("Lookup", zone), sink[0])
     bound = await responder.start(host, port)
-    print(f"dns ready on {bound[0]}:{bound[1]}, all mail to {_HOST}, port {sink_port}", flush=True)
+    print(f"dns ready on {bound[0]}:{bound[1]}, all mail to {sink[0]}, port {sink[1]}", flush=True)
     await stop.wait()
     await responder.stop()
     await zone.close()
@@ -416,12 +416,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m ops.local.dns", description="local DNS responder")
     parser.add_argument("--host", default=_HOST)
     parser.add_argument("--port", type=int, required=True, help="0 takes a free one and prints it")
+    parser.add_argument("--sink-host", default=_HOST, help="the address that every name has")
     parser.add_argument("--sink-port", type=int, help="named in the ready line: DNS itself knows no ports")
     given = parser.parse_args(arguments)
     try:
         loaded = settings.load(os.environ)
         sink_port = given.sink_port or loaded.settings.sink_port
-        uvloop.run(serve(given.host, given.port, sink_port, loaded.settings))
+        uvloop.run(serve(given.host, given.port, (given.sink_host, sink_port), loaded.settings))
     except settings.BadSetting as error:
         print(error, file=sys.stderr)
         return 2

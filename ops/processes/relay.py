@@ -10,7 +10,9 @@ import uvloop
 
 from engine.base import logs
 from engine.base.settings import Settings, load, variable
+from engine.store import handed
 from mta.relay.process import run
+from ops import sockets
 from ops.local import certificate
 
 
@@ -26,10 +28,13 @@ def main() -> int:
     logs.configure(parser.parse_args().name, settings.log_level)
     try:
         own, key = certificate_files(settings)
-    except NoCertificate as error:
+        found = handed.take()
+    except (NoCertificate, handed.WrongSockets) as error:
         print(error, file=sys.stderr)
         return 1
-    uvloop.run(run(settings, own, key))
+    clear, secured = (found.get(name, []) for name in (sockets.SUBMISSION, sockets.SUBMISSIONS))
+    given = [(one, False) for one in clear] + [(one, True) for one in secured]
+    uvloop.run(run(settings, own, key, given))
     return 0
 
 

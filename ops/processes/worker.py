@@ -14,8 +14,6 @@ import asyncpg
 import structlog
 import uvloop
 from msgspec import Struct, structs
-from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.multiprocess import MultiProcessCollector
 
 from engine.areas.statistics import jobs as figures
 from engine.base import clock, ids, logs
@@ -24,10 +22,11 @@ from engine.delivery import queue
 from engine.flows import domain_drift, erase, levers, purge, sign_in, suspend, team, webhooks
 from engine.flows.release import release_due
 from engine.flows.system_mail import Mailer
-from engine.store import metrics, partitions
+from engine.store import handed, metrics, partitions
 from engine.store.postgres import AWAY, close_pool, heed_cancellation, open_pool
 from mta.outbound import tls_reporting
 from ops import gauges
+from ops.processes.metrics import shown
 from ops.processes.posting import posting
 
 _log = structlog.get_logger("worker")
@@ -64,15 +63,16 @@ async def run(settings: Settings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    server, thread = _serve_metrics(settings)
     pool = await open_pool(settings.database_url, name="worker", largest=8)
     mailer = Mailer(pool, settings)
     context = Context(pool, settings, mailer)
     for one in JOBS:
         gauges.JOB_FAILED.labels(one.name)  # a count that begins at 0 shows its first step
     jobs = [asyncio.create_task(_repeat(job, context)) for job in JOBS]
-    async with posting(settings):
-        await stop.wait()
+    with shown(settings):
+        async with posting(settings):
+            handed.tell_ready()
+            await stop.wait()
     for job in jobs:
         job.cancel()
     for job in jobs:
@@ -80,15 +80,6 @@ async def run(settings: Settings) -> None:
             await job
     await mailer.close()
     await close_pool(pool)
-    server.shutdown()
-    thread.join(5)
-
-
-def _serve_metrics(settings: Settings):  # type: ignore[no-untyped-def]  # (WSGIServer, Thread), untyped there
-    registry = CollectorRegistry()
-    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
-        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-    return start_http_server(settings.metrics_port, addr=settings.api_host, registry=registry)
 
 
 async def _repeat(job: Job, context: Context) -> None:

@@ -1,0 +1,39 @@
+"""The metrics of all processes of this host on their own port; as a process, for hosts that run no worker."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from engine.base.settings import Settings, load
+from engine.store import handed
+
+
+@contextmanager
+def shown(settings: Settings) -> Iterator[None]:
+    """Serve `/metrics` while inside, from a thread of its own."""
+    registry = CollectorRegistry()
+    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    server, thread = start_http_server(settings.metrics_port, addr=settings.api_host, registry=registry)
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join(5)
+
+
+def main() -> None:
+    """Serve until SIGTERM or SIGINT."""
+    wanted = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, wanted)  # before the thread starts, which keeps the mask
+    with shown(load(os.environ).settings):
+        handed.tell_ready()
+        signal.sigwait(wanted)
+
+
+if __name__ == "__main__":
+    main()

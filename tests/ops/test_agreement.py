@@ -1,0 +1,122 @@
+"""Hosts of one installation agree on pepper and shards, or the one that does not is refused with what to set."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engine.base import ids
+from engine.base.plans import Plan
+from engine.base.settings import Settings, load
+from engine.store.postgres import open_pool
+from mta.process import process_name
+from ops import agreement, operate
+from ops.agreement import Disagreement
+from ops.state import make_state
+from tests.harness.accounts import PEPPER
+from tests.ops.conftest import NewDatabase
+from tests.ops.patient import environ
+
+OTHER = {"key_pepper": "another pepper, just as long as the first one"}
+
+
+@pytest.fixture(scope="module")
+async def own_database(new_database: NewDatabase) -> str:
+    """A migrated database for these tests: each begins without an installation."""
+    return await new_database()
+
+
+@pytest.fixture
+async def first(own_database: str, redis_url: str, tmp_path: Path) -> Settings:
+    """The settings of the host that came first."""
+    given = {"WAYBILL_DATABASE_URL": own_database, "WAYBILL_REDIS_URL": redis_url, "WAYBILL_KEY_PEPPER": PEPPER}
+    settings = load(environ(make_state(tmp_path / "state"), **given)).settings
+    await run(settings, "TRUNCATE installation, shard_members, api_keys")
+    assert await agreement.agree(settings) == []
+    return settings
+
+
+def changed(settings: Settings, **changes: object) -> Settings:
+    return msgspec.structs.replace(settings, **changes)
+
+
+async def keyed(settings: Settings) -> None:
+    """Make a key under this pepper."""
+    email = f"{ids.encode(ids.uuid7())}@agreement.test"
+    async with operate.opened(settings) as pool:
+        account = await operate.create_account(pool, name="A", email=email, plan=Plan.SCALE, daily_cap=10)
+        await operate.create_key(pool, settings, account=account["accountId"], name="k", scopes=["all"])
+
+
+async def test_another_pepper_is_refused_once_a_key_was_made(first: Settings) -> None:
+    await keyed(first)
+
+    with pytest.raises(Disagreement, match=r"key pepper of this host is not the one.*Set WAYBILL_KEY_PEPPER"):
+        await agreement.agree(changed(first, **OTHER))
+    assert await agreement.agree(first) == []
+
+
+async def test_a_lost_pepper_is_given_up_on_purpose_only(first: Settings) -> None:
+    await keyed(first)
+    await agreement.adopt(changed(first, **OTHER))
+
+    assert await agreement.agree(changed(first, **OTHER)) == []
+    with pytest.raises(Disagreement):
+        await agreement.agree(first)
+
+
+async def test_what_nothing_depends_on_yet_may_change(first: Settings) -> None:
+    told = await agreement.agree(changed(first, shards=64, **OTHER))
+
+    assert [sentence.split()[0:3] for sentence in told] == [["The", "key", "pepper"], ["The", "installation", "has"]]
+    assert await agreement.agree(changed(first, shards=64, **OTHER)) == []
+
+
+async def test_another_number_of_shards_is_refused_while_a_delivering_process_lives(first: Settings) -> None:
+    await member(first, "elsewhere:/var/lib/waybill:mta-1")
+
+    with pytest.raises(Disagreement, match="WAYBILL_SHARDS is 64 on this host, and this installation runs with 256"):
+        await agreement.agree(changed(first, shards=64))
+
+
+async def test_a_dead_predecessor_is_no_namesake(first: Settings) -> None:
+    await member(first, process_name(first, "mta-1"))
+
+    assert await agreement.agree(changed(first, lease_s=1.0)) == []
+
+
+async def test_a_living_namesake_on_another_host_is_refused(first: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    await member(first, process_name(first, "mta-2"))
+
+    async def renewing(_pause_s: float) -> None:
+        await renewed(first)
+
+    monkeypatch.setattr("ops.agreement.asyncio.sleep", renewing)
+    with pytest.raises(Disagreement, match=r"Another host runs .*:mta-2 against this database"):
+        await agreement.agree(first)
+
+
+async def test_a_host_that_delivers_nothing_has_no_namesakes(first: Settings) -> None:
+    await member(first, process_name(first, "mta-1"))
+
+    assert await agreement.agree(changed(first, processes=("api",))) == []
+
+
+async def member(settings: Settings, name: str) -> None:
+    await run(
+        settings,
+        "INSERT INTO shard_members (id, name, expires_at) VALUES ($1, $2, clock_timestamp() + interval '1 minute')",
+        ids.uuid7(),
+        name,
+    )
+
+
+async def renewed(settings: Settings) -> None:
+    await run(settings, "UPDATE shard_members SET expires_at = expires_at + interval '1 second'")
+
+
+async def run(settings: Settings, text: str, *values: object) -> None:
+    assert settings.database_url is not None
+    pool = await open_pool(settings.database_url, name="agreement tests", largest=1)
+    await pool.execute(text, *values)
+    await pool.close()
