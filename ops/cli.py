@@ -2,7 +2,7 @@
 
 import click
 
-from ops.commands import accounts, delivery, mail, measure, service
+from ops.commands import accounts, delivery, mail, measure, service, shards
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -39,6 +39,8 @@ for command in (
     delivery.queue,
     delivery.site,
     delivery.source,
+    shards.shards,
+    shards.nodes,
     delivery.explain,
     delivery.trace,
     mail.send,

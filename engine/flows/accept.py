@@ -7,7 +7,7 @@ daily and monthly allowance → platform ceiling → stored with its `accepted` 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -33,6 +33,7 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
 from engine.base.settings import Settings
 from engine.delivery.hints import Hints
+from engine.delivery.splits import Splits
 from engine.flows import accepted_rows, counting
 from engine.flows.counting import Ceiling
 from engine.flows.decide import Decision, Pending, Replays, decide, replayed
@@ -82,11 +83,12 @@ class Acceptor:
         self.domains: Cache[UUID, dict[str, str]] = Cache("domains", self._load_domains)
         self.streams: Cache[UUID, frozenset[str]] = Cache("streams", self._load_streams)
         self.templates = Shelf(pool)
+        self._splits = Splits(pool)
 
     @property
     def caches(self) -> tuple[Cache[Any, Any], ...]:
         """What the process must have watched (engine.store.caches.Stamps)."""
-        return self.domains, self.streams, self.templates.latest
+        return self.domains, self.streams, self.templates.latest, self._splits.cache
 
     async def accept(self, request: SendRequest, door: Door, *, size_hint: int = 0) -> Accepted:
         """Accept one message; returns after its commit.
@@ -279,17 +281,18 @@ class Acceptor:
         at = clock.now()
         stored: list[Prepared] | None = None
         try:
+            split = await self._splits.now()
             async with self._pool.acquire() as connection:
                 await self._mark_suppressed(connection, batch)
                 await self._ceiling.reserve(connection, at.date(), sum([_goes_now(item.message) for item in batch]))
                 async with connection.transaction():
-                    decisions, stored = await self._commit(connection, batch, at)
+                    decisions, stored = await self._commit(connection, batch, at, split)
         except AWAY:
             if not stored or not await self._arrived(stored):
                 raise
         fresh = [message for message in stored if _goes_now(message)]
         self._ceiling.take(at.date(), len(fresh))
-        self._hints.announce(accepted_rows.hinted(fresh, self._settings.shards))
+        self._hints.announce(accepted_rows.hinted(fresh, self._settings.shards, split))
         metrics.ACCEPTED.inc(len(fresh))
         self._on_flush(len(batch), asyncio.get_running_loop().time() - started)
         return decisions
@@ -315,7 +318,7 @@ class Acceptor:
                     break
 
     async def _commit(
-        self, connection: Conn, batch: Sequence[Pending], at: datetime
+        self, connection: Conn, batch: Sequence[Pending], at: datetime, split: Mapping[str, int]
     ) -> tuple[list[Accepted | Exception], list[Prepared]]:
         locked = await heads.lock_counted(connection, {item.message.account_id for item in batch})
         await counting.turn_all(connection, locked, at.date())
@@ -348,7 +351,7 @@ class Acceptor:
             connection,
             *accepted_rows.message_columns(stored),
             *accepted_rows.recipient_columns(stored),
-            *accepted_rows.queue_columns(filter(_goes_now, stored), self._settings.shards, due),
+            *accepted_rows.queue_columns(filter(_goes_now, stored), self._settings.shards, split, due),
             *accepted_rows.schedule_columns(stored),
             *log.columns(events),
             *accepted_rows.once_columns(stored),

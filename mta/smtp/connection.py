@@ -188,7 +188,7 @@ class Connection(asyncio.Protocol):
         """Perform one transaction; what the server did stands in the answers, in recipient order.
 
         `before_content` is asked right before content is written: False drops the connection instead and
-        answers Break LOCAL. `upcoming` is asked at the same moment, where the server takes PIPELINING; the
+        answers Break LOCAL. `upcoming` is asked a moment before, where the server takes PIPELINING; the
         envelope it returns goes out behind the final dot and must be given to the next `send` (RuntimeError
         otherwise). When the connection has died meanwhile that send answers at once. Cancelling aborts the
         connection. Exceptions of the two callables abort the connection and are raised.
@@ -232,10 +232,11 @@ class Connection(asyncio.Protocol):
         before_content: Callable[[], bool] | None,
     ) -> None:
         session = self._session
+        following = upcoming() if upcoming is not None and session.features.pipelining else None
+        # Last: making the next envelope takes a signature's time, in which the process may be stopped for any length.
         if before_content is not None and not before_content():
             session.fail(Break(BreakKind.LOCAL, "withheld: the right to send was lost"), self._loop.time())
             return
-        following = upcoming() if upcoming is not None and session.features.pipelining else None
         now = self._loop.time()
         chunks = session.content(following, now)
         self.messages_sent += 1

@@ -23,13 +23,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="ops.processes.relay")
     parser.add_argument("--name", default="relay-1")
     settings = load(os.environ).settings
-    logs.configure(parser.parse_args().name, settings.log_level)
+    name: str = parser.parse_args().name
+    logs.configure(name, settings.log_level)
     try:
         own, key = certificate_files(settings)
     except NoCertificate as error:
         print(error, file=sys.stderr)
         return 1
-    uvloop.run(run(settings, own, key))
+    uvloop.run(run(settings, own, key, name=name))
     return 0
 
 

@@ -26,8 +26,10 @@ from engine.flows.release import release_due
 from engine.flows.system_mail import Mailer
 from engine.store import metrics, partitions
 from engine.store.postgres import AWAY, close_pool, heed_cancellation, open_pool
+from engine.store.presence import Figures, Presence
 from mta.outbound import tls_reporting
 from ops.processes.posting import posting
+from shards import keeper
 
 _log = structlog.get_logger("worker")
 
@@ -67,6 +69,7 @@ async def run(settings: Settings) -> None:
     mailer = Mailer(pool, settings)
     context = Context(pool, settings, mailer)
     jobs = [asyncio.create_task(_repeat(job, context)) for job in JOBS]
+    jobs.append(asyncio.create_task(Presence(pool, kind="worker", name="worker", figures=Figures).run()))
     async with posting(settings):
         await stop.wait()
     for job in jobs:
@@ -166,6 +169,10 @@ async def _erasures(context: Context) -> None:
     await erase.erase_due(context.pool, clock.now())
 
 
+async def _shards(context: Context) -> None:
+    await keeper.keep(context.pool, context.settings)
+
+
 async def _tls_reports(context: Context) -> None:
     await tls_reporting.send_due(context.pool, context.settings, clock.now())
 
@@ -184,6 +191,7 @@ JOBS = (
     Job("webhook history", 3600.0, _webhook_history),
     Job("figures", 15.0, _figures),
     Job("purge", 3600.0, _purge),
+    Job("shards", 5.0, _shards),
     Job("tls reports", 600.0, _tls_reports),
     Job("system mail", 0.3, _system_mail),
     Job("ended sessions", 300.0, _ended),
