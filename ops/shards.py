@@ -19,7 +19,7 @@ from engine.base.settings import Settings
 from engine.delivery import splits
 from engine.delivery.partition import parts_of
 from engine.delivery.splits import Split, Whose
-from engine.mail.address import domain_name
+from engine.mail.address import BadAddress, domain_name
 from engine.store.queries import Conn, Queries
 from shards import lease, live_map, load
 from shards.lease import MemberRow
@@ -346,7 +346,10 @@ def _somebody_left(known: _Known, live: LiveMap) -> bool:
 
 def _domain(text: str) -> str:
     name = text.strip().rstrip(".").lower()
-    return domain_name(name) if name.isascii() else name
+    try:
+        return domain_name(name) if name.isascii() else name
+    except BadAddress:
+        raise ValueError(f"{text} is not a domain") from None
 
 
 def _with(
