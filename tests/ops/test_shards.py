@@ -1,7 +1,7 @@
 """`ops shards` and `ops nodes`: a plan first, then rows, then watching; nothing is lost when nobody watches."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import asyncpg
@@ -23,7 +23,7 @@ from tests.shards.test_member import SHARDS, Process, Start, shared_out, start, 
 __all__ = ["start"]
 
 TABLES = ("shard_pins", "shard_places", "shard_plan", "shard_splits", "shard_rehomings")
-Run = Callable[..., Awaitable[Result]]
+Run = Callable[..., Coroutine[None, None, Result]]
 
 
 @pytest.fixture
