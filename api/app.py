@@ -44,6 +44,7 @@ from api.areas.webhooks import resources as webhooks
 from api.console import pages
 from api.http import dispatch, openapi
 from api.http.decode import GRACE_S, Inflight
+from api.http.forwarded import with_client
 from api.http.operation import Access, Call, Operation, Raw
 from api.http.stream import before_stopping, guard_listeners, open_connection
 from engine.areas.api_keys.keyring import TOUCH_S, Keys
@@ -105,7 +106,7 @@ def create_app(settings: Settings | None = None) -> App:
     """The application; without settings they are read from the environment."""
     known = settings or load(os.environ).settings
     lifespan = Lifespan(known)
-    app: App = Patient(known.body_deadline_s, known.stream_write_s)
+    app: App = Patient(known)
     app.add_middleware(dispatch.RequestId(over_tls=known.public_url.startswith("https://")))
     app.add_middleware(lifespan)
     lifespan.app = app
@@ -119,10 +120,11 @@ def create_app(settings: Settings | None = None) -> App:
 class Patient(falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]):
     """Falcon, with a deadline for the first octets of a body: Falcon itself waits for them before it calls anybody."""
 
-    def __init__(self, deadline_s: float, write_s: float) -> None:
+    def __init__(self, settings: Settings) -> None:
         super().__init__()
-        self._deadline_s = min(deadline_s, GRACE_S)
-        self._write_s = write_s
+        self._deadline_s = min(settings.body_deadline_s, GRACE_S)
+        self._write_s = settings.stream_write_s
+        self._proxies = settings.http_proxy_networks
 
     async def __call__(  # type: ignore[override]  # as in Falcon: its ASGI App overrides its WSGI App
         self, scope: Any, receive: Any, send: Any
@@ -131,6 +133,8 @@ class Patient(falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]):
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
             return
+        if self._proxies:
+            scope = with_client(scope, self._proxies)
         try:
             async with asyncio.timeout(self._deadline_s):
                 first = await receive()

@@ -115,6 +115,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     relay_session_s: float = 3600.0
     relay_login_delay_s: float = 1.0  # before a refused AUTH is answered
     proxy_networks: tuple[IPv4Network | IPv6Network, ...] = ()  # peers that speak for clients: PROXY protocol v1, v2
+    http_proxy_networks: tuple[IPv4Network | IPv6Network, ...] = ()  # peers whose X-Forwarded-For the API believes
     webhook_ladder_s: tuple[float, ...] = (10, 60, 300, 1800, 7200, 21600, 43200)
     webhook_timeout_s: float = 10.0  # connecting, sending and the whole answer together
     webhook_connections: int = 1_000  # requests to webhook endpoints one worker has in flight

@@ -4,7 +4,8 @@ A reply is read in steps, first finding wins: telling words (`provider_replies.t
 tells (RFC 3463), vague words, a vague status, the three-digit code. Then the phase corrects the scope: before RCPT
 nothing can be about a recipient, and after the content a code alone is about the message. The first digit of the
 code alone decides between deferred and bounced. What is read out of a vague status or a code alone suppresses only
-where the reply says nothing more, or some word of it is about a mailbox: `553 RP:RDN` is about none.
+where the reply says nothing more, or some word of it is about a mailbox: `553 RP:RDN` is about none. And no code
+suppresses where the words tell of a state that passes.
 """
 
 import re
@@ -67,6 +68,7 @@ class _TextRule(Struct, frozen=True):
 class _Replies(Struct, frozen=True):
     bare_texts: tuple[str, ...]
     mailbox_words: tuple[str, ...]
+    passing_words: tuple[str, ...]
     rules: tuple[_TextRule, ...]
     hints: tuple[_TextRule, ...]
 
@@ -154,8 +156,9 @@ def _refused(phase: Phase, reply: Reply, *, alone: bool) -> Outcome:
         found = _unroutable(status)
     else:
         text = _plain(reply.text, status)
-        telling = _telling(reply.code, status, text)
-        sure = telling is not None or _speaks_of_a_mailbox(text)
+        plain = _by_text(_RULES, text)
+        telling = plain or by_status(status, reply.code) or _by_text(_HINTS, text)
+        sure = plain is not None or ((telling is not None or _speaks_of_a_mailbox(text)) and not _passes(text))
         found = telling or by_vague_status(status) or by_code(phase, reply.code) or by_phase(phase, reply.code)
         found = _within(phase, found, alone=alone)
     bounced = severity == 5 and phase not in _NEVER_FINAL
@@ -210,8 +213,9 @@ def _speaks_of_a_mailbox(text: str) -> bool:
     return text.strip() in _REPLIES.bare_texts or any(word in text for word in _REPLIES.mailbox_words)
 
 
-def _telling(code: int, status: str | None, text: str) -> Finding | None:
-    return _by_text(_RULES, text) or by_status(status, code) or _by_text(_HINTS, text)
+def _passes(text: str) -> bool:
+    """True where `text` tells of a state that passes, such as a full mailbox, whatever the code says."""
+    return any(word in text for word in _REPLIES.passing_words)
 
 
 def _by_text(rules: "tuple[_Words, ...]", text: str) -> Finding | None:

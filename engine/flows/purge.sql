@@ -7,13 +7,14 @@ SELECT pg_try_advisory_lock($1) AS held;
 SELECT pg_advisory_unlock($1);
 
 -- name: keepers
--- Every account with what decides how long its records are kept.
-SELECT id AS account_id, plan, retention_days FROM accounts;
+-- Every account with what decides how long its records are kept; an agreement with its parent is one with it.
+SELECT a.id AS account_id, a.plan, greatest(a.retention_days, p.retention_days) AS retention_days
+FROM accounts a LEFT JOIN accounts p ON p.id = a.parent_id;
 
 -- name: due_accounts
 -- Accounts swept last before $1, the longest ago first, at most $2.
-SELECT a.id AS account_id, a.plan, a.retention_days
-FROM accounts a LEFT JOIN account_records r ON r.account_id = a.id
+SELECT a.id AS account_id, a.plan, greatest(a.retention_days, p.retention_days) AS retention_days
+FROM accounts a LEFT JOIN accounts p ON p.id = a.parent_id LEFT JOIN account_records r ON r.account_id = a.id
 WHERE r.swept_at IS NULL OR r.swept_at < $1
 ORDER BY r.swept_at NULLS FIRST, a.id LIMIT $2;
 

@@ -60,6 +60,7 @@ async def test_me_tells_account_plan_and_allowance(api: Api, pool: asyncpg.Pool)
             {"resource": "templates", "limit": 100, "used": 0},
             {"resource": "webhooks", "limit": 10, "used": 0},
             {"resource": "seats", "limit": 10, "used": 0},
+            {"resource": "sub_accounts", "limit": 5, "used": 0},
             {"resource": "scheduled_messages", "limit": 300_000, "used": 0},
         ],
     }
@@ -74,7 +75,8 @@ async def test_used_counts_what_the_plan_still_counts(api: Api, pool: asyncpg.Po
     used = {one["resource"]: one["used"] for one in (await api.get("/v1/me", account.token)).json["limits"]}
 
     assert used == {
-        "api_keys": 2, "domains": 2, "streams": 2, "templates": 0, "webhooks": 0, "seats": 0, "scheduled_messages": 0,
+        "api_keys": 2, "domains": 2, "streams": 2, "templates": 0, "webhooks": 0, "seats": 0,
+        "sub_accounts": 0, "scheduled_messages": 0,
     }  # fmt: skip
     assert (await api.get("/v1/me", other.token)).json["limits"][0]["used"] == 1
 
@@ -201,3 +203,15 @@ async def test_me_needs_its_scope_and_takes_no_parameters(api: Api, pool: asyncp
     reader = await make_account(pool, scopes=["account:read"])
     assert (await api.get("/v1/me?verbose=1", reader.token)).status == 400
     assert (await api.get("/v1/me", reader.token)).json["id"] == reader.public_id
+
+
+async def test_a_sub_account_is_counted_above_and_has_none_below(api: Api, pool: asyncpg.Pool) -> None:
+    parent, child = await make_account(pool), await make_account(pool)
+    await pool.execute("UPDATE accounts SET retention_days = 400 WHERE id = $1", parent.id)
+    await pool.execute("UPDATE accounts SET parent_id = $1 WHERE id = $2", parent.id, child.id)
+    above = (await api.get("/v1/me", parent.token)).json
+    below = (await api.get("/v1/me", child.token)).json
+
+    assert {"resource": "sub_accounts", "limit": 5, "used": 1} in above["limits"]
+    assert {"resource": "sub_accounts", "limit": 0, "used": 0} in below["limits"]
+    assert below["retentionDays"] == 400

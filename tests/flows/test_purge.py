@@ -64,6 +64,17 @@ async def test_an_agreement_keeps_records_longer_and_never_shorter(own: asyncpg.
     assert (await left(own, longer), await left(own, shorter)) == (1, 2)
 
 
+async def test_a_parents_agreement_keeps_its_sub_accounts_records(own: asyncpg.Pool) -> None:
+    await keep_longer(own)
+    parent, child = await make_account(own, plan="free"), await make_account(own, plan="free")
+    await own.execute("UPDATE accounts SET retention_days = 60 WHERE id = $1", parent.id)
+    await own.execute("UPDATE accounts SET parent_id = $1 WHERE id = $2", parent.id, child.id)
+    await history.write(own, child, ago(61), ago(50))
+    await purged(own)
+
+    assert await left(own, child) == 1
+
+
 async def test_a_shorter_plan_takes_effect_and_a_longer_one_too(own: asyncpg.Pool) -> None:
     await keep_longer(own)
     account = await make_account(own, plan="growth")

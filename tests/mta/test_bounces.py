@@ -133,3 +133,29 @@ def test_permanent_refusals_of_the_recipient_are_recognised_in_the_second_set_to
     found = [one for one in bounces if (one.outcome.verdict, one.outcome.scope) == (Verdict.BOUNCED, Scope.RECIPIENT)]
     tell(f"\nsecond set, recipient-scope permanent: {len(found)} of {len(bounces)}")
     assert len(found) / len(bounces) >= RECOGNISED
+
+
+# -- a third set: words behind a code that says nothing --------------------------------------------------
+
+WORDS = read("bounces-words.tsv")
+MOST_MISTAKEN = 0.02  # of refusals of us, with a bare permanent code at RCPT
+
+
+def test_behind_a_bare_code_the_words_decide_what_is_recognised_and_suppressed() -> None:
+    dead = [one for one in WORDS if one.label == "dead"]
+    found = [one for one in dead if (one.outcome.verdict, one.outcome.scope) == (Verdict.BOUNCED, Scope.RECIPIENT)]
+    suppressed = [one for one in dead if one.outcome.suppress]
+    tell(f"\nthird set: {len(found)} of {len(dead)} recognised, {len(suppressed)} suppressed")
+    assert len(found) / len(dead) >= RECOGNISED
+    assert len(suppressed) / len(dead) >= RECOGNISED
+
+
+def test_a_permanent_code_never_suppresses_where_the_words_tell_of_a_passing_state() -> None:
+    assert [one.text for one in WORDS if one.label in ("full", "passing") and one.outcome.suppress] == []
+
+
+def test_a_refusal_of_us_behind_a_bare_code_is_hardly_ever_mistaken() -> None:
+    refused = [one for one in WORDS if one.label == "refused"]
+    wrong = [one.text for one in refused if one.outcome.suppress]
+    tell(f"\nthird set: {len(wrong)} of {len(refused)} refusals of us suppressed")
+    assert len(wrong) / len(refused) <= MOST_MISTAKEN, wrong

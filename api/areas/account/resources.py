@@ -45,7 +45,7 @@ async def read_me(call: Call) -> Me:
         requests_per_second=call.settings.request_rate or CAPS[plan].requests_per_second,
         limits=[
             Cap(cap.resource, cap.limit, getattr(used, cap.resource))
-            for cap in rules.caps(plan, monthly_limit=left.monthly_limit)
+            for cap in rules.caps(plan, monthly_limit=left.monthly_limit, below=account.parent_id is not None)
         ],
     )
 

@@ -15,8 +15,10 @@ WITH person AS (
 INSERT INTO members (account_id, user_id, role) SELECT $5, id, 'owner' FROM person;
 
 -- name: read_account
--- Account $1.
-SELECT id, name, plan, status, parent_id, daily_cap, monthly_cap, retention_days, created_at FROM accounts WHERE id = $1;
+-- Account $1. What its parent has agreed on for its records holds for its own.
+SELECT a.id, a.name, a.plan, a.status, a.parent_id, a.daily_cap, a.monthly_cap,
+       greatest(a.retention_days, p.retention_days) AS retention_days, a.created_at
+FROM accounts a LEFT JOIN accounts p ON p.id = a.parent_id WHERE a.id = $1;
 
 -- name: list_accounts
 -- Accounts, newest first, at most $1.
@@ -31,6 +33,8 @@ SELECT (SELECT count(*) FROM api_keys WHERE account_id = $1 AND revoked_at IS NU
        (SELECT count(*) FROM webhooks WHERE account_id = $1 AND status <> 'deleted') AS webhooks,
        (SELECT count(*) FROM members WHERE account_id = $1)
        + (SELECT count(*) FROM invites WHERE account_id = $1 AND expires_at > now()) AS seats,
+       (SELECT count(*) FROM accounts a WHERE a.parent_id = $1 AND a.status <> 'closing'
+        AND NOT EXISTS (SELECT 1 FROM deletions d WHERE d.account_id = a.id)) AS sub_accounts,
        (SELECT scheduled FROM account_heads WHERE account_id = $1) AS scheduled_messages;
 
 -- name: agree_retention

@@ -17,8 +17,11 @@ def retention_days(plan: Plan, agreed: int | None) -> int:
     return max(CAPS[plan].retention_days, agreed or 0)
 
 
-def caps(plan: Plan, *, monthly_limit: int) -> list[Cap]:
-    """The caps of a plan by the names that refusals give them; a month's allowance bounds what may wait for a date."""
+def caps(plan: Plan, *, monthly_limit: int, below: bool) -> list[Cap]:
+    """The caps of a plan by the names that refusals give them; a month's allowance bounds what may wait for a date.
+
+    `below`: it is a sub-account, and has none of its own.
+    """
     held = CAPS[plan]
     return [
         Cap("api_keys", held.api_keys),
@@ -27,5 +30,6 @@ def caps(plan: Plan, *, monthly_limit: int) -> list[Cap]:
         Cap("templates", held.templates),
         Cap("webhooks", held.webhooks),
         Cap("seats", held.seats),
+        Cap("sub_accounts", 0 if below else held.sub_accounts),
         Cap("scheduled_messages", monthly_limit),
     ]

@@ -36,6 +36,7 @@ class Used(Struct):
     templates: int
     webhooks: int
     seats: int
+    sub_accounts: int
     scheduled_messages: int
 
 
