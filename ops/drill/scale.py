@@ -42,7 +42,7 @@ HOT_PART: Final = 0.6
 PARTS: Final = 4
 LIMIT: Final = 6  # connections to a site, of all processes together
 DOT_S: Final = 0.03  # how long a mail server thinks about a message: so that mail waits
-QUEUED_PART: Final = 0.5  # of the messages, accepted before the first change
+QUEUEING_S: Final = 2.0  # the same while the queue is being filled, before the first change
 SETTINGS: Final = {
     "RETRY_LADDER_S": "1,2,4,8", "REQUEST_RATE": "100000", "MTA_WORKERS": "1", "SITE_CONNECTIONS": str(LIMIT),
     "SHARD_RULES": "manual",
@@ -160,14 +160,15 @@ async def _round(service: Service, mtas: Mtas, store: Path, messages: int, *, ki
     assert settings.database_url is not None
     sends = plan(messages, "scale")
     client = Client(service.base_url, access, sends)
-    sites = Sites(DOMAINS, store, port=settings.sink_port, dns_port=mtas.dns_port, delay_s=DOT_S)
+    sites = Sites(DOMAINS, store, port=settings.sink_port, dns_port=mtas.dns_port, delay_s=QUEUEING_S)
     began, kills, moved = time.monotonic(), list[Kill](), dict[tuple[object, ...], int]()
     async with sites, operate.opened(settings) as pool:
         counting = asyncio.create_task(_count_moved(pool, moved))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(client.run())
-            await client.reached(round(messages * QUEUED_PART))
+            await client.reached(messages)
             queued = await _waiting(pool)
+            sites.pace(DOT_S)
             for number, count in enumerate(COUNTS):
                 kills += await asyncio.to_thread(mtas.be, count, kill=kill)
                 if number in (1, len(COUNTS) - 1):

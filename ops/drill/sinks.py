@@ -97,6 +97,12 @@ class Sites:
     async def __aexit__(self, *_: object) -> None:
         await self._opened.aclose()
 
+    def pace(self, delay_s: float) -> None:
+        """From now on each final dot takes so long."""
+        for sink in self.sinks:
+            sink.scripts.clear()
+            sink.script(".", delay_s=delay_s)
+
     @property
     def most_open(self) -> int:
         """Connections that one site had open at once, at most."""
