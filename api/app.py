@@ -66,6 +66,7 @@ from engine.store.deadlines import within
 from engine.store.limits import Limits
 from engine.store.passwords import Passwords
 from engine.store.postgres import AWAY, close_pool, open_pool
+from engine.store.presence import Figures, Presence, Rate
 
 OVERDUE_S = 120.0  # a due queue row older than this: nobody delivers that shard
 CHECK_S = 2.0
@@ -183,11 +184,14 @@ class Lifespan:
         pool = await open_pool(settings.database_url, name="api", smallest=2, largest=10)
         client = redis_store.connect(settings.redis_url)
         hints = Hints(client)
+        rate = Rate()
         keys, sessions = Keys(pool, settings.key_pepper), Sessions(pool, settings.key_pepper)
         services = Services(
             pool=pool,
             redis=client,
-            acceptor=Acceptor(pool, hints, settings, on_flush=functools.partial(metrics.flushed, "accept")),
+            acceptor=Acceptor(
+                pool, hints, settings, on_flush=rate.flushed(functools.partial(metrics.flushed, "accept"))
+            ),
             keys=keys,
             sessions=sessions,
             passwords=Passwords(),
@@ -207,6 +211,8 @@ class Lifespan:
             asyncio.create_task(services.tails.run()),
             asyncio.create_task(guard_listeners(settings.stream_write_s)),
         ]
+        presence = Presence(pool, kind="api", name="api", figures=lambda: Figures(rate=rate.of()))
+        self._tasks.append(asyncio.create_task(presence.run()))
         before_stopping(services.tails.stop, min(LINGER_S, settings.drain_s / 2))
         _add_routes(self.app, services)
 

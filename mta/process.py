@@ -22,6 +22,7 @@ from engine.store import handed, metrics
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.postgres import AWAY, close_pool, open_pool
+from engine.store.presence import Figures, Presence
 from engine.store.resolver import Resolver
 from mta.outbound import blackbox
 from mta.outbound.blackbox import BlackBox
@@ -102,9 +103,9 @@ async def run(settings: Settings, name: str) -> None:
         on_release=outbound.release,
         on_fenced=outbound.fenced,
     )
-    work = asyncio.create_task(
-        _work(outbound, member, Stamps(pool, [preparer.keys, *outbound.caches]), Wakes(listener), woken)
-    )
+    presence = Presence(pool, kind="mta", name=name, figures=lambda: _figures(outbound, member))
+    stamps = Stamps(pool, [preparer.keys, member.cache, *outbound.caches])
+    work = asyncio.create_task(_work(presence, outbound, member, stamps, Wakes(listener), woken))
     ended = asyncio.create_task(stop.wait())
     await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
     if work.done():
@@ -122,8 +123,15 @@ async def run(settings: Settings, name: str) -> None:
     _log.info("stopped")
 
 
-async def _work(outbound: Outbound, member: Member, stamps: Stamps, wakes: Wakes, woken: WokenShards) -> None:
+def _figures(outbound: Outbound, member: Member) -> Figures:
+    return Figures(len(member.owned), outbound.in_hand, outbound.load.rate)
+
+
+async def _work(
+    presence: Presence, outbound: Outbound, member: Member, stamps: Stamps, wakes: Wakes, woken: WokenShards
+) -> None:
     async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(presence.run())
         tasks.create_task(member.run())
         tasks.create_task(stamps.run())
         tasks.create_task(wakes.run(woken))

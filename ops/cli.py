@@ -2,7 +2,7 @@
 
 import click
 
-from ops.commands import accounts, delivery, hosts, load, mail, measure, service, upkeep
+from ops.commands import accounts, delivery, hosts, load, mail, measure, service, shards, upkeep
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -46,6 +46,8 @@ for command in (
     delivery.queue,
     delivery.site,
     delivery.source,
+    shards.shards,
+    shards.nodes,
     delivery.explain,
     delivery.trace,
     mail.send,

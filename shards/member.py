@@ -8,17 +8,20 @@ an expired member waits for that member's settling transactions and makes every 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection
+from typing import Any
 from uuid import UUID
 
 import asyncpg
 import structlog
 
 from engine.base import ids
+from engine.store.caches import Cache, bump
 from engine.store.postgres import AWAY, heed_cancellation
-from shards import lease
+from shards import lease, live_map
 from shards.ring import assign
 
 MARGIN = 0.25  # of the lease: how much earlier the member stops than others may take over
+HEAR_S = 0.1  # a change of the map waits no longer for a look, once it is heard of
 
 _log = structlog.get_logger("shards")
 
@@ -44,6 +47,7 @@ class Member:
     ) -> None:
         self._pool = pool
         self._name = name
+        self._map = live_map.Watch(pool)
         self._shards = shards
         self._lease_s = lease_s
         self._on_gain = on_gain
@@ -56,6 +60,16 @@ class Member:
         self._steady_since = 0.0
         self.id = ids.uuid7()
         self.owned: frozenset[int] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """What the operator knows it as."""
+        return self._name
+
+    @property
+    def cache(self) -> Cache[Any, Any]:
+        """For the process's Stamps: a change of the map is heeded at once instead of with the next heartbeat."""
+        return self._map.cache
 
     @property
     def holds(self) -> bool:
@@ -73,7 +87,9 @@ class Member:
     async def leave(self) -> None:
         """Give everything up at once, so that others need not wait for the lease to run out."""
         self._held_until = 0.0
-        await lease.LEAVE.execute(self._pool, self.id)
+        async with self._pool.acquire() as connection, connection.transaction():
+            await lease.LEAVE.execute(connection, self.id)
+            await bump(connection, live_map.KIND)
         self.owned = frozenset()
 
     def lose_all(self) -> None:
@@ -91,13 +107,19 @@ class Member:
                 await self._join()
                 while await self._beat():
                     await self._rebalance()
-                    await asyncio.sleep(self._lease_s / 3)
+                    await self._rest(self._lease_s / 3)
                 _log.warning("fenced", member=str(self.id))
                 self.lose_all()
             except AWAY as error:
                 heed_cancellation()
                 _log.warning("lease not renewed", error=repr(error))
                 await asyncio.sleep(self._lease_s / 12)
+
+    async def _rest(self, seconds: float) -> None:
+        """Until the next heartbeat is due, or the map has changed."""
+        ends = time.monotonic() + seconds
+        while (left_s := ends - time.monotonic()) > 0 and not self._map.changed:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(min(HEAR_S, left_s))
 
     async def _join(self) -> None:
         """Become a member, unless a connection loss only interrupted the membership."""
@@ -109,7 +131,9 @@ class Member:
         if self._first:  # never again: two processes by one name would otherwise end each other's turns for ever
             await lease.SUPERSEDE.execute(self._pool, self._name)
             self._first = False
-        await lease.JOIN.execute(self._pool, self.id, self._name, 1.0, self._lease_s)
+        async with self._pool.acquire() as connection, connection.transaction():
+            await lease.JOIN.execute(connection, self.id, self._name, 1.0, self._lease_s)
+            await bump(connection, live_map.KIND)
         self._joined = True
         self._renewed(began)
         _log.info("joined", member=str(self.id), name=self._name)
@@ -134,12 +158,14 @@ class Member:
         if time.monotonic() - self._steady_since > self._lease_s:
             for row in await lease.FENCE.records(self._pool, self._lease_s * MARGIN):
                 _log.warning("fenced a member whose lease ran out", member=str(row["id"]), name=row["name"])
-        members = {str(row.id): row.weight for row in await lease.MEMBERS.fetch(self._pool)}
-        if str(self.id) not in members:
+        live = await self._map.read()
+        members = await lease.MEMBERS.fetch(self._pool)
+        if self.id not in {row.id for row in members}:
             return
         owners = await lease.OWNERS.fetch(self._pool, self._shards)
         current = {row.shard: str(row.owner) for row in owners if row.alive and row.owner is not None}
-        wanted = assign(self._shards, members, current)
+        weights, pins = live_map.weights_of(members, live), live_map.pins_of(members, live)
+        wanted = assign(self._shards, weights, current, pins=pins, loads=live.loads)
         mine = {shard for shard, member in wanted.items() if member == str(self.id)}
         self._hand_over({shard for shard in self.owned if shard not in mine})
         await self._take({row.shard for row in owners if not row.alive and row.shard in mine})
@@ -167,7 +193,9 @@ class Member:
     async def _give_up(self, owner: UUID, shards: Collection[int]) -> None:
         while owner == self.id:
             try:
-                await lease.RELEASE.execute(self._pool, owner, list(shards))
+                async with self._pool.acquire() as connection, connection.transaction():
+                    await lease.RELEASE.execute(connection, owner, list(shards))
+                    await bump(connection, live_map.KIND)  # whoever is to have them need not wait for a heartbeat
             except AWAY as error:
                 heed_cancellation()
                 _log.warning("release waits", error=repr(error))

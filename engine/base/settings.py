@@ -89,6 +89,13 @@ class Settings(Struct, frozen=True, kw_only=True):
     sign_in_rate: int = 5  # tries a minute to sign in, to sign up or for a forgotten password, per network and address
     shards: int = 256
     lease_s: float = 6.0
+    shard_rules: Literal["auto", "manual"] = "auto"  # manual: shards are split, merged and balanced by command only
+    split_rate: float = 50.0  # messages a second to a domain, and its part of all mail, from which it is split
+    split_share: float = 0.2
+    split_after_s: float = 60.0  # how long it must last
+    merge_after_s: float = 900.0  # below half of either for so long: its parts are merged
+    balance_rate: float = 20.0  # messages a second in all, below which shards are not moved for their load
+    balance_after_s: float = 60.0
     fresh_due_s: float = 5.0  # how long the hint has before the shard's owner polls the row itself
     site_connections: int = 20  # Postfix default_destination_concurrency_limit
     messages_per_connection: int = 100
@@ -149,7 +156,8 @@ _AT_LEAST: dict[str, float] = {
     "api_workers": 1, "mta_workers": 1, "platform_daily_ceiling": 0, "max_message_bytes": 64 * 1024,
     "max_request_bytes": 64 * 1024, "max_inflight_bytes": MEBIBYTE, "body_deadline_s": 1,
     "body_min_bytes_per_s": 0, "request_rate": 0, "unauthenticated_rate": 1, "sign_in_rate": 1, "shards": 1,
-    "lease_s": 1, "fresh_due_s": 0.5,
+    "lease_s": 1, "fresh_due_s": 0.5, "split_rate": 0, "split_share": 0, "split_after_s": 0, "merge_after_s": 0,
+    "balance_rate": 0, "balance_after_s": 0,
     "site_connections": 1, "messages_per_connection": 1, "mta_active_limit": 10, "mta_connections": 1,
     "relay_workers": 0, "relay_sessions": 1, "relay_sessions_each": 1, "relay_idle_s": 1, "relay_login_s": 1,
     "relay_session_s": 1, "relay_login_delay_s": 0,

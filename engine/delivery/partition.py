@@ -23,8 +23,7 @@ def shard_of(
     """The shard of `domain` (A-label or lower-case U-label form, as stored), in 0..shards-1.
 
     A domain in `split` is spread over that many sub-shards (at most `shards`) by message id: sub-shard 0
-    is the domain's own shard, and all sub-shards are different. Splitting or merging a domain moves only
-    the rows made afterwards.
+    is the domain's own shard, and all sub-shards are different.
     """
     home = _home(domain, shards)
     if not split or message_id is None:
@@ -33,6 +32,16 @@ def shard_of(
     if parts <= 1:
         return home
     part = ((message_id.int * _SPREAD & _MASK) >> 32) % parts
+    return _part(home, part, parts, shards)
+
+
+def parts_of(domain: str, shards: int, parts: int) -> list[int]:
+    """The shards that a domain split into so many parts lies in, its own first."""
+    home, parts = _home(domain, shards), max(1, min(parts, shards))
+    return [_part(home, part, parts, shards) for part in range(parts)]
+
+
+def _part(home: int, part: int, parts: int, shards: int) -> int:
     # An even stride over the ring keeps sub-shards distinct, and apart even where owners hold ranges.
     return (home + part * shards // parts) % shards
 

@@ -31,6 +31,7 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid, unavailable
 from engine.base.settings import Settings
 from engine.delivery.hints import Hints
+from engine.delivery.splits import Splits
 from engine.flows import accepted_rows
 from engine.flows.accept_store import Made, Storer, goes_now, is_stored, replays_of
 from engine.flows.counting import Ceiling
@@ -76,11 +77,12 @@ class Acceptor:
         self.domains: Cache[UUID, dict[str, str]] = Cache("domains", self._load_domains)
         self.streams: Cache[UUID, frozenset[str]] = Cache("streams", self._load_streams)
         self.templates = Shelf(pool)
+        self._splits = Splits(pool)
 
     @property
     def caches(self) -> tuple[Cache[Any, Any], ...]:
         """What the process must have watched (engine.store.caches.Stamps)."""
-        return self.domains, self.streams, self.templates.latest
+        return self.domains, self.streams, self.templates.latest, self._splits.cache
 
     async def accept(self, request: SendRequest, door: Door, *, size_hint: int = 0) -> Accepted:
         """Accept one message; returns after its commit.
@@ -273,9 +275,10 @@ class Acceptor:
         at = clock.now()
         made = Made()
         try:
+            split = await self._splits.now()
             async with self._pool.acquire() as connection:
                 await self._ceiling.reserve(connection, at.date(), sum([goes_now(item.message) for item in batch]))
-                await self._storer.store(connection, batch, at, made)
+                await self._storer.store(connection, batch, at, split, made)
         except asyncpg.exceptions.InternalClientError:
             raise  # a session whose server had gone: nothing was sent
         except AWAY:
@@ -283,7 +286,7 @@ class Acceptor:
                 raise
         fresh = [message for message in made.stored if goes_now(message)]
         self._ceiling.take(at.date(), len(fresh))
-        self._hints.announce(accepted_rows.hinted(fresh, self._settings.shards))
+        self._hints.announce(accepted_rows.hinted(fresh, self._settings.shards, split))
         metrics.ACCEPTED.inc(len(fresh))
         self._on_flush(len(batch), asyncio.get_running_loop().time() - started)
         return made.decisions

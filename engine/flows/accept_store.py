@@ -5,7 +5,7 @@ remembered and stored by one statement that makes sure of it; where somebody has
 the sure way: suppressions looked up, heads locked, decided, stored, committed.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from datetime import date, datetime, timedelta
 from uuid import UUID
@@ -43,13 +43,17 @@ class Storer:
         self._fresh_due = timedelta(seconds=fresh_due_s)
         self._known: dict[UUID, Head] = {}
         self._odds = Odds()
+        self._split: Mapping[str, int] = {}
 
-    async def store(self, connection: Conn, batch: Sequence[Pending], at: datetime, made: "Made") -> None:
-        """Decide and store, and return after the commit.
+    async def store(
+        self, connection: Conn, batch: Sequence[Pending], at: datetime, split: Mapping[str, int], made: "Made"
+    ) -> None:
+        """Decide and store, and return after the commit; `split` tells the parts of domains that are split.
 
         `made` is filled before Postgres is asked to write it: should there be no answer, the caller knows what to look
         for.
         """
+        self._split = split
         if self._odds.good() and await self._store_as_remembered(connection, batch, at, made):
             return
         made.clear()
@@ -137,7 +141,9 @@ class Storer:
             connection,
             *accepted_rows.message_columns(made.stored),
             *accepted_rows.recipient_columns(made.stored),
-            *accepted_rows.queue_columns(filter(goes_now, made.stored), self._shards, at + self._fresh_due),
+            *accepted_rows.queue_columns(
+                filter(goes_now, made.stored), self._shards, self._split, at + self._fresh_due
+            ),
             *accepted_rows.schedule_columns(made.stored),
             *accepted_rows.event_columns(events),
             *accepted_rows.once_columns(made.stored),

@@ -1,6 +1,6 @@
 """An accepted message as it is stored: its first event, and columns for the statement that stores a batch. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from uuid import UUID
 
@@ -61,12 +61,12 @@ def by_domain(recipients: Iterable[tuple[int, str]]) -> dict[str, list[tuple[int
     return groups
 
 
-def hinted(messages: Iterable[Prepared], shards: int) -> dict[int, list[UUID]]:
+def hinted(messages: Iterable[Prepared], shards: int, split: Mapping[str, int]) -> dict[int, list[UUID]]:
     """Whom to tell about which of the messages that go out at once."""
     found: dict[int, list[UUID]] = {}
     for message in messages:
         for domain in _groups(message):
-            own = found.setdefault(partition.shard_of(domain, shards), [])
+            own = found.setdefault(partition.shard_of(domain, shards, split=split, message_id=message.id), [])
             if not own or own[-1] != message.id:
                 own.append(message.id)
     return found
@@ -98,12 +98,13 @@ def recipient_columns(stored: Iterable[Prepared]) -> Columns:
     return thinned(columns(rows, 7), _RECIPIENTS_ALIKE)
 
 
-def queue_columns(messages: Iterable[Prepared], shards: int, due: datetime) -> Columns:
+def queue_columns(messages: Iterable[Prepared], shards: int, split: Mapping[str, int], due: datetime) -> Columns:
     """Pending deliveries of the messages that go out at once."""
     rows = [
         (
-            message.id, domain, partition.shard_of(domain, shards), message.account_id, message.from_domain,
-            orjson.dumps(group).decode(), len(message.recipients), due, message.deliver_by, message.min_tls,
+            message.id, domain, partition.shard_of(domain, shards, split=split, message_id=message.id),
+            message.account_id, message.from_domain, orjson.dumps(group).decode(), len(message.recipients), due,
+            message.deliver_by, message.min_tls,
         )
         for message in messages
         for domain, group in _groups(message).items()

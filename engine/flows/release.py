@@ -20,7 +20,7 @@ from engine.areas.suppressions.rules import blocks
 from engine.base import clock, ids
 from engine.base.events import EventType, Status
 from engine.base.settings import Settings
-from engine.delivery import partition
+from engine.delivery import partition, splits
 from engine.flows import counting
 from engine.flows.accepted_rows import by_domain
 from engine.flows.counting import Ceiling
@@ -269,6 +269,7 @@ async def _write(
     leaving = [(one.message_id, Status.REJECTED.value) for one in lost]
     staying: list[tuple[UUID, datetime]] = []
     pending: list[tuple[object, ...]] = []
+    split = await splits.read(connection)
     for one, verdict in verdicts:
         message, account = one.due.message_id, one.due.account_id
         if verdict.look_at is not None:
@@ -278,7 +279,8 @@ async def _write(
         if verdict.status is not Status.QUEUED:
             continue
         for domain, group in by_domain(one.recipients).items():
-            shard, wanted = partition.shard_of(domain, settings.shards), orjson.dumps(group).decode()
+            shard = partition.shard_of(domain, settings.shards, split=split, message_id=message)
+            wanted = orjson.dumps(group).decode()
             pending.append((
                 message, domain, shard, account, one.from_domain, wanted, len(one.recipients), at, at,
                 one.due.deliver_by, one.due.min_tls,

@@ -22,6 +22,7 @@ from engine.delivery.queue import DueKey, Holder, Row
 from engine.store.postgres import AWAY, heed_cancellation
 from engine.store.redis import Away
 from mta.outbound.hand import FULL, Hand
+from mta.outbound.leaving import Leaving
 from mta.outbound.prepare import Entry
 
 LOAD_ROWS = 256
@@ -52,6 +53,7 @@ class Finder:
         reader: HintReader,
         woken: WokenShards,
         hand: Hand,
+        leaving: Leaving,
         owned: Callable[[], Collection[int]],
         take: Take,
     ) -> None:
@@ -60,6 +62,7 @@ class Finder:
         self._reader = reader
         self._woken = woken
         self._hand = hand
+        self._leaving = leaving
         self._owned = owned
         self._take = take
         self._more_due = asyncio.Event()
@@ -124,9 +127,10 @@ class Finder:
                     wanted = await self._within_shares(wanted, entries)
                 fitting = max(1, min(LOAD_ROWS, self._hand.room))
                 part, wanted = wanted[:fitting], wanted[fitting:]
-                rows = await queue.load_hinted(self._pool, {key[1] for key in part}, {key[0] for key in part})
-                part = [key for key in part if key not in {(row.shard, row.message_id) for row in rows}]
-                await self._take(rows, entries)
+                with self._leaving.reading():
+                    rows = await queue.load_hinted(self._pool, {key[1] for key in part}, {key[0] for key in part})
+                    part = [key for key in part if key not in {(row.shard, row.message_id) for row in rows}]
+                    await self._take(rows, entries)
                 self._hand.done_with(entries[key] for key in part)
                 part = []
         finally:
@@ -198,7 +202,8 @@ class Finder:
             keys |= self._fresh(await self._dig(owned, room - len(keys), whole))
         taken = list(keys)[:room]
         for start in range(0, len(taken), LOAD_ROWS):
-            await self._take(await queue.load(self._pool, taken[start : start + LOAD_ROWS]), {})
+            with self._leaving.reading():
+                await self._take(await queue.load(self._pool, taken[start : start + LOAD_ROWS]), {})
         self._more_behind = bool(self._deep) or len(keys) > len(taken)
         if self._more_behind and taken:
             self._ask_again()

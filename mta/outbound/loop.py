@@ -16,6 +16,7 @@ from engine.areas.suppressions import store as suppressions
 from engine.base.settings import Settings
 from engine.delivery.hints import HintReader, WokenShards
 from engine.delivery.queue import Row
+from engine.flows.settle import Attempt
 from engine.mail.address import canonical
 from engine.store import metrics
 from engine.store.postgres import AWAY, heed_cancellation
@@ -25,7 +26,9 @@ from mta.outbound.finding import Entries, Finder
 from mta.outbound.finishing import Finisher, Settles
 from mta.outbound.hand import Hand
 from mta.outbound.holding import Holding
+from mta.outbound.leaving import Leaving
 from mta.outbound.prepare import Delivery, Preparer
+from mta.outbound.rehoming import Rehomer
 from mta.outbound.route import Route, Router, Unroutable
 from mta.outbound.security import Security
 from mta.outbound.site import Site
@@ -35,6 +38,7 @@ from mta.outbound.sources_bind import Source
 from mta.outbound.tls_policy import MinTls, TlsPolicy
 from mta.outbound.windows import Windows
 from mta.outbound.witness import Witness
+from shards.load import Load
 from shards.member import Member
 
 KEEP_SETTLED_S = 60.0
@@ -69,18 +73,25 @@ class Outbound:
         self._security = security
         self.holding = Holding(pool)
         self.witness = Witness(pool)
+        self.load = Load()
+        self._process = process
         self._sockets = Sockets(settings, watch=self.witness.watch)
         self._tasks: set[asyncio.Task[None]] = set()
         self._workers: set[Worker] = set()
         self._hand = hand = Hand(settings.mta_active_limit)
         self._windows = Windows(client, process, lambda: len(self.member.owned) / settings.shards)
+        self._leaving = Leaving()
         self._finder = Finder(
-            settings=settings, pool=loading or pool, reader=reader, woken=woken, hand=hand,
+            settings=settings, pool=loading or pool, reader=reader, woken=woken, hand=hand, leaving=self._leaving,
             owned=lambda: self.member.owned, take=self._take,
+        )  # fmt: skip
+        self._rehomer = Rehomer(
+            pool, shards=settings.shards, leaving=self._leaving, in_hand=hand.known, owned=lambda: self.member.owned,
+            member=lambda: self.member.id,
         )  # fmt: skip
         self._finisher = Finisher(
             settings=settings, pool=pool, reader=reader, settler=settler, hand=hand, spawn=self._spawn,
-            on_fenced=self._lose_all, saw=self.witness.saw,
+            on_fenced=self._lose_all, saw=self._saw,
         )  # fmt: skip
         self._sites = Sites(
             settings=settings, pool=pool, hand=hand, windows=self._windows, process=process, spawn=self._spawn,
@@ -98,6 +109,7 @@ class Outbound:
         )
         self.caches = (
             self._sites.rules.cache, *self._sites.sources.caches, self.holding.cache, self.witness.cache,
+            self._rehomer.cache,
         )  # for the process's Stamps  # fmt: skip
         self.member: Member  # set by the process: the two need each other
 
@@ -108,6 +120,8 @@ class Outbound:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._finder.follow_hints())
             tasks.create_task(self._finder.follow_due_times())
+            tasks.create_task(self._rehomer.run())
+            tasks.create_task(self.load.run(self._pool, self._process, lambda: self.member.owned))
             tasks.create_task(self._finisher.acknowledge())
             tasks.create_task(self._windows.run(self._sites.demand, self._sites.shared))
             tasks.create_task(self._sites.tend())
@@ -158,6 +172,10 @@ class Outbound:
         self._sites.drop(lambda _: True)
         self._hand.forget_all()
 
+    def _saw(self, attempt: Attempt) -> Attempt:
+        self.load.count(attempt.row.shard, attempt.row.domain)
+        return self.witness.saw(attempt)
+
     def _lose_all(self) -> None:
         self.member.lose_all()
 
@@ -173,7 +191,12 @@ class Outbound:
         fresh: list[Delivery] = []
         for row in rows:
             entry = entries.get((row.shard, row.message_id))
-            if self._hand.known(row.key, row.attempts) or row.shard not in self.member.owned or self._hand.closed:
+            if (
+                self._hand.known(row.key, row.attempts)
+                or row.shard not in self.member.owned
+                or self._hand.closed
+                or self._leaving.refuses(row)
+            ):
                 self._hand.done_with((entry,) if entry else ())
                 continue
             delivery = Delivery(row, entry, now)

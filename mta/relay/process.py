@@ -27,6 +27,7 @@ from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.limits import Limits
 from engine.store.postgres import close_pool, open_pool
+from engine.store.presence import Figures, Presence, Rate
 from mta.relay.certificates import Certificates
 from mta.relay.intake import Intake
 from mta.relay.logins import Logins
@@ -47,6 +48,7 @@ class Services(Struct):
     hints: Hints
     stamps: Stamps
     relay: Relay
+    rate: Rate
 
 
 async def open_services(settings: Settings, certificate: Path, key: Path) -> Services:
@@ -59,7 +61,9 @@ async def open_services(settings: Settings, certificate: Path, key: Path) -> Ser
     hints = Hints(client)
     keys = Keys(pool, settings.key_pepper)
     limits = Limits(client)
-    acceptor = Acceptor(pool, hints, settings, on_flush=functools.partial(metrics.flushed, "accept"))
+    rate = Rate()
+    on_flush = rate.flushed(functools.partial(metrics.flushed, "accept"))
+    acceptor = Acceptor(pool, hints, settings, on_flush=on_flush)
     relay = Relay(
         settings,
         certificates=certificates,
@@ -68,7 +72,7 @@ async def open_services(settings: Settings, certificate: Path, key: Path) -> Ser
         intake=Intake(acceptor, settings.mail_host),
     )
     stamps = Stamps(pool, [keys.cache, *acceptor.caches])
-    return Services(pool, client, acceptor, keys, hints, stamps, relay)
+    return Services(pool, client, acceptor, keys, hints, stamps, relay, rate)
 
 
 async def close_services(services: Services, grace_s: float) -> None:
@@ -83,7 +87,12 @@ async def close_services(services: Services, grace_s: float) -> None:
 
 
 async def run(
-    settings: Settings, certificate: Path, key: Path, given: Sequence[tuple[socket.socket, bool]] = ()
+    settings: Settings,
+    certificate: Path,
+    key: Path,
+    given: Sequence[tuple[socket.socket, bool]] = (),
+    *,
+    name: str = "relay",
 ) -> None:
     """Serve until SIGTERM or SIGINT; `given` as for `Relay.start`."""
     stop = asyncio.Event()
@@ -95,7 +104,7 @@ async def run(
     gc.set_threshold(50_000, 20, 100)  # messages make few cycles; the default looks 70 times as often
     handed.tell_ready()
     _log.info("serving", port=settings.submission_port, tls_port=settings.submission_tls_port)
-    work = asyncio.create_task(_background(services))
+    work = asyncio.create_task(_background(services, name))
     ended = asyncio.create_task(stop.wait())
     await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
     if work.done():
@@ -110,8 +119,10 @@ async def run(
     _log.info("stopped")
 
 
-async def _background(services: Services) -> None:
+async def _background(services: Services, name: str) -> None:
+    figures = lambda: Figures(in_hand=services.relay.sessions, rate=services.rate.of())  # noqa: E731
     async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(Presence(services.pool, kind="relay", name=name, figures=figures).run())
         tasks.create_task(services.stamps.run())
         tasks.create_task(_housekeeping(services))
 

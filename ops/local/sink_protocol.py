@@ -72,6 +72,12 @@ class Conversation(asyncio.Protocol):
             b"STAR": self._starttls, b"VRFY": self._vrfy,
         }  # fmt: skip
 
+    @property
+    def peer_port(self) -> int:
+        """The client's port; 0 when it has gone."""
+        peer = None if self._transport is None else self._transport.get_extra_info("peername")
+        return int(peer[1]) if peer else 0
+
     # -- asyncio.Protocol ----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -25,16 +25,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="ops.processes.relay")
     parser.add_argument("--name", default="relay-1")
     settings = load(os.environ).settings
-    logs.configure(parser.parse_args().name, settings.log_level)
+    name: str = parser.parse_args().name
+    logs.configure(name, settings.log_level)
     try:
         own, key = certificate_files(settings)
         found = handed.take()
     except (NoCertificate, handed.WrongSockets) as error:
         print(error, file=sys.stderr)
         return 1
-    clear, secured = (found.get(name, []) for name in (sockets.SUBMISSION, sockets.SUBMISSIONS))
+    clear, secured = (found.get(kind, []) for kind in (sockets.SUBMISSION, sockets.SUBMISSIONS))
     given = [(one, False) for one in clear] + [(one, True) for one in secured]
-    uvloop.run(run(settings, own, key, given))
+    uvloop.run(run(settings, own, key, given, name=name))
     return 0
 
 

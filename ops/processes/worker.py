@@ -24,10 +24,12 @@ from engine.flows.release import release_due
 from engine.flows.system_mail import Mailer
 from engine.store import handed, metrics, partitions
 from engine.store.postgres import AWAY, close_pool, heed_cancellation, open_pool
+from engine.store.presence import Figures, Presence
 from mta.outbound import tls_reporting
 from ops import gauges
 from ops.processes.metrics import shown
 from ops.processes.posting import posting
+from shards import keeper
 
 _log = structlog.get_logger("worker")
 _LOGS = gauges.Logs()
@@ -69,6 +71,7 @@ async def run(settings: Settings) -> None:
     for one in JOBS:
         gauges.JOB_FAILED.labels(one.name)  # a count that begins at 0 shows its first step
     jobs = [asyncio.create_task(_repeat(job, context)) for job in JOBS]
+    jobs.append(asyncio.create_task(Presence(pool, kind="worker", name="worker", figures=Figures).run()))
     with shown(settings):
         async with posting(settings):
             handed.tell_ready()
@@ -174,6 +177,10 @@ async def _erasures(context: Context) -> None:
     await erase.erase_due(context.pool, clock.now())
 
 
+async def _shards(context: Context) -> None:
+    await keeper.keep(context.pool, context.settings)
+
+
 async def _tls_reports(context: Context) -> None:
     await tls_reporting.send_due(context.pool, context.settings, clock.now())
 
@@ -194,6 +201,7 @@ JOBS = (
     Job("webhook history", 3600.0, _webhook_history),
     Job("figures", 15.0, _figures),
     Job("purge", 3600.0, _purge),
+    Job("shards", 5.0, _shards),
     Job("tls reports", 600.0, _tls_reports),
     Job("system mail", 0.3, _system_mail),
     Job("ended sessions", 300.0, _ended),

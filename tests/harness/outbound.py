@@ -93,7 +93,7 @@ class Mta:
             on_release=self.outbound.release, on_fenced=self.outbound.fenced,
         )  # fmt: skip
         self._work = asyncio.create_task(
-            self._run(Stamps(pool, [preparer.keys, *self.outbound.caches]), Wakes(listener), woken)
+            self._run(Stamps(pool, [preparer.keys, self.member.cache, *self.outbound.caches]), Wakes(listener), woken)
         )
         return self
 

@@ -1,0 +1,156 @@
+"""Which processes there are, on whatever host: each shows itself in Postgres every few seconds.
+
+For the operator's eyes: no decision hangs on it. Who delivers is decided by leases (shards.member).
+"""
+
+import asyncio
+import os
+import socket
+import time
+import tomllib
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+
+import asyncpg
+import structlog
+from msgspec import Struct
+
+from engine.base import clock, ids
+from engine.store.postgres import AWAY, heed_cancellation
+from engine.store.queries import Queries
+
+SHOW_S = 3.0
+GONE_S = 5 * SHOW_S  # not seen for so long: it stands still, or is cut off, or dead
+FORGET_S = 600.0
+RATE_S = 60.0
+LEAVE_S = 1.0
+
+_SQL = Queries.beside(__file__, "presence.sql")
+_SHOW = _SQL.command("show_process")
+_LEAVE = _SQL.command("leave_process")
+_FORGET = _SQL.command("forget_processes")
+
+_log = structlog.get_logger("presence")
+
+
+class Seen(Struct, frozen=True):
+    """A process as it last showed itself. `rate`: messages a second over the last minute; what it has no figure of is
+    None."""
+
+    host: str
+    name: str
+    kind: str
+    version: str
+    pid: int
+    since: datetime
+    silent_s: float
+    shards: int | None
+    in_hand: int | None
+    rate: float | None
+    memory_bytes: int | None
+
+
+class Figures(Struct, frozen=True):
+    """What a process is busy with."""
+
+    shards: int | None = None
+    in_hand: int | None = None
+    rate: float | None = None
+
+
+SEEN = _SQL.rows("read_processes", Seen)
+
+
+class Presence:
+    """One process, for as long as `run` goes on."""
+
+    def __init__(self, pool: asyncpg.Pool, *, kind: str, name: str, figures: Callable[[], Figures]) -> None:
+        self._pool = pool
+        self._id = ids.uuid7()
+        self._kind = kind
+        self._name = name
+        self._since = clock.now()
+        self._figures = figures
+
+    async def run(self) -> None:
+        """Show it until cancelled, then say that it has ended."""
+        try:
+            while True:
+                try:
+                    await self.show()
+                except AWAY as error:
+                    heed_cancellation()
+                    _log.debug("not shown", error=repr(error))
+                await asyncio.sleep(SHOW_S)
+        finally:
+            with suppress(*AWAY):
+                async with asyncio.timeout(LEAVE_S):
+                    await _LEAVE.execute(self._pool, self._id)
+
+    async def show(self) -> None:
+        """Once. Raises one of AWAY."""
+        found = self._figures()
+        await _SHOW.execute(
+            self._pool, self._id, socket.gethostname(), self._name, self._kind, version(), os.getpid(), self._since,
+            found.shards, found.in_hand, found.rate, memory_bytes(),
+        )  # fmt: skip
+
+
+class Rate:
+    """Counts what passes; `of` gives a second's worth over the last minute."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._began = now()
+        self._counts: deque[tuple[int, int]] = deque()  # second, how many
+
+    def flushed(self, then: Callable[[int, float], None]) -> Callable[[int, float], None]:
+        """For a group commit: counts its items, then tells `then`."""
+
+        def on_flush(items: int, seconds: float) -> None:
+            self.add(items)
+            then(items, seconds)
+
+        return on_flush
+
+    def add(self, items: int) -> None:
+        """So many more."""
+        second = int(self._now())
+        if self._counts and self._counts[-1][0] == second:
+            items += self._counts.pop()[1]
+        self._counts.append((second, items))
+        while self._counts[0][0] < second - RATE_S:
+            self._counts.popleft()
+
+    def of(self) -> float:
+        """A second."""
+        now = self._now()
+        passed = sum(items for second, items in self._counts if second > now - RATE_S)
+        return passed / max(1.0, min(RATE_S, now - self._began))
+
+
+async def forget(pool: asyncpg.Pool) -> None:
+    """Drop those that went without a word long ago."""
+    await _FORGET.execute(pool, FORGET_S)
+
+
+def memory_bytes() -> int | None:
+    """Resident memory of this process; None where /proc does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+@lru_cache(maxsize=1)
+def version() -> str:
+    """Of the sources that run."""
+    try:
+        text = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text("utf-8")
+        return str(tomllib.loads(text)["project"]["version"])
+    except (OSError, KeyError, tomllib.TOMLDecodeError):
+        return "unknown"

@@ -1,0 +1,36 @@
+"""`ops nodes`: every process of every host, as it last showed itself."""
+
+from typing import Any
+
+import asyncpg
+
+from engine.base import clock
+from engine.store import presence
+
+MEBIBYTE = 1024 * 1024
+
+
+async def listing(pool: asyncpg.Pool) -> dict[str, Any]:
+    """Processes by host. `state`: `here`, or `gone` when it has shown itself neither lately nor said that it ends;
+    such ones are forgotten after ten minutes."""
+    seen = await presence.SEEN.fetch(pool)
+    processes = [_shown(one) for one in seen]
+    gone = sum(one["state"] == "gone" for one in processes)
+    return {"hosts": len({one.host for one in seen}), "gone": gone, "processes": processes}
+
+
+def _shown(one: presence.Seen) -> dict[str, Any]:
+    return {
+        "host": one.host,
+        "name": one.name,
+        "kind": one.kind,
+        "version": one.version,
+        "pid": one.pid,
+        "since": clock.iso(one.since),
+        "state": "gone" if one.silent_s > presence.GONE_S else "here",
+        "lastSeenS": round(max(0.0, one.silent_s), 1),
+        "shards": one.shards,
+        "inHand": one.in_hand,
+        "rate": None if one.rate is None else round(one.rate, 1),
+        "memoryMb": None if one.memory_bytes is None else round(one.memory_bytes / MEBIBYTE),
+    }
