@@ -8,6 +8,7 @@ import asyncpg
 
 from engine.base import clock
 from engine.store import partitions
+from engine.store.postgres import connect
 
 FOLDER = Path(__file__).parent / "migrations"
 _NAME = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
@@ -33,7 +34,7 @@ async def migrate(database_url: str, folder: Path = FOLDER) -> list[str]:
     Safe to call from several hosts at once. Raises MigrationError when an applied file has changed since,
     or when the database is ahead of these files.
     """
-    connection = await asyncpg.connect(database_url, timeout=30)
+    connection = await connect(database_url, name="migrate", timeout_s=30)
     try:
         await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)
         await connection.execute(_LEDGER)
@@ -46,7 +47,7 @@ async def migrate(database_url: str, folder: Path = FOLDER) -> list[str]:
 
 async def pending(database_url: str, folder: Path = FOLDER) -> list[str]:
     """Names of the files that `migrate` would apply."""
-    connection = await asyncpg.connect(database_url, timeout=30)
+    connection = await connect(database_url, name="migrate", timeout_s=30)
     try:
         exists = await connection.fetchval("SELECT to_regclass('schema_migrations') IS NOT NULL")
         done = await connection.fetch("SELECT number FROM schema_migrations") if exists else []

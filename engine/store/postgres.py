@@ -1,8 +1,12 @@
-"""The connection pool of one process."""
+"""The connection pool of one process, and single sessions: always on the server that takes writes."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import asyncpg
+
+from engine.store.postgres_hosts import Hosts
 
 # Bounded waits: a lock held by somebody else must become an answer, not a pile of waiting requests.
 LOCK_TIMEOUT_S = 10
@@ -39,15 +43,47 @@ BAD_DATA = (asyncpg.DataError, asyncpg.exceptions._base.DataError)  # noqa: SLF0
 class Session(asyncpg.Connection):
     """A connection that is not reset between uses: nothing here sets session state, and a reset is a round trip."""
 
+    on_read_only: Callable[[], Any] | None = None
+
     def get_reset_query(self) -> str:
         """Nothing to undo."""
         return ""
 
+    async def execute(self, query: str, *args: object, timeout: float | None = None) -> str:
+        """As asyncpg's."""
+        try:
+            return await super().execute(query, *args, timeout=timeout)
+        except asyncpg.exceptions.ReadOnlySQLTransactionError:
+            await self._leave()
+            raise
+
+    async def _execute(self, *args: Any, **options: Any) -> Any:
+        """What fetching goes through, in all its forms."""
+        try:
+            return await super()._execute(*args, **options)  # type: ignore[misc]
+        except asyncpg.exceptions.ReadOnlySQLTransactionError:
+            await self._leave()
+            raise
+
+    async def _leave(self) -> None:
+        """The server takes no writes any more: neither this session nor the pool's others are used again."""
+        if self.on_read_only is not None:
+            await self.on_read_only()
+
 
 async def open_pool(database_url: str, *, name: str, smallest: int = 1, largest: int = 8) -> asyncpg.Pool:
-    """A pool whose sessions carry `name` and the time-outs above."""
-    return await asyncpg.create_pool(
+    """A pool whose sessions carry `name` and the time-outs above, on whichever server of the URL takes writes."""
+    hosts = Hosts(database_url)
+
+    async def session(*_: object, **options: Any) -> Session:
+        opened = await hosts.connect(**options)
+        assert isinstance(opened, Session)
+        opened.on_read_only = pool.expire_connections
+        return opened
+
+    pool = asyncpg.create_pool(
         database_url,
+        connect=session,
         min_size=smallest,
         max_size=largest,
         connection_class=Session,
@@ -63,6 +99,23 @@ async def open_pool(database_url: str, *, name: str, smallest: int = 1, largest:
             "synchronous_commit": "on",  # a 202 means it is on disk, whatever the server's default is
             "jit": "off",
         },
+    )
+    await pool
+    return pool
+
+
+async def connect(
+    database_url: str,
+    *,
+    name: str,
+    timeout_s: float = ACQUIRE_TIMEOUT_S,
+    command_timeout_s: float | None = None,
+) -> asyncpg.Connection:
+    """One session without the pool's time-outs, on whichever server of the URL takes writes."""
+    return await Hosts(database_url).connect(
+        timeout=timeout_s,
+        command_timeout=command_timeout_s,
+        server_settings={"application_name": f"waybill {name}", "timezone": "UTC"},
     )
 
 
