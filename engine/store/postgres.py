@@ -7,6 +7,7 @@ from typing import Any
 import asyncpg
 
 from engine.store.postgres_hosts import Hosts
+from engine.store.queries import Queries
 
 # Bounded waits: a lock held by somebody else must become an answer, not a pile of waiting requests.
 LOCK_TIMEOUT_S = 10
@@ -38,6 +39,13 @@ AWAY = (
 
 # What no retry can mend: a value that Postgres, or asyncpg before it, can't take.
 BAD_DATA = (asyncpg.DataError, asyncpg.exceptions._base.DataError)  # noqa: SLF001 - the client's own is not exported
+
+
+_KEPT = Queries.beside(__file__, "postgres.sql").command("session_settings")
+
+
+class SettingsDropped(RuntimeError):  # noqa: N818 - named for what happened
+    """Something between us and the server takes sessions' settings away."""
 
 
 class Session(asyncpg.Connection):
@@ -72,7 +80,10 @@ class Session(asyncpg.Connection):
 
 
 async def open_pool(database_url: str, *, name: str, smallest: int = 1, largest: int = 8) -> asyncpg.Pool:
-    """A pool whose sessions carry `name` and the time-outs above, on whichever server of the URL takes writes."""
+    """A pool whose sessions carry `name` and the time-outs above, on whichever server of the URL takes writes.
+
+    Raises SettingsDropped where a connection pooler would have sessions run without them.
+    """
     hosts = Hosts(database_url)
 
     async def session(*_: object, **options: Any) -> Session:
@@ -101,6 +112,13 @@ async def open_pool(database_url: str, *, name: str, smallest: int = 1, largest:
         },
     )
     await pool
+    [record] = await _KEPT.records(pool)
+    if tuple(record) != (f"{LOCK_TIMEOUT_S}s", "on"):
+        pool.terminate()
+        raise SettingsDropped(
+            "WAYBILL_DATABASE_URL leads to a connection pooler that drops settings of sessions (lock_timeout is "
+            f"{record[0]}): connect to PostgreSQL itself, or let the pooler keep them"
+        )
     return pool
 
 

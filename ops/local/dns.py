@@ -320,6 +320,7 @@ class Published:
             self._connection = None
 
     async def _read(self, name: str, rdtype: str) -> list[str]:
+        assert self._url is not None
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_DATABASE_S), self._lock:

@@ -1,7 +1,12 @@
 """Sessions are on the server that takes writes, and leave it when it does not any more."""
 
 import asyncio
+import shutil
+import signal
+import subprocess
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -9,8 +14,10 @@ import pytest
 
 from engine.store import postgres
 from engine.store.migrate import pending
-from engine.store.postgres import AWAY, open_pool
+from engine.store.postgres import AWAY, SettingsDropped, open_pool
 from engine.store.postgres_hosts import Hosts, NoPrimary, hosts_of
+from ops import launch
+from ops.drill.service import free_ports
 from ops.embedded import Temporary
 
 NewDatabase = Callable[[], Awaitable[str]]
@@ -119,3 +126,44 @@ async def test_a_server_on_a_timeline_that_was_left_gets_no_session(own: str) ->
 
     with pytest.raises(NoPrimary, match="was left for"):
         await hosts.connect(timeout=5)
+
+
+@pytest.fixture
+async def pooled(own: str, servers: Temporary) -> AsyncIterator[str]:
+    """The database behind a pgbouncer that leaves out whatever it does not know."""
+    program = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin")
+    if program is None:
+        pytest.skip("pgbouncer is not installed")
+    folder = Path(tempfile.mkdtemp(prefix="waybill-test-pooler-"))
+    identity = servers.postgres.place.identity
+    [port] = free_ports(1)
+    (folder / "users").write_text('"postgres" ""\n')
+    (folder / "pooler.ini").write_text(
+        f"[databases]\n* = host={servers.postgres.socket_folder()} port=5432 user=postgres\n"
+        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\nunix_socket_dir =\n"
+        "ignore_startup_parameters = lock_timeout,statement_timeout,idle_in_transaction_session_timeout,"
+        "synchronous_commit,jit\n"
+    )
+    for path in (folder, *folder.iterdir()):
+        path.chmod(0o755)
+    words = launch.command([program, str(folder / "pooler.ini")], identity=identity, death_signal=signal.SIGKILL)
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield f"postgresql://postgres@127.0.0.1:{port}/{name_of(own)}?sslmode=disable"
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(folder)
+
+
+async def test_a_pooler_that_drops_the_time_outs_of_sessions_is_refused(pooled: str) -> None:
+    async def opened() -> None:
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    await open_pool(pooled, name="tests")
+                except OSError:  # it is just starting
+                    await asyncio.sleep(0.05)
+
+    with pytest.raises(SettingsDropped, match="connect to PostgreSQL itself"):
+        await opened()
