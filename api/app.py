@@ -16,7 +16,6 @@ import asyncpg
 import falcon
 import falcon.asgi
 import msgspec
-import redis.asyncio as redis
 import structlog
 from msgspec import Struct
 
@@ -81,7 +80,7 @@ class Services(Struct):
     """What the handlers work with."""
 
     pool: asyncpg.Pool
-    redis: redis.Redis
+    redis: redis_store.Client
     acceptor: Acceptor
     keys: Keys
     sessions: Sessions
@@ -340,7 +339,7 @@ class Readiness:
     async def _redis(self) -> dict[str, object]:
         try:
             await self._services.redis.ping()
-        except redis_store.AWAY as error:
+        except redis_store.Away as error:
             return {"ok": False, "detail": _short(error), "effect": "mail is accepted and found by its due time"}
         return {"ok": True}
 

@@ -16,6 +16,7 @@ import asyncpg
 from msgspec import Struct
 
 from engine.base.settings import Settings, variable
+from engine.store.postgres import connect
 from engine.store.queries import Queries
 from mta.process import process_name
 
@@ -57,7 +58,7 @@ async def agree(settings: Settings) -> list[str]:
     After a crash it waits for up to a lease: only time tells a dead predecessor from a living namesake.
     """
     assert settings.database_url is not None
-    connection = await asyncpg.connect(settings.database_url, timeout=30)
+    connection = await connect(settings.database_url, name="agreement", timeout_s=30)
     try:
         print_ = pepper_print(settings)
         await _FOUND.execute(connection, settings.shards, print_)
@@ -75,7 +76,7 @@ async def agree(settings: Settings) -> list[str]:
 async def adopt(settings: Settings) -> None:
     """Take this host's number of shards and pepper for those of the installation, whatever depends on the old."""
     assert settings.database_url is not None
-    connection = await asyncpg.connect(settings.database_url, timeout=30)
+    connection = await connect(settings.database_url, name="agreement", timeout_s=30)
     try:
         await _FOUND.execute(connection, settings.shards, pepper_print(settings))
         await _ADOPT.execute(connection, settings.shards, pepper_print(settings))

@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import asyncpg
 from msgspec import Struct
 
 from engine.base import clock, ids
 from engine.base.settings import Settings
+from engine.store import postgres
 from engine.store.queries import Queries
 
 EVERY_S = 0.3
@@ -42,7 +42,7 @@ def follow(
     wanted = None if account is None else ids.parse_id(ids.Kind.ACCOUNT, account)
     assert settings.database_url is not None
     with asyncio.Runner() as runner:
-        connection = runner.run(asyncpg.connect(settings.database_url))
+        connection = runner.run(postgres.connect(settings.database_url, name="tail"))
         try:
             since = 0 if after is not None else clock.milliseconds(clock.now())
             seen: dict[UUID, None] = {}

@@ -15,6 +15,7 @@ import asyncpg
 from engine.base import clock, ids
 from engine.base.settings import Settings
 from engine.mail.address import domain_name
+from engine.store import postgres
 from engine.store.caches import bump
 from engine.store.queries import Queries
 
@@ -42,7 +43,7 @@ def follow(settings: Settings, *, domain: str, ends: float | None) -> Iterator[d
     trace = ids.uuid7()
     ends = min(ends or math.inf, time.monotonic() + LONGEST_S)
     with asyncio.Runner() as runner:
-        connection = runner.run(asyncpg.connect(settings.database_url))
+        connection = runner.run(postgres.connect(settings.database_url, name="trace"))
         heard: asyncio.Queue[str] = asyncio.Queue(MOST_WAITING)
         try:
             runner.run(connection.add_listener(CHANNEL, lambda *told: _keep(heard, str(told[3]))))

@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from engine.base import redis_url
+
 PREFIX = "WAYBILL_"
 MEBIBYTE = 1024 * 1024
 
@@ -52,7 +54,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     state: Path = Path(".state")
     processes: tuple[str, ...] = PROCESSES  # what runs on this host
     database_url: str | None = None  # None: embedded PostgreSQL under `state`
-    redis_url: str | None = None  # None: embedded Valkey under `state`
+    redis_url: str | None = None  # None: embedded Valkey under `state`; forms: engine.base.redis_url
     api_host: str = "127.0.0.1"
     api_port: int = 8080
     submission_host: str = "127.0.0.1"
@@ -350,7 +352,6 @@ def _check(settings: Settings) -> None:
             raise BadSetting(f"{variable(field)} is {getattr(settings, field)}; it must be at least {least:g}")
     for field, schemes in (
         ("database_url", ("postgresql", "postgres")),
-        ("redis_url", ("redis", "rediss", "unix")),
         ("public_url", ("http", "https")),
         ("cloudflare_url", ("http", "https")),
     ):
@@ -358,6 +359,7 @@ def _check(settings: Settings) -> None:
         if value is not None and _scheme(value) not in schemes:
             raise BadSetting(f"{variable(field)} must be a URL that begins with {' or '.join(schemes)}://")
     _check_processes(settings)
+    _check_redis(settings)
     _check_names(settings)
     _check_identity_provider(settings)
     _check_passkeys(settings)
@@ -385,6 +387,15 @@ def _check_processes(settings: Settings) -> None:
             "would keep a database of its own that they do not see; set the URLs that all hosts share, and the "
             f"{variable('key_pepper')} that all share"
         )
+
+
+def _check_redis(settings: Settings) -> None:
+    if settings.redis_url is None:
+        return
+    try:
+        redis_url.parse(settings.redis_url)
+    except ValueError as error:
+        raise BadSetting(f"{variable('redis_url')} must be {error}") from None
 
 
 def _check_names(settings: Settings) -> None:

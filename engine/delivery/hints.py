@@ -6,23 +6,22 @@ on hundreds of streams; no command names two shards' keys (Redis Cluster).
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 from uuid import UUID
 
-import redis.asyncio as redis
 import structlog
 from msgspec import Struct
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import RedisError
 
 from engine.delivery.partition import hint_stream
 from engine.store.postgres import heed_cancellation
-from engine.store.redis import AWAY, Away, Circuit
+from engine.store.redis import AWAY, Away, Client, Command
 
 GROUP = "mta"
 WAKE_CHANNEL = "wb:wake"
 KEPT_ENTRIES = 10_000  # per stream; what is trimmed away is found through the queue's due times
+SILENCE_S = 5.0  # on the wake channel, before its server is asked whether it is there still
 MOST_UNSENT = 50_000  # message ids a process keeps for a Redis that is slow; beyond, the queue row suffices
 _FIELD = b"m"
 
@@ -32,9 +31,9 @@ _log = structlog.get_logger("hints")
 class Hints:
     """Announces fresh queue rows. Never raises and never waits: announcing is off the accepting path."""
 
-    def __init__(self, client: redis.Redis) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
-        self._circuit = Circuit()
+        self._failing = False
         self._unsent: dict[int, list[UUID]] = {}
         self._count = 0
         self._task: asyncio.Task[None] | None = None
@@ -43,13 +42,14 @@ class Hints:
     @property
     def away(self) -> bool:
         """True from the first failure until Redis answers again."""
-        return self._circuit.failing
+        return self._failing
 
     async def probe(self) -> None:
         """While Redis is away and nobody announces anything: ask whether it is back."""
-        if self._circuit.failing and not self._circuit.open:
+        if self._failing:
             with suppress(Away):
-                await self._circuit.run(self._client.ping())
+                await self._client.ping()
+                self._failing = False
 
     def announce(self, hinted: Mapping[int, Iterable[UUID]]) -> None:
         """Tell the owners of these shards about these messages."""
@@ -72,18 +72,28 @@ class Hints:
         while self._unsent:
             batch, self._unsent, self._count = self._unsent, {}, 0
             try:
-                await self._circuit.run(self._send(batch))
+                failed = await self._send(batch)
             except Away as error:
-                self.lost += sum(map(len, batch.values()))
-                _log.warning("hints lost", shards=len(batch), error=str(error))
+                failed = dict.fromkeys(batch, error)
+            self.lost += sum([len(batch[shard]) for shard in failed])
+            if failed and not self._failing:
+                _log.warning("hints lost", shards=len(failed), error=str(next(iter(failed.values()))))
+            self._failing = bool(failed)
 
-    async def _send(self, batch: Mapping[int, list[UUID]]) -> None:
-        pipe = self._client.pipeline(transaction=False)
+    async def _send(self, batch: Mapping[int, list[UUID]]) -> Mapping[int, Exception]:
+        """Write the entries and wake their owners; returns the shards whose entry could not be written."""
+        commands = []
         for shard, messages in batch.items():
+            stream = hint_stream(shard)
             packed = b"".join([message.bytes for message in messages])
-            pipe.execute_command("XADD", hint_stream(shard), "MAXLEN", "~", KEPT_ENTRIES, "*", _FIELD, packed)
-        pipe.execute_command("PUBLISH", WAKE_CHANNEL, ",".join(map(str, batch)))
-        await pipe.execute()
+            commands.append(Command(stream, ("XADD", stream, "MAXLEN", "~", KEPT_ENTRIES, "*", _FIELD, packed)))
+        commands.append(Command(None, ("PUBLISH", WAKE_CHANNEL, ",".join(map(str, batch)))))
+        answers = await self._client.ask(commands)
+        return {
+            shard: answer
+            for shard, answer in zip(batch, answers, strict=False)  # the last one is the wake-up's
+            if isinstance(answer, RedisError | Away)
+        }
 
 
 class Hint(Struct, frozen=True):
@@ -97,32 +107,28 @@ class Hint(Struct, frozen=True):
 class HintReader:
     """Reads the hints of the shards a process owns, as one consumer of the group."""
 
-    def __init__(self, client: redis.Redis, consumer: str) -> None:
+    def __init__(self, client: Client, consumer: str) -> None:
         self._client = client
         self._consumer = consumer
-        self._circuit = Circuit()
         self._grouped: set[int] = set()
+        self._generation = client.generation
+        self._left: set[int] = set()  # shards whose stream another server keeps by now
         self._putting_off = False
 
-    @property
-    def away(self) -> bool:
-        """True while Redis does not answer."""
-        return self._circuit.open
-
     async def read(self, shards: Iterable[int], *, most: int = 64) -> list[Hint]:
-        """Fresh entries of these shards, at most `most` a shard; raises Away when Redis does."""
+        """Fresh entries of these shards, at most `most` a shard. Those of shards whose server is away are left out:
+        their due times find them. Raises Away when that is true of all."""
         wanted = list(shards)
         if not wanted:
             return []
-        await self._circuit.run(self._ensure_groups(wanted))
-        answers = await self._circuit.run(self._read(wanted, most))
+        await self._clear_up(wanted)
+        await self._ensure_groups(wanted)
+        answers = await self._client.ask([self._read_one(shard, most) for shard in wanted])
         hints: list[Hint] = []
         for shard, answer in zip(wanted, answers, strict=True):
-            if isinstance(answer, ResponseError):  # NOGROUP: the stream was flushed away
+            if isinstance(answer, RedisError):  # NOGROUP: the stream was flushed away, or was never copied
                 self._grouped.discard(shard)
-            elif isinstance(answer, RedisError):
-                raise Away(repr(answer))
-            elif answer:
+            elif answer and not isinstance(answer, Away):
                 hints += [_hint(shard, entry, fields) for entry, fields in answer[0][1]]
         return hints
 
@@ -131,15 +137,12 @@ class HintReader:
         wanted = list(shards)
         if not wanted:
             return []
-        await self._circuit.run(self._ensure_groups(wanted))
-        pipe = self._client.pipeline(transaction=False)
-        for shard in wanted:
-            pipe.execute_command("XAUTOCLAIM", hint_stream(shard), GROUP, self._consumer, 0, "0", "COUNT", 1000)
-        answers = await self._circuit.run(pipe.execute(raise_on_error=False), timeout_s=5)
+        await self._ensure_groups(wanted)
+        answers = await self._client.ask([self._claim_one(shard) for shard in wanted], timeout_s=5)
         return [
             _hint(shard, entry, fields)
             for shard, answer in zip(wanted, answers, strict=True)
-            if not isinstance(answer, RedisError)
+            if not isinstance(answer, RedisError | Away)
             for entry, fields in answer[1]
             if entry is not None
         ]
@@ -148,62 +151,103 @@ class HintReader:
         """Finish entries whose messages are settled; False when Redis is away and it should be tried again."""
         if not entries:
             return True
-        pipe = self._client.pipeline(transaction=False)
-        for shard, ids in entries.items():
-            pipe.execute_command("XACK", hint_stream(shard), GROUP, *ids)
+        commands = [
+            Command(stream := hint_stream(shard), ("XACK", stream, GROUP, *ids)) for shard, ids in entries.items()
+        ]
         try:
-            await self._circuit.run(pipe.execute(raise_on_error=False), timeout_s=2)
+            answers = await self._client.ask(commands, timeout_s=2)
+            away = next((answer for answer in answers if isinstance(answer, Away)), None)
         except Away as error:
-            if not self._putting_off:
-                _log.warning("acknowledgements put off until Redis is back", error=str(error))
-            self._putting_off = True
-            return False
-        self._putting_off = False
-        return True
+            away = error
+        if away is not None and not self._putting_off:
+            _log.warning("acknowledgements put off until Redis is back", error=str(away))
+        self._putting_off = away is not None
+        return away is None
+
+    async def _clear_up(self, shards: list[int]) -> None:
+        """A server that was promoted may not have heard of acknowledgements: what it holds to be unfinished is
+        finished, for it is settled, in hand, or found by its due time."""
+        if self._generation != self._client.generation:
+            self._generation = self._client.generation
+            self._left |= self._grouped
+            self._grouped.clear()
+        left = [shard for shard in shards if shard in self._left]
+        if left:
+            entries: dict[int, list[bytes]] = {}
+            for hint in await self.take_over(left):
+                entries.setdefault(hint.shard, []).append(hint.entry)
+            if await self.ack(entries):
+                self._left.difference_update(left)
 
     async def _ensure_groups(self, shards: list[int]) -> None:
         missing = [shard for shard in shards if shard not in self._grouped]
         if not missing:
             return
-        pipe = self._client.pipeline(transaction=False)
-        for shard in missing:
-            pipe.execute_command("XGROUP", "CREATE", hint_stream(shard), GROUP, "0", "MKSTREAM")
-        for shard, answer in zip(missing, await pipe.execute(raise_on_error=False), strict=True):
-            if not isinstance(answer, RedisError) or "BUSYGROUP" in str(answer):
+        commands = [
+            Command(stream := hint_stream(shard), ("XGROUP", "CREATE", stream, GROUP, "0", "MKSTREAM"))
+            for shard in missing
+        ]
+        for shard, answer in zip(missing, await self._client.ask(commands), strict=True):
+            if not isinstance(answer, RedisError | Away) or "BUSYGROUP" in str(answer):
                 self._grouped.add(shard)
 
-    async def _read(self, shards: list[int], most: int) -> list[Any]:
-        pipe = self._client.pipeline(transaction=False)
-        for shard in shards:
-            pipe.execute_command(
-                "XREADGROUP", "GROUP", GROUP, self._consumer, "COUNT", most, "STREAMS", hint_stream(shard), ">"
-            )
-        answers: list[Any] = await pipe.execute(raise_on_error=False)
-        return answers
+    def _read_one(self, shard: int, most: int) -> Command:
+        stream = hint_stream(shard)
+        words = ("XREADGROUP", "GROUP", GROUP, self._consumer, "COUNT", most, "STREAMS", stream, ">")
+        return Command(stream, words)
+
+    def _claim_one(self, shard: int) -> Command:
+        stream = hint_stream(shard)
+        return Command(stream, ("XAUTOCLAIM", stream, GROUP, self._consumer, 0, "0", "COUNT", 1000))
+
+
+async def unfinished(client: Client, shards: Iterable[int]) -> int:
+    """Entries of these shards that were read and not acknowledged, for whoever looks from outside. Raises Away when
+    not every shard can be asked."""
+    streams = [hint_stream(shard) for shard in shards]
+    answers = await client.ask([Command(stream, ("XPENDING", stream, GROUP)) for stream in streams])
+    for answer in answers:
+        if isinstance(answer, Away):
+            raise answer
+    return sum(int(answer[0]) for answer in answers if isinstance(answer, list))  # others: no such stream or group
 
 
 class Wakes:
-    """Listens which shards have fresh hints; survives Redis going away."""
+    """Listens which shards have fresh hints; survives Redis going away, and the server it listens at dying or falling
+    behind."""
 
-    def __init__(self, client: redis.Redis) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
 
     async def run(self, woken: "WokenShards") -> None:
         """Feed `woken` until cancelled."""
         while True:
             try:
-                async with self._client.pubsub() as channel:
-                    await channel.subscribe(WAKE_CHANNEL)
-                    woken.all()
-                    while True:
-                        heed_cancellation()  # the driver swallows one that meets its own time-out
-                        message = await channel.get_message(ignore_subscribe_messages=True, timeout=5)
-                        if message is not None:
-                            woken.some(_numbers(message["data"]))
-            except AWAY as error:
+                await self._listen(woken)
+            except (*AWAY, Away) as error:
                 heed_cancellation()
                 _log.warning("wake channel lost", error=repr(error))
                 await asyncio.sleep(1)
+
+    async def _listen(self, woken: "WokenShards") -> None:
+        """Until the channel may be deaf: another server is primary, or its own does not answer."""
+        generation = self._client.generation
+        async with await self._client.pubsub() as channel:
+            async with asyncio.timeout(SILENCE_S):
+                await channel.subscribe(WAKE_CHANNEL)
+            woken.all()
+            asked = False
+            while generation == self._client.generation:
+                heed_cancellation()  # the driver swallows one that meets its own time-out
+                message = await channel.get_message(timeout=SILENCE_S)
+                if message is None:
+                    if asked:
+                        raise TimeoutError("no answer from the wake channel's server")
+                    async with asyncio.timeout(SILENCE_S):
+                        await channel.ping()
+                asked = message is None
+                if message is not None and message["type"] == "message":
+                    woken.some(_numbers(message["data"]))
 
 
 class WokenShards:
@@ -246,7 +290,9 @@ def _numbers(data: bytes) -> list[int]:
     return [int(part) for part in data.split(b",") if part.isdigit()]
 
 
-def _hint(shard: int, entry: bytes, fields: dict[bytes, bytes]) -> Hint:
-    packed = fields.get(_FIELD, b"")
+def _hint(shard: int, entry: bytes, fields: Sequence[bytes] | None) -> Hint:
+    """An entry as the server gives it, names and values in turn; None when it was trimmed away."""
+    named = dict(zip(fields[::2], fields[1::2], strict=True)) if fields else {}
+    packed = named.get(_FIELD, b"")
     whole = len(packed) - len(packed) % 16
     return Hint(shard, entry, tuple(UUID(bytes=packed[at : at + 16]) for at in range(0, whole, 16)))

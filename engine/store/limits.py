@@ -9,11 +9,10 @@ import math
 import time
 from typing import Any
 
-import redis.asyncio as redis
 from msgspec import Struct
 
 from engine.base.errors import ErrorType, Refusal
-from engine.store.redis import Away, Circuit
+from engine.store.redis import Away, Client, Script
 
 BURST_S = 2.0  # seconds' worth of requests that may come at once
 _MOST_LOCAL = 20_000
@@ -21,7 +20,7 @@ _MOST_LOCAL = 20_000
 # GCRA: one timestamp per key, "theoretical arrival time" in microseconds. KEYS[1]; ARGV: microseconds between
 # requests, burst tolerance in microseconds, requests wanted, 0 to look only. Returns granted, remaining, microseconds
 # until one more.
-_SCRIPT = """
+_SCRIPT = Script("""
 local now = redis.call('TIME')
 now = now[1] * 1000000 + now[2]
 local step, burst, wanted = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -35,7 +34,7 @@ if granted > 0 then
   redis.call('SET', KEYS[1], string.format('%.0f', tat), 'PX', math.ceil((tat - now) / 1000) + 1000)
 end
 return {granted, room - granted, math.max(0, math.ceil(tat + step - burst - now))}
-"""
+""")
 
 
 class Standing(Struct, frozen=True):
@@ -67,18 +66,14 @@ class _Ask(Struct):
 class Limits:
     """The request-rate buckets as one process asks for them."""
 
-    def __init__(self, client: redis.Redis) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
-        self._script = client.register_script(_SCRIPT)
-        self._circuit = Circuit()
         self._asks: dict[str, _Ask] = {}
         self._task: asyncio.Task[None] | None = None
         self._local: dict[str, float] = {}
 
     async def check(self, bucket: str, rate: float, *, burst_s: float = BURST_S) -> Standing:
         """Count one request against `bucket` at `rate` per second; `burst_s` seconds' worth may come at once."""
-        if self._circuit.open:
-            return self._check_locally(bucket, rate, 1, burst_s)[0]
         future: asyncio.Future[Standing] = asyncio.get_running_loop().create_future()
         self._asks.setdefault(bucket, _Ask(rate, burst_s, [])).waiting.append(future)
         if self._task is None or self._task.done():
@@ -88,25 +83,20 @@ class Limits:
     async def _run(self) -> None:
         while self._asks:
             asks, self._asks = self._asks, {}
+            answers: list[Any]
             try:
-                answers = await self._circuit.run(self._evaluate(asks))
+                answers = await self._client.ask(
+                    [_SCRIPT.command(_key(bucket), *_arguments(ask)) for bucket, ask in asks.items()]
+                )
             except Away:
-                for bucket, ask in asks.items():
-                    _resolve(ask, self._check_locally(bucket, ask.rate, len(ask.waiting), ask.burst_s))
-                continue
-            for ask, answer in zip(asks.values(), answers, strict=True):
-                granted, remaining, wait_us = (int(part) for part in answer)
-                _resolve(ask, _standings(ask.rate, len(ask.waiting), granted, remaining, wait_us / 1e6))
-
-    async def _evaluate(self, asks: dict[str, _Ask]) -> list[list[int]]:
-        if len(asks) == 1:
-            ((bucket, ask),) = asks.items()
-            return [await self._script(keys=[_key(bucket)], args=_arguments(ask))]
-        pipe = self._client.pipeline(transaction=False)
-        for bucket, ask in asks.items():
-            await self._script(keys=[_key(bucket)], args=_arguments(ask), client=pipe)
-        answers: list[Any] = await pipe.execute()
-        return answers
+                answers = [None] * len(asks)
+            for (bucket, ask), answer in zip(asks.items(), answers, strict=True):
+                if isinstance(answer, list):
+                    granted, remaining, wait_us = answer
+                    standings = _standings(ask.rate, len(ask.waiting), granted, remaining, wait_us / 1e6)
+                else:  # its server is away, or out of memory
+                    standings = self._check_locally(bucket, ask.rate, len(ask.waiting), ask.burst_s)
+                _resolve(ask, standings)
 
     def _check_locally(self, bucket: str, rate: float, wanted: int, burst_s: float) -> list[Standing]:
         now = time.monotonic()

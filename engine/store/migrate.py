@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from engine.base import clock
 from engine.store import partitions
+from engine.store.postgres import connect
 
 FOLDER = Path(__file__).parent / "migrations"
 TRY_S = 1.0  # how long everybody may have to wait behind a statement that waits for its lock
@@ -75,9 +76,7 @@ async def migrate(
     applied whole or not at all. Raises MigrationError when an applied file has changed since, when the database is
     ahead of these files, or when a lock could not be had within `patience_s`.
     """
-    connection = await asyncpg.connect(
-        database_url, timeout=30, server_settings={"application_name": "waybill migrate", "timezone": "UTC"}
-    )
+    connection = await connect(database_url, name="migrate", timeout_s=30)
     try:
         await _turn(connection, say, patience_s)
         await connection.execute(_LEDGER)
@@ -91,7 +90,7 @@ async def migrate(
 
 async def pending(database_url: str, folder: Path = FOLDER) -> list[str]:
     """Names of the files that `migrate` would apply."""
-    connection = await asyncpg.connect(database_url, timeout=30)
+    connection = await connect(database_url, name="migrate", timeout_s=30)
     try:
         exists = await connection.fetchval("SELECT to_regclass('schema_migrations') IS NOT NULL")
         done = await connection.fetch("SELECT number FROM schema_migrations") if exists else []

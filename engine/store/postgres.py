@@ -1,8 +1,13 @@
-"""The connection pool of one process."""
+"""The connection pool of one process, and single sessions: always on the server that takes writes."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import asyncpg
+
+from engine.store.postgres_hosts import Hosts
+from engine.store.queries import Queries
 
 # Bounded waits: a lock held by somebody else must become an answer, not a pile of waiting requests.
 LOCK_TIMEOUT_S = 10
@@ -36,25 +41,64 @@ AWAY = (
 BAD_DATA = (asyncpg.DataError, asyncpg.exceptions._base.DataError)  # noqa: SLF001 - the client's own is not exported
 
 
+_KEPT = Queries.beside(__file__, "postgres.sql").command("session_settings")
+
+
+class SettingsDropped(RuntimeError):  # noqa: N818 - named for what happened
+    """Something between us and the server takes sessions' settings away."""
+
+
 class Session(asyncpg.Connection):
     """A connection that is not reset between uses: nothing here sets session state, and a reset is a round trip."""
+
+    on_read_only: Callable[[], Any] | None = None
 
     def get_reset_query(self) -> str:
         """Nothing to undo."""
         return ""
 
+    async def execute(self, query: str, *args: object, timeout: float | None = None) -> str:
+        """As asyncpg's."""
+        try:
+            return await super().execute(query, *args, timeout=timeout)
+        except asyncpg.exceptions.ReadOnlySQLTransactionError:
+            await self._leave()
+            raise
+
+    async def _execute(self, *args: Any, **options: Any) -> Any:
+        """What fetching goes through, in all its forms."""
+        try:
+            return await super()._execute(*args, **options)  # type: ignore[misc]
+        except asyncpg.exceptions.ReadOnlySQLTransactionError:
+            await self._leave()
+            raise
+
+    async def _leave(self) -> None:
+        """The server takes no writes any more: neither this session nor the pool's others are used again."""
+        if self.on_read_only is not None:
+            await self.on_read_only()
+
 
 async def open_pool(
     database_url: str, *, name: str, smallest: int = 1, largest: int = 8, generic: bool = False
 ) -> asyncpg.Pool:
-    """A pool whose sessions carry `name` and the time-outs above.
+    """A pool whose sessions carry `name` and the time-outs above, on whichever server of the URL takes writes.
 
     `generic` sessions plan a statement once and not again with the arrays at hand, which costs 0.3 ms a time: for
     statements whose every look-up is fenced (LATERAL … OFFSET 0), as a plan made for an empty table must hold for a
-    full one.
+    full one. Raises SettingsDropped where a connection pooler would have sessions run without them.
     """
-    return await asyncpg.create_pool(
+    hosts = Hosts(database_url)
+
+    async def session(*_: object, **options: Any) -> Session:
+        opened = await hosts.connect(**options)
+        assert isinstance(opened, Session)
+        opened.on_read_only = pool.expire_connections
+        return opened
+
+    pool = asyncpg.create_pool(
         database_url,
+        connect=session,
         min_size=smallest,
         max_size=largest,
         connection_class=Session,
@@ -71,6 +115,30 @@ async def open_pool(
             "jit": "off",
             **({"plan_cache_mode": "force_generic_plan"} if generic else {}),
         },
+    )
+    await pool
+    [record] = await _KEPT.records(pool)
+    if tuple(record) != (f"{LOCK_TIMEOUT_S}s", "on"):
+        pool.terminate()
+        raise SettingsDropped(
+            "WAYBILL_DATABASE_URL leads to a connection pooler that drops settings of sessions (lock_timeout is "
+            f"{record[0]}): connect to PostgreSQL itself, or let the pooler keep them"
+        )
+    return pool
+
+
+async def connect(
+    database_url: str,
+    *,
+    name: str,
+    timeout_s: float = ACQUIRE_TIMEOUT_S,
+    command_timeout_s: float | None = None,
+) -> asyncpg.Connection:
+    """One session without the pool's time-outs, on whichever server of the URL takes writes."""
+    return await Hosts(database_url).connect(
+        timeout=timeout_s,
+        command_timeout=command_timeout_s,
+        server_settings={"application_name": f"waybill {name}", "timezone": "UTC"},
     )
 
 

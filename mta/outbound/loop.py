@@ -9,7 +9,6 @@ import time
 from collections.abc import Collection, Coroutine, Iterable
 
 import asyncpg
-import redis.asyncio as redis
 import structlog
 
 from engine.areas.suppressions import store as suppressions
@@ -20,6 +19,7 @@ from engine.flows.settle import Attempt
 from engine.mail.address import canonical
 from engine.store import metrics
 from engine.store.postgres import AWAY, heed_cancellation
+from engine.store.redis import Client
 from mta.outbound.attempts import SHARED_ATTEMPT, after_deaths, refused_by_route, without_key, without_recipients
 from mta.outbound.deliver import Report, Worker
 from mta.outbound.finding import Entries, Finder
@@ -56,7 +56,7 @@ class Outbound:
         *,
         settings: Settings,
         pool: asyncpg.Pool,
-        client: redis.Redis,
+        client: Client,
         process: str,
         reader: HintReader,
         woken: WokenShards,

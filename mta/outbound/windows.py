@@ -10,12 +10,10 @@ hash tag, and a call names one key (Redis Cluster).
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
 
-import redis.asyncio as redis
 import structlog
 
-from engine.store.redis import Away, Circuit
+from engine.store.redis import Away, Client, Script
 from mta.outbound.pacer import Pacer
 
 LEASE_S = 15.0  # of a process that has died; started again under its name it has its share at once
@@ -32,7 +30,7 @@ _MOST_LOCAL = 10_000
 # Returns granted, the pause that others have told, in milliseconds, and 1 while the servers are to be probed. "!" and
 # "?" are no processes: the end of the pause; and that from the pause on, until a probe went well, all processes
 # together may hold one connection.
-_LEASE = """
+_LEASE = Script("""
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local me, limit, wanted, held = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -87,11 +85,11 @@ else
 end
 redis.call('PEXPIRE', KEYS[1], math.max(lease, pause, paused - now) + (probing == 1 and 60000 or 1000))
 return {granted, math.max(0, paused - now), probing}
-"""
+""")
 
 # Pace of one site: GCRA for each rate at once. KEYS[1]; ARGV: messages wanted, then for each rate its name,
 # microseconds between messages, and tolerance in microseconds. Returns granted, and microseconds until one more.
-_PACE = """
+_PACE = Script("""
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local granted, wait, ends, tats = tonumber(ARGV[1]), 0, now, {}
@@ -110,7 +108,7 @@ for i = 2, #ARGV, 3 do
 end
 if granted > 0 then redis.call('PEXPIRE', KEYS[1], math.ceil((ends - now) / 1000) + 1000) end
 return {granted, math.max(0, math.ceil(wait))}
-"""
+""")
 
 _log = structlog.get_logger("mta")
 
@@ -118,13 +116,10 @@ _log = structlog.get_logger("mta")
 class Windows:
     """The leases of one process. `fraction` gives the part of all shards that it owns."""
 
-    def __init__(self, client: redis.Redis, process: str, fraction: Callable[[], float]) -> None:
+    def __init__(self, client: Client, process: str, fraction: Callable[[], float]) -> None:
         self._client = client
         self._process = process
         self._fraction = fraction
-        self._lease = client.register_script(_LEASE)
-        self._pace = client.register_script(_PACE)
-        self._circuit = Circuit()
         self._wanting: dict[str, Pacer] = {}
         self._leased: dict[str, Pacer] = {}
         self._pauses: dict[str, float] = {}
@@ -175,15 +170,7 @@ class Windows:
     ) -> None:
         wants = [demand(pacer) for pacer in pacers]
         pauses = [self._pauses.pop(pacer.limits.key, 0.0) for pacer in pacers]
-        try:
-            answers = await self._circuit.run(self._ask_redis(pacers, wants, pauses))
-        except Away as error:
-            if not self._away:
-                _log.warning("site windows kept by shards while Redis is away", error=str(error))
-            self._away = True
-            answers = [(self._own_part(pacer, want), 0, False) for pacer, want in zip(pacers, wants, strict=True)]
-        else:
-            self._away = False
+        answers = await self._ask_redis(pacers, wants, pauses)
         now = time.monotonic()
         for pacer, want, (granted, paused_ms, probing) in zip(pacers, wants, answers, strict=True):
             pacer.half_open = probing
@@ -200,18 +187,32 @@ class Windows:
     async def _ask_redis(
         self, pacers: list[Pacer], wants: list[int], pauses: list[float]
     ) -> list[tuple[int, int, bool]]:
-        pipe = self._client.pipeline(transaction=False)
-        for pacer, want, pause in zip(pacers, wants, pauses, strict=True):
-            arguments: list[str | int] = [
-                self._process, pacer.limits.connections, want, pacer.open, round(LEASE_S * 1000),
+        commands = [
+            _LEASE.command(
+                window_key(pacer), self._process, pacer.limits.connections, want, pacer.open, round(LEASE_S * 1000),
                 round(ROTATE_S * 1000), round(pause * 1000), int(pacer.recovered),
-            ]  # fmt: skip
-            await self._lease(keys=[window_key(pacer)], args=arguments, client=pipe)
-        told = [pacer for pacer in pacers if pacer.recovered]
-        answers: list[Any] = await pipe.execute()
-        for pacer in told:
-            pacer.recovered = False
-        return [(int(granted), int(paused), bool(probing)) for granted, paused, probing in answers]
+            )
+            for pacer, want, pause in zip(pacers, wants, pauses, strict=True)
+        ]  # fmt: skip
+        told = [pacer.recovered for pacer in pacers]
+        try:
+            answers = await self._client.ask(commands)
+        except Away as error:
+            answers = [error] * len(commands)
+        found: list[tuple[int, int, bool]] = []
+        refused: Exception | None = None
+        for pacer, want, recovered, answer in zip(pacers, wants, told, answers, strict=True):
+            if isinstance(answer, list):
+                granted, paused, probing = answer
+                found.append((granted, paused, bool(probing)))
+                pacer.recovered = pacer.recovered and not recovered
+            else:
+                refused = answer
+                found.append((self._own_part(pacer, want), 0, False))
+        if refused is not None and not self._away:
+            _log.warning("site windows kept by shards while Redis is away", error=str(refused))
+        self._away = refused is not None
+        return found
 
     def _own_part(self, pacer: Pacer, want: int) -> int:
         """Without Redis: as much of the limit as of the shards, which nobody else counts on; at least one."""
@@ -243,10 +244,11 @@ class Windows:
     async def _fetch(self, pacer: Pacer) -> None:
         wanted = pacer.ahead
         try:
-            call = self._pace(keys=[pace_key(pacer)], args=[wanted, *_rates(pacer, 1.0)])
-            granted, wait_us = [int(part) for part in await self._circuit.run(call)]
+            [answer] = await self._client.ask([_PACE.command(pace_key(pacer), wanted, *_rates(pacer, 1.0))])
         except Away:
-            granted, wait_us = self._meter(pacer, wanted)
+            answer = None
+        # No list: away, or out of memory.
+        granted, wait_us = answer if isinstance(answer, list) else self._meter(pacer, wanted)
         pacer.tokens += granted
         if not granted:
             pacer.token_at = time.monotonic() + wait_us / 1e6

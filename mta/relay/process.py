@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 import asyncpg
-import redis.asyncio as redis
 import structlog
 from msgspec import Struct
 
@@ -42,7 +41,7 @@ class Services(Struct):
     """What one process has for accepting."""
 
     pool: asyncpg.Pool
-    client: redis.Redis
+    client: redis_store.Client
     acceptor: Acceptor
     keys: Keys
     hints: Hints

@@ -13,7 +13,7 @@ from engine.base import clock
 from engine.base.secrets import Unsealable
 from engine.base.settings import Settings, variable
 from engine.flows import platform
-from engine.store import migrate, partitions
+from engine.store import migrate, partitions, postgres
 from engine.store.queries import Queries
 from ops.doctor.finding import Finding, bad, good, said, unseen
 
@@ -38,6 +38,9 @@ class _Facts(Struct, frozen=True):
     connections: int
     used: int
     now: datetime
+    replicas: int
+    synchronous: int
+    wanted: str  # synchronous_standby_names
 
 
 class _Due(Struct, frozen=True):
@@ -88,11 +91,8 @@ async def database(settings: Settings) -> list[Finding]:
 async def connect(settings: Settings) -> asyncpg.Connection:
     """A session of the doctor's own; raises whatever a foreign URL and server bring about."""
     assert settings.database_url is not None
-    return await asyncpg.connect(
-        settings.database_url,
-        timeout=CONNECT_TIMEOUT_S,
-        command_timeout=ASK_TIMEOUT_S,
-        server_settings={"application_name": "waybill doctor", "timezone": "UTC"},
+    return await postgres.connect(
+        settings.database_url, name="doctor", timeout_s=CONNECT_TIMEOUT_S, command_timeout_s=ASK_TIMEOUT_S
     )
 
 
@@ -110,7 +110,7 @@ async def _server(connection: asyncpg.Connection) -> list[Finding]:
     after = clock.now()
     assert facts is not None
     skew_s = (facts.now - (before + (after - before) / 2)).total_seconds()
-    return [_version(facts), _durability(facts), _connections(facts), _skew(skew_s)]
+    return [_version(facts), _durability(facts), _replicas(facts), _connections(facts), _skew(skew_s)]
 
 
 def _version(facts: _Facts) -> Finding:
@@ -129,6 +129,21 @@ def _durability(facts: _Facts) -> Finding:
         )
         return bad("durability", f"{', '.join(f'{name}=off' for name in off)}", mend)
     return good("durability", ", ".join(f"{name}={value}" for name, value in wanted.items()))
+
+
+def _replicas(facts: _Facts) -> Finding:
+    """What was accepted must be on two servers before the 202 when one of them may replace the other."""
+    found = f"{facts.replicas} connected, {facts.synchronous} of them synchronous"
+    if facts.replicas and not facts.wanted:
+        mend = (
+            "Name the replicas in synchronous_standby_names and reload: when this server is lost, a promoted replica "
+            "lacks what was accepted in the last moments."
+        )
+        return bad("replicas", found, mend)
+    if facts.wanted and not facts.synchronous:
+        mend = "Start a replica that synchronous_standby_names names, or empty it: until then no commit ends."
+        return bad("replicas", f"{found}, and synchronous_standby_names is {facts.wanted!r}", mend)
+    return good("replicas", found if facts.replicas else "none connected")
 
 
 def _connections(facts: _Facts) -> Finding:

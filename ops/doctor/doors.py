@@ -1,4 +1,4 @@
-"""What the doctor asks of Redis and of the service's own doors: API, metrics, the local sink. Only reads."""
+"""What the doctor asks of the service's own doors: API, metrics, the local sink. Only reads."""
 
 import asyncio
 import json
@@ -6,47 +6,11 @@ import urllib.error
 import urllib.request
 
 from engine.base.settings import PROCESSES, Settings, variable
-from engine.store import redis as redis_store
 from ops import fleet
 from ops.doctor.finding import Finding, bad, good, said
 
 TIMEOUT_S = 5.0
-OLDEST_REDIS = (7, 0)
 _ANSWER_LIMIT_BYTES = 1024 * 1024
-
-
-async def redis(settings: Settings) -> list[Finding]:
-    """Version and what it does when memory runs out."""
-    assert settings.redis_url is not None
-    client = None
-    try:
-        client = redis_store.connect(settings.redis_url, timeout_s=TIMEOUT_S)
-        facts = await client.info()
-    except Exception as error:  # noqa: BLE001 - whatever a foreign URL and server bring about is the finding
-        mend = (
-            f"Check {variable('redis_url')} where it is set, else see {settings.state}/log/valkey.log, and start the"
-            " server; mail is accepted meanwhile and delivered some seconds later."
-        )
-        return [bad("redis", f"does not answer ({said(error)})", mend)]
-    finally:
-        if client is not None:
-            await client.aclose()
-    version = str(facts["redis_version"])
-    number = tuple(int(part) for part in version.split(".")[:2])
-    found = f"answers, Redis protocol {version}"
-    return [
-        good("redis", found)
-        if number >= OLDEST_REDIS
-        else bad("redis", found, "Upgrade the server to Redis 7.0, Valkey 7.2, or newer."),
-        _policy(str(facts.get("maxmemory_policy", "unknown"))),
-    ]
-
-
-def _policy(policy: str) -> Finding:
-    found = f"maxmemory-policy {policy}"
-    if policy != "noeviction":
-        return bad("redis memory", found, "Set maxmemory-policy to noeviction: an evicted stream is a lost hint.")
-    return good("redis memory", found)
 
 
 async def api(settings: Settings) -> list[Finding]:

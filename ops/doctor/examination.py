@@ -20,10 +20,11 @@ from msgspec import structs
 from engine.base.settings import Loaded, Settings, variable
 from ops import bootstrap, fleet
 from ops.doctor.database import database
-from ops.doctor.doors import api, metrics, redis, sink, submission
+from ops.doctor.doors import api, metrics, sink, submission
 from ops.doctor.finding import Finding, bad, good, said, unseen
 from ops.doctor.names import names
 from ops.doctor.sources import sources
+from ops.doctor.stores import postgres_servers, redis
 from ops.first_run import FILE as FIRST_RUN
 from ops.state import holder
 from ops.up import NotRunning, attach
@@ -145,7 +146,7 @@ Look = Callable[[Settings], Awaitable[Sequence[Finding]]]
 
 async def _servers(settings: Settings, *, running: bool) -> list[Finding]:
     """Findings of all servers, asked at the same time, in the order of the table."""
-    looks: list[tuple[str, Look]] = [("postgres", database), ("redis", redis)]
+    looks: list[tuple[str, Look]] = [("postgres", database), ("postgres servers", postgres_servers), ("redis", redis)]
     if running:
         looks += [("api", api), ("submission", submission), ("metrics", metrics)]
         if settings.delivery == "local":

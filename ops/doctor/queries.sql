@@ -1,11 +1,14 @@
 -- name: server_facts
--- What an operator can set wrong, the connections in use, and the server's clock.
+-- What an operator can set wrong, the connections in use, the server's clock and its replicas.
 SELECT current_setting('server_version_num')::int AS version, current_setting('fsync') AS fsync,
        current_setting('synchronous_commit') AS synchronous_commit,
        current_setting('full_page_writes') AS full_page_writes,
        current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int AS connections,
        (SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'client backend') AS used,
-       clock_timestamp() AS now;
+       clock_timestamp() AS now,
+       (SELECT count(*)::int FROM pg_stat_replication) AS replicas,
+       (SELECT count(*)::int FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')) AS synchronous,
+       current_setting('synchronous_standby_names') AS wanted;
 
 -- name: due_facts
 -- Due rows of the shards below $1, at most $2 counted a shard, and the oldest due time.

@@ -241,6 +241,27 @@ CATALOGUE: Final = (
         rounds=1,
     ),
     Drill(
+        name="redis-failover",
+        says="A replica that lags behind is promoted in place of a Redis primary that is gone.",
+        rows=(7,),
+        where="ops.drill.stores:redis_failover",
+        rounds=2,
+    ),
+    Drill(
+        name="redis-cluster",
+        says="Primaries of a Redis Cluster die and come back, slots move, a replica is elected.",
+        rows=(7,),
+        where="ops.drill.stores:redis_cluster",
+        rounds=3,
+    ),
+    Drill(
+        name="postgres-failover",
+        says="A PostgreSQL primary dies, its replica is promoted by hand, and the old one comes back.",
+        rows=(9,),
+        where="ops.drill.stores:postgres_failover",
+        rounds=2,
+    ),
+    Drill(
         name="tails",
         says="Readers follow an account's log while API workers die, and every event is counted.",
         rows=(1,),

@@ -16,7 +16,6 @@ import redis.asyncio as redis
 from engine.base import ids
 from engine.delivery.hints import GROUP, WAKE_CHANNEL
 from engine.delivery.partition import hint_stream
-from engine.store import redis as redis_store
 from ops.drill.catalogue import Order
 from ops.drill.report import Check, Report
 from ops.drill.run import RATE, counted
@@ -92,7 +91,7 @@ def run(order: Order) -> Report:
         access = first_access(service)
         client = Client(service.base_url, access, plan(order.messages, NAME), rate=RATE, rng=order.rng)
         over = asyncio.Event()
-        connection = redis_store.connect(redis_url(service), timeout_s=5)
+        connection = redis.from_url(redis_url(service), socket_timeout=5)
         intruder = Intruder(connection, service.settings.shards, order.rng)
         try:
             async with asyncio.TaskGroup() as tasks:

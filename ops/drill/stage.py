@@ -13,11 +13,10 @@ from typing import Final
 from uuid import UUID
 
 import asyncpg
-import redis.asyncio as redis
 
 from engine.base import ids
 from engine.base.plans import Plan
-from engine.delivery.hints import GROUP
+from engine.delivery.hints import unfinished
 from engine.store import redis as redis_store
 from ops import operate
 from ops.drill.report import Check, Report
@@ -115,22 +114,13 @@ async def pending_hints(service: Service) -> int:
         ends = time.monotonic() + _PENDING_S
         while True:
             left = -1
-            with suppress(*redis_store.AWAY):
-                left = await _pending(client)
+            with suppress(redis_store.Away):
+                left = await unfinished(client, range(service.settings.shards))
             if left == 0 or time.monotonic() > ends:
                 return left
             await asyncio.sleep(ASK_S)
     finally:
         await client.aclose()
-
-
-async def _pending(client: redis.Redis) -> int:
-    left = 0
-    async for stream in client.scan_iter(match="wb:*:hints", count=1_000):
-        for group in await client.xinfo_groups(stream):
-            if group["name"] in (GROUP, GROUP.encode()):
-                left += group["pending"]
-    return left
 
 
 async def _play(service: Service, play: Play) -> Report:

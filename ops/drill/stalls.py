@@ -17,10 +17,10 @@ from typing import Final
 
 import aiohttp
 import asyncpg
+import redis.asyncio as redis
 from msgspec import Struct
 
 from engine.flows.accept import COMMIT_TIMEOUT_S
-from engine.store import redis as redis_store
 from ops.drill.catalogue import Order
 from ops.drill.faults import Struck
 from ops.drill.report import Check, Report
@@ -223,7 +223,7 @@ async def _hung(service: Service, _access: Access) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _full(service: Service, _access: Access) -> AsyncIterator[str]:
-    client = redis_store.connect(redis_url(service), timeout_s=5)
+    client = redis.from_url(redis_url(service), socket_timeout=5)
     kept = str((await client.config_get("maxmemory"))["maxmemory"])
     await client.config_set("maxmemory", "1")
     try:
@@ -236,7 +236,7 @@ async def _full(service: Service, _access: Access) -> AsyncIterator[str]:
 @asynccontextmanager
 async def _readonly(service: Service, _access: Access) -> AsyncIterator[str]:
     """A replica of a primary that is not there keeps its data and takes no writes."""
-    client = redis_store.connect(redis_url(service), timeout_s=5)
+    client = redis.from_url(redis_url(service), socket_timeout=5)
     await client.replicaof("127.0.0.1", "1")
     try:
         yield "valkey a replica"

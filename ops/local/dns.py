@@ -34,6 +34,7 @@ from engine.areas.domains.local import published
 from engine.areas.domains.types import Identity
 from engine.base import settings
 from engine.flows.add_domain import identity
+from engine.store import postgres
 
 Lookup = Callable[[str, str], Awaitable[list[str] | None]]
 
@@ -319,13 +320,14 @@ class Published:
             self._connection = None
 
     async def _read(self, name: str, rdtype: str) -> list[str]:
+        assert self._url is not None
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_DATABASE_S), self._lock:
                 if self._connection is None or self._connection.is_closed():
-                    self._connection = await asyncpg.connect(self._url, timeout=_DATABASE_S)
+                    self._connection = await postgres.connect(self._url, name="dns", timeout_s=_DATABASE_S)
                 return await published(self._connection, self._identity, name, rdtype)
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except (*postgres.AWAY, asyncpg.PostgresError) as error:
             print(f"dns: the database does not answer: {str(error) or type(error).__name__}", file=sys.stderr)
             await self.close()
             self._retry_at = loop.time() + _PUBLISHED_S

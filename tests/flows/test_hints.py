@@ -9,12 +9,11 @@ from collections.abc import AsyncIterator
 from uuid import UUID
 
 import pytest
-import redis.asyncio as redis
 
 from engine.base import ids
 from engine.delivery.hints import GROUP, Hint, HintReader, Hints, Wakes, WokenShards
 from engine.delivery.partition import hint_stream
-from engine.store.redis import OPEN_S, Away, connect
+from engine.store.redis import OPEN_S, Away, Client, connect
 from ops.embedded import Temporary
 from tests.flows.sending import until
 
@@ -27,14 +26,14 @@ def shard() -> int:
 
 
 @pytest.fixture
-async def client(redis_url: str) -> AsyncIterator[redis.Redis]:
+async def client(redis_url: str) -> AsyncIterator[Client]:
     one = connect(redis_url)
     yield one
     await one.aclose()
 
 
 @pytest.fixture
-async def doomed(mortal: Temporary) -> AsyncIterator[redis.Redis]:
+async def doomed(mortal: Temporary) -> AsyncIterator[Client]:
     """A client of a Valkey that the test may kill; it runs again afterwards."""
     one = connect(mortal.redis_url)
     yield one
@@ -50,9 +49,8 @@ async def announce(hints: Hints, shard: int, count: int = 1) -> list[UUID]:
     return messages
 
 
-async def pending(client: redis.Redis, shard: int) -> int:
-    found = await client.xpending(hint_stream(shard), GROUP)
-    return int(found["pending"])
+async def pending(client: Client, shard: int) -> int:
+    return int((await client.one("XPENDING", hint_stream(shard), GROUP))[0])
 
 
 def is_away(hints: Hints) -> bool:
@@ -66,7 +64,7 @@ def messages_of(hints: list[Hint]) -> list[UUID]:
 # -- the usual way ----------------------------------------------------------------------------
 
 
-async def test_what_is_announced_is_read_once_and_finished(client: redis.Redis, shard: int) -> None:
+async def test_what_is_announced_is_read_once_and_finished(client: Client, shard: int) -> None:
     messages = await announce(Hints(client), shard, 3)
     reader = HintReader(client, "mta-1")
 
@@ -80,13 +78,13 @@ async def test_what_is_announced_is_read_once_and_finished(client: redis.Redis, 
     assert await pending(client, shard) == 0
 
 
-async def test_a_reader_sees_what_was_announced_before_it_came(client: redis.Redis, shard: int) -> None:
+async def test_a_reader_sees_what_was_announced_before_it_came(client: Client, shard: int) -> None:
     early = await announce(Hints(client), shard)
 
     assert messages_of(await HintReader(client, "mta-1").read([shard])) == early
 
 
-async def test_announcements_of_a_moment_share_a_round_trip(client: redis.Redis, shard: int) -> None:
+async def test_announcements_of_a_moment_share_a_round_trip(client: Client, shard: int) -> None:
     hints = Hints(client)
     messages = list(ids.uuid7s(20))
     for message in messages:
@@ -98,7 +96,7 @@ async def test_announcements_of_a_moment_share_a_round_trip(client: redis.Redis,
     assert len(found) == 2
 
 
-async def test_the_number_read_at_once_is_bounded(client: redis.Redis, shard: int) -> None:
+async def test_the_number_read_at_once_is_bounded(client: Client, shard: int) -> None:
     hints = Hints(client)
     messages = [(await announce(hints, shard))[0] for _ in range(5)]
     reader = HintReader(client, "mta-1")
@@ -108,7 +106,7 @@ async def test_the_number_read_at_once_is_bounded(client: redis.Redis, shard: in
     assert (first, second, third) == (messages[:2], messages[2:4], messages[4:])
 
 
-async def test_two_readers_never_get_the_same_hint(client: redis.Redis, shard: int) -> None:
+async def test_two_readers_never_get_the_same_hint(client: Client, shard: int) -> None:
     hints = Hints(client)
     messages = [(await announce(hints, shard))[0] for _ in range(10)]
     one, two = HintReader(client, "mta-1"), HintReader(client, "mta-2")
@@ -118,7 +116,7 @@ async def test_two_readers_never_get_the_same_hint(client: redis.Redis, shard: i
     assert sorted(itertools.chain(*found)) == sorted(messages)
 
 
-async def test_the_next_owner_takes_over_what_a_dead_one_had_read(client: redis.Redis, shard: int) -> None:
+async def test_the_next_owner_takes_over_what_a_dead_one_had_read(client: Client, shard: int) -> None:
     messages = await announce(Hints(client), shard, 4)
     assert messages_of(await HintReader(client, "dead").read([shard])) == messages
     heir = HintReader(client, "heir")
@@ -131,7 +129,7 @@ async def test_the_next_owner_takes_over_what_a_dead_one_had_read(client: redis.
     assert await heir.take_over([shard]) == []
 
 
-async def test_nothing_to_do_asks_nothing(client: redis.Redis) -> None:
+async def test_nothing_to_do_asks_nothing(client: Client) -> None:
     reader = HintReader(connect("redis://127.0.0.1:1"), "mta-1")
 
     assert await reader.read([]) == []
@@ -139,20 +137,20 @@ async def test_nothing_to_do_asks_nothing(client: redis.Redis) -> None:
     assert await reader.ack({})
 
 
-async def test_a_stream_stays_bounded(client: redis.Redis, shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_stays_bounded(client: Client, shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.delivery.hints.KEPT_ENTRIES", 100)
     hints = Hints(client)
     for _ in range(1_000):
         hints._unsent[shard] = [ids.uuid7()]
         await hints._send(hints._unsent)
 
-    assert await client.xlen(hint_stream(shard)) < 500
+    assert await client.one("XLEN", hint_stream(shard)) < 500
 
 
 # -- wake-ups ---------------------------------------------------------------------------------
 
 
-async def test_an_announcement_wakes_the_owner(redis_url: str, client: redis.Redis, shard: int) -> None:
+async def test_an_announcement_wakes_the_owner(redis_url: str, client: Client, shard: int) -> None:
     listener = connect(redis_url, timeout_s=30)
     woken = WokenShards()
     listening = asyncio.create_task(Wakes(listener).run(woken))
@@ -193,11 +191,11 @@ async def test_a_shard_woken_before_it_was_owned_is_looked_at_by_who_gained_it()
 # -- Redis away -------------------------------------------------------------------------------
 
 
-async def test_a_flushed_redis_costs_a_hint_and_heals(doomed: redis.Redis, shard: int) -> None:
+async def test_a_flushed_redis_costs_a_hint_and_heals(doomed: Client, shard: int) -> None:
     hints, reader = Hints(doomed), HintReader(doomed, "mta-1")
     await announce(hints, shard)
     [before] = await reader.read([shard])
-    await doomed.flushall()
+    await doomed.one("FLUSHALL")
 
     assert await reader.ack({shard: [before.entry]})
     await reader.read([shard])  # NOGROUP: the next read makes the group anew
@@ -206,17 +204,17 @@ async def test_a_flushed_redis_costs_a_hint_and_heals(doomed: redis.Redis, shard
     assert hints.lost == 0
 
 
-async def test_a_take_over_after_a_flush_finds_nothing_and_does_not_fail(doomed: redis.Redis, shard: int) -> None:
+async def test_a_take_over_after_a_flush_finds_nothing_and_does_not_fail(doomed: Client, shard: int) -> None:
     reader = HintReader(doomed, "mta-1")
     await announce(Hints(doomed), shard)
     await reader.read([shard])
-    await doomed.flushall()
+    await doomed.one("FLUSHALL")
 
     assert await reader.take_over([shard]) == []
 
 
 async def test_announcing_to_a_dead_redis_neither_waits_nor_raises_and_is_counted(
-    mortal: Temporary, doomed: redis.Redis, shard: int
+    mortal: Temporary, doomed: Client, shard: int
 ) -> None:
     hints, reader = Hints(doomed), HintReader(doomed, "mta-1")
     await announce(hints, shard)
@@ -243,9 +241,7 @@ async def test_announcing_to_a_dead_redis_neither_waits_nor_raises_and_is_counte
     assert messages_of(await reader.read([shard]))[-1:] == after
 
 
-async def test_a_hanging_redis_costs_no_more_than_its_time_out(
-    mortal: Temporary, doomed: redis.Redis, shard: int
-) -> None:
+async def test_a_hanging_redis_costs_no_more_than_its_time_out(mortal: Temporary, doomed: Client, shard: int) -> None:
     hints = Hints(doomed)
     await announce(hints, shard)
     assert mortal.valkey.pid is not None
@@ -266,7 +262,7 @@ async def test_a_hanging_redis_costs_no_more_than_its_time_out(
 
 
 async def test_what_waits_for_a_slow_redis_is_bounded(
-    doomed: redis.Redis, shard: int, monkeypatch: pytest.MonkeyPatch
+    doomed: Client, shard: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.delivery.hints.MOST_UNSENT", 10)
     hints = Hints(doomed)
@@ -278,7 +274,7 @@ async def test_what_waits_for_a_slow_redis_is_bounded(
     assert len(messages_of(await HintReader(doomed, "mta-1").read([shard]))) == 10
 
 
-async def test_the_wake_channel_survives_a_restart(mortal: Temporary, doomed: redis.Redis, shard: int) -> None:
+async def test_the_wake_channel_survives_a_restart(mortal: Temporary, doomed: Client, shard: int) -> None:
     listener = connect(mortal.redis_url, timeout_s=30)
     woken = WokenShards()
     listening = asyncio.create_task(Wakes(listener).run(woken))

@@ -146,8 +146,9 @@ class World:
         self.dns = dns
         self.sink = sink
         assert settings.redis_url is not None
-        self.redis = redis_store.connect(settings.redis_url)
-        self.hints = Hints(self.redis)
+        self.redis = redis.from_url(settings.redis_url)
+        self._client = redis_store.connect(settings.redis_url)
+        self.hints = Hints(self._client)
         self.acceptor = Acceptor(pool, self.hints, settings, on_flush=lambda _items, _seconds: None)
         self.mtas: list[Mta] = []
         self.fetcher: Callable[[Resolver], Fetcher] | None = None  # of MTA-STS policies, where not from port 443
@@ -284,6 +285,7 @@ class World:
         for sink in self._more:
             await sink.stop()
         await self.hints.drain()
+        await self._client.aclose()
         await self.redis.aclose()
 
 

@@ -181,11 +181,11 @@ async def test_too_few_connections_left_are_found(given: dict[str, str], monkeyp
 async def test_a_redis_that_evicts_is_found(given: dict[str, str], redis_url: str) -> None:
     client = connect(redis_url)
     assert (await examined(given))["redis memory"].ok
-    await client.config_set("maxmemory-policy", "allkeys-lru")
+    await client.one("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     try:
         found = (await examined(given))["redis memory"]
     finally:
-        await client.config_set("maxmemory-policy", "noeviction")
+        await client.one("CONFIG", "SET", "maxmemory-policy", "noeviction")
         await client.aclose()
 
     assert (found.ok, found.found) == (False, "maxmemory-policy allkeys-lru")

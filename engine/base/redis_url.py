@@ -1,0 +1,82 @@
+"""What `WAYBILL_REDIS_URL` says: one server, a primary among its replicas, or a cluster. Pure.
+
+    redis://user:password@host:6379/0                one server (`rediss://` with TLS, `unix:///path` by its socket)
+    redis://host1:6379,host2:6379/0                  a primary and its replicas: whichever is primary is used
+    redis+cluster://host1:6379,host2:6379            Redis Cluster, found through any of these (`rediss+cluster://`)
+
+Each further host may repeat the scheme. Credentials stand before the first host and hold for all. Options of redis-py
+follow as a query (`?ssl_ca_certs=/etc/ca.pem`).
+"""
+
+import re
+from enum import StrEnum
+from urllib.parse import SplitResult, urlsplit
+
+from msgspec import Struct
+
+DEFAULT_PORT = 6379
+SCHEMES = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster")
+_CLUSTER = "+cluster"
+
+
+class Kind(StrEnum):
+    """How the servers belong together."""
+
+    SINGLE = "single"
+    PRIMARY = "primary"  # one of them takes writes, the others follow it
+    CLUSTER = "cluster"
+
+
+class RedisServers(Struct, frozen=True):
+    """The servers, each as a URL of its own that redis-py understands."""
+
+    kind: Kind
+    urls: tuple[str, ...]
+
+
+def parse(text: str) -> RedisServers:
+    """Take a URL apart; raises ValueError with a sentence that says what would be right, never the URL itself."""
+    scheme, separator, rest = text.strip().partition("://")
+    if not separator or scheme not in SCHEMES:
+        raise ValueError(f"a URL that begins with {' or '.join(f'{one}://' for one in SCHEMES)}")
+    if scheme == "unix":
+        return RedisServers(Kind.SINGLE, (text.strip(),))
+    parts = urlsplit(f"redis://{re.sub(rf', *{re.escape(scheme)}://', ',', rest)}")
+    if parts.path.startswith("//"):
+        raise ValueError(f"hosts that all have one scheme, here {scheme}://")
+    if parts.netloc.count("@") > 1:
+        raise ValueError("credentials before the first host only: they hold for all")
+    hosts = _hosts(parts)
+    plain = scheme.removesuffix(_CLUSTER)
+    if scheme.endswith(_CLUSTER):
+        if parts.path.strip("/") not in ("", "0") or "db=" in parts.query:
+            raise ValueError("a cluster without a database number: Redis Cluster has database 0 only")
+        kind = Kind.CLUSTER
+    else:
+        kind = Kind.SINGLE if len(hosts) == 1 else Kind.PRIMARY
+    login, at, _ = parts.netloc.rpartition("@")
+    tail = parts.path + (f"?{parts.query}" if parts.query else "")
+    return RedisServers(kind, tuple(f"{plain}://{login}{at}{host}{tail}" for host in hosts))
+
+
+def _hosts(parts: SplitResult) -> list[str]:
+    """`host:port` of each, with brackets around IPv6."""
+    found = []
+    for item in parts.netloc.rpartition("@")[2].split(","):
+        host, port = _host_port(item.strip())
+        name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        if name in found:
+            raise ValueError("hosts that are all different")
+        found.append(name)
+    return found
+
+
+def _host_port(item: str) -> tuple[str, int]:
+    try:
+        one = urlsplit(f"//{item}")
+        host, port = one.hostname, one.port
+    except ValueError:
+        host = port = None
+    if not host:
+        raise ValueError(f"a list of hosts such as redis://cache1.example:{DEFAULT_PORT},cache2.example:{DEFAULT_PORT}")
+    return host, DEFAULT_PORT if port is None else port

@@ -1,0 +1,162 @@
+"""Which of the servers in `WAYBILL_DATABASE_URL` takes writes: a session opens there and nowhere else.
+
+A URL may name several (`postgresql://user@host1,host2:5433/waybill`): a primary and the replicas that may be promoted.
+All are asked at once when the one that took writes last does not any more. Of two that take writes the one with the
+later timeline is right, and once a process has seen a timeline it refuses every earlier one: an old primary that comes
+back without having been demoted gets no writes. What the URL says of `target_session_attrs` is not needed.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import asyncpg
+import structlog
+
+from engine.store.queries import Queries
+
+DEFAULT_PORT = "5432"
+# A server that vanishes without a word, with its host or its network: what was sent to it is given up, and one that
+# owes an answer is asked whether it is there. Milliseconds; seconds; seconds; times.
+SENT_FOR_MS = 10_000
+QUIET_FOR_S, ASK_EVERY_S, ASK_TIMES = 5, 2, 3
+
+_SQL = Queries.beside(__file__, "postgres_hosts.sql")
+_TIMELINE = _SQL.command("timeline")
+_REFUSED = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.exceptions.InternalClientError,
+)
+
+_log = structlog.get_logger("postgres")
+
+Connect = Callable[..., Any]
+
+
+class NoPrimary(asyncpg.exceptions.InternalClientError):
+    """No server of the URL takes writes."""
+
+
+class Hosts:
+    """The servers of one URL, as one pool knows them."""
+
+    def __init__(self, database_url: str) -> None:
+        self._url = database_url
+        self._hosts = hosts_of(database_url)
+        self._primary: tuple[str, str] | None = None
+        self._timeline = 0  # the latest seen
+        self._looking = asyncio.Lock()
+
+    async def connect(self, *_: object, timeout: float, **options: Any) -> asyncpg.Connection:
+        """A session on the server that takes writes, within `timeout` seconds. Raises NoPrimary, or what asyncpg
+        raises where there is one server only. `options` are those of `asyncpg.connect`."""
+        if len(self._hosts) < 2:
+            return _writable(await asyncpg.connect(self._url, timeout=timeout, **_any(options)))
+        each_s = timeout / 2  # the one that took writes last, then all at once
+        connection = await self._known(each_s, options)
+        if connection is None:
+            async with self._looking:
+                connection = await self._known(each_s, options) or await self._looked(each_s, options)
+        return connection
+
+    async def _known(self, timeout_s: float, options: dict[str, Any]) -> asyncpg.Connection | None:
+        primary = self._primary
+        if primary is None:
+            return None
+        try:
+            connection, _ = await self._open(primary, timeout_s, options)
+        except _REFUSED:
+            if self._primary == primary:
+                self._primary = None
+            return None
+        return connection
+
+    async def _looked(self, timeout_s: float, options: dict[str, Any]) -> asyncpg.Connection:
+        tries = await asyncio.gather(
+            *[self._open(host, timeout_s, options) for host in self._hosts], return_exceptions=True
+        )
+        opened = [(host, *found) for host, found in zip(self._hosts, tries, strict=True) if isinstance(found, tuple)]
+        if not opened:
+            said = [f"{host}:{port} {error!r}" for (host, port), error in zip(self._hosts, tries, strict=True)]
+            raise NoPrimary(f"no server takes writes: {'; '.join(said)}")
+        host, connection, timeline = max(opened, key=lambda one: one[2])
+        for other, session, its_timeline in opened:
+            if session is not connection:
+                session.terminate()
+                _log.warning("a second server takes writes", server=other, timeline=its_timeline, latest=timeline)
+        if self._timeline:
+            _log.info("primary", server=host, timeline=timeline)
+        self._primary, self._timeline = host, max(timeline, self._timeline)
+        return connection
+
+    async def _open(
+        self, host: tuple[str, str], timeout_s: float, options: dict[str, Any]
+    ) -> tuple[asyncpg.Connection, int]:
+        name, port = host
+        connection = _writable(
+            await asyncpg.connect(self._url, host=name, port=port, timeout=timeout_s, **_any(options))
+        )
+        try:
+            [record] = await asyncio.wait_for(_TIMELINE.records(connection), timeout_s)
+            timeline = int(record[0])
+            self._check(timeline)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection, timeline
+
+    def _check(self, timeline: int) -> None:
+        if timeline < self._timeline:
+            raise NoPrimary(f"timeline {timeline} was left for {self._timeline}: demote this server")
+
+
+def hosts_of(database_url: str) -> list[tuple[str, str]]:
+    """Host (or socket folder) and port of each server that a URL names; [] where it names none."""
+    parts = urlsplit(database_url)
+    query = parse_qs(parts.query)
+    listed = parts.netloc.rpartition("@")[2]
+    if listed:
+        pairs = [_host_port(item) for item in listed.split(",")]
+    else:
+        pairs = [(host, "") for host in query.get("host", [""])[-1].split(",") if host]
+    ports = query.get("port", [""])[-1].split(",")
+    if len(ports) == 1:
+        ports *= len(pairs)
+    return [(host, port or given or DEFAULT_PORT) for (host, port), given in zip(pairs, ports, strict=False)]
+
+
+def _host_port(item: str) -> tuple[str, str]:
+    if item.startswith("["):
+        host, _, port = item[1:].partition("]")
+        return host, port.removeprefix(":")
+    host, _, port = item.partition(":")
+    return unquote(host), port
+
+
+def _any(options: dict[str, Any]) -> dict[str, Any]:
+    """asyncpg is not to choose: it would take the first server that answers."""
+    return options | {"target_session_attrs": "any"}
+
+
+def _writable(connection: asyncpg.Connection) -> asyncpg.Connection:
+    """The session itself, watched for a server that vanishes; raises NoPrimary on one that takes no writes. Servers
+    say so themselves (PostgreSQL 14 and later report both settings), so this costs no round trip."""
+    said = connection.get_settings()
+    for setting in ("in_hot_standby", "default_transaction_read_only"):
+        if getattr(said, setting, "off") == "on":
+            connection.terminate()
+            raise NoPrimary(f"the server takes no writes ({setting} is on)")
+    link = connection._transport.get_extra_info("socket")  # type: ignore[attr-defined]  # noqa: SLF001 - no option for it
+    if link is not None and link.family != socket.AF_UNIX and hasattr(socket, "TCP_USER_TIMEOUT"):
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (
+            (socket.TCP_USER_TIMEOUT, SENT_FOR_MS), (socket.TCP_KEEPIDLE, QUIET_FOR_S),
+            (socket.TCP_KEEPINTVL, ASK_EVERY_S), (socket.TCP_KEEPCNT, ASK_TIMES),
+        ):  # fmt: skip
+            link.setsockopt(socket.IPPROTO_TCP, option, value)
+    return connection

@@ -1,0 +1,219 @@
+"""Redis Cluster: each command goes to the server that has its key's slot, those for one server together.
+
+Every server has a circuit of its own, so that a dead one takes only its slots along. The map of slots is read anew
+when a server is away, says MOVED or takes no writes, at most once a second and beside whoever asks.
+"""
+
+import asyncio
+import random
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import structlog
+from redis.asyncio.client import PubSub
+from redis.crc import key_slot
+from redis.exceptions import AskError, ClusterDownError, MovedError, RedisError, TryAgainError
+
+from engine.store.redis_client import PING, Client, is_demoted
+from engine.store.redis_node import Away, Command, Node
+
+SLOTS = 16_384
+READ_EVERY_S = 1.0
+READ_TIMEOUT_S = 0.4  # below a command's: whoever waits for the map still gets an answer
+REDIRECTIONS = 3
+_ASKING = Command(None, ("ASKING",))
+_MAP = Command(None, ("CLUSTER", "SLOTS"))
+
+Address = tuple[str, int]
+Way = tuple[Address, bool]  # to a server; True: as a guest of a slot on its way there
+
+_log = structlog.get_logger("redis")
+
+
+class Cluster(Client):
+    """The servers of one cluster, found through those of the URL."""
+
+    def __init__(self, urls: Sequence[str], timeout_s: float) -> None:
+        super().__init__(timeout_s)
+        self._url = urls[0]  # credentials and options hold for all
+        self._seeds = [Node(url).address for url in urls]
+        self._nodes: dict[Address, Node] = {}
+        self._slots: list[Address | None] = [None] * SLOTS
+        self._primaries: list[Address] = []
+        self._generation = 0
+        self._read_at = 0.0
+        self._reading: asyncio.Task[None] | None = None
+
+    @property
+    def generation(self) -> int:
+        """Counts the changes of who is primary: a server that left the cluster hears nothing any more."""
+        return self._generation
+
+    async def ping(self) -> None:
+        """Raises Away when a part of the slots can't be asked."""
+        await self._known()
+        nodes = [self._node(address) for address in self._primaries]
+        answers = await asyncio.gather(*[node.ask((PING,), self._timeout_s) for node in nodes], return_exceptions=True)
+        away = [node.address for node, answer in zip(nodes, answers, strict=True) if isinstance(answer, Away)]
+        if away or None in self._slots:
+            self._read_soon()
+            raise Away(f"no answer for a part of the slots: {away or 'nobody has them'}")
+
+    async def pubsub(self) -> PubSub:
+        """At any server that answers: publications reach them all."""
+        await self._known()
+        for node in self._in_any_order():
+            try:
+                await node.ask((PING,), self._timeout_s)
+            except Away:
+                continue
+            return node.pubsub()
+        raise Away("no server of the cluster answers")
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait((self._reading,))
+        for node in self._nodes.values():
+            await node.aclose()
+
+    # -- asking --------------------------------------------------------------------------------
+
+    async def _ask(self, commands: Sequence[Command], timeout_s: float) -> list[Any]:
+        await self._known()
+        answers: list[Any] = [Away("nobody has the slot")] * len(commands)
+        left: dict[int, Way] = {}
+        for at, command in enumerate(commands):
+            address = self._home(command)
+            if address is not None:
+                left[at] = (address, False)
+        for _ in range(REDIRECTIONS + 1):
+            if not left:
+                break
+            await self._round(commands, left, answers, timeout_s)
+            left = self._redirected(left, answers)
+        for at, answer in enumerate(answers):
+            if isinstance(answer, ClusterDownError | AskError | TryAgainError) or is_demoted(answer):
+                answers[at] = Away(f"{type(answer).__name__} {answer}")
+        if any(isinstance(answer, Away) for answer in answers):
+            self._read_soon()
+            if all(isinstance(answer, Away) for answer in answers):
+                raise answers[0]
+        return answers
+
+    async def _round(
+        self, commands: Sequence[Command], left: dict[int, Way], answers: list[Any], timeout_s: float
+    ) -> None:
+        """Ask every server concerned, all at once."""
+        by_way: dict[Way, list[int]] = defaultdict(list)
+        for at, way in left.items():
+            by_way[way].append(at)
+        calls = [self._one_way(commands, way, places, answers, timeout_s) for way, places in by_way.items()]
+        if len(calls) == 1:
+            await calls[0]
+        else:
+            await asyncio.gather(*calls)
+
+    async def _one_way(
+        self, commands: Sequence[Command], way: Way, places: list[int], answers: list[Any], timeout_s: float
+    ) -> None:
+        address, asking = way
+        chosen = [commands[at] for at in places]
+        if asking:  # before each: it holds for one command
+            chosen = [one for command in chosen for one in (_ASKING, command)]
+        try:
+            found = await self._node(address).ask(chosen, timeout_s)
+        except Away as away:
+            found = [away] * len(chosen)
+        for at, answer in zip(places, found[1::2] if asking else found, strict=True):
+            answers[at] = answer
+
+    def _redirected(self, left: dict[int, Way], answers: Sequence[Any]) -> dict[int, Way]:
+        """Who goes where next: to a slot's new server for good (MOVED), or as its guest while the slot is on its way
+        there (ASK)."""
+        again: dict[int, Way] = {}
+        for at, (asked, _) in left.items():
+            answer = answers[at]
+            if isinstance(answer, AskError):  # MovedError is one
+                target = (answer.host or asked[0], answer.port)
+                for_good = isinstance(answer, MovedError)
+                again[at] = (target, not for_good)
+                if for_good:
+                    self._slots[answer.slot_id] = target
+                    self._read_soon()
+        return again
+
+    def _home(self, command: Command) -> Address | None:
+        if command.key is not None:
+            return self._slots[_slot(command.key)]
+        well = [address for address in self._primaries if not self._node(address).circuit.open]
+        return random.choice(well or self._primaries) if self._primaries else None
+
+    def _node(self, address: Address) -> Node:
+        node = self._nodes.get(address)
+        if node is None:
+            node = self._nodes[address] = Node(self._url, address)
+        return node
+
+    def _in_any_order(self) -> list[Node]:
+        known = list(dict.fromkeys([*self._primaries, *self._seeds]))
+        return [self._node(address) for address in random.sample(known, len(known))]
+
+    # -- the map -------------------------------------------------------------------------------
+
+    async def _known(self) -> None:
+        """Wait for the first map; later ones are read beside."""
+        if not self._primaries:
+            await asyncio.shield(self._read_soon())
+        if not self._primaries:
+            raise Away("no server of the cluster tells who has which slots")
+
+    def _read_soon(self) -> "asyncio.Task[None]":
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read())
+        return self._reading
+
+    async def _read(self) -> None:
+        """Read the map at the first server that has one. Asked for again within a second: read at its end."""
+        wait_s = self._read_at + READ_EVERY_S - time.monotonic()
+        if wait_s > 0 and self._primaries:
+            await asyncio.sleep(wait_s)
+        self._read_at = time.monotonic()
+        for node in self._in_any_order():
+            try:
+                [answer] = await node.ask((_MAP,), READ_TIMEOUT_S)
+            except Away:
+                continue
+            if isinstance(answer, RedisError):
+                _log.warning("not a cluster", server=node.address, error=str(answer))
+            elif answer:
+                await self._take_over(read_slots(answer, node.address[0]))
+                return
+
+    async def _take_over(self, slots: list[Address | None]) -> None:
+        primaries = list(dict.fromkeys(address for address in slots if address is not None))
+        if set(primaries) != set(self._primaries):
+            _log.info("primaries of the cluster", servers=sorted(primaries))
+            self._generation += 1
+        self._slots, self._primaries = slots, primaries
+        for address in [one for one in self._nodes if one not in primaries]:
+            await self._nodes[address].drop()
+
+
+def read_slots(answer: Sequence[Any], asked: str) -> list[Address | None]:
+    """The primary of every slot by what CLUSTER SLOTS says; a server that does not know its own name is `asked`."""
+    slots: list[Address | None] = [None] * SLOTS
+    for first, last, primary, *_ in answer:
+        host = primary[0].decode() if primary[0] else ""
+        address = (host if host not in ("", "?") else asked, int(primary[1]))
+        slots[first : last + 1] = [address] * (last + 1 - first)
+    return slots
+
+
+@lru_cache(maxsize=65_536)
+def _slot(key: str) -> int:
+    return key_slot(key.encode())

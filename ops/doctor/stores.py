@@ -1,0 +1,156 @@
+"""What the doctor asks of the servers behind the two URLs: who is primary, who follows, who is away. Only reads."""
+
+import asyncio
+from typing import Any
+
+import asyncpg
+from asyncpg.connect_utils import SessionAttribute
+from msgspec import Struct
+
+from engine.base.redis_url import Kind, RedisServers, parse
+from engine.base.settings import Settings, variable
+from engine.store import redis as redis_store
+from engine.store.postgres_hosts import hosts_of
+from ops.doctor.finding import Finding, bad, good, said
+
+TIMEOUT_S = 5.0
+OLDEST_REDIS = (7, 0)
+_HARMLESS = "mail is accepted meanwhile and delivered some seconds later."
+_INFO = ("INFO", "server", "replication", "memory", "cluster")
+
+
+async def postgres_servers(settings: Settings) -> list[Finding]:
+    """Each server of a URL that names several: exactly one takes writes."""
+    assert settings.database_url is not None
+    hosts = hosts_of(settings.database_url)
+    if len(hosts) < 2:
+        return []
+    states = await asyncio.gather(*[_postgres_state(settings.database_url, host) for host in hosts])
+    found = ", ".join(f"{host}:{port} {state}" for (host, port), state in zip(hosts, states, strict=True))
+    primaries = states.count("primary")
+    if primaries != 1:
+        mend = "Promote one replica." if primaries == 0 else "Stop the server that was primary before, and rejoin it."
+        return [bad("postgres servers", found, mend)]
+    if any(state.startswith("away") for state in states):
+        return [bad("postgres servers", found, f"Start it, or take it out of {variable('database_url')}.")]
+    return [good("postgres servers", found)]
+
+
+async def _postgres_state(url: str, host: tuple[str, str]) -> str:
+    try:
+        connection = await asyncpg.connect(
+            url,
+            host=host[0],
+            port=host[1],
+            timeout=TIMEOUT_S,
+            command_timeout=TIMEOUT_S,
+            target_session_attrs=SessionAttribute.any,
+        )
+        try:
+            follows = await connection.fetchval("SELECT pg_is_in_recovery()")
+        finally:
+            connection.terminate()
+    except Exception as error:  # noqa: BLE001 - whatever a foreign server brings about is the finding
+        return f"away ({said(error)})"
+    return "replica" if follows else "primary"
+
+
+class _Seen(Struct):
+    """One Redis server: its URL, and what INFO says; None: why it is away."""
+
+    name: str
+    facts: dict[str, str] | None
+    away: str = ""
+
+    @property
+    def primary(self) -> bool:
+        return self.facts is not None and self.facts.get("role") == "master"
+
+
+async def redis(settings: Settings) -> list[Finding]:
+    """Versions, who is primary, and what they do when memory runs out."""
+    assert settings.redis_url is not None
+    servers = parse(settings.redis_url)
+    seen = await asyncio.gather(*[_redis_seen(url) for url in servers.urls])
+    answering = [one for one in seen if one.facts is not None]
+    if not answering:
+        mend = (
+            f"Check {variable('redis_url')} where it is set, else see {settings.state}/log/valkey.log, and start the"
+            f" server; {_HARMLESS}"
+        )
+        return [bad("redis", f"does not answer ({seen[0].away})", mend)]
+    found = [_version(answering)]
+    found += (
+        [await _clustered(settings.redis_url, answering)] if servers.kind is Kind.CLUSTER else [_roles(servers, seen)]
+    )
+    return [*found, _policy(answering)]
+
+
+async def _redis_seen(url: str) -> _Seen:
+    name = url.rpartition("@")[2].partition("?")[0].removeprefix("redis://").removeprefix("rediss://")
+    client = redis_store.connect(url, timeout_s=TIMEOUT_S)
+    try:
+        answer = await client.one(*_INFO)
+        lines = answer.decode("utf-8", "replace").splitlines()
+        return _Seen(name, dict(line.partition(":")[::2] for line in lines))
+    except Exception as error:  # noqa: BLE001 - whatever a foreign URL and server bring about is the finding
+        return _Seen(name, None, said(error))
+    finally:
+        await client.aclose()
+
+
+def _version(answering: list[_Seen]) -> Finding:
+    versions = sorted({_fact(one, "redis_version") for one in answering})
+    found = f"answers, Redis protocol {', '.join(versions)}"
+    for version in versions:
+        if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST_REDIS:
+            return bad("redis", found, "Upgrade the server to Redis 7.0, Valkey 7.2, or newer.")
+    return good("redis", found)
+
+
+def _roles(servers: RedisServers, seen: list[_Seen]) -> Finding:
+    found = ", ".join(f"{one.name} {_role(one)}" for one in seen)
+    check = "redis servers"
+    if any(one.facts is not None and one.facts.get("cluster_enabled") == "1" for one in seen):
+        return bad(check, f"{found}: it is part of a cluster", f"Write redis+cluster:// in {variable('redis_url')}.")
+    primaries = sum(one.primary for one in seen)
+    if primaries == 0:
+        return bad(check, found, f"Promote one (REPLICAOF NO ONE), or name the primary; {_HARMLESS}")
+    if primaries > 1:
+        return bad(check, found, "Let the one that was primary before follow the other (REPLICAOF host port).")
+    if any(one.facts is None for one in seen):
+        return bad(check, found, f"Start it, or take it out of {variable('redis_url')}.")
+    return good(check, found if servers.kind is Kind.PRIMARY else "one, and it takes writes")
+
+
+async def _clustered(url: str, answering: list[_Seen]) -> Finding:
+    check = "redis cluster"
+    if any(one.facts is not None and one.facts.get("cluster_enabled") != "1" for one in answering):
+        return bad(check, "a server of the URL is not part of a cluster", f"Correct {variable('redis_url')}.")
+    client = redis_store.connect(url, timeout_s=TIMEOUT_S)
+    try:
+        await client.ping()
+    except redis_store.Away as error:
+        mend = f"Start the missing servers, or let their replicas take over (CLUSTER FAILOVER FORCE); {_HARMLESS}"
+        return bad(check, str(error), mend)
+    finally:
+        await client.aclose()
+    return good(check, "every slot has a primary that answers")
+
+
+def _policy(answering: list[_Seen]) -> Finding:
+    policies = sorted({_fact(one, "maxmemory_policy") for one in answering})
+    found = f"maxmemory-policy {', '.join(policies)}"
+    if policies != ["noeviction"]:
+        return bad("redis memory", found, "Set maxmemory-policy to noeviction: an evicted stream is a lost hint.")
+    return good("redis memory", found)
+
+
+def _role(one: _Seen) -> str:
+    if one.facts is None:
+        return f"away ({one.away})"
+    return "primary" if one.primary else "replica"
+
+
+def _fact(one: _Seen, name: str) -> Any:
+    return (one.facts or {}).get(name, "unknown").strip()
