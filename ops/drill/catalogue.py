@@ -79,7 +79,7 @@ CATALOGUE: Final = (
     ),
     Drill(
         name="fence",
-        says="The same, with mail servers that take their time: what has its final dot on the wire may come twice.",
+        says="A delivering process stands still for twice its lease, each time with mail on the wire.",
         rows=(5,),
         where="ops.drill.fence:run",
         rounds=3,
