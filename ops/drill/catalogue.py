@@ -287,7 +287,7 @@ CATALOGUE: Final = (
         says="Delivering processes come, go and are killed while thousands of messages wait and a domain is split.",
         rows=(17,),
         where="ops.drill.scale:run",
-        messages=10_000,
+        messages=10_000,  # MESSAGES there
         rounds=2,
     ),
     Drill(
