@@ -6,6 +6,7 @@ has its share of it already is left until there is room again.
 """
 
 import asyncio
+import itertools
 import random
 import time
 from collections import Counter
@@ -34,6 +35,9 @@ SHARED = 0.25  # of the hand, among accounts: what hints bring to a busy one. Du
 LEAST_SHARE = 16  # deliveries that every account may have in hand whatever others have
 LOOK_EVERY_S = 0.5  # at all shards while some have a backlog; in between those are worked off one after the other
 DEEP_ROWS = 64  # of a shard with a backlog at once: mail of one domain meets, and its connection goes on without a wait
+LEFT_LONG_S = 30.0  # after which a hint that was read and not finished is looked at once more
+LEFT_EVERY_S = 30.0  # for that all shards are asked within this time, a part of them at a time
+LEFT_TURNS = 6
 FAIR_HOLDERS = 16  # accounts and priorities of a shard that are looked at in one turn
 FAIR_ROWS = 4  # of each
 
@@ -92,6 +96,19 @@ class Finder:
         self._inherited = self._inherited - shards
         for hint in hints:
             self._hand.finished(hint.shard, (hint.entry,))
+
+    async def finish_left(self) -> None:
+        """Finish the hints that were read and forgotten, some shards at a time, until cancelled: the answer to the
+        reader may be lost, or its word that they are done. Due times find what they hinted at."""
+        for turn in itertools.count():
+            await asyncio.sleep(LEFT_EVERY_S / LEFT_TURNS)
+            if len(self._hand) > PRESSED * self._hand.limit:
+                continue
+            shards = [shard for shard in self._owned() if shard % LEFT_TURNS == turn % LEFT_TURNS]
+            try:
+                self._hand.served(await self._reader.left_long(shards, LEFT_LONG_S))
+            except Away:
+                continue
 
     # -- hints ---------------------------------------------------------------------------------
 
