@@ -224,6 +224,7 @@ class Worker:
         began = self._site.busy[id(self)] = time.monotonic()
         transaction = await self._send(connection, delivery, upcoming)
         self._site.busy.pop(id(self))
+        lasted = time.monotonic() - began
         if reused:
             metrics.TALLY.add(metrics.CONNECTIONS, "reused")
         if self._sockets.lock_step.wants_again(self._site.name, transaction):
@@ -239,7 +240,7 @@ class Worker:
             if reused and delivery.tries < MOST_TRIES:
                 self._site.put(delivery, first=True)  # a kept connection had died: nothing was tried yet
                 return
-        self._site.done += 1
+        self._site.lasted(lasted)
         delivery.taken = None  # used
         attempt = self._attempt(delivery, transaction, started)
         self._learn(attempt, began)

@@ -29,6 +29,8 @@ REST_S, LONGEST_REST_S = 15.0, 300.0
 LEAST_WAITING = 16
 SLOW_S = 0.05  # a transaction that lasts longer waits for the server, not for us: another connection helps
 TURNS = 5  # of the loop that a transaction takes when the server is quick: in a busy process that is longer
+QUICK_S = 0.005  # a server that answers within this has its pipe filled by one connection
+BACKLOG_S = 1.0  # what waits longer than this at the present pace wants more connections, though no reply is slow
 TURN = 20  # messages of a connection while others wait for its place
 _MOST_HOSTS = 20  # of a group, told to the operator
 
@@ -71,6 +73,7 @@ class Site:
         self.busy: dict[int, float] = {}  # worker -> when its present transaction, or its opening, began
         self.sleepers: list[asyncio.Future[bool]] = []  # idle workers
         self.done = 0  # transactions since the rate was last reckoned
+        self.lasts_s = 0.0  # a transaction with the server, a moving mean
         self.rate = 1.0  # transactions a second, a moving mean
         self.rest_until = 0.0
         self.rest_because: Answer | None = None
@@ -124,6 +127,11 @@ class Site:
         self.group.idle.pop(self, None)
         return False
 
+    def lasted(self, seconds: float) -> None:
+        """A transaction has ended."""
+        self.done += 1
+        self.lasts_s += 0.2 * (seconds - self.lasts_s)
+
     def reckon(self, elapsed_s: float) -> None:
         """Bring the rate up to date."""
         self.rate += 0.3 * (self.done / elapsed_s - self.rate)
@@ -135,15 +143,17 @@ class Site:
 
     def wishes(self, now: float, turn_s: float = 0.0) -> int:
         """How many more connections would help, whatever is allowed: the first at once, then twice as many whenever
-        all of them wait for the server; servers that were left alone are probed by one. `turn_s`: how long our own
-        loop takes to come round."""
+        all of them wait for the server, or what waits would take long though it answers in time; servers that were left
+        alone are probed by one. `turn_s`: how long our own loop takes to come round."""
         if not self.waiting or self.sleepers or now < self.rest_until:
             return 0
         if self.workers == 0:
             return 1
         slow_s = max(SLOW_S, TURNS * turn_s)
         slow = len(self.busy) == self.workers and all(now - began > slow_s for began in self.busy.values())
-        if self._rests or self.pacer.probing or not slow:
+        theirs = self.lasts_s > max(QUICK_S, TURNS * turn_s)  # it is the server that we wait for
+        behind = theirs and len(self.waiting) * self.lasts_s > BACKLOG_S * self.workers
+        if self._rests or self.pacer.probing or not (slow or behind):
             return 0
         return min(self.workers, len(self.waiting))
 

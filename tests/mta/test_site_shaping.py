@@ -56,6 +56,13 @@ async def test_a_rule_is_in_force_within_a_second_and_without_a_restart(here: Wo
     assert here.sink.most_open <= 1
 
 
+async def test_a_backlog_gets_more_connections_though_every_reply_comes_in_time(here: World) -> None:
+    here.sink.script(".", delay_s=0.02)
+    await here.mta(site_connections=6)
+    await here.send_many(400, lambda n: f"reader{n}@peer.test")
+    await here.until(lambda: here.sink.most_open >= 4)
+
+
 async def test_a_site_gets_no_more_recipients_at_once_than_its_rule_says(here: World) -> None:
     await rule(here, "mx.peer.test", recipients=2)
     here.sink.script("RCPT TO:<r3@", "550 5.1.1 no such user")
