@@ -141,4 +141,4 @@ async def test_partitions_are_made_beside_a_reader_of_the_whole_table(new_databa
     await maker.close()
 
     assert len(made) == 2 * len(partitions.TABLES)
-    assert whole.count("{fillfactor=85}") == whole.count("{fillfactor=80}") == 2
+    assert whole.count("{fillfactor=60}") == whole.count("{fillfactor=55}") == 2  # messages, recipients
