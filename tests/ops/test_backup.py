@@ -202,7 +202,7 @@ async def test_a_backup_beside_sending_holds_one_moment(
 
 
 async def test_a_database_with_rows_is_left_alone(kept: BackedUp) -> None:
-    with pytest.raises(BackupError, match="is not empty: .* holds rows"):
+    with pytest.raises(BackupError, match=r"is not empty: .* holds rows"):
         await put_back(kept.url, kept.folder, kept.made)
 
 
@@ -228,7 +228,7 @@ async def test_a_restore_that_fails_leaves_nothing_and_can_be_repeated(kept: Bac
 
 
 @pytest.mark.parametrize("change", ["cut", "changed", "gone"])
-def test_a_file_that_is_not_what_was_written_is_named(kept: BackedUp, tmp_path: Path, change: str) -> None:
+async def test_a_file_that_is_not_what_was_written_is_named(kept: BackedUp, tmp_path: Path, change: str) -> None:
     shutil.copytree(kept.folder, tmp_path / "b")
     file = tmp_path / "b" / "stamps.copy.gz"
     if change == "gone":
