@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 from contextlib import suppress
+from pathlib import Path
 
 import structlog
 import uvloop
@@ -36,6 +37,9 @@ from mta.outbound.sources_bind import check_sources
 from shards.member import Member
 
 ASK_S = 0.05
+# Below those who accept: a request waits for an answer, mail may wait for milliseconds. Measured on two cores at full
+# load and at 750/s: accepted 1,700 → 3,100/s, accept p50 7.3 → 4.8 ms; 10 starved delivering beside busy neighbours.
+NICENESS = 3
 END_S = 3.0  # a driver that is cancelled in the middle of a query may take its time
 
 _log = structlog.get_logger("mta")
@@ -52,6 +56,7 @@ def main() -> None:
     except BadSetting as error:
         raise SystemExit(str(error)) from None
     logs.configure(name, settings.log_level)
+    give_way()
     try:
         uvloop.run(run(settings, name))
     except MigrationError as error:
@@ -61,6 +66,18 @@ def main() -> None:
 def process_name(settings: Settings, name: str) -> str:
     """What no other living process of the installation is called: by host, state folder and place in it."""
     return f"{socket.gethostname()}:{settings.state.absolute()}:{name}"
+
+
+def give_way() -> None:
+    """Take a lower priority than the doors have.
+
+    Where Linux groups processes by session (sched_autogroup), a process's own niceness counts within its session only,
+    and the group's is what ranks it: set when the session is this process's alone.
+    """
+    os.nice(NICENESS)
+    if os.getsid(0) == os.getpid():
+        with suppress(OSError):  # no Linux, or no groups
+            Path("/proc/self/autogroup").write_text(str(NICENESS))
 
 
 async def run(settings: Settings, name: str) -> None:

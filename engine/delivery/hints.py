@@ -147,6 +147,19 @@ class HintReader:
             if entry is not None
         ]
 
+    async def left_long(self, shards: Iterable[int], idle_s: float) -> dict[int, list[bytes]]:
+        """Entries of these shards that somebody read `idle_s` ago and did not finish, some of each shard: the answer
+        to the reader was lost, or its word that they are done. They are this consumer's now, and of fresh age."""
+        wanted = list(shards)
+        if not wanted:
+            return {}
+        answers = await self._client.ask([self._claim_one(shard, idle_s, "JUSTID") for shard in wanted])
+        return {
+            shard: answer[1]
+            for shard, answer in zip(wanted, answers, strict=True)
+            if not isinstance(answer, RedisError | Away) and answer[1]
+        }
+
     async def ack(self, entries: Mapping[int, list[bytes]]) -> bool:
         """Finish entries whose messages are settled; False when Redis is away and it should be tried again."""
         if not entries:
@@ -196,9 +209,10 @@ class HintReader:
         words = ("XREADGROUP", "GROUP", GROUP, self._consumer, "COUNT", most, "STREAMS", stream, ">")
         return Command(stream, words)
 
-    def _claim_one(self, shard: int) -> Command:
+    def _claim_one(self, shard: int, idle_s: float = 0, *how: str) -> Command:
         stream = hint_stream(shard)
-        return Command(stream, ("XAUTOCLAIM", stream, GROUP, self._consumer, 0, "0", "COUNT", 1000))
+        idle_ms = int(idle_s * 1_000)
+        return Command(stream, ("XAUTOCLAIM", stream, GROUP, self._consumer, idle_ms, "0", "COUNT", 1000, *how))
 
 
 async def unfinished(client: Client, shards: Iterable[int]) -> int:

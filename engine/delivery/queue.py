@@ -4,7 +4,7 @@ A row is found by its hint while that is fresh, otherwise by its due time. Only 
 """
 
 from collections.abc import Collection, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import orjson
@@ -94,6 +94,7 @@ class FairKey(Struct, frozen=True):
 
 
 BEFORE_ALL = Holder(-1, UUID(int=0))
+_NOW = timedelta()
 LARGE_BYTES = 256 * 1024  # the queries say so too
 BODY = _SQL.rows("load_body", Body)
 LOAD = _SQL.rows("load_rows", Row)
@@ -138,9 +139,12 @@ async def load_body(connection: Source, message: UUID) -> bytes | None:
     return None if found is None else found.mime
 
 
-async def due(connection: Source, shards: Collection[int], *, most_each: int, but: Collection[UUID]) -> list[DueKey]:
-    """Rows of the shards that are due now, oldest first within each, without the messages already in hand."""
-    return await DUE.fetch(connection, list(shards), most_each, list(but))
+async def due(
+    connection: Source, shards: Collection[int], *, most_each: int, but: Collection[UUID], ahead: timedelta = _NOW
+) -> list[DueKey]:
+    """Rows of the shards that are due now, oldest first within each, without the messages already in hand; with `ahead`
+    also fresh rows whose hints still have so much time."""
+    return await DUE.fetch(connection, list(shards), most_each, list(but), ahead)
 
 
 async def outline(connection: Source, messages: Collection[UUID], shards: Collection[int]) -> list[Outline]:

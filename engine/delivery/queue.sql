@@ -42,13 +42,16 @@ SELECT mime FROM message_bodies WHERE message_id = $1;
 
 -- name: due_rows
 -- Rows of shards $1 due by the database's clock, at most $2 a shard, without messages $3: a hashed subquery, because a
--- generic plan compares every row with every member of an array.
+-- generic plan compares every row with every member of an array. Rows that were never tried nor put off also when they
+-- fall due within $4.
 WITH held AS MATERIALIZED (SELECT unnest($3::uuid[]) AS id)
 SELECT r.message_id, r.domain, r.shard
 FROM unnest($1::int[]) AS s (shard)
 CROSS JOIN LATERAL (
     SELECT q.message_id, q.domain, q.shard FROM queue q
-    WHERE q.shard = s.shard AND q.due_at <= (SELECT clock_timestamp()) AND q.message_id NOT IN (SELECT id FROM held)
+    WHERE q.shard = s.shard AND q.due_at <= (SELECT clock_timestamp()) + $4::interval
+      AND (q.due_at <= (SELECT clock_timestamp()) OR q.attempts = 0 AND q.waiting IS NULL)
+      AND q.message_id NOT IN (SELECT id FROM held)
     ORDER BY q.due_at LIMIT $2
 ) AS r;
 

@@ -9,16 +9,16 @@ JOIN idempotency i ON i.account_id = n.account_id AND i.key = n.key;
 -- versions it gives. Columns: messages $1-$17, bodies $18-$19, recipients $20-$26, queue $27-$36, schedules $37-$42, events
 -- $43-$50, idempotency $51-$54, heads $55-$63.
 -- Deliveries fall due by the database's clock, so long after the statement as $34 says.
--- Nothing is written, and nothing given, unless the heads and their accounts stand at the versions $64 and $65 and nobody
--- else holds the heads, no pair of the accounts $66 and addresses $67 is suppressed, and none of the accounts $68 and
+-- Nothing is written, and nothing given, unless the heads and their accounts stand at the versions $64 and $65 (null: at
+-- any, for who has locked the heads) and nobody else holds the heads, no pair of the accounts $66 and addresses $67 is suppressed, and none of the accounts $68 and
 -- idempotency keys $69 was used. Whoever changes a head leaves another version of it, so what is asked here without a lock
 -- holds until the head is locked here.
 -- A column that is alike throughout may come as its one value (engine.store.queries.thinned).
 WITH held AS MATERIALIZED (
     SELECT h.account_id
     FROM unnest($55::uuid[], $64::xid[], $65::xid[]) AS n (account_id, version, account_version)
-    JOIN account_heads h ON h.account_id = n.account_id AND h.xmin = n.version
-    JOIN accounts a ON a.id = h.account_id AND a.xmin = n.account_version
+    JOIN account_heads h ON h.account_id = n.account_id AND (n.version IS NULL OR h.xmin = n.version)
+    JOIN accounts a ON a.id = h.account_id AND (n.account_version IS NULL OR a.xmin = n.account_version)
     ORDER BY h.account_id FOR NO KEY UPDATE OF h SKIP LOCKED
 ), fits AS MATERIALIZED (
     SELECT 1 WHERE (SELECT count(*) FROM held) = cardinality($55::uuid[])

@@ -71,7 +71,7 @@ class Storer:
             return False
         self._decide(made, batch, held, {}, at)
         recipients = [(item.message.account_id, one.canonical) for item in batch for one in item.message.recipients]
-        written = await self._insert(connection, made, held, free=recipients, fresh=_keys(batch))
+        written = await self._insert(connection, made, held, _Sure(recipients, _keys(batch)))
         if written:
             self._odds.hit()
             return True
@@ -130,11 +130,14 @@ class Storer:
         connection: Conn,
         made: "Made",
         held: dict[UUID, Head],
-        *,
-        free: Sequence[tuple[UUID, str]] = (),
-        fresh: Sequence[tuple[UUID, str]] = (),
+        sure: "_Sure | None" = None,
     ) -> bool:
-        """Whether all of it was written; then the heads are remembered as they stand now."""
+        """Whether all of it was written; then the heads are remembered as they stand now.
+
+        Under the heads' locks (`sure` None) nothing is checked again: an account's row read behind a wait for its head
+        may be of another version already.
+        """
+        heads_now, free, fresh = (held.values(), sure.free, sure.fresh) if sure else ((), (), ())
         events = log.seal_all(held, made.entries)
         rows = await _INSERT.records(
             connection,
@@ -145,8 +148,8 @@ class Storer:
             *accepted_rows.event_columns(events),
             *accepted_rows.once_columns(made.stored),
             *heads.columns(held.values()),
-            [head.version for head in held.values()],
-            [head.account_version for head in held.values()],
+            [head.version for head in heads_now] or [None] * len(held),
+            [head.account_version for head in heads_now] or [None] * len(held),
             *thinned(columns(free, 2), _OF_ONE),
             *columns(fresh, 2),
         )
@@ -159,6 +162,13 @@ class Storer:
             head.version = row["version"]
             self._known[row["account_id"]] = head
         return True
+
+
+class _Sure(Struct):
+    """What the statement makes sure of beside the heads' versions."""
+
+    free: Sequence[tuple[UUID, str]]  # accounts and addresses that are not suppressed
+    fresh: Sequence[tuple[UUID, str]]  # accounts and idempotency keys that were not used
 
 
 class Odds:

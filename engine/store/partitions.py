@@ -14,7 +14,7 @@ WEEK = timedelta(days=7)
 _LOCK = 0x57617957  # "WayW": one maker of partitions at a time
 
 # Rows of messages and recipients are updated once or twice soon after their insert, a whole page in one transaction:
-# with this room 98% of the updates stay on their page, with 85 and 80 it was two in three (decision 0028).
+# with this room 98% of the updates stay on their page, with 85 and 80 it was two in three (decision 0030).
 _FILL = {"messages": " WITH (fillfactor = 60)", "recipients": " WITH (fillfactor = 55)"}
 
 

@@ -1,13 +1,15 @@
 """Which of the servers in `WAYBILL_DATABASE_URL` takes writes: a session opens there and nowhere else.
 
 A URL may name several (`postgresql://user@host1,host2:5433/waybill`): a primary and the replicas that may be promoted.
-All are asked at once when the one that took writes last does not any more. Of two that take writes the one with the
-later timeline is right, and once a process has seen a timeline it refuses every earlier one: an old primary that comes
-back without having been demoted gets no writes. What the URL says of `target_session_attrs` is not needed.
+All are asked at once before a session opens, at most once a second: the one that took writes last may have been left
+for another since. Of two that take writes the one with the later timeline is right, and once a process has seen a
+timeline it refuses every earlier one: an old primary that comes back without having been demoted gets no writes. What
+the URL says of `target_session_attrs` is not needed.
 """
 
 import asyncio
 import socket
+import time
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -22,6 +24,9 @@ DEFAULT_PORT = "5432"
 # owes an answer is asked whether it is there. Milliseconds; seconds; seconds; times.
 SENT_FOR_MS = 10_000
 QUIET_FOR_S, ASK_EVERY_S, ASK_TIMES = 5, 2, 3
+
+TRUSTED_S = 1.0  # what a look at all servers found; a promotion and the old primary's return take longer
+OTHERS_S = 1.0  # that a server which does not answer may keep one waiting that does
 
 _SQL = Queries.beside(__file__, "postgres_hosts.sql")
 _TIMELINE = _SQL.command("timeline")
@@ -42,14 +47,33 @@ class NoPrimary(asyncpg.exceptions.InternalClientError):
     """No server of the URL takes writes."""
 
 
+Host = tuple[str, str]
+
+
+class Seen:
+    """What a process knows of the servers of one URL; threads share it, each change is one assignment."""
+
+    def __init__(self) -> None:
+        self.primary: Host | None = None
+        self.timeline = 0  # the latest
+        self.at = 0.0  # monotonic, of the last look at all
+
+    @property
+    def trusted(self) -> Host | None:
+        """The primary, if that was seen just now."""
+        return self.primary if time.monotonic() - self.at < TRUSTED_S else None
+
+
+_SEEN: dict[str, Seen] = {}
+
+
 class Hosts:
-    """The servers of one URL, as one pool knows them."""
+    """The servers of one URL, for one pool."""
 
     def __init__(self, database_url: str) -> None:
         self._url = database_url
         self._hosts = hosts_of(database_url)
-        self._primary: tuple[str, str] | None = None
-        self._timeline = 0  # the latest seen
+        self._seen = _SEEN.setdefault(database_url, Seen())
         self._looking = asyncio.Lock()
 
     async def connect(self, *_: object, timeout: float, **options: Any) -> asyncpg.Connection:
@@ -57,7 +81,7 @@ class Hosts:
         raises where there is one server only. `options` are those of `asyncpg.connect`."""
         if len(self._hosts) < 2:
             return _writable(await asyncpg.connect(self._url, timeout=timeout, **_any(options)))
-        each_s = timeout / 2  # the one that took writes last, then all at once
+        each_s = timeout / 2  # the one that was seen just now, then all at once
         connection = await self._known(each_s, options)
         if connection is None:
             async with self._looking:
@@ -65,38 +89,58 @@ class Hosts:
         return connection
 
     async def _known(self, timeout_s: float, options: dict[str, Any]) -> asyncpg.Connection | None:
-        primary = self._primary
+        primary = self._seen.trusted
         if primary is None:
             return None
         try:
             connection, _ = await self._open(primary, timeout_s, options)
         except _REFUSED:
-            if self._primary == primary:
-                self._primary = None
+            if self._seen.primary == primary:
+                self._seen.primary = None
             return None
         return connection
 
     async def _looked(self, timeout_s: float, options: dict[str, Any]) -> asyncpg.Connection:
-        tries = await asyncio.gather(
-            *[self._open(host, timeout_s, options) for host in self._hosts], return_exceptions=True
-        )
+        seen = self._seen
+        tries = await self._asked(timeout_s, options)
         opened = [(host, *found) for host, found in zip(self._hosts, tries, strict=True) if isinstance(found, tuple)]
         if not opened:
             said = [f"{host}:{port} {error!r}" for (host, port), error in zip(self._hosts, tries, strict=True)]
             raise NoPrimary(f"no server takes writes: {'; '.join(said)}")
+        connection: asyncpg.Connection
         host, connection, timeline = max(opened, key=lambda one: one[2])
         for other, session, its_timeline in opened:
             if session is not connection:
                 session.terminate()
                 _log.warning("a second server takes writes", server=other, timeline=its_timeline, latest=timeline)
-        if self._timeline:
+        if timeline < seen.timeline:  # another thread has seen a later one meanwhile
+            connection.terminate()
+            self._check(timeline)
+        if seen.timeline and (host != seen.primary or timeline != seen.timeline):
             _log.info("primary", server=host, timeline=timeline)
-        self._primary, self._timeline = host, max(timeline, self._timeline)
+        seen.primary, seen.timeline, seen.at = host, timeline, time.monotonic()
         return connection
 
-    async def _open(
-        self, host: tuple[str, str], timeout_s: float, options: dict[str, Any]
-    ) -> tuple[asyncpg.Connection, int]:
+    async def _asked(self, timeout_s: float, options: dict[str, Any]) -> list[Any]:
+        """What each server gave, a session with its timeline or an error; once one has given a session the others have
+        a moment left."""
+        tries = [asyncio.create_task(self._open(host, timeout_s, options)) for host in self._hosts]
+        try:
+            waiting = set(tries)
+            while waiting and not any(one.done() and one.exception() is None for one in tries):
+                _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if waiting:
+                await asyncio.wait(waiting, timeout=OTHERS_S)
+            for one in waiting:
+                one.cancel()
+            return await asyncio.gather(*tries, return_exceptions=True)
+        except BaseException:
+            for one in tries:
+                one.cancel()
+                one.add_done_callback(_close)
+            raise
+
+    async def _open(self, host: Host, timeout_s: float, options: dict[str, Any]) -> tuple[asyncpg.Connection, int]:
         name, port = host
         connection = _writable(
             await asyncpg.connect(self._url, host=name, port=port, timeout=timeout_s, **_any(options))
@@ -111,11 +155,17 @@ class Hosts:
         return connection, timeline
 
     def _check(self, timeline: int) -> None:
-        if timeline < self._timeline:
-            raise NoPrimary(f"timeline {timeline} was left for {self._timeline}: demote this server")
+        if timeline < self._seen.timeline:
+            raise NoPrimary(f"timeline {timeline} was left for {self._seen.timeline}: demote this server")
 
 
-def hosts_of(database_url: str) -> list[tuple[str, str]]:
+def _close(tried: "asyncio.Task[tuple[asyncpg.Connection, int]]") -> None:
+    """A session that nobody waits for any more."""
+    if not tried.cancelled() and tried.exception() is None:
+        tried.result()[0].terminate()
+
+
+def hosts_of(database_url: str) -> list[Host]:
     """Host (or socket folder) and port of each server that a URL names; [] where it names none."""
     parts = urlsplit(database_url)
     query = parse_qs(parts.query)
@@ -130,7 +180,7 @@ def hosts_of(database_url: str) -> list[tuple[str, str]]:
     return [(host, port or given or DEFAULT_PORT) for (host, port), given in zip(pairs, ports, strict=False)]
 
 
-def _host_port(item: str) -> tuple[str, str]:
+def _host_port(item: str) -> Host:
     if item.startswith("["):
         host, _, port = item[1:].partition("]")
         return host, port.removeprefix(":")

@@ -40,8 +40,11 @@ class BlackBox:
     """The marks of one process. Without a file it works alike and remembers nothing."""
 
     def __init__(self, file: Path | None = None) -> None:
+        self._file = file
         self._map = _mapped(file)
-        self._deaths, self._untold = self._read()
+        if self._map[: len(_MAGIC)] != _MAGIC:
+            self._map[:] = _MAGIC.ljust(_SIZE, b"\0")
+        self._deaths, self._untold = _read(self._map)
         for place in range(_SLOTS):
             message = self._slot(place)
             if message != _NOBODY:
@@ -80,12 +83,25 @@ class BlackBox:
         return frozenset(self._untold)
 
     def tell(self, message: UUID) -> int:
-        """How many processes died of it, to be told now and not again; 0 when there is nothing to tell."""
+        """How many processes died of it, to be told now and not again; 0 when this one has nothing to tell.
+
+        Those that deliver beside this one are counted too: a shard may be another's after each death.
+        """
         if message not in self._untold:
             return 0
         self._untold.discard(message)
         self._write()
-        return self._deaths[message]
+        return self._deaths[message] + self._deaths_beside(message)
+
+    def _deaths_beside(self, message: UUID) -> int:
+        """What the files of the other processes of this folder say; one that can't be read says nothing."""
+        count = 0
+        for file in () if self._file is None else self._file.parent.glob(f"*{self._file.suffix}"):
+            with contextlib.suppress(OSError):
+                if file != self._file:
+                    deaths, _ = _read(file.read_bytes())
+                    count += deaths.get(message, 0)
+        return count
 
     def _count(self, message: UUID) -> None:
         deaths = self._deaths.pop(message, 0) + 1
@@ -106,19 +122,6 @@ class BlackBox:
         at = len(_MAGIC) + 16 * place
         self._map[at : at + 16] = message
 
-    def _read(self) -> tuple["OrderedDict[UUID, int]", set[UUID]]:
-        """Deaths by message and those still to be told, oldest first; what is no such file counts as empty."""
-        deaths: OrderedDict[UUID, int] = OrderedDict()
-        untold = set()
-        if self._map[: len(_MAGIC)] != _MAGIC:
-            self._map[:] = _MAGIC.ljust(_SIZE, b"\0")
-        for message, count, telling in _DEATH.iter_unpack(self._map[_AT_DEATHS:_SIZE]):
-            if message != _NOBODY:
-                deaths[UUID(bytes=message)] = count
-                if telling:
-                    untold.add(UUID(bytes=message))
-        return deaths, untold
-
     def _write(self) -> None:
         known = b"".join(
             _DEATH.pack(message.bytes, count, message in self._untold) for message, count in self._deaths.items()
@@ -127,6 +130,20 @@ class BlackBox:
 
 
 _FIRST: Final = slice(len(_MAGIC), len(_MAGIC) + 16)
+
+
+def _read(content: bytes | mmap.mmap) -> tuple["OrderedDict[UUID, int]", set[UUID]]:
+    """Deaths by message and those still to be told, oldest first; what is no such file counts as empty."""
+    deaths: OrderedDict[UUID, int] = OrderedDict()
+    untold: set[UUID] = set()
+    if len(content) < _SIZE or content[: len(_MAGIC)] != _MAGIC:
+        return deaths, untold
+    for message, count, telling in _DEATH.iter_unpack(content[_AT_DEATHS:_SIZE]):
+        if message != _NOBODY:
+            deaths[UUID(bytes=message)] = count
+            if telling:
+                untold.add(UUID(bytes=message))
+    return deaths, untold
 
 
 def _mapped(file: Path | None) -> mmap.mmap:

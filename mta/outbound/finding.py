@@ -2,14 +2,16 @@
 
 What is in hand is bounded; the rest waits in Postgres. Where more is due than fits, accounts take turns, so that one
 with a hundred thousand rows in a shard keeps nobody waiting; and while the hand fills, fresh mail of an account that
-has its share of it already is left to its due time.
+has its share of it already is left until there is room again.
 """
 
 import asyncio
+import itertools
 import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from datetime import timedelta
 from uuid import UUID
 
 import asyncpg
@@ -33,6 +35,9 @@ SHARED = 0.25  # of the hand, among accounts: what hints bring to a busy one. Du
 LEAST_SHARE = 16  # deliveries that every account may have in hand whatever others have
 LOOK_EVERY_S = 0.5  # at all shards while some have a backlog; in between those are worked off one after the other
 DEEP_ROWS = 64  # of a shard with a backlog at once: mail of one domain meets, and its connection goes on without a wait
+LEFT_LONG_S = 30.0  # after which a hint that was read and not finished is looked at once more
+LEFT_EVERY_S = 30.0  # for that all shards are asked within this time, a part of them at a time
+LEFT_TURNS = 6
 FAIR_HOLDERS = 16  # accounts and priorities of a shard that are looked at in one turn
 FAIR_ROWS = 4  # of each
 
@@ -68,6 +73,7 @@ class Finder:
         self._more_due = asyncio.Event()
         self._more_behind = False  # more was due than fitted
         self._look_at = 0.0
+        self._ahead_until = 0.0  # hints were given up lately: their rows are taken before they fall due
         self._inherited: set[int] = set()  # shards whose last owner's hints are still to be finished
         self._deep: dict[int, None] = {}  # shards with a backlog, whose turn comes first
         self._reached: dict[int, Holder] = {}  # by shard: the account looked at last
@@ -90,6 +96,19 @@ class Finder:
         self._inherited = self._inherited - shards
         for hint in hints:
             self._hand.finished(hint.shard, (hint.entry,))
+
+    async def finish_left(self) -> None:
+        """Finish the hints that were read and forgotten, some shards at a time, until cancelled: the answer to the
+        reader may be lost, or its word that they are done. Due times find what they hinted at."""
+        for turn in itertools.count():
+            await asyncio.sleep(LEFT_EVERY_S / LEFT_TURNS)
+            if len(self._hand) > PRESSED * self._hand.limit:
+                continue
+            shards = [shard for shard in self._owned() if shard % LEFT_TURNS == turn % LEFT_TURNS]
+            try:
+                self._hand.served(await self._reader.left_long(shards, LEFT_LONG_S))
+            except Away:
+                continue
 
     # -- hints ---------------------------------------------------------------------------------
 
@@ -151,7 +170,7 @@ class Finder:
         return entries
 
     async def _within_shares(self, wanted: list[tuple[int, UUID]], entries: Entries) -> list[tuple[int, UUID]]:
-        """Without the mail of accounts that have their share of the hand: its due time is seconds away."""
+        """Without the mail of accounts that have their share of the hand: it is looked for when there is room again."""
         rows = await queue.outline(self._pool, {key[1] for key in wanted}, {key[0] for key in wanted})
         rows.sort(key=lambda row: row.priority)
         taken = Counter(one.row.account_id for one in self._hand)
@@ -161,8 +180,16 @@ class Finder:
             if taken[row.account_id] < share:
                 taken[row.account_id] += 1
                 chosen[row.shard, row.message_id] = None
+        if len(chosen) < len(rows):
+            self._more_behind = True
+            self._ahead_until = time.monotonic() + self._settings.fresh_due_s
         self._hand.done_with(entries[key] for key in wanted if key not in chosen)
         return list(chosen)
+
+    @property
+    def _ahead(self) -> timedelta:
+        """How long before its time a fresh row may be taken: where hints were given up, an idle hand does not wait."""
+        return timedelta(seconds=self._settings.fresh_due_s if time.monotonic() < self._ahead_until else 0.0)
 
     async def _until_room(self) -> None:
         """Hints stay in their streams while the hand is full."""
@@ -204,7 +231,7 @@ class Finder:
         for start in range(0, len(taken), LOAD_ROWS):
             with self._leaving.reading():
                 await self._take(await queue.load(self._pool, taken[start : start + LOAD_ROWS]), {})
-        self._more_behind = bool(self._deep) or len(keys) > len(taken)
+        self._more_behind = bool(self._deep) or len(keys) > len(taken) or bool(taken and self._ahead)
         if self._more_behind and taken:
             self._ask_again()
 
@@ -216,7 +243,7 @@ class Finder:
         """What is due in shards that have little, and of those with a backlog what is due to their accounts in turn;
         they are dug into afterwards."""
         each = max(2, 2 * room // len(owned))
-        found = await queue.due(self._pool, owned, most_each=each, but=but)
+        found = await queue.due(self._pool, owned, most_each=each, but=but, ahead=self._ahead)
         full = {shard for shard, count in Counter(one.shard for one in found).items() if count >= each}
         if not full:
             return found
@@ -230,7 +257,7 @@ class Finder:
         domains. A shard that had as many as were asked for waits for another turn."""
         mine = set(owned)
         turn = [shard for shard in self._deep if shard in mine][: max(1, room // DEEP_ROWS)]
-        found = await queue.due(self._pool, turn, most_each=DEEP_ROWS, but=but) if turn else []
+        found = await queue.due(self._pool, turn, most_each=DEEP_ROWS, but=but, ahead=self._ahead) if turn else []
         counts = Counter(one.shard for one in found)
         again = [shard for shard in turn if counts[shard] >= DEEP_ROWS]
         self._deep = {shard: None for shard in self._deep if shard in mine and shard not in set(turn)}

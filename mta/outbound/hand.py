@@ -1,7 +1,7 @@
 """What one process has in its hands: deliveries, what it settled of late, and hints to be acknowledged. No I/O."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from uuid import UUID
 
 from mta.outbound.prepare import Delivery, Entry
@@ -101,6 +101,13 @@ class Hand:
             entry.left -= 1
             if entry.left == 0:
                 self.finished(entry.shard, (entry.id,))
+
+    def served(self, left: Mapping[int, Collection[bytes]]) -> None:
+        """These hints were left unfinished for long: they have served, but for those of deliveries in hand."""
+        used = {(one.entry.shard, one.entry.id) for one in self._deliveries.values() if one.entry is not None}
+        for shard, entries in left.items():
+            if unused := [entry for entry in entries if (shard, entry) not in used]:
+                self.finished(shard, unused)
 
     def finished(self, shard: int, entries: Collection[bytes]) -> None:
         """These hints may be acknowledged."""

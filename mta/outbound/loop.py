@@ -120,6 +120,7 @@ class Outbound:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._finder.follow_hints())
             tasks.create_task(self._finder.follow_due_times())
+            tasks.create_task(self._finder.finish_left())
             tasks.create_task(self._rehomer.run())
             tasks.create_task(self.load.run(self._pool, self._process, lambda: self.member.owned))
             tasks.create_task(self._finisher.acknowledge())

@@ -78,6 +78,13 @@ CATALOGUE: Final = (
         rounds=3,
     ),
     Drill(
+        name="fence",
+        says="A delivering process stands still for twice its lease, each time with mail on the wire.",
+        rows=(5,),
+        where="ops.drill.fence:run",
+        rounds=3,
+    ),
+    Drill(
         name="kill-worker",
         says="The background worker dies.",
         rows=(1,),
@@ -282,6 +289,14 @@ CATALOGUE: Final = (
         rows=(18,),
         where="ops.drill.rolling:run",
         rounds=20,
+    ),
+    Drill(
+        name="scale",
+        says="Delivering processes come, go and are killed while thousands of messages wait and a domain is split.",
+        rows=(17,),
+        where="ops.drill.scale:run",
+        messages=10_000,  # MESSAGES there
+        rounds=2,
     ),
     Drill(
         name="hosts",

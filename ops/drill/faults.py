@@ -47,13 +47,21 @@ def kill_mta(service: Service, rng: random.Random) -> str:
 
 def pause_mta(service: Service, rng: random.Random) -> str:
     """A delivering process that stands still until its lease has long run out, and then goes on as if nothing was."""
+    pid, _ = stop_mta(service, rng, lambda _: None)
+    return f"mta {pid} paused"
+
+
+def stop_mta(service: Service, rng: random.Random, look: Callable[[int], None]) -> tuple[int, float]:
+    """The same; `look` sees the process as soon as it stands still. Its pid, and when it went on (wall clock)."""
     pid = _struck(lambda: service.pids(Part.MTA), rng, signal.SIGSTOP)
     try:
+        look(pid)
         time.sleep(service.settings.lease_s * PAUSED_LEASES)
     finally:
+        ended = time.time()
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
-    return f"mta {pid} paused"
+    return pid, ended
 
 
 def kill_worker(service: Service, rng: random.Random) -> str:

@@ -56,8 +56,8 @@ def run(order: Order) -> Report:
                 over.set()
             await sending
         deaths = len(struck)
-        # Each process counts for itself, and a shard may go to the other one each time.
-        most = (MOST_DEATHS - 1) * service.settings.mta_workers + 1
+        # Deaths of all count, but who gets the shard before the dead one has come back does not know of it yet.
+        most = MOST_DEATHS - 1 + service.settings.mta_workers
         suppressed = await state.read("SELECT count(*) FROM suppressions WHERE account_id = $1")
         checks = [
             await _failed(state, "the message that kills", [deadly]),

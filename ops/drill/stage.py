@@ -18,6 +18,7 @@ from engine.base import ids
 from engine.base.plans import Plan
 from engine.delivery.hints import unfinished
 from engine.store import redis as redis_store
+from mta.outbound.finding import LEFT_EVERY_S, LEFT_LONG_S
 from ops import operate
 from ops.drill.report import Check, Report
 from ops.drill.sends import Access
@@ -27,7 +28,7 @@ from ops.drill.world import World
 SETTINGS: Final = {"RETRY_LADDER_S": "1,2,4,8", "REQUEST_RATE": "100000"}
 EMPTY_S: Final = 300.0  # how long the queue may take to empty after the last send
 ASK_S: Final = 0.25
-_PENDING_S: Final = 20.0  # for hints to be acknowledged once nothing is queued
+_PENDING_S: Final = LEFT_LONG_S + LEFT_EVERY_S + 20.0  # for hints to be finished once nothing is queued
 
 Play = Callable[[Service], Awaitable[Report]]
 PlayInWorld = Callable[[Service, World], Awaitable[Report]]

@@ -31,6 +31,7 @@ _WAIT_S: Final = 60.0
 _REDIS_PARTS = tuple(part for part in Part if part is not Part.VALKEY)
 _POSTGRES_PARTS = tuple(part for part in Part if part is not Part.POSTGRES)
 _OURS = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'waybill%'"
+_STAYING = f"{_OURS} AND backend_start < clock_timestamp() - interval '0.5 s'"  # one that only looks is gone by then
 _CUT_OFF = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'waybill%'"
 
 
@@ -173,7 +174,7 @@ class _Promotion:
         servers.primary.tell(_CUT_OFF)
         ends = time.monotonic() + BACK_S
         while time.monotonic() < ends:
-            self.strays = max(self.strays, int(servers.replica.tell(_OURS)))
+            self.strays = max(self.strays, int(servers.replica.tell(_STAYING)))
         self.followed.append(int(servers.primary.tell(_OURS)))
         servers.replica.kill()
         servers.rejoin()

@@ -186,6 +186,7 @@ class Sink:
             size=len(content),
             test_id=_test_id(content),
             content=content,
+            port=conversation.peer_port,
         )
         if self._store is not None:
             self._store.keep(received, place)

@@ -36,6 +36,7 @@ class Received(Struct, frozen=True, kw_only=True):
     size: int
     test_id: str | None  # of the X-Test-Id header field
     content: bytes
+    port: int = 0  # of the client's side; 0: unknown
 
 
 class Entry(Struct, frozen=True, kw_only=True, rename={"sender": "from", "recipients": "to"}):
@@ -50,6 +51,7 @@ class Entry(Struct, frozen=True, kw_only=True, rename={"sender": "from", "recipi
     size: int
     test_id: str | None
     file: str | None
+    port: int = 0
 
 
 class MailStore:
@@ -81,6 +83,7 @@ class MailStore:
         entry = Entry(
             id=received.id, at=received.at, sender=received.sender, recipients=received.recipients,
             helo=received.helo, tls=received.tls, size=received.size, test_id=received.test_id, file=file,
+            port=received.port,
         )  # fmt: skip
         os.write(self._index, self._encoder.encode(entry) + b"\n")
 

@@ -41,6 +41,7 @@ NOBODYS = {
     "shard_rates": "loads by shard",
     "domain_rates": "loads by recipients' domain, of all accounts together",
     "processes": "processes",
+    "installation": "what all hosts agree on",
     "shard_members": "processes",
     "shard_owners": "processes",
     "sts_policies": "policies of recipients' domains, fetched from the net, shared by all",
@@ -121,6 +122,7 @@ async def exists(pool: asyncpg.Pool, account: UUID) -> bool:
 async def test_nothing_is_left_of_an_erased_account_in_any_table(own_pool: asyncpg.Pool, own_api: Api) -> None:
     """Walks the schema: a table that is neither filled here nor named above fails the test."""
     platform = await make_account(own_pool)
+    await own_pool.execute("DELETE FROM platform")
     await own_pool.execute("INSERT INTO platform (account_id) VALUES ($1)", platform.id)
     bystander = await furnish(own_api, own_pool, await make_account(own_pool))
     before = await holding(own_pool, bystander.needles)
@@ -263,6 +265,10 @@ async def test_a_sub_account_goes_alone_and_its_parent_is_told(pool: asyncpg.Poo
 
 
 async def test_the_account_that_the_service_sends_from_cannot_go(own_pool: asyncpg.Pool) -> None:
+    made = await make_account(own_pool)
+    await own_pool.execute(
+        "INSERT INTO platform (account_id) SELECT $1 WHERE NOT EXISTS (SELECT FROM platform)", made.id
+    )
     platform = await own_pool.fetchval("SELECT account_id FROM platform")
     with pytest.raises(Refusal) as refusal:
         await close_account.schedule(own_pool, platform, actor="operator")

@@ -129,11 +129,38 @@ async def test_the_next_owner_takes_over_what_a_dead_one_had_read(client: Client
     assert await heir.take_over([shard]) == []
 
 
+async def test_a_hint_whose_reader_never_heard_of_it_is_found_after_a_while(client: Client, shard: int) -> None:
+    await announce(Hints(client), shard)
+    [lost] = await HintReader(client, "mta-1").read([shard])  # as one whose answer came too late
+    owner = HintReader(client, "mta-1")
+
+    assert await owner.left_long([shard], idle_s=60) == {}
+    await asyncio.sleep(0.05)
+    found = await owner.left_long([shard, next(_fresh)], idle_s=0.04)
+
+    assert found == {shard: [lost.entry]}
+    assert await owner.left_long([shard], idle_s=0.04) == {}  # it was looked at just now
+    assert await owner.ack(found)
+    assert await pending(client, shard) == 0
+
+
+async def test_a_hint_that_was_read_and_trimmed_away_is_not_left_for_ever(client: Client, shard: int) -> None:
+    await announce(Hints(client), shard)
+    reader = HintReader(client, "mta-1")
+    await reader.read([shard])
+    await client.one("XTRIM", hint_stream(shard), "MAXLEN", 0)
+
+    await reader.ack(await reader.left_long([shard], idle_s=0))
+
+    assert await pending(client, shard) == 0
+
+
 async def test_nothing_to_do_asks_nothing(client: Client) -> None:
     reader = HintReader(connect("redis://127.0.0.1:1"), "mta-1")
 
     assert await reader.read([]) == []
     assert await reader.take_over([]) == []
+    assert await reader.left_long([], idle_s=0) == {}
     assert await reader.ack({})
 
 

@@ -28,6 +28,21 @@ def test_the_message_in_hand_at_the_end_is_told_once_with_its_deaths(file: Path)
         assert after.tell(message) == 0
 
 
+def test_deaths_of_the_processes_beside_count_too(file: Path) -> None:
+    message, other = messages(2)
+    beside = file.with_name("mta-2.hand")
+    for _ in range(2):
+        BlackBox(beside).begin(message)
+    BlackBox(beside)
+    file.with_name("mta-3.hand").write_bytes(b"cut off")
+    BlackBox(file).begin(message)
+    BlackBox(file).begin(other)
+
+    box = BlackBox(file)
+
+    assert (box.tell(message), box.tell(other)) == (3, 1)
+
+
 def test_what_was_done_with_in_time_is_no_suspect(file: Path) -> None:
     first, second = messages(2)
     box = BlackBox(file)

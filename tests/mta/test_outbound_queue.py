@@ -2,9 +2,14 @@
 
 import asyncio
 
-from engine.delivery.hints import Hints
+import pytest
+
+from engine.base import ids
+from engine.delivery.hints import GROUP, Hints
+from engine.delivery.partition import hint_stream, shard_of
 from engine.flows.accept import Acceptor
 from engine.store import redis as redis_store
+from mta.outbound import finding
 from tests.harness.accounts import make_account
 from tests.harness.outbound import World
 
@@ -119,6 +124,22 @@ async def test_a_hint_at_settled_mail_is_finished_and_forgotten(here: World) -> 
     assert here.sink.count == 1
     assert await here.steps(message) == ["accepted", "attempted", "delivered"]
     assert await here.unacknowledged() == 0
+
+
+async def test_hints_that_were_read_and_forgotten_are_finished_after_a_while(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finding, "LEFT_LONG_S", 0.3)
+    monkeypatch.setattr(finding, "LEFT_EVERY_S", 0.3)
+    mta = await here.mta()
+    await here.until_step(await here.send("ann@peer.test"), "delivered")
+    stream = hint_stream(shard_of("peer.test", here.settings.shards))
+    await here.redis.xadd(stream, {"m": ids.uuid7().bytes})
+    assert await here.redis.xreadgroup(GROUP, mta.name, {stream: ">"})  # as if the answer had been lost
+
+    async with asyncio.timeout(5):
+        while await here.unacknowledged():
+            await asyncio.sleep(0.05)
 
 
 # -- bounds and faults -------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from ops.drill.catalogue import CATALOGUE, Order
 from ops.drill.faults import Struck
 from ops.drill.report import Check, Report, combined
 from ops.drill.soak import slope
+from ops.drill.stops import Arrival, Stop, Why, why_twice
 from ops.drill.verdict import Verdict, checks_of, longest_gap
 from ops.drill.wire import Wire
 from ops.local.sink import Sink
@@ -108,3 +109,29 @@ async def test_a_wire_cuts_the_reply_to_a_message_that_the_sink_has_kept(wired: 
     assert said.count(b"kept as") == 1
     assert sink.count == 2
     assert wire.passed_since(0.0) == 1
+
+
+OWN, HEIRS = 4001, 5001
+
+
+@pytest.mark.parametrize(
+    ("own", "heir", "why"),
+    [
+        (100.3, 104.0, Why.ON_THE_WIRE),  # its server took it while the process stood still
+        (99.5, 104.0, Why.UNSETTLED),
+        (90.0, 104.0, Why.OTHER),  # history by then
+        (106.1, 104.0, Why.WRONG),
+        (106.9, 104.0, Why.OTHER),  # given to it anew by then
+    ],
+)
+def test_a_copy_is_told_by_when_and_over_whose_connection_it_came(own: float, heir: float, why: Why) -> None:
+    stops = [Stop(40.0, 46.0, frozenset({4000})), Stop(100.0, 106.0, frozenset({4000, OWN}))]
+
+    assert why_twice([Arrival(own, OWN), Arrival(heir, HEIRS)], stops, dot_s=0.1) is why
+
+
+def test_what_was_sent_without_the_right_is_found_whatever_else_is_true() -> None:
+    stop = Stop(100.0, 106.0, frozenset({OWN}))
+    copies = [Arrival(100.3, OWN), Arrival(104.0, HEIRS), Arrival(106.1, OWN)]
+
+    assert why_twice(copies, [stop], dot_s=0.0) is Why.WRONG
