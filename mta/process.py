@@ -22,6 +22,7 @@ from engine.delivery.hints import HintReader, Wakes, WokenShards
 from engine.store import handed, metrics
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
+from engine.store.migrate import MigrationError, open_current
 from engine.store.postgres import AWAY, close_pool, open_pool
 from engine.store.presence import Figures, Presence
 from engine.store.resolver import Resolver
@@ -56,7 +57,10 @@ def main() -> None:
         raise SystemExit(str(error)) from None
     logs.configure(name, settings.log_level)
     give_way()
-    uvloop.run(run(settings, name))
+    try:
+        uvloop.run(run(settings, name))
+    except MigrationError as error:
+        raise SystemExit(str(error)) from None
 
 
 def process_name(settings: Settings, name: str) -> str:
@@ -85,7 +89,7 @@ async def run(settings: Settings, name: str) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    pool = await open_pool(settings.database_url, name=name, smallest=1, largest=5)
+    pool = await open_current(settings.database_url, name=name, smallest=1, largest=5)
     loading = await open_pool(settings.database_url, name=f"{name} loading", largest=2, generic=True)
     client = redis_store.connect(settings.redis_url)
     listener = redis_store.connect(settings.redis_url, timeout_s=30)

@@ -27,6 +27,7 @@ DRAIN_EXTRA_S = 5.0  # a drained process still has to close its pools
 HELPER_GRACE_S = 5.0
 RELAY_DOORS = (sockets.SUBMISSION, sockets.SUBMISSIONS)
 _ANSWER_LIMIT_BYTES = 1024
+PRELOAD = "SERVICE_PRELOAD"  # a library that the service's own processes load first, and nobody else: a drill's clock
 
 
 def server(embedded: Server) -> ProcessSpec:
@@ -135,7 +136,10 @@ def _served(
     where = (settings.api_host, settings.api_port) if doors is None or name != "api" else doors.address(sockets.HTTP)
     asked = _api_is_ready(*where) if name == "api" else None  # the others' own word is enough
     spec = _python(name, words, settings, asked, settings.drain_s + DRAIN_EXTRA_S, handed)
-    return replace(spec, announces=announces, overlaps=bool(handed), inherits=tuple(handed.values()))
+    first = {"LD_PRELOAD": os.environ[PRELOAD]} if PRELOAD in os.environ else {}
+    return replace(
+        spec, env={**spec.env, **first}, announces=announces, overlaps=bool(handed), inherits=tuple(handed.values())
+    )
 
 
 def _python(

@@ -14,6 +14,7 @@ from engine.base.settings import Settings
 from engine.delivery.holds import EVERYWHERE, Hold, HoldKind
 from engine.flows import levers
 from engine.flows.levers import Chosen
+from engine.store.database_clock import DatabaseClock
 from engine.store.queries import Queries
 from engine.store.resolver import Resolver
 from mta.outbound.route import Route, Router
@@ -70,7 +71,7 @@ async def suspend(
     pool: asyncpg.Pool, settings: Settings, on: tuple[HoldKind, str], *, reason: str, for_s: float | None
 ) -> dict[str, Any]:
     """Hold a target back for so many seconds, or until it is resumed."""
-    until = None if for_s is None else clock.now() + timedelta(seconds=for_s)
+    until = None if for_s is None else (await DatabaseClock.read(pool)).now() + timedelta(seconds=for_s)
     target = await _chosen(pool, settings, on)
     rows = await levers.suspend(pool, target, reason=reason, until=until)
     end = None if until is None else clock.iso(until)

@@ -27,6 +27,7 @@ _PLACES: Final = {  # name: the settings that say where it listens when nobody h
     SUBMISSIONS: ("submission_host", "submission_tls_port"),
     SMTP: ("submission_host", "mx_port"),
 }
+KNOWN: Final = tuple(_PLACES)
 
 
 class PortTaken(RuntimeError):  # noqa: N818 - named for what it says
@@ -127,4 +128,4 @@ def taken(host: str, port: int, name: str, error: OSError) -> PortTaken:
 
 
 def _known() -> str:
-    return ", ".join(_PLACES)
+    return ", ".join(KNOWN)

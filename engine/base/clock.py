@@ -10,7 +10,11 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 def now() -> datetime:
     """The present, aware, UTC, in whole milliseconds: what is hashed is what is stored and shown."""
-    at = datetime.now(UTC)
+    return whole_milliseconds(datetime.now(UTC))
+
+
+def whole_milliseconds(at: datetime) -> datetime:
+    """Without what is below a millisecond."""
     return at.replace(microsecond=at.microsecond // 1000 * 1000)
 
 

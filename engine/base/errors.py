@@ -107,6 +107,17 @@ class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault
         return {"error": {"type": self.kind.value, "message": self.message, **self.fields}}
 
 
+class NoRoom(Refusal):
+    """The database has no disk left: a 503, and at the relay the reply that says just this (RFC 3463: 4.3.1)."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            ErrorType.UNAVAILABLE,
+            "Insufficient system storage. Nothing was accepted: try again later, a send with the same idempotencyKey.",
+            retry_after_s=30,
+        )
+
+
 def invalid(field: str, message: str) -> Refusal:
     """A 400 that names the field at fault."""
     return Refusal(ErrorType.INVALID_REQUEST, message, field=field)

@@ -4,8 +4,9 @@ SELECT id, kind, target, reason, created_at, until FROM holds
 WHERE NOT ended AND (until IS NULL OR until > $1) ORDER BY created_at, id;
 
 -- name: ended_holds
--- Holds that are over at $1, by the operator's word or by time: their rows are to come back.
-SELECT id, kind, target, reason, created_at, until FROM holds WHERE ended OR until <= $1 ORDER BY created_at, id;
+-- Holds that are over, by the operator's word or by time (the database's): their rows are to come back.
+SELECT id, kind, target, reason, created_at, until FROM holds
+WHERE ended OR until <= (SELECT clock_timestamp()) ORDER BY created_at, id;
 
 -- name: put_hold
 -- A hold $1 of kind $2 on target $3 for reason $4 until $5; one that stands already gets the new reason and end.

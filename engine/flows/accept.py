@@ -28,7 +28,7 @@ from engine.areas.streams import store as streams
 from engine.areas.templates import rules as template_rules
 from engine.areas.templates.store import Shelf
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, Refusal, invalid, unavailable
+from engine.base.errors import ErrorType, NoRoom, Refusal, invalid, unavailable
 from engine.base.settings import Settings
 from engine.delivery.hints import Hints
 from engine.delivery.splits import Splits
@@ -266,7 +266,7 @@ class Acceptor:
             raise _unstorable() from error
         except (*AWAY, Overloaded) as error:
             _log.warning("acceptance unavailable", error=repr(error))
-            raise unavailable() from error
+            raise _away(error) from error
         finally:
             self._held_bytes -= size_bytes
 
@@ -318,8 +318,12 @@ def _decision(result: Accepted | Exception) -> Decision:
     if isinstance(result, BAD_DATA):
         return _unstorable()
     if isinstance(result, AWAY):
-        return unavailable()
+        return _away(result)
     raise result
+
+
+def _away(error: Exception) -> Refusal:
+    return NoRoom() if isinstance(error, asyncpg.DiskFullError) else unavailable()
 
 
 def _unstorable() -> Refusal:

@@ -8,6 +8,7 @@ JOIN idempotency i ON i.account_id = n.account_id AND i.key = n.key;
 -- Everything a batch of accepted messages consists of, the posts to webhooks, and the heads that counted them, whose new
 -- versions it gives. Columns: messages $1-$17, bodies $18-$19, recipients $20-$26, queue $27-$36, schedules $37-$42, events
 -- $43-$50, idempotency $51-$54, heads $55-$63.
+-- Deliveries fall due by the database's clock, so long after the statement as $34 says.
 -- Nothing is written, and nothing given, unless the heads and their accounts stand at the versions $64 and $65 (null: at
 -- any, for who has locked the heads) and nobody else holds the heads, no pair of the accounts $66 and addresses $67 is suppressed, and none of the accounts $68 and
 -- idempotency keys $69 was used. Whoever changes a head leaves another version of it, so what is asked here without a lock
@@ -53,11 +54,11 @@ WITH held AS MATERIALIZED (
                        priority)
     SELECT message_id, coalesce(domain, ($28::text[])[1]), coalesce(shard, ($29::int[])[1]),
            coalesce(account_id, ($30::uuid[])[1]), coalesce(from_domain, ($31::text[])[1]), recipients::jsonb,
-           coalesce(total, ($33::smallint[])[1]), coalesce(due_at, ($34::timestamptz[])[1]), deliver_by, min_tls,
+           coalesce(total, ($33::smallint[])[1]), clock_timestamp() + coalesce(wait, ($34::interval[])[1]), deliver_by, min_tls,
            mail_priority(coalesce(m.source, ($4::text[])[1]), coalesce(m.stream, ($9::text[])[1]))
     FROM unnest($27::uuid[], $28::text[], $29::int[], $30::uuid[], $31::text[], $32::text[], $33::smallint[],
-                $34::timestamptz[], $35::timestamptz[], $36::text[])
-         AS n (message_id, domain, shard, account_id, from_domain, recipients, total, due_at, deliver_by, min_tls)
+                $34::interval[], $35::timestamptz[], $36::text[])
+         AS n (message_id, domain, shard, account_id, from_domain, recipients, total, wait, deliver_by, min_tls)
     JOIN unnest($1::uuid[], $4::text[], $9::text[]) AS m (id, source, stream) ON m.id = n.message_id, fits
 ), later AS (
     INSERT INTO schedules (message_id, account_id, due_at, look_at, deliver_by, min_tls)

@@ -71,7 +71,7 @@ class Storer:
             return False
         self._decide(made, batch, held, {}, at)
         recipients = [(item.message.account_id, one.canonical) for item in batch for one in item.message.recipients]
-        written = await self._insert(connection, made, held, at, _Sure(recipients, _keys(batch)))
+        written = await self._insert(connection, made, held, _Sure(recipients, _keys(batch)))
         if written:
             self._odds.hit()
             return True
@@ -84,7 +84,7 @@ class Storer:
         locked = await heads.lock_counted(connection, {item.message.account_id for item in batch})
         await counting.turn_all(connection, locked, at.date())
         self._decide(made, batch, locked, await _load_replays(connection, batch), at)
-        if not await self._insert(connection, made, locked, at):
+        if not await self._insert(connection, made, locked):
             raise RuntimeError("a head changed under its lock")
 
     def _remembered(self, accounts: Collection[UUID], day: date) -> dict[UUID, Head] | None:
@@ -130,7 +130,6 @@ class Storer:
         connection: Conn,
         made: "Made",
         held: dict[UUID, Head],
-        at: datetime,
         sure: "_Sure | None" = None,
     ) -> bool:
         """Whether all of it was written; then the heads are remembered as they stand now.
@@ -144,9 +143,7 @@ class Storer:
             connection,
             *accepted_rows.message_columns(made.stored),
             *accepted_rows.recipient_columns(made.stored),
-            *accepted_rows.queue_columns(
-                filter(goes_now, made.stored), self._shards, self._split, at + self._fresh_due
-            ),
+            *accepted_rows.queue_columns(filter(goes_now, made.stored), self._shards, self._split, self._fresh_due),
             *accepted_rows.schedule_columns(made.stored),
             *accepted_rows.event_columns(events),
             *accepted_rows.once_columns(made.stored),

@@ -1,7 +1,7 @@
 """An accepted message as it is stored: its first event, and columns for the statement that stores a batch. Pure."""
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import orjson
@@ -98,12 +98,12 @@ def recipient_columns(stored: Iterable[Prepared]) -> Columns:
     return thinned(columns(rows, 7), _RECIPIENTS_ALIKE)
 
 
-def queue_columns(messages: Iterable[Prepared], shards: int, split: Mapping[str, int], due: datetime) -> Columns:
-    """Pending deliveries of the messages that go out at once."""
+def queue_columns(messages: Iterable[Prepared], shards: int, split: Mapping[str, int], wait: timedelta) -> Columns:
+    """Pending deliveries of the messages that go out at once, due `wait` after they are stored."""
     rows = [
         (
             message.id, domain, partition.shard_of(domain, shards, split=split, message_id=message.id),
-            message.account_id, message.from_domain, orjson.dumps(group).decode(), len(message.recipients), due,
+            message.account_id, message.from_domain, orjson.dumps(group).decode(), len(message.recipients), wait,
             message.deliver_by, message.min_tls,
         )
         for message in messages

@@ -26,6 +26,7 @@ from engine.flows.settle import Attempt, Result
 from engine.ledger import heads
 from engine.mail.address import domain_name
 from engine.store import caches
+from engine.store.database_clock import DatabaseClock
 from engine.store.queries import Conn, Queries, columns
 
 CHUNK = 250  # rows a transaction: their accounts' heads are locked for some 20 ms
@@ -78,11 +79,12 @@ async def suspend(pool: asyncpg.Pool, on: Chosen, *, reason: str, until: datetim
     """
     laid = await _lay(pool, on, reason, until)
     await _finish_ended(pool)
-    soon = clock.now() + timedelta(seconds=60)
+    time = await DatabaseClock.read(pool)
+    soon = time.now() + timedelta(seconds=60)
 
     async def put(connection: Conn, rows: list[Row]) -> int:
         due = [(row, laid) for row in rows if row.due_at <= soon]
-        return await hold.hold_rows(connection, due, clock.now()) if due else 0
+        return await hold.hold_rows(connection, due, time.now()) if due else 0
 
     return await _each(pool, on, put)
 
@@ -165,7 +167,7 @@ async def _lay(pool: asyncpg.Pool, on: Chosen, reason: str, until: datetime | No
 async def _finish_ended(pool: asyncpg.Pool, *, note: str | None = None, of: UUID | None = None) -> int:
     """Bring the rows of ended holds back, those of a command that died on the way too; returns how many were `of`'s."""
     returned = 0
-    for ended in await holds.ENDED.fetch(pool, clock.now()):
+    for ended in await holds.ENDED.fetch(pool):
         anywhere = Chosen(HoldKind(ended.kind), ended.target)
         last = UUID(int=(1 << 128) - 1)
         total = await _count(pool, anywhere, ended.id, last)
@@ -212,13 +214,14 @@ async def _bring_forward(
     pool: asyncpg.Pool, on: Chosen, under: UUID | None, total: int, last: UUID, told: dict[str, object]
 ) -> int:
     """Make rows due one after the other from now on, oldest message first; tells each when."""
-    began = clock.now()
+    time = await DatabaseClock.read(pool)
+    began = time.now()
     rate = max(BACK_PER_S, total / LONGEST_BACK_S)
     placed = 0
 
     async def bring(connection: Conn, rows: list[Row]) -> int:
         nonlocal placed
-        now = clock.now()
+        now = time.now()
         later = rows if under is not None else [row for row in rows if row.due_at > now]
         due = {}
         for row in later:

@@ -28,6 +28,7 @@ from engine.ledger import heads, log, quota
 from engine.ledger.heads import Head
 from engine.mail.address import canonical
 from engine.store import metrics
+from engine.store.database_clock import DatabaseClock
 from engine.store.postgres import AWAY
 from engine.store.queries import Conn, Queries, columns
 
@@ -89,18 +90,20 @@ class Broken(Exception):  # noqa: N818 - named for what the messages are
 
 async def release_due(pool: asyncpg.Pool, settings: Settings) -> int:
     """Release everything that is due; returns how many messages left the schedule, whatever became of them."""
-    if not await _ANY_DUE.records(pool, clock.now()):
+    due = await _ANY_DUE.records(pool)
+    if not due:
         return 0
+    time = DatabaseClock(due[0]["at"])  # that of this host would send all of them early, or late
     ceiling = Ceiling(settings.platform_daily_ceiling)
     left, alone, fairly = 0, 0, False
     try:
         while True:
             size = 1 if alone else BATCH
             try:
-                taken, gone = await _release(pool, settings, ceiling, size, fairly=fairly)
+                taken, gone = await _release(pool, settings, ceiling, size, time, fairly=fairly)
             except Broken as broken:
                 if alone:
-                    until = clock.now() + timedelta(seconds=BROKEN_S)
+                    until = time.now() + timedelta(seconds=BROKEN_S)
                     await _PUT_OFF.execute(pool, broken.messages[0], until)
                 else:
                     alone, fairly = BATCH, False  # one by one: the one at fault is put off, the others go their way
@@ -117,11 +120,11 @@ async def release_due(pool: asyncpg.Pool, settings: Settings) -> int:
 
 
 async def _release(
-    pool: asyncpg.Pool, settings: Settings, ceiling: Ceiling, size: int, *, fairly: bool
+    pool: asyncpg.Pool, settings: Settings, ceiling: Ceiling, size: int, time: DatabaseClock, *, fairly: bool
 ) -> tuple[int, int]:
     """One transaction; returns how many messages it looked at and how many left the schedule."""
     async with pool.acquire() as connection:
-        at = clock.now()
+        at = time.now()
         await ceiling.reserve(connection, at.date(), size)
         taken: list[Due] = []
         try:

@@ -1,6 +1,6 @@
 -- name: any_due
--- Whether a message waits whose time has come by $1.
-SELECT message_id FROM schedules WHERE look_at <= $1 LIMIT 1;
+-- The database's time, where a message waits whose time has come by it.
+SELECT clock_timestamp() AS at FROM schedules WHERE look_at <= (SELECT clock_timestamp()) LIMIT 1;
 
 -- name: take_due
 -- At most $2 messages whose time has come by $1, the longest due first, locked; those that another worker or a

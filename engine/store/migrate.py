@@ -11,13 +11,14 @@ import re
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 from msgspec import Struct
 
 from engine.base import clock
 from engine.store import partitions
-from engine.store.postgres import connect
+from engine.store.postgres import ACQUIRE_TIMEOUT_S, connect, open_pool
 
 FOLDER = Path(__file__).parent / "migrations"
 TRY_S = 1.0  # how long everybody may have to wait behind a statement that waits for its lock
@@ -100,6 +101,43 @@ async def pending(database_url: str, folder: Path = FOLDER) -> list[str]:
         await connection.close()
 
 
+async def open_current(database_url: str, **options: Any) -> asyncpg.Pool:
+    """`open_pool` for a process of the service; raises MigrationError on a database that lacks a migration of ours."""
+    pool = await open_pool(database_url, **options)
+    try:
+        await require(pool)
+    except MigrationError:
+        pool.terminate()
+        raise
+    return pool
+
+
+async def require_at(database_url: str) -> None:
+    """`require` for who has no connection."""
+    connection = await connect(database_url, name="schema", command_timeout_s=ACQUIRE_TIMEOUT_S)
+    try:
+        await require(connection)
+    finally:
+        await connection.close()
+
+
+async def require(source: asyncpg.Pool | asyncpg.Connection, folder: Path = FOLDER) -> None:
+    """Raises MigrationError unless the database has every migration of these files: one query.
+
+    It may have more: while hosts are upgraded one by one, the version before goes on with the schema of the next.
+    """
+    try:
+        done = {row["number"] for row in await source.fetch("SELECT number FROM schema_migrations")}
+    except asyncpg.UndefinedTableError:
+        done = set()
+    missing = [name for name in _names(folder) if int(name[:4]) not in done]
+    if missing:
+        raise MigrationError(
+            f"the database lacks migrations of this version of Waybill ({missing[0]} is the first of {len(missing)}):"
+            " run `python3 -m ops migrate` first"
+        )
+
+
 def read(folder: Path = FOLDER) -> list[File]:
     """The files, in order of their numbers; raises MigrationError for a wrong name or a number that is taken."""
     files: dict[int, File] = {}
@@ -110,6 +148,10 @@ def read(folder: Path = FOLDER) -> list[File]:
         text = path.read_text("utf-8")
         files[int(match[1])] = File(int(match[1]), path.name, text, hashlib.sha256(text.encode()).hexdigest())
     return list(files.values())
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*.sql"))
 
 
 async def _turn(connection: asyncpg.Connection, say: Callable[[str], None], patience_s: float) -> None:

@@ -1,10 +1,12 @@
 -- name: take_posts
 -- At most $2 destinations due at $1, each put off by its place in waits $3 (seconds) until it is known to have been taken.
+-- None while the operator holds everything.
 UPDATE tls_report_posts p SET tries = p.tries + 1,
     next_at = $1::timestamptz + make_interval(secs => ($3::float8[])[least(p.tries + 1, cardinality($3::float8[]))])
 WHERE (p.day, p.domain, p.url) IN (
     SELECT day, domain, url FROM tls_report_posts WHERE next_at <= $1 ORDER BY next_at LIMIT $2 FOR UPDATE SKIP LOCKED
-)
+) AND NOT EXISTS (
+    SELECT FROM holds h WHERE h.kind = 'site' AND h.target = '*' AND NOT h.ended AND (h.until IS NULL OR h.until > now()))
 RETURNING p.day, p.domain, p.url, p.ends_at;
 
 -- name: posted

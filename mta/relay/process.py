@@ -25,7 +25,8 @@ from engine.store import handed, metrics
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.limits import Limits
-from engine.store.postgres import close_pool, open_pool
+from engine.store.migrate import open_current
+from engine.store.postgres import close_pool
 from engine.store.presence import Figures, Presence, Rate
 from mta.relay.certificates import Certificates
 from mta.relay.intake import Intake
@@ -55,7 +56,7 @@ async def open_services(settings: Settings, certificate: Path, key: Path) -> Ser
     if settings.database_url is None or settings.redis_url is None or settings.key_pepper is None:
         raise RuntimeError("the relay needs WAYBILL_DATABASE_URL, WAYBILL_REDIS_URL and WAYBILL_KEY_PEPPER")
     certificates = Certificates(certificate, key)
-    pool = await open_pool(settings.database_url, name="relay", smallest=1, largest=8)
+    pool = await open_current(settings.database_url, name="relay", smallest=1, largest=8)
     client = redis_store.connect(settings.redis_url)
     hints = Hints(client)
     keys = Keys(pool, settings.key_pepper)

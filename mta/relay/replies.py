@@ -7,7 +7,7 @@ that a program that sends through the relay can branch on it as one that uses th
 import re
 from typing import Final
 
-from engine.base.errors import ErrorType, Refusal
+from engine.base.errors import ErrorType, NoRoom, Refusal
 from engine.mail.submitted import Flaw
 
 MAX_REPLY: Final = 510  # octets without CRLF: RFC 5321 4.5.3.1.5
@@ -43,7 +43,7 @@ _unprintable = re.compile(r"[^\x20-\x7e]").sub
 
 def of_refusal(refusal: Refusal) -> str:
     """The reply for a refusal of the registry."""
-    codes = _BY_TYPE.get(refusal.kind)
+    codes = "452 4.3.1" if isinstance(refusal, NoRoom) else _BY_TYPE.get(refusal.kind)
     if codes is None:
         codes = "451 4.3.0" if refusal.status >= 500 or refusal.status == 429 else "550 5.7.1"
     return refused(codes, refusal.kind, refusal.message)

@@ -23,7 +23,7 @@ OLDEST_POSTGRES = 15
 LEAST_WEEKS_AHEAD = 2  # five are made at a time: fewer than two, and the worker has not run for three weeks
 LEAST_CONNECTIONS_LEFT = 10
 OVERDUE_S = 120.0
-MOST_SKEW_S = 2.0  # ids and day counts carry the hosts' time; due times are compared across hosts
+MOST_SKEW_S, GRAVE_SKEW_S = 1.0, 30.0  # ids, day counts, events and signatures carry the hosts' time
 MOST_DUE_COUNTED = 1_000  # per shard
 MOST_DOMAINS = 100  # unsealing and parsing a key costs 27 ms
 
@@ -109,7 +109,7 @@ async def _server(connection: asyncpg.Connection) -> list[Finding]:
     facts = await _FACTS.first(connection)
     after = clock.now()
     assert facts is not None
-    skew_s = (facts.now - (before + (after - before) / 2)).total_seconds()
+    skew_s = (facts.now - min(max(facts.now, before), after)).total_seconds()  # within the round trip there is none
     return [_version(facts), _durability(facts), _replicas(facts), _connections(facts), _skew(skew_s)]
 
 
@@ -158,6 +158,12 @@ def _connections(facts: _Facts) -> Finding:
 
 def _skew(skew_s: float) -> Finding:
     found = f"the clocks of this host and of PostgreSQL differ by {abs(skew_s):.1f} s"
+    if abs(skew_s) > GRAVE_SKEW_S:
+        mend = (
+            "Stop this host's processes and let both hosts keep time by NTP (`timedatectl set-ntp true`): days are"
+            " counted, holds ended and signatures dated by this clock."
+        )
+        return bad("clock", found, mend)
     if abs(skew_s) > MOST_SKEW_S:
         return bad("clock", found, "Let both hosts keep time by NTP (`timedatectl set-ntp true`).")
     return good("clock", found)

@@ -248,6 +248,14 @@ CATALOGUE: Final = (
         rounds=1,
     ),
     Drill(
+        name="clock",
+        says="The clock of the hosts jumps: two hours ahead, an hour back, over midnight, over the end of the month.",
+        rows=(14,),
+        where="ops.drill.moved_clock:run",
+        needs=(LINUX, program("cc", "gcc")),
+        rounds=1,
+    ),
+    Drill(
         name="redis-failover",
         says="A replica that lags behind is promoted in place of a Redis primary that is gone.",
         rows=(7,),

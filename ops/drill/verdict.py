@@ -183,7 +183,7 @@ async def judge(
 
 async def read_ledger(connection: asyncpg.Connection, account: UUID) -> Ledger:
     """Recompute the hash chain of an account's log from its first event."""
-    last, events, intact = bytes(32), 0, True
+    last, events, intact, day = bytes(32), 0, True, ""
     accepted: dict[UUID, int] = defaultdict(int)
     days: dict[str, int] = defaultdict(int)
     while True:
@@ -198,7 +198,8 @@ async def read_ledger(connection: asyncpg.Connection, account: UUID) -> Ledger:
             events = row["seq"]
             if row["type"] == EventType.ACCEPTED:
                 accepted[row["message_id"]] += 1
-                days[str(row["occurred_at"])[:10]] += 1
+                day = max(day, str(row["occurred_at"])[:10])  # as the head counts: a day that is over stays over
+                days[day] += 1
         if len(rows) < _PAGE:
             break
     head = await connection.fetchrow(

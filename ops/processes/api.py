@@ -4,10 +4,12 @@ Its workers accept from one socket that the supervisor owns, or that this proces
 Granian itself would bind a socket for each worker (SO_REUSEPORT), whose waiting connections die with the worker.
 """
 
+import asyncio
 import os
 import resource
 import socket
 import sys
+from contextlib import suppress
 from typing import Any
 
 from granian import net
@@ -18,7 +20,8 @@ from granian.server.mp import MPServer
 from api import app
 from api.app import App
 from engine.base.settings import Settings, load, variable
-from engine.store import handed
+from engine.store import handed, migrate
+from engine.store.postgres import AWAY
 from ops import launch, sockets
 
 CONNECTIONS = 10_000  # one worker serves at once: by default as many as the backlog, which live tails alone would fill
@@ -67,8 +70,9 @@ def main() -> int:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection is a file, and shells allow 1,024
     try:
+        asyncio.run(_check_schema(settings))
         listener = _listener(settings)
-    except (sockets.PortTaken, handed.WrongSockets) as error:
+    except (sockets.PortTaken, handed.WrongSockets, migrate.MigrationError) as error:
         print(error, file=sys.stderr)
         return 1
     SharedQueue(
@@ -87,6 +91,13 @@ def main() -> int:
         log_access=False,
     ).serve()
     return 0
+
+
+async def _check_schema(settings: Settings) -> None:
+    """Here, and not in the workers: Granian would start one that refuses again and again."""
+    with suppress(*AWAY):  # the workers wait for a database that is away
+        if settings.database_url is not None:
+            await migrate.require_at(settings.database_url)
 
 
 def _listener(settings: Settings) -> socket.socket:

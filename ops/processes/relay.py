@@ -11,6 +11,7 @@ import uvloop
 from engine.base import logs
 from engine.base.settings import Settings, load, variable
 from engine.store import handed
+from engine.store.migrate import MigrationError
 from mta.relay.process import run
 from ops import sockets
 from ops.local import certificate
@@ -35,7 +36,11 @@ def main() -> int:
         return 1
     clear, secured = (found.get(kind, []) for kind in (sockets.SUBMISSION, sockets.SUBMISSIONS))
     given = [(one, False) for one in clear] + [(one, True) for one in secured]
-    uvloop.run(run(settings, own, key, given, name=name))
+    try:
+        uvloop.run(run(settings, own, key, given, name=name))
+    except MigrationError as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
 
 

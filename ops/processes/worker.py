@@ -23,7 +23,8 @@ from engine.flows import domain_drift, erase, levers, purge, sign_in, suspend, t
 from engine.flows.release import release_due
 from engine.flows.system_mail import Mailer
 from engine.store import handed, metrics, partitions
-from engine.store.postgres import AWAY, close_pool, heed_cancellation, open_pool
+from engine.store.migrate import MigrationError, open_current
+from engine.store.postgres import AWAY, close_pool, heed_cancellation
 from engine.store.presence import Figures, Presence
 from mta.outbound import tls_reporting
 from ops import gauges
@@ -39,7 +40,10 @@ def main() -> None:
     """The process's entry."""
     settings = load(os.environ).settings
     logs.configure("worker", settings.log_level)
-    uvloop.run(run(settings))
+    try:
+        uvloop.run(run(settings))
+    except MigrationError as error:
+        raise SystemExit(str(error)) from None
 
 
 class Context(Struct, frozen=True):
@@ -65,7 +69,7 @@ async def run(settings: Settings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    pool = await open_pool(settings.database_url, name="worker", largest=8)
+    pool = await open_current(settings.database_url, name="worker", largest=8)
     mailer = Mailer(pool, settings)
     context = Context(pool, settings, mailer)
     for one in JOBS:

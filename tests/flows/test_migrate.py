@@ -1,7 +1,10 @@
 """Migrations while mail is accepted: nobody is refused, nothing is lost, and two at once are one."""
 
 import asyncio
+import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -11,11 +14,12 @@ import pytest
 from msgspec import structs
 
 from engine.base import clock
-from engine.base.settings import Settings
+from engine.base.settings import PREFIX, Settings, to_environ
 from engine.store import migrate, partitions
 from engine.store.migrate import MigrationError
 from tests.flows.sending import process
 from tests.harness.accounts import make_account
+from tests.harness.api import ROOT
 
 NewDatabase = Callable[[], Awaitable[str]]
 
@@ -127,6 +131,39 @@ async def test_a_migration_that_was_changed_is_refused(new_database: NewDatabase
         await migrate.migrate(url, folder)
 
 
+async def test_a_process_on_a_database_that_lacks_a_migration_says_so_and_ends(
+    new_database: NewDatabase, settings: Settings, tmp_path: Path
+) -> None:
+    url = await new_database()
+    last = migrate.read()[-1]
+    connection = await asyncpg.connect(url)
+    await connection.execute("DELETE FROM schema_migrations WHERE number = $1", last.number)
+    await connection.close()
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    environ |= to_environ(structs.replace(settings, database_url=url, state=tmp_path))
+    ended = await asyncio.gather(
+        *(
+            asyncio.to_thread(
+                subprocess.run, [sys.executable, "-m", module], env=environ, cwd=ROOT, capture_output=True, text=True,
+                timeout=60, check=False,
+            )
+            for module in ("mta.process", "ops.processes.worker", "ops.processes.relay", "ops.processes.api")
+        )
+    )  # fmt: skip
+
+    assert {one.returncode for one in ended} == {1}
+    for one in ended:
+        assert one.stderr.strip().splitlines()[-1].endswith("run `python3 -m ops migrate` first")
+        assert last.name in one.stderr
+        assert "Traceback" not in one.stderr
+
+
+async def test_a_process_goes_on_with_a_newer_schema(new_database: NewDatabase, folder: Path) -> None:
+    url = await new_database()
+    await migrate.migrate(url, folder)
+    await migrate.require_at(url)
+
+
 async def test_partitions_are_made_beside_a_reader_of_the_whole_table(new_database: NewDatabase) -> None:
     url = await new_database()
     reader, maker = await asyncpg.connect(url), await asyncpg.connect(url)
@@ -141,4 +178,4 @@ async def test_partitions_are_made_beside_a_reader_of_the_whole_table(new_databa
     await maker.close()
 
     assert len(made) == 2 * len(partitions.TABLES)
-    assert whole.count("{fillfactor=60}") == whole.count("{fillfactor=55}") == 2
+    assert whole.count("{fillfactor=60}") == whole.count("{fillfactor=55}") == 2  # messages, recipients

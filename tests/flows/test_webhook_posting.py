@@ -9,7 +9,9 @@ import pytest
 from engine.areas.webhooks import rules, store
 from engine.base import clock, ids
 from engine.base.settings import Settings
-from engine.flows.webhooks_posting import Poster, Verdict, recorded
+from engine.delivery.holds import EVERYWHERE, HoldKind
+from engine.flows import levers
+from engine.flows.webhooks_posting import LOOK_S, Poster, Verdict, recorded
 from tests.conftest import NewDatabase
 from tests.harness.accounts import make_account
 from tests.harness.receiver import Hostile, Receiver, World, hang, until, verify, world
@@ -27,6 +29,25 @@ async def here(settings: Settings, new_database: NewDatabase) -> AsyncIterator[W
 async def receiver() -> AsyncIterator[Receiver]:
     async with Receiver() as one:
         yield one
+
+
+async def test_nothing_is_posted_while_the_operator_holds_everything(
+    settings: Settings, new_database: NewDatabase, receiver: Receiver
+) -> None:
+    async with world(settings, await new_database()) as own:
+        endpoint = await own.endpoint(receiver.url)
+        await own.event(endpoint.account)
+        everything = levers.chosen(HoldKind.SITE, EVERYWHERE)
+        await levers.suspend(own.pool, everything, reason="restored")
+        assert await store.DUE.fetch(own.pool) == []
+        async with own.posting():
+            await own.event(endpoint.account)
+            await asyncio.sleep(3 * LOOK_S)
+            assert receiver.got == []
+            await levers.resume(own.pool, everything)
+            await own.until_posted(endpoint)
+
+    assert [got.attempt for got in receiver.got] == [1, 1]
 
 
 async def test_an_event_arrives_as_documented(here: World, receiver: Receiver) -> None:

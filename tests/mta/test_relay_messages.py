@@ -10,15 +10,22 @@ from typing import Any
 import asyncpg
 import orjson
 import pytest
+from msgspec import structs
 
 from engine.areas.messages.rules import content_of, files_of
 from engine.base import ids
 from engine.base.settings import Settings
 from engine.mail.read import bodies
+from tests.conftest import NewDatabase
 from tests.harness.accounts import TestAccount, add_domain, add_stream, make_account
 from tests.harness.api import Api
 from tests.harness.relay import Client, TestRelay, by_smtplib, composed, many, message, relaying
 
+FULL_DISK = """
+CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$;
+CREATE TRIGGER full_disk BEFORE INSERT ON message_bodies FOR EACH ROW EXECUTE FUNCTION full_disk();
+"""
 # SMTP smuggling (2023): what some servers take for the end of a message, and others pass on.
 FALSE_ENDS = [
     b"\n.\n", b"\n.\r", b"\r.\n", b"\r.\r", b"\n.\r\n", b"\r.\r\n", b"\r\n.\n", b"\r\n.\r", b"\r\n.\r\r\n",
@@ -364,6 +371,22 @@ async def test_an_absent_database_is_refused_for_now_and_nothing_is_lost(
         relay.services.pool.terminate()
         assert (await client.send(account, message(account))).startswith("451 4.3.0 [unavailable] ")
         assert await count(pool, account) == 1
+        await client.close()
+
+
+async def test_a_full_disk_is_told_by_its_own_code(
+    settings: Settings, new_database: NewDatabase, tmp_path: Path
+) -> None:
+    url = await new_database()
+    async with relaying(structs.replace(settings, database_url=url), tmp_path) as relay:
+        own = relay.services.pool
+        account = await make_account(own)
+        client = await relay.logged_in(account)
+        await own.execute(FULL_DISK)
+        assert (await client.send(account, message(account))).startswith("452 4.3.1 [unavailable] Insufficient system ")
+        await own.execute("DROP TRIGGER full_disk ON message_bodies")
+        assert (await client.send(account, message(account))).startswith("250 ")
+        assert await count(own, account) == 1
         await client.close()
 
 

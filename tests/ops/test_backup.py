@@ -1,14 +1,17 @@
 """A backup holds one moment of everything, and comes back whole, held and verified, or not at all."""
 
 import asyncio
+import contextlib
 import gzip
 import itertools
 import json
+import shutil
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
+from uuid import UUID
 
 import asyncpg
 import pytest
@@ -23,7 +26,7 @@ from engine.delivery import holds
 from engine.delivery.holds import HoldKind, Holds
 from engine.flows import levers
 from engine.store import migrate
-from engine.store.caches import Cache
+from engine.store.postgres import open_pool
 from ops.backup import manifest, restore
 from ops.backup.dump import UNFINISHED, dump
 from ops.backup.manifest import BackupError, Manifest
@@ -31,9 +34,9 @@ from ops.backup.rows import RowSum
 from ops.backup.tables import Reference, Table, connected, in_order, tables
 from ops.cli import main
 from ops.embedded import Temporary
-from tests.flows.sending import process
+from tests.flows.sending import Process, process
 from tests.harness import history
-from tests.harness.accounts import PEPPER, make_account
+from tests.harness.accounts import PEPPER, TestAccount, make_account
 
 NewDatabase = Callable[[], Awaitable[str]]
 _NUMBERS = itertools.count(1)
@@ -84,71 +87,92 @@ async def blank(new_database: NewDatabase) -> str:
     return await new_database()
 
 
-@pytest.fixture
-async def mail(own_pool: asyncpg.Pool, settings: Settings, own_database: str) -> AsyncIterator[Any]:
-    """A database with old mail, mail that waits, and a webhook-free account of odd characters."""
-    account = await make_account(own_pool)
+class Mail(NamedTuple):
+    """An account, where to send, and its database."""
+
+    account: TestAccount
+    doors: Process
+    pool: asyncpg.Pool
+
+
+@contextlib.asynccontextmanager
+async def posted(settings: Settings, database_url: str) -> AsyncIterator[Mail]:
+    """A database with old mail, mail that waits, and an account of odd characters."""
+    pool = await open_pool(database_url, name="backup tests", largest=2)
+    account = await make_account(pool)
     now = clock.now()
-    await history.write(own_pool, account, *[now - timedelta(days=days) for days in (60, 25, 3)])
-    async with process(structs.replace(settings, database_url=own_database)) as doors:
+    await history.write(pool, account, *[now - timedelta(days=days) for days in (60, 25, 3)])
+    async with process(structs.replace(settings, database_url=database_url)) as doors:
         await doors.send(account, subject="Tab\there, \\N, ü, 😀", text="back\\slash\r\nline\r\n")
         await doors.send(account, to=["a@one.test", "b@two.test"])
-        yield account, doors
+        yield Mail(account, doors, pool)
+    await pool.close()
 
 
-async def test_what_comes_back_is_row_by_row_what_was_backed_up(
-    mail: Any, own_database: str, empty: str, tmp_path: Path
-) -> None:
-    made = await write(own_database, tmp_path / "b")
-    done = await put_back(empty, tmp_path / "b", made, hold=False)
-    before, after = await sums(own_database), await sums(empty)
+class BackedUp(NamedTuple):
+    """A backup and the database that it was made of, which nobody writes to any more."""
+
+    url: str
+    folder: Path
+    made: Manifest
+    account: TestAccount
+
+
+@pytest.fixture(scope="module")
+async def kept(settings: Settings, new_database: NewDatabase, tmp_path_factory: pytest.TempPathFactory) -> BackedUp:
+    """One for all tests that only read it."""
+    url, folder = await new_database(), tmp_path_factory.mktemp("backup") / "b"
+    async with posted(settings, url) as mail:
+        return BackedUp(url, folder, await write(url, folder), mail.account)
+
+
+@pytest.fixture
+async def mail(settings: Settings, own_database: str) -> AsyncIterator[Mail]:
+    """The same in a database of the test's own, with the doors open."""
+    async with posted(settings, own_database) as one:
+        yield one
+
+
+async def test_what_comes_back_is_row_by_row_what_was_backed_up(kept: BackedUp, empty: str) -> None:
+    made = kept.made
+    done = await put_back(empty, kept.folder, made, hold=False)
+    before, after = await sums(kept.url), await sums(empty)
 
     assert {name: rows for name, rows in before.items() if rows[0]} == {n: r for n, r in after.items() if r[0]}
     assert (done.chains, done.broken, done.held) == (made.accounts, [], None)
     assert made.in_flight.deliveries == 3
-    assert len((tmp_path / "b" / manifest.IN_FLIGHT).read_text().splitlines()) == 1 + 3
+    assert len((kept.folder / manifest.IN_FLIGHT).read_text().splitlines()) == 1 + 3
 
 
-async def test_what_was_under_way_is_held_until_the_operator_lets_go(
-    mail: Any, own_database: str, blank: str, tmp_path: Path
-) -> None:
-    made = await write(own_database, tmp_path / "b")
-    done = await put_back(blank, tmp_path / "b", made)
+async def test_what_was_under_way_is_held_until_the_operator_lets_go(kept: BackedUp, blank: str) -> None:
+    done = await put_back(blank, kept.folder, kept.made)
     pool = await asyncpg.create_pool(blank, min_size=1, max_size=2)
     try:
         rows = await pool.fetch("SELECT held_by, due_at FROM queue")
+        known = Holds(pool)
+        await known.refresh()
+        owed = await levers._OWED.fetch(pool, 10, UUID(int=0), "", UUID(int=2**128 - 1), None, None, None, None)
+        every = [known.of(row) is not None for row in owed]
         standing = await holds.STANDING.fetch(pool, clock.now())
         told = await pool.fetchval(
             "SELECT count(*) FROM events WHERE type = 'queued' AND payload LIKE '%restored from%'"
         )
         back = await levers.resume(pool, levers.chosen(HoldKind.SITE, holds.EVERYWHERE))
-        verdict = await audit.verify(pool, mail[0].id)
+        verdict = await audit.verify(pool, kept.account.id)
     finally:
         await pool.close()
 
     assert done.held == len(rows) == told == back == 3
+    assert every == [True] * 3  # as the deliverers see it
     assert {row["held_by"] for row in rows} == {standing[0].id}
     assert min(row["due_at"] for row in rows) > clock.now() + timedelta(hours=12)
     assert verdict.broken is None
 
 
-async def test_a_hold_on_everything_holds_every_delivery(own_pool: asyncpg.Pool, mail: Any) -> None:
-    await levers.suspend(own_pool, levers.chosen(HoldKind.SITE, holds.EVERYWHERE), reason="the network is down")
-    known = Holds(own_pool)
-    assert isinstance(known.cache, Cache)
-    await known.refresh()
-    rows = await levers._OWED.fetch(
-        own_pool, 10, levers._NOWHERE, "", levers._NOWHERE.__class__(int=2**128 - 1), None, None, None, None
-    )
-
-    assert len(rows) == 3
-    assert all(known.of(row) is not None for row in rows)
-
-
 async def test_a_backup_beside_sending_holds_one_moment(
-    mail: Any, own_database: str, blank: str, tmp_path: Path
+    mail: Mail, own_database: str, blank: str, tmp_path: Path
 ) -> None:
-    account, doors = mail
+    account, doors, _ = mail
     over = asyncio.Event()
 
     async def sender() -> None:
@@ -177,44 +201,35 @@ async def test_a_backup_beside_sending_holds_one_moment(
     assert counts["waiting"] == made.in_flight.deliveries == done.held
 
 
-async def test_a_database_with_rows_is_left_alone(
-    mail: Any, own_database: str, new_database: NewDatabase, tmp_path: Path
-) -> None:
-    made = await write(own_database, tmp_path / "b")
-    await mail[1].pool.close()
-    other = await new_database()
-    connection = await asyncpg.connect(other)
-    await connection.execute("INSERT INTO platform_days (day, leased) VALUES ('2026-01-01', 1)")
-    await connection.close()
-    with pytest.raises(BackupError, match="platform_days holds rows"):
-        await put_back(other, tmp_path / "b", made)
+async def test_a_database_with_rows_is_left_alone(kept: BackedUp) -> None:
+    with pytest.raises(BackupError, match=r"is not empty: .* holds rows"):
+        await put_back(kept.url, kept.folder, kept.made)
 
 
-async def test_a_database_that_processes_use_is_left_alone(
-    mail: Any, own_pool: asyncpg.Pool, own_database: str, tmp_path: Path
-) -> None:
-    made = await write(own_database, tmp_path / "b")
-    with pytest.raises(BackupError, match="stop them first"):
-        await put_back(own_database, tmp_path / "b", made)
+async def test_a_database_that_processes_use_is_left_alone(kept: BackedUp) -> None:
+    pool = await open_pool(kept.url, name="backup tests")
+    try:
+        with pytest.raises(BackupError, match="stop them first"):
+            await put_back(kept.url, kept.folder, kept.made)
+    finally:
+        await pool.close()
 
 
-async def test_a_restore_that_fails_leaves_nothing_and_can_be_repeated(
-    mail: Any, own_database: str, blank: str, tmp_path: Path
-) -> None:
-    made = await write(own_database, tmp_path / "b")
+async def test_a_restore_that_fails_leaves_nothing_and_can_be_repeated(kept: BackedUp, blank: str) -> None:
+    made = kept.made
     parts = [structs.replace(part, digest="0" * 32) if part.table == "queue" else part for part in made.parts]
     with pytest.raises(BackupError, match="queue is not what was backed up"):
-        await put_back(blank, tmp_path / "b", structs.replace(made, parts=parts))
+        await put_back(blank, kept.folder, structs.replace(made, parts=parts))
     left = [name for name, (rows, _) in (await sums(blank)).items() if rows and name != "stamps"]
-    done = await put_back(blank, tmp_path / "b", made)
+    done = await put_back(blank, kept.folder, made)
 
     assert left == []
     assert done.rows == made.rows
 
 
 @pytest.mark.parametrize("change", ["cut", "changed", "gone"])
-async def test_a_file_that_is_not_what_was_written_is_named(own_database: str, tmp_path: Path, change: str) -> None:
-    made = await write(own_database, tmp_path / "b")
+async def test_a_file_that_is_not_what_was_written_is_named(kept: BackedUp, tmp_path: Path, change: str) -> None:
+    shutil.copytree(kept.folder, tmp_path / "b")
     file = tmp_path / "b" / "stamps.copy.gz"
     if change == "gone":
         file.unlink()
@@ -222,16 +237,14 @@ async def test_a_file_that_is_not_what_was_written_is_named(own_database: str, t
         text = gzip.decompress(file.read_bytes())
         file.write_bytes(file.read_bytes()[:-3] if change == "cut" else gzip.compress(text.replace(b"keys", b"kyes")))
     with pytest.raises(BackupError, match=r"stamps\.copy\.gz"):
-        manifest.check_files(tmp_path / "b", made)
+        manifest.check_files(tmp_path / "b", kept.made)
 
 
-async def test_a_backup_of_a_schema_this_version_does_not_know_is_refused(
-    own_database: str, blank: str, tmp_path: Path
-) -> None:
-    made = await write(own_database, tmp_path / "b")
+async def test_a_backup_of_a_schema_this_version_does_not_know_is_refused(kept: BackedUp, servers: Temporary) -> None:
+    made = kept.made
     newer = structs.replace(made, migrations=[*made.migrations, structs.replace(made.migrations[-1], number=9999)])
     with pytest.raises(BackupError, match="another version of Waybill"):
-        await put_back(blank, tmp_path / "b", newer)
+        await put_back(servers.database_url, kept.folder, newer)
 
 
 async def test_a_backup_of_an_older_schema_is_brought_up_to_date(
@@ -249,7 +262,7 @@ async def test_a_backup_of_an_older_schema_is_brought_up_to_date(
 
 
 async def test_a_backup_that_was_broken_off_is_begun_anew_and_a_finished_one_never(
-    own_database: str, tmp_path: Path
+    kept: BackedUp, tmp_path: Path
 ) -> None:
     folder = tmp_path / "b"
     folder.mkdir()
@@ -257,19 +270,19 @@ async def test_a_backup_that_was_broken_off_is_begun_anew_and_a_finished_one_nev
     (folder / "events_1.copy.gz").write_bytes(b"half")
     with pytest.raises(BackupError, match="no finished backup"):
         manifest.read(folder)
-    await write(own_database, folder)
+    await write(kept.url, folder)
 
     assert {UNFINISHED, "events_1.copy.gz"}.isdisjoint(path.name for path in folder.iterdir())
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in folder.iterdir())
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     with pytest.raises(BackupError, match="finished backup already"):
-        await write(own_database, folder)
+        await write(kept.url, folder)
 
 
-async def test_a_folder_with_something_else_in_it_is_left_alone(own_database: str, tmp_path: Path) -> None:
+async def test_a_folder_with_something_else_in_it_is_left_alone(kept: BackedUp, tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("Dear Ann")
     with pytest.raises(BackupError, match="not empty"):
-        await write(own_database, tmp_path)
+        await write(kept.url, tmp_path)
 
     assert (tmp_path / "letters.txt").read_text() == "Dear Ann"
 

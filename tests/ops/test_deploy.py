@@ -13,13 +13,18 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from engine.base.settings import PREFIX, Settings, load, variable
+from engine.base.settings import PREFIX, PROCESSES, Settings, load, variable
+from ops import fleet, sockets
 from ops.fleet import ROOT
 
 DEPLOY = ROOT / "ops" / "deploy"
 SYSTEMD = DEPLOY / "systemd"
 COMPOSE = DEPLOY / "compose"
-SETTINGS = {variable(field) for field in Settings.__struct_fields__} | {"WAYBILL_PROCESSES"}
+SETTINGS = {variable(field) for field in Settings.__struct_fields__}
+SHARED = {  # what waybill.env holds on every one of several hosts
+    "WAYBILL_DATABASE_URL": "postgresql://db/waybill", "WAYBILL_REDIS_URL": "redis://redis:6379",
+    "WAYBILL_KEY_PEPPER": "0" * 64,
+}  # fmt: skip
 SOCKETS = {"http": "127.0.0.1:8080", "submission": "587", "submissions": "465", "smtp": "25"}
 FAST = ["ProtectSystem", "NoNewPrivileges", "PrivateTmp", "PrivateDevices", "RestrictSUIDSGID", "LockPersonality"]
 
@@ -61,7 +66,7 @@ def test_an_environment_file_holds_settings_with_values_that_load(path: Path) ->
     found = dict(lines(path))
 
     assert set(found) <= SETTINGS
-    load({name: value for name, value in found.items() if name != "WAYBILL_PROCESSES"})
+    load(found | (SHARED if "WAYBILL_PROCESSES" in found else {}))
     commented = re.findall(rf"^#({PREFIX}[A-Z_]+)=", path.read_text("utf-8"), re.MULTILINE)
     assert set(commented) <= SETTINGS
 
@@ -84,11 +89,32 @@ def test_a_service_has_time_to_drain_before_it_is_killed() -> None:
         assert service["KillMode"] == "mixed"  # the supervisor drains in order; systemd must not signal its children
 
 
+def test_a_reload_replaces_the_processes() -> None:
+    for name in ("waybill.service", "waybill@.service"):
+        assert unit(SYSTEMD / name)["Service"]["ExecReload"] == "/bin/kill -HUP $MAINPID"
+
+
+def test_parts_make_a_whole_and_fit_on_one_host() -> None:
+    parts = [load(SHARED | dict(lines(SYSTEMD / f"{name}.env"))).settings for name in ("doors", "mta", "worker")]
+
+    assert sorted(kind for part in parts for kind in part.processes) == sorted(PROCESSES)
+    assert len({part.metrics_port for part in parts}) == len(parts)
+
+
+def test_a_port_that_nothing_serves_is_not_opened() -> None:
+    enabled = re.findall(r"systemctl enable .*", (DEPLOY / "README.md").read_text("utf-8"))
+    names = {name for line in enabled for name in re.findall(r"waybill-(\w+)\.socket", line)}
+
+    assert names == set(sockets.KNOWN) - {sockets.SMTP}
+    assert names == set(fleet.doors_of(Settings()))
+
+
 @pytest.mark.parametrize("name", SOCKETS)
 def test_a_socket_unit_hands_its_port_over_by_name(name: str) -> None:
     socket = unit(SYSTEMD / f"waybill-{name}.socket")["Socket"]
 
     assert socket["FileDescriptorName"] == name
+    assert name in sockets.KNOWN
     assert socket["ListenStream"] == SOCKETS[name]
     assert socket["Service"] == "waybill.service"
 

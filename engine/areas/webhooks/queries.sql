@@ -92,7 +92,8 @@ LEFT JOIN LATERAL (
 ORDER BY page.event_id DESC;
 
 -- name: due_webhooks
--- Endpoints with posts that are due, and since when: one step of the index for each endpoint that has any posts.
+-- Endpoints with posts that are due, and since when: one step of the index for each endpoint that has any posts. None
+-- while the operator holds everything.
 WITH RECURSIVE first AS (
     (SELECT webhook_id, due_at FROM webhook_queue ORDER BY webhook_id, due_at LIMIT 1)
     UNION ALL
@@ -100,17 +101,21 @@ WITH RECURSIVE first AS (
         SELECT q.webhook_id, q.due_at FROM webhook_queue q WHERE q.webhook_id > first.webhook_id
         ORDER BY q.webhook_id, q.due_at LIMIT 1) n
 )
-SELECT webhook_id, due_at FROM first WHERE due_at <= now();
+SELECT webhook_id, due_at FROM first WHERE due_at <= now() AND NOT EXISTS (
+    SELECT FROM holds h WHERE h.kind = 'site' AND h.target = '*' AND NOT h.ended AND (h.until IS NULL OR h.until > now()));
 
 -- name: claim
 -- Posts that are due to endpoints $1, at most $2 for each, leased for $3 seconds; with event and endpoint where these
--- are left. Nothing is counted: an attempt counts when it is recorded.
+-- are left. Nothing is counted: an attempt counts when it is recorded. None while the operator holds everything.
 WITH due AS (
     SELECT q.webhook_id, q.event_id
     FROM unnest($1::uuid[], $2::int[]) AS r (webhook_id, room) CROSS JOIN LATERAL (
         SELECT o.webhook_id, o.event_id FROM webhook_queue o
         WHERE o.webhook_id = r.webhook_id AND o.due_at <= now()
         ORDER BY o.due_at, o.seq LIMIT r.room FOR UPDATE SKIP LOCKED) q
+    WHERE NOT EXISTS (
+        SELECT FROM holds h
+        WHERE h.kind = 'site' AND h.target = '*' AND NOT h.ended AND (h.until IS NULL OR h.until > now()))
 ), taken AS (
     UPDATE webhook_queue q
     SET due_at = now() + make_interval(secs => $3), leased_until = now() + make_interval(secs => $3)

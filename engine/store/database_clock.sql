@@ -1,0 +1,3 @@
+-- name: read_clock
+-- The time.
+SELECT clock_timestamp() AS at;
