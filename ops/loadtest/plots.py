@@ -3,17 +3,16 @@
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
-
-import matplotlib as mpl
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any, Final
 
 from ops.bench.measure import SERVER_ROLES
 from ops.loadtest import course
 from ops.loadtest.course import Course
 from ops.loadtest.samples import Moment, cores
 
-mpl.use("Agg")
+if TYPE_CHECKING:  # matplotlib comes with the load group, when a load test first wants it
+    from matplotlib.figure import Figure
+
 _WIDTH_IN: Final = 9.0
 _PANEL_IN: Final = 2.6
 _DPI: Final = 120
@@ -140,8 +139,12 @@ def _memory(done: Course, moments: list[Moment], folder: Path) -> Path:
     return _saved(figure, [axes], folder / "memory.png")
 
 
-def _panels(titles: Sequence[str], until: float, done: Course) -> tuple[Figure, list[Any]]:
+def _panels(titles: Sequence[str], until: float, done: Course) -> "tuple[Figure, list[Any]]":
     """One under the other with the same seconds; what comes after the last send is shaded."""
+    import matplotlib as mpl  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    mpl.use("Agg")
     figure = Figure(figsize=(_WIDTH_IN, 0.5 + _PANEL_IN * len(titles)), dpi=_DPI, layout="constrained")
     found = list(figure.subplots(len(titles), 1, sharex=True, squeeze=False)[:, 0])
     for axes, title in zip(found, titles, strict=True):
@@ -169,7 +172,7 @@ def _stacked(axes: Any, seconds: list[float], values: dict[str, list[float]]) ->
         axes.stackplot(seconds, list(values.values()), labels=list(values), colors=colours, alpha=0.85, linewidth=0)
 
 
-def _saved(figure: Figure, all_axes: Sequence[Any], file: Path) -> Path:
+def _saved(figure: "Figure", all_axes: Sequence[Any], file: Path) -> Path:
     for axes in all_axes:
         axes.set_ylim(bottom=0)
         axes.legend(loc="upper left", bbox_to_anchor=(1.005, 1.0), fontsize=8, frameon=False)
