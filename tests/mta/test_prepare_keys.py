@@ -73,7 +73,7 @@ async def test_a_rotation_from_end_to_end(here: World, place: Place) -> None:
     await sent(here, domain, "meanwhile@peer.test")
     meanwhile = await signers(here, "meanwhile@peer.test")
 
-    here.sink.script("RCPT TO:<late@peer.test>", "451 4.7.1 not yet")
+    here.sink.script("RCPT TO:<late@peer.test>", "450 4.2.1 mailbox busy")
     late = await sent(here, domain, "late@peer.test")
     await here.until_step(late, "deferred")
     await place.publish(domain, "wb2", "wb2e")
