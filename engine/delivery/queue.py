@@ -36,6 +36,7 @@ class Row(Struct):
     deliver_by: datetime | None = None  # no try is made after it
     min_tls: str | None = None  # the least TLS that the message asks for; None: as the recipient's domain wants it
     priority: int = 1  # 0 goes first; mail_priority() in the database
+    suspect: bool = True  # one of the addresses may be suppressed; False: none was when the row was read
 
     @property
     def accepted_at(self) -> datetime:

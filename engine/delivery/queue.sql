@@ -1,11 +1,12 @@
 -- name: load_rows
 -- Queue rows with messages $1 and domains $2, and their bodies; $3 and $4 bound the ids for partition pruning. The
 -- fences (OFFSET 0) have each row and body looked up by its id: joined, the planner reads all bodies between the bounds,
--- and a plan that was made for an empty queue reads all of a full one.
+-- and a plan that was made for an empty queue reads all of a full one. An address is suspect where it is suppressed for
+-- whatever reason, or not ASCII: only for those is `canonical` more than lower case.
 SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipients::text, q.total, q.due_at, q.attempts,
        q.signature, q.waiting,
        CASE WHEN octet_length(b.mime) <= 262144 THEN b.mime END AS mime, b.smtputf8, q.accepted_at AS released_at, q.deliver_by,
-       q.min_tls, q.priority
+       q.min_tls, q.priority, x.suspect
 FROM unnest($1::uuid[], $2::text[]) AS n (message_id, domain)
 CROSS JOIN LATERAL (
     SELECT k.message_id, k.domain, k.shard, k.account_id, k.from_domain, k.recipients, k.total, k.due_at, k.attempts,
@@ -16,14 +17,23 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT m.mime, m.smtputf8 FROM message_bodies m
     WHERE m.message_id = q.message_id AND m.message_id BETWEEN $3 AND $4 OFFSET 0
-) AS b;
+) AS b
+CROSS JOIN LATERAL (
+    SELECT EXISTS (
+        SELECT FROM jsonb_array_elements(q.recipients) AS r (pair)
+        WHERE octet_length(r.pair ->> 1) > char_length(r.pair ->> 1) OR EXISTS (
+            SELECT FROM suppressions s
+            WHERE s.account_id = q.account_id AND s.address = lower((r.pair ->> 1) COLLATE "C") COLLATE "default" OFFSET 0
+        )
+    ) AS suspect OFFSET 0
+) AS x;
 
 -- name: load_hinted
--- Queue rows of messages $1 in shards $2, and their bodies; $3 and $4 bound the ids for partition pruning.
+-- Queue rows of messages $1 in shards $2, and their bodies, as in load_rows; $3 and $4 bound the ids for partition pruning.
 SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipients::text, q.total, q.due_at, q.attempts,
        q.signature, q.waiting,
        CASE WHEN octet_length(b.mime) <= 262144 THEN b.mime END AS mime, b.smtputf8, q.accepted_at AS released_at, q.deliver_by,
-       q.min_tls, q.priority
+       q.min_tls, q.priority, x.suspect
 FROM unnest($1::uuid[]) AS n (message_id)
 CROSS JOIN LATERAL (
     SELECT k.message_id, k.domain, k.shard, k.account_id, k.from_domain, k.recipients, k.total, k.due_at, k.attempts,
@@ -34,7 +44,16 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT m.mime, m.smtputf8 FROM message_bodies m
     WHERE m.message_id = q.message_id AND m.message_id BETWEEN $3 AND $4 OFFSET 0
-) AS b;
+) AS b
+CROSS JOIN LATERAL (
+    SELECT EXISTS (
+        SELECT FROM jsonb_array_elements(q.recipients) AS r (pair)
+        WHERE octet_length(r.pair ->> 1) > char_length(r.pair ->> 1) OR EXISTS (
+            SELECT FROM suppressions s
+            WHERE s.account_id = q.account_id AND s.address = lower((r.pair ->> 1) COLLATE "C") COLLATE "default" OFFSET 0
+        )
+    ) AS suspect OFFSET 0
+) AS x;
 
 -- name: load_body
 -- The body of message $1.

@@ -29,7 +29,9 @@ from mta.outbound.prepare import Entry
 
 LOAD_ROWS = 256
 DUE_EVERY_S = 1.0
-GATHER_S = 0.005  # after a wake-up: the hints of some more milliseconds share one read and one load
+GATHER_S = 0.012  # from one reading of hints to the next: those that come meanwhile share one read and one load
+LAND_S = 0.002  # after a wake-up of an idle process: on a cluster it may overtake hints that are kept by other servers
+MOST_HINTS = 8  # of a shard in one reading
 PRESSED = 0.5  # of the hand: from here on accounts are looked at before their mail is loaded
 SHARED = 0.25  # of the hand, among accounts: what hints bring to a busy one. Due times keep mail of one domain together
 LEAST_SHARE = 16  # deliveries that every account may have in hand whatever others have
@@ -73,6 +75,7 @@ class Finder:
         self._more_due = asyncio.Event()
         self._more_behind = False  # more was due than fitted
         self._look_at = 0.0
+        self._read_at = 0.0  # when hints were read last
         self._ahead_until = 0.0  # hints were given up lately: their rows are taken before they fall due
         self._inherited: set[int] = set()  # shards whose last owner's hints are still to be finished
         self._deep: dict[int, None] = {}  # shards with a backlog, whose turn comes first
@@ -116,8 +119,9 @@ class Finder:
         """Take what is fresh, until cancelled."""
         while True:
             await self._woken.wait(DUE_EVERY_S)
-            await asyncio.sleep(GATHER_S)
+            await asyncio.sleep(max(LAND_S, self._read_at + GATHER_S - time.monotonic()))
             await self._until_room()
+            self._read_at = time.monotonic()
             shards = self._woken.take(self._owned())
             if self._inherited:
                 await self._take_over()
@@ -132,10 +136,12 @@ class Finder:
                 await asyncio.sleep(0.5)
 
     async def _read_hints(self, shards: list[int]) -> None:
-        hints = await self._reader.read(shards, most=8)
+        hints = await self._reader.read(shards, most=MOST_HINTS)
         if not hints:
             return
-        self._woken.some({hint.shard for hint in hints})  # there may be more behind these
+        read = Counter([hint.shard for hint in hints])
+        if full := [shard for shard, count in read.items() if count >= MOST_HINTS]:
+            self._woken.some(full)  # there may be more behind these; what comes later wakes by itself
         entries = self._entries(hints)
         wanted = list(entries)
         part: list[tuple[int, UUID]] = []

@@ -206,7 +206,7 @@ class Outbound:
         if not fresh:
             return
         try:
-            await self._mark_suppressed(fresh)
+            await self._mark_suppressed([one for one in fresh if one.row.suspect])
             fresh = await self._unheld(fresh)
         except BaseException:
             for delivery in fresh:
@@ -247,6 +247,8 @@ class Outbound:
         return self.holding.of(delivery, site) is not None
 
     async def _mark_suppressed(self, deliveries: list[Delivery]) -> None:
+        if not deliveries:
+            return
         found = await suppressions.blocking(
             self._pool,
             [

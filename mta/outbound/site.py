@@ -14,6 +14,7 @@ import msgspec
 
 from engine.base import clock
 from engine.mail.replies import Answer, Break, BreakKind, Reply
+from engine.store.deadlines import within
 from mta.outbound.line import Line
 from mta.outbound.pacer import Noted, Pacer
 from mta.outbound.prepare import Delivery
@@ -165,7 +166,7 @@ class Site:
         self.sleepers.append(future)
         self.group.idle[self] = None
         try:
-            async with asyncio.timeout(sleep_s):
+            with within(sleep_s):
                 return await future
         except TimeoutError:
             return False

@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable
 from typing import Any, cast
 
+from msgspec import Struct
+
 from engine.mail.replies import Answer, Break, BreakKind, Phase
 from mta.smtp.binding import connected_from
 from mta.smtp.dane import Dane
@@ -117,6 +119,7 @@ class Connection(asyncio.Protocol):
         self._block_until = math.inf
         self._paused = False
         self._sending = False
+        self._going: _Going | None = None  # what the present `send` was asked to do
         self._opening: tuple[Json, ...] = ()
         self._opening_octets = 0
         self._limits = {
@@ -205,11 +208,12 @@ class Connection(asyncio.Protocol):
         try:
             now = self._loop.time()
             exchange, commands = self._session.begin(envelope, now)
+            going = self._going = _Going(exchange, upcoming, before_content or _always)
             if commands:
                 self._write(commands)
             while not exchange.done:
                 if self._session.content_due is exchange:
-                    await self._content(exchange, upcoming, before_content)
+                    await self._content(going)
                 else:
                     self._watch()
                     await self._sleep()
@@ -218,6 +222,7 @@ class Connection(asyncio.Protocol):
             raise
         finally:
             self._sending = False
+            self._going = None
         self.idle_since = self._loop.time()
         if self._session.state is State.ENDED:
             self._settle_end()
@@ -229,29 +234,33 @@ class Connection(asyncio.Protocol):
             strayed=session.state is State.ENDED and session.strayed(exchange),
         )
 
-    async def _content(
-        self,
-        exchange: Exchange,
-        upcoming: Callable[[], Envelope | None] | None,
-        before_content: Callable[[], bool] | None,
-    ) -> None:
-        session = self._session
-        may_go_on = before_content or _always
-        # First what takes its time, such as signing: a process that is stopped in it may have lost its right after.
-        following = upcoming() if upcoming is not None and session.features.pipelining else None
-        now = self._loop.time()
-        if not may_go_on():
-            session.withhold(now)
-            return
-        chunks = session.content(following, now)
-        self.messages_sent += 1
+    async def _content(self, going: "_Going") -> None:
+        exchange = going.exchange
         if exchange.size <= _WHOLE and not self._paused:
+            self._content_at_once(going)
+            return
+        chunks = self._chunks(going)
+        if chunks:
+            self._content_until = self._loop.time() + self._timeouts.content_s
+            await self._write_slowly(chunks, exchange, going.may_go_on)
+            self._session.content_written(self._loop.time())
+
+    def _content_at_once(self, going: "_Going") -> None:
+        if chunks := self._chunks(going):
             self._write(b"".join(chunks))
-        else:
-            self._content_until = now + self._timeouts.content_s
-            await self._write_slowly(chunks, exchange, may_go_on)
-            now = self._loop.time()
-        session.content_written(now)
+            self._session.content_written(self._loop.time())
+
+    def _chunks(self, going: "_Going") -> list[bytes]:
+        """What is to be written now; nothing when the right to send was lost."""
+        session = self._session
+        # First what takes its time, such as signing: a process that is stopped in it may have lost its right after.
+        upcoming = going.upcoming() if going.upcoming is not None and session.features.pipelining else None
+        now = self._loop.time()
+        if not going.may_go_on():
+            session.withhold(now)
+            return []
+        self.messages_sent += 1
+        return session.content(upcoming, now)
 
     async def _write_slowly(self, chunks: list[bytes], exchange: Exchange, may_go_on: Callable[[], bool]) -> None:
         """Large content piece by piece, as fast as the peer reads. The final dot waits until all before it has left
@@ -405,13 +414,28 @@ class Connection(asyncio.Protocol):
         commands = session.received(data, self._loop.time())
         if commands:
             self._write(commands)
+        going = self._going
+        if going is not None and session.content_due is going.exchange:
+            self._go_on(going)
         if session.state is State.HANDSHAKE and self._transport is not None:
             self._transport.pause_reading()
         elif session.state is State.ENDED:
             self._settle_end()
         else:
             self._watch()
-        self._rouse()
+        if going is None or going.exchange.done or session.content_due is going.exchange:
+            self._rouse()
+
+    def _go_on(self, going: "_Going") -> None:
+        """Write short content as soon as it is invited, for a task that sleeps in `send`: it need not be woken for
+        that. One that is awake, or cancelled by now, sees to it itself."""
+        wake = self._wake
+        if wake is None or wake.done() or self._paused or going.exchange.size > _WHOLE:
+            return
+        try:
+            self._content_at_once(going)
+        except Exception as error:  # noqa: BLE001 - a mistake in a hook is raised where it was given
+            wake.set_exception(error)
 
     def eof_received(self) -> bool:
         """The server will say no more: close."""
@@ -516,6 +540,14 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+class _Going(Struct, frozen=True):
+    """An envelope on its way, and what its caller wants to be asked before its content goes out."""
+
+    exchange: Exchange
+    upcoming: Callable[[], Envelope | None] | None
+    may_go_on: Callable[[], bool]
 
 
 def _always() -> bool:
