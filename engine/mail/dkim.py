@@ -159,35 +159,44 @@ def _selected(head: bytes) -> tuple[str, bytes]:
 
     Of a repeated field the last comes first (RFC 6376 5.4.2).
     """
-    found: list[list[bytes]] = [[] for _ in _ORDER]
+    found: dict[int, list[bytes]] = {}
+    places = _PLACES
+    for line in _relaxed(head).split(b"\r\n"):
+        name, colon, value = line.partition(b":")
+        place = places.get(name)
+        if place is None:
+            place = places.get(name.rstrip(b" ").lower())
+        if colon and place is not None:
+            field = b"%b:%b\r\n" % (_ORDER[place], value.strip(b" "))
+            if place in found:
+                found[place].insert(0, field)
+            else:
+                found[place] = [field]
+    order = sorted(found)
+    signed = b"".join([field for place in order for field in found[place]])
+    return _name_list(tuple([(place, len(found[place])) for place in order])), signed
+
+
+def _relaxed(head: bytes) -> bytes:
+    """Header fields unfolded, their runs of blanks as one (RFC 6376 3.4.2); one blank may still stand at either end of
+    a name or a value."""
     if b"\r\n " in head or b"\r\n\t" in head:
         head = _unfold(b"", head)
-    for line in head.split(b"\r\n"):
-        name, colon, value = line.partition(b":")
-        place = _PLACES.get(name)
-        if place is None:
-            place = _PLACES.get(name.rstrip(b" \t").lower())
-        if colon and place is not None:
-            found[place].append(b"%b:%b\r\n" % (_ORDER[place], _relaxed(value)))
-    signed = b"".join([field for fields in found for field in reversed(fields)])
-    return _name_list(tuple([len(fields) for fields in found])), signed
-
-
-def _relaxed(value: bytes) -> bytes:
-    """An unfolded field value with its runs of blanks as one (RFC 6376 3.4.2)."""
-    if b"\t" in value:
-        value = value.replace(b"\t", b" ")
-    while b"  " in value:
-        value = value.replace(b"  ", b" ")
-    return value.strip(b" ")
+    if b"\t" in head:
+        head = head.replace(b"\t", b" ")
+    while b"  " in head:
+        head = head.replace(b"  ", b" ")
+    return head
 
 
 @lru_cache(maxsize=256)
-def _name_list(counts: tuple[int, ...]) -> str:
-    """The names of so many fields of each kind, and of the guards, divided by colons, folded after a colon; nearly
-    every message has the same ones."""
+def _name_list(found: tuple[tuple[int, int], ...]) -> str:
+    """The names of the fields found (places in `_ORDER`, and how many of each), and of the guards, divided by colons,
+    folded after a colon; nearly every message has the same ones."""
+    counts = dict(found)
     lines = [""]
-    for name, count in zip(_ORDER, counts, strict=True):
+    for place, name in enumerate(_ORDER):
+        count = counts.get(place, 0)
         guard = name in _GUARDED or (count > 0 and name in _GUARDED_IF_PRESENT)
         for _ in range(count + guard):
             if len(lines[-1]) + len(name) > _FOLD_AT:
@@ -202,11 +211,9 @@ def _base64(octets: bytes) -> str:
 
 def _signature(key: SigningKey, names: str, signed: bytes, body_hash: str, at: int) -> bytes:
     """One whole DKIM-Signature field; in its relaxed form every fold is one blank."""
-    tags = (
-        f"v=1; a={key.algorithm}; c=relaxed/relaxed; t={at};\r\n d={key.domain};\r\n s={key.selector};\r\n"
-        f" h={names};\r\n bh={body_hash};\r\n b="
-    )
-    data = signed + b"dkim-signature:" + tags.replace("\r\n ", " ").encode()
+    asked, relaxed = _where_and_what(key.domain, key.selector, names)
+    begin = f"v=1; a={key.algorithm}; c=relaxed/relaxed; t={at};"
+    data = b"%bdkim-signature:%b" % (signed, f"{begin}{relaxed} bh={body_hash}; b=".encode())
     # By the name, not the class: those are abstract, and asking for one costs 1 µs. Ed25519 signs the hash, not the
     # data (RFC 8463 3).
     if key.algorithm == "rsa-sha256":
@@ -215,7 +222,14 @@ def _signature(key: SigningKey, names: str, signed: bytes, body_hash: str, at: i
         raw = cast("Ed25519PrivateKey", key.private).sign(sha256(data).digest())
     text = _base64(raw)
     lines = "\r\n ".join([text[start : start + _FOLD_AT] for start in range(0, len(text), _FOLD_AT)])
-    return f"DKIM-Signature: {tags}{lines}\r\n".encode()
+    return f"DKIM-Signature: {begin}{asked}\r\n bh={body_hash};\r\n b={lines}\r\n".encode()
+
+
+@lru_cache(maxsize=1024)
+def _where_and_what(domain: str, selector: str, names: str) -> tuple[str, str]:
+    """The tags that are alike in nearly all signatures of a key, as they are written and in relaxed form."""
+    tags = f"\r\n d={domain};\r\n s={selector};\r\n h={names};"
+    return tags, tags.replace("\r\n ", " ")
 
 
 def _parsed(der: bytes) -> RSAPrivateKey | Ed25519PrivateKey:
