@@ -29,7 +29,7 @@ from mta.outbound.prepare import Entry
 
 LOAD_ROWS = 256
 DUE_EVERY_S = 1.0
-GATHER_S = 0.012  # from one reading of hints to the next: those that come meanwhile share one read and one load
+GATHER_S = 0.01  # between two readings of hints: those that come meanwhile share one read and one load
 LAND_S = 0.002  # after a wake-up of an idle process: on a cluster it may overtake hints that are kept by other servers
 MOST_HINTS = 8  # of a shard in one reading
 PRESSED = 0.5  # of the hand: from here on accounts are looked at before their mail is loaded
@@ -121,7 +121,6 @@ class Finder:
             await self._woken.wait(DUE_EVERY_S)
             await asyncio.sleep(max(LAND_S, self._read_at + GATHER_S - time.monotonic()))
             await self._until_room()
-            self._read_at = time.monotonic()
             shards = self._woken.take(self._owned())
             if self._inherited:
                 await self._take_over()
@@ -134,6 +133,7 @@ class Finder:
                 heed_cancellation()
                 _log.warning("hints not followed", error=repr(error))
                 await asyncio.sleep(0.5)
+            self._read_at = time.monotonic()
 
     async def _read_hints(self, shards: list[int]) -> None:
         hints = await self._reader.read(shards, most=MOST_HINTS)
