@@ -96,6 +96,21 @@ async def test_announcements_of_a_moment_share_a_round_trip(client: Client, shar
     assert len(found) == 2
 
 
+async def test_what_is_announced_right_after_another_goes_out_together(client: Client, shard: int) -> None:
+    hints, reader = Hints(client), HintReader(client, "mta-1")
+    [alone] = await announce(hints, shard)
+    first = await reader.read([shard])
+    together = list(ids.uuid7s(20))
+    for message in together:
+        hints.announce({shard: [message]})
+        await asyncio.sleep(0)
+    await hints.drain()
+    behind = await reader.read([shard])
+
+    assert messages_of(first) == [alone]
+    assert [list(hint.messages) for hint in behind] == [together]
+
+
 async def test_the_number_read_at_once_is_bounded(client: Client, shard: int) -> None:
     hints = Hints(client)
     messages = [(await announce(hints, shard))[0] for _ in range(5)]

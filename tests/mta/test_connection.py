@@ -241,6 +241,18 @@ async def test_cancelling_a_send_drops_the_connection(sink: Sink) -> None:
     assert not connection.usable
 
 
+async def test_a_cancelled_send_writes_no_content_though_it_is_invited_in_the_same_moment(sink: Sink) -> None:
+    sink.script("MAIL", delay_s=5.0)
+    connection = await connect(sink.address)
+    task = asyncio.create_task(connection.send(envelope()))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    connection.data_received(b"250 sender\r\n250 recipient\r\n354 go on\r\n")
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert connection.messages_sent == 0
+
+
 # -- the end of a session ----------------------------------------------------------------------------------
 
 

@@ -31,6 +31,29 @@ async def test_an_address_suppressed_while_its_mail_waits_is_not_written_to(here
     assert [one.recipients for one in here.sink.messages] == [("bob@peer.test",)]
 
 
+@pytest.mark.parametrize(
+    ("written", "suppressed"),
+    [
+        ("ANN.I@Peer.test", "ann.i@peer.test"),
+        ("JÜRGEN@peer.test", "jürgen@peer.test"),
+        ("a@bücher.test", "a@xn--bcher-kva.test"),
+    ],
+)
+async def test_an_address_is_suppressed_however_it_is_written(here: World, written: str, suppressed: str) -> None:
+    here.domain("xn--bcher-kva.test")
+    message = await here.send(written)
+    await here.pool.execute(
+        "INSERT INTO suppressions (account_id, address, reason) VALUES ($1, $2, 'complaint')",
+        here.account.id,
+        suppressed,
+    )
+    await here.mta()
+    await here.until_idle()
+
+    assert await here.steps(message) == ["accepted", "suppressed"]
+    assert here.sink.connections == 0
+
+
 async def test_mail_of_which_every_recipient_is_suppressed_makes_no_connection(here: World) -> None:
     message = await here.send("ann@peer.test")
     await here.pool.execute(
