@@ -29,7 +29,7 @@ from engine.ledger import heads, log
 from engine.mail.address import canonical
 from engine.store.group import GroupCommit
 from engine.store.postgres import AWAY, BAD_DATA
-from engine.store.queries import Conn, Queries, columns, thinned
+from engine.store.queries import Conn, Queries, columns
 
 _SQL = Queries.beside(__file__, "settle.sql")
 _STILL_OWED = _SQL.command("still_owed")
@@ -44,9 +44,6 @@ _PLAN_ANEW_S = 1.0  # planning `settle_whole` costs 2 ms
 # Each flush costs about 1 ms of CPU whatever its size, and accepting waits for the account head meanwhile:
 # 15 ms more between a remote 250 and its commit is the price.
 LEAST_INTERVAL_S = 0.015
-# Columns that are mostly alike throughout a batch, by their place: `settle_whole` takes one value for all.
-_ALIKE_OF_ROWS = frozenset({2, 3, 4, 6})  # attempts, whether they stay, status, what it may follow
-_ALIKE_OF_RECIPIENTS = frozenset({1, 2, 5})  # place, status, attempts made
 _MOVES_TEXT = {status: ",".join(sorted(moves)) for status, moves in MOVES.items()}
 
 _Settle = Callable[[Sequence["Attempt"]], Awaitable[list[bool | Exception]]]
@@ -312,14 +309,14 @@ def _whole_columns(plans: list[Plan]) -> tuple[object, ...]:
         *_bounds(plans),
         accounts,
         [len(by_account[account]) for account in accounts],
-        *thinned(columns([_row_values(one) for one in plans], 7), _ALIKE_OF_ROWS),
+        *columns([_row_values(one) for one in plans], 7),
         *_later_columns(plans),
         *_day_columns(plans),
         list(ids.uuid7s(len(entries))),
         [entry.type for entry in entries],
         [entry.message_id for entry in entries],
         [log.link_of(entry) for entry in entries],
-        *thinned(_recipient_columns(plans), _ALIKE_OF_RECIPIENTS),
+        *_recipient_columns(plans),
     )
 
 

@@ -76,17 +76,6 @@ WHERE h.account_id = n.account_id;
 -- A batch of outcomes that end or put off whole messages, all at once or not at all: 'done', 'partly' or 'fenced'.
 -- Member $1, id bounds $2, $3; accounts $4 with numbers of events $5; queue rows $6-$8, whether each stays $9, what
 -- becomes of its message $10-$12 as in settle; rows to retry $13-$17; account days $18-$23; events $24-$26 with what
--- is hashed of them $27; recipients $28-$33. $8-$10, $12, $29, $30 and $33 may be a single value, that of all rows.
-SELECT settle_whole(
-    $1, $2, $3, $4, $5, $6, $7,
-    CASE cardinality($8::smallint[]) WHEN 1 THEN array_fill(($8::smallint[])[1], ARRAY[cardinality($6::uuid[])]) ELSE $8 END,
-    CASE cardinality($9::boolean[]) WHEN 1 THEN array_fill(($9::boolean[])[1], ARRAY[cardinality($6::uuid[])]) ELSE $9 END,
-    CASE cardinality($10::text[]) WHEN 1 THEN array_fill(($10::text[])[1], ARRAY[cardinality($6::uuid[])]) ELSE $10 END,
-    $11,
-    CASE cardinality($12::text[]) WHEN 1 THEN array_fill(($12::text[])[1], ARRAY[cardinality($6::uuid[])]) ELSE $12 END,
-    $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28,
-    CASE cardinality($29::smallint[]) WHEN 1 THEN array_fill(($29::smallint[])[1], ARRAY[cardinality($28::uuid[])]) ELSE $29 END,
-    CASE cardinality($30::text[]) WHEN 1 THEN array_fill(($30::text[])[1], ARRAY[cardinality($28::uuid[])]) ELSE $30 END,
-    $31, $32,
-    CASE cardinality($33::smallint[]) WHEN 1 THEN array_fill(($33::smallint[])[1], ARRAY[cardinality($28::uuid[])]) ELSE $33 END
-) AS said;
+-- is hashed of them $27; recipients $28-$33.
+SELECT settle_whole($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
+                    $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33) AS said;
