@@ -310,7 +310,7 @@ class Finder:
 
 
 def together(found: Iterable[DueKey]) -> list[DueKey]:
-    """Rows shard by shard and domain by domain, the domain whose oldest row is oldest first, at most `DEEP_ROWS` of each:
+    """Rows shard by shard and domain by domain, that with the oldest row first, at most `DEEP_ROWS` of each:
     a domain that has many keeps the others of its shard waiting no longer than that."""
     domains: dict[tuple[int, str], list[DueKey]] = {}
     for one in found:

@@ -146,7 +146,8 @@ class Site:
     def wishes(self, now: float, turn_s: float = 0.0) -> int:
         """How many more connections would help, whatever is allowed: the first at once, then twice as many whenever
         all of them wait for the server, or what waits would take long though it answers in time; but not while those
-        being opened will do. Servers that were left alone are probed by one. `turn_s`: how long our own loop takes to come round."""
+        being opened will do. Servers that were left alone are probed by one. `turn_s`: how long our own loop takes to
+        come round."""
         if not self.waiting or self.sleepers or now < self.rest_until:
             return 0
         if self.workers == 0:
