@@ -121,12 +121,14 @@ class Worker:
             await connection.close()
 
     async def _open(self) -> Opened | Tried:
-        site = self._site
+        site, began = self._site, time.monotonic()
         site.opening += 1
         try:
-            return await self._sockets.open(site.route, site.policy, self._pacer.limits.family, site.source)
+            opened = await self._sockets.open(site.route, site.policy, self._pacer.limits.family, site.source)
         finally:
             site.opening -= 1
+        site.opens_s = time.monotonic() - began
+        return opened
 
     async def _use(self, connection: Connection) -> None:
         opened_at = time.monotonic()

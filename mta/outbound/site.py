@@ -31,7 +31,8 @@ SLOW_S = 0.05  # a transaction that lasts longer waits for the server, not for u
 TURNS = 5  # of the loop that a transaction takes when the server is quick: in a busy process that is longer
 QUICK_S = 0.005  # a server that answers within this has its pipe filled by one connection
 BACKLOG_S = 1.0  # what waits longer than this at the present pace wants more connections, though no reply is slow
-WORTH = 16  # what waits is left to a connection that is being opened, up to so many: another would not come sooner
+WORTH = 16  # what waits is left to a connection that is being opened, up to so many: another would hardly come sooner
+PATIENCE_S = 1.0  # unless that lasts longer: equal servers need not be equally slow
 TURN = 20  # messages of a connection while others wait for its place
 _MOST_HOSTS = 20  # of a group, told to the operator
 
@@ -72,6 +73,7 @@ class Site:
         self.workers = 0  # connections open or being opened
         self.connected = 0
         self.opening = 0
+        self.opens_s = 0.0  # how long the latest connection took to come about
         self.busy: dict[int, float] = {}  # worker -> when its present transaction, or its opening, began
         self.sleepers: list[asyncio.Future[bool]] = []  # idle workers
         self.done = 0  # transactions since the rate was last reckoned
@@ -145,16 +147,15 @@ class Site:
 
     def wishes(self, now: float, turn_s: float = 0.0) -> int:
         """How many more connections would help, whatever is allowed: the first at once, then twice as many whenever
-        all of them wait for the server, or what waits would take long though it answers in time; but not while those
-        being opened will do. Servers that were left alone are probed by one. `turn_s`: how long our own loop takes to
-        come round."""
+        all of them wait for the server, or what waits would take long though it answers in time; servers that were left
+        alone are probed by one. `turn_s`: how long our own loop takes to come round."""
         if not self.waiting or self.sleepers or now < self.rest_until:
             return 0
         if self.workers == 0:
             return 1
-        if len(self.waiting) <= WORTH * self.opening:
-            return 0
-        slow_s = max(SLOW_S, TURNS * turn_s)
+        # What is over sooner than another connection comes about needs none; what hangs does, were it an opening.
+        patience_s = PATIENCE_S if len(self.waiting) <= WORTH * self.opening else min(PATIENCE_S, self.opens_s)
+        slow_s = max(SLOW_S, TURNS * turn_s, patience_s)
         slow = len(self.busy) == self.workers and all(now - began > slow_s for began in self.busy.values())
         theirs = self.lasts_s > max(QUICK_S, TURNS * turn_s)  # it is the server that we wait for
         behind = theirs and len(self.waiting) * self.lasts_s > BACKLOG_S * self.workers
