@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import dns.asyncresolver
 import dns.exception
@@ -202,7 +203,7 @@ async def test_a_plain_question_is_answered_over_udp_as_dnspython_answers_it_ove
 ) -> None:
     query = dns.message.make_query(name, rdtype, use_edns=0 if edns else False)
     async with local_world(nothing) as world:
-        place = {"where": world.address[0], "port": world.address[1], "timeout": 10}
+        place: dict[str, Any] = {"where": world.address[0], "port": world.address[1], "timeout": 10}
         quick = await asyncio.to_thread(dns.query.udp, query, **place)
         slow = await asyncio.to_thread(dns.query.tcp, query, **place)
     assert (quick.id, quick.flags, quick.question, quick.answer) == (slow.id, slow.flags, slow.question, slow.answer)
