@@ -77,6 +77,7 @@ class Finder:
         self._ahead_until = 0.0  # hints were given up lately: their rows are taken before they fall due
         self._inherited: set[int] = set()  # shards whose last owner's hints are still to be finished
         self._deep: dict[int, int] = {}  # shards with a backlog, whose turn comes first -> rows to look at then
+        self._had: dict[int, int] = {}  # by shard with a backlog: rows found at its last turn
         self._reached: dict[int, Holder] = {}  # by shard: the account looked at last
         hand.on_room = self._ask_again
 
@@ -263,8 +264,8 @@ class Finder:
         left = list(self._deep.items())
         chosen: list[DueKey] = []
         while left and len(chosen) < room:
-            turn: dict[int, int] = {}
-            while left and (not turn or sum(turn.values()) + left[0][1] <= room - len(chosen)):
+            turn = dict([left.pop(0)])
+            while left and sum(self._had.get(shard, DEEP_ROWS) for shard in turn) < room - len(chosen):
                 turn.update([left.pop(0)])
             found = await queue.due(self._pool, list(turn), most_each=max(turn.values()), but=but, ahead=self._ahead)
             taken = together(found)[: room - len(chosen)]
@@ -278,8 +279,9 @@ class Finder:
         depths = _depths(found)
         for shard, depth in turn.items():
             self._deep.pop(shard, None)
+            self._had.pop(shard, None)
             if seen[shard] >= depth or seen[shard] > used[shard]:
-                self._deep[shard] = depths.get(shard, DEEP_ROWS)
+                self._deep[shard], self._had[shard] = depths.get(shard, DEEP_ROWS), seen[shard]
 
     async def _in_turns(self, shards: list[int], room: int, but: list[UUID]) -> list[DueKey]:
         """Some rows of every account in the shards, beginning behind the one that was looked at last; the next turn
