@@ -1,15 +1,16 @@
 """DNS for delivery: asynchronous lookups with cache, budgets and one query per name at a time.
 
 Whatever the world's name servers do is a value (`Records`, `NoData`, `NxDomain`, `TemporaryFailure`);
-nothing here raises for it. dnspython builds and reads the packets; the sockets are asyncio's own.
+nothing here raises for it. The plain case is `dns_wire`'s, dnspython reads all others; the sockets are asyncio's own.
 """
 
 import asyncio
+import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import ip_address
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import dns.exception
 import dns.flags
@@ -26,6 +27,10 @@ from dns.rdtypes.ANY.TXT import TXT
 from msgspec import Struct
 
 from engine.base.settings import HostPort, Settings
+from engine.store import dns_wire
+from engine.store.deadlines import within
+from engine.store.dns_wire import EDNS_PAYLOAD, Asked, Plain
+from engine.store.shared import Shared
 
 Kind = Literal["MX", "A", "AAAA", "TXT", "TLSA", "PTR"]
 
@@ -33,12 +38,10 @@ MIN_TTL_S = 5.0  # TTL 0 is for rebinding and for load balancers; five seconds o
 MAX_TTL_S = 3600.0  # a wrong record that was mended must not live on for a day
 NEGATIVE_TTL_S = 30.0
 FAILURE_TTL_S = 5.0  # long enough that a queue full of one domain asks once, not once a message
-EDNS_PAYLOAD = 1232  # DNS flag day 2020: avoids IP fragmentation
 MAX_CNAME_HOPS = 8
 MAX_QUERIES = 256  # open sockets; more wait their turn inside their own budget
 
 T = TypeVar("T")
-K = TypeVar("K")
 
 
 class Mx(Struct, frozen=True):
@@ -85,6 +88,47 @@ class TemporaryFailure(Struct, frozen=True):
 
     detail: str
     until: float
+
+
+class Found(Struct, Generic[T], frozen=True):
+    """What one answer says; without values, `canonical` is the alias to ask for next, or the name asked itself."""
+
+    exists: bool
+    authentic: bool
+    ttl_s: int
+    values: tuple[T, ...]
+    canonical: str
+
+
+class Reading(Generic[T]):
+    """How records become values: those of dnspython by `read`, those of `dns_wire` by `plain`.
+
+    With `malformed`, that value stands for records which can't be read; without it such an answer is no answer.
+    """
+
+    def __init__(
+        self, read: Callable[[object], T], plain: Callable[[Any], T] | None = None, *, malformed: T | None = None
+    ) -> None:
+        self._read = read
+        self._plain = plain
+        self.malformed = malformed
+
+    def of(self, answer: Plain | dns.message.Message, asked: str) -> Found[T]:
+        """What an answer says about the name asked for; raises DNSException for what makes no sense."""
+        if isinstance(answer, Plain):
+            assert self._plain is not None
+            return Found(answer.exists, answer.authentic, answer.ttl_s, tuple(map(self._plain, answer.values)), asked)
+        authentic = bool(answer.flags & dns.flags.AD)
+        if answer.rcode() == dns.rcode.NXDOMAIN:
+            return Found(exists=False, authentic=authentic, ttl_s=0, values=(), canonical=asked)
+        assert isinstance(answer, dns.message.QueryMessage)
+        chain = answer.resolve_chaining()
+        ttl_s = chain.minimum_ttl
+        values = tuple(self._read(rdata) for rdata in chain.answer or ())
+        if self.malformed is not None and answer.errors:
+            values, ttl_s = (*values, self.malformed), min(ttl_s, int(NEGATIVE_TTL_S))
+        canonical = _text(chain.canonical_name) if chain.cnames else asked
+        return Found(exists=True, authentic=authentic, ttl_s=ttl_s, values=values, canonical=canonical)
 
 
 class Resolver:
@@ -134,6 +178,10 @@ class Resolver:
         """The IPv4 or IPv6 addresses of `name` as text."""
         return await self._text.get((_normal(name), kind))
 
+    def begin_addresses(self, name: str, kind: Literal["A", "AAAA"]) -> "Answered[str] | asyncio.Task[Answered[str]]":
+        """The same at once where they are known, else the look-up: others may wait for it too, so don't cancel it."""
+        return self._text.begin((_normal(name), kind))
+
     async def names(self, ip: str) -> "Answered[str]":
         """The reverse names of an address (PTR, RFC 1035 3.5), with their final dots."""
         return await self._text.get((ip_address(ip).reverse_pointer, "PTR"))
@@ -157,61 +205,49 @@ class Resolver:
             host = rdata.exchange.to_text(omit_final_dot=True).lower()
             return Mx(rdata.preference, "" if host == "." else host)
 
-        return await self._look_up(name, "MX", read)
+        return await self._look_up(name, "MX", Reading(read, lambda plain: Mx(*plain)))
 
     async def _look_up_text(self, key: tuple[str, Kind]) -> "Answered[str]":
-        return await self._look_up(key[0], key[1], str)
+        return await self._look_up(key[0], key[1], Reading(str, str))
 
     async def _look_up_txt(self, name: str) -> "Answered[bytes]":
         def read(rdata: object) -> bytes:
             assert isinstance(rdata, TXT)
             return b"".join(rdata.strings)
 
-        return await self._look_up(name, "TXT", read)
+        return await self._look_up(name, "TXT", Reading(read))
 
     async def _look_up_tlsa(self, name: str) -> "Answered[Tlsa]":
         def read(rdata: object) -> Tlsa:
             assert isinstance(rdata, TLSA)
             return Tlsa(rdata.usage, rdata.selector, rdata.mtype, rdata.cert)
 
-        return await self._look_up(name, "TLSA", read, malformed=_MALFORMED)
+        return await self._look_up(name, "TLSA", Reading(read, malformed=_MALFORMED))
 
-    async def _look_up(
-        self, name: str, kind: Kind, read: Callable[[object], T], malformed: T | None = None
-    ) -> "Answered[T]":
-        """Ask, follow what the server did not follow, and read the records; total time is the budget.
-
-        With `malformed`, that value stands for records which can't be read; without it such an answer is no answer.
-        """
+    async def _look_up(self, name: str, kind: Kind, reading: Reading[T]) -> "Answered[T]":
+        """Ask, follow what the server did not follow, and read the records; total time is the budget."""
+        target, ttl_s, authentic = name, int(MAX_TTL_S), True
         try:
-            target = first = dns.name.from_text(name)
-        except dns.exception.DNSException:
-            return NxDomain(self._clock() + NEGATIVE_TTL_S)  # what can't be a name can't exist
-        ttl_s = MAX_TTL_S
-        authentic = True
-        try:
-            async with asyncio.timeout(self._budget_s):
+            with within(self._budget_s):
                 for _ in range(MAX_CNAME_HOPS):
-                    response = await self._ask(target, kind, lenient=malformed is not None)
-                    if isinstance(response, str):
-                        return self._failed(f"{kind} of {name}: {response}")
-                    if response.rcode() == dns.rcode.NXDOMAIN:
+                    answer = await self._ask(target, kind, lenient=reading.malformed is not None)
+                    if isinstance(answer, str):
+                        return self._failed(f"{kind} of {name}: {answer}")
+                    found = reading.of(answer, target)
+                    if not found.exists:
                         return NxDomain(self._clock() + NEGATIVE_TTL_S)
-                    assert isinstance(response, dns.message.QueryMessage)
-                    authentic = authentic and bool(response.flags & dns.flags.AD)
-                    chain = response.resolve_chaining()
-                    ttl_s = min(ttl_s, chain.minimum_ttl)
-                    values = tuple(read(rdata) for rdata in chain.answer or ())
-                    if malformed is not None and response.errors:
-                        values, ttl_s = (*values, malformed), min(ttl_s, NEGATIVE_TTL_S)
-                    if values:
-                        alias = None if chain.canonical_name == first else _text(chain.canonical_name)
-                        return Records(values, self._clock() + max(MIN_TTL_S, ttl_s), authentic, alias)
-                    if not chain.cnames:
+                    authentic = authentic and found.authentic
+                    ttl_s = min(ttl_s, found.ttl_s)
+                    if found.values:
+                        alias = None if found.canonical == name else found.canonical
+                        return Records(found.values, self._clock() + max(MIN_TTL_S, ttl_s), authentic, alias)
+                    if found.canonical == target:
                         return NoData(self._clock() + NEGATIVE_TTL_S)
-                    target = chain.canonical_name
+                    target = found.canonical
         except TimeoutError:
             return self._failed(f"{kind} of {name}: no answer within {self._budget_s:g} s")
+        except _NoName:
+            return NxDomain(self._clock() + NEGATIVE_TTL_S)  # what can't be a name can't exist
         except dns.exception.DNSException as error:
             return self._failed(f"{kind} of {name}: unusable answer ({type(error).__name__})")
         return self._failed(f"{kind} of {name}: more than {MAX_CNAME_HOPS} aliases")
@@ -219,20 +255,19 @@ class Resolver:
     def _failed(self, detail: str) -> TemporaryFailure:
         return TemporaryFailure(detail, self._clock() + FAILURE_TTL_S)
 
-    async def _ask(self, target: dns.name.Name, kind: Kind, *, lenient: bool = False) -> dns.message.Message | str:
-        """A NOERROR or NXDOMAIN answer, or why there was none; two rounds over the servers."""
-        query = dns.message.make_query(target, kind, use_edns=0, payload=EDNS_PAYLOAD)
-        query.flags |= dns.flags.AD  # RFC 6840 5.7: tell us whether the data is authentic
+    async def _ask(self, target: str, kind: Kind, *, lenient: bool = False) -> Plain | dns.message.Message | str:
+        """A NOERROR or NXDOMAIN answer, or why there was none; two rounds over the servers. Raises _NoName."""
+        question = _Question.of(target, kind)
         problem = ""
         for attempt in range(2 * len(self._servers)):
             index = (self._preferred + attempt) % len(self._servers)
             server = self._servers[index]
             async with self._slots:
-                response = await self._exchange(server, query, lenient=lenient)
+                response = await self._exchange(server, question, lenient=lenient)
             if isinstance(response, str):
                 problem = f"{server} {response}"
                 continue
-            if response.rcode() in {dns.rcode.NOERROR, dns.rcode.NXDOMAIN}:
+            if isinstance(response, Plain) or response.rcode() in {dns.rcode.NOERROR, dns.rcode.NXDOMAIN}:
                 self._preferred = index
                 return response
             problem = f"{server} answered {dns.rcode.to_text(response.rcode())}"
@@ -241,14 +276,14 @@ class Resolver:
         return problem
 
     async def _exchange(
-        self, server: HostPort, query: dns.message.Message, *, lenient: bool
-    ) -> dns.message.Message | str:
+        self, server: HostPort, question: "_Question", *, lenient: bool
+    ) -> Plain | dns.message.Message | str:
         try:
-            async with asyncio.timeout(self._query_timeout_s):
-                response = await _over_udp(server, query, lenient=lenient)
-            if response.flags & dns.flags.TC:
-                async with asyncio.timeout(self._query_timeout_s):
-                    response = await _over_tcp(server, query, lenient=lenient)
+            with within(self._query_timeout_s):
+                response = await _over_udp(server, question, lenient=lenient)
+            if isinstance(response, dns.message.Message) and response.flags & dns.flags.TC:
+                with within(self._query_timeout_s):
+                    return await _over_tcp(server, question, lenient=lenient)
         except TimeoutError:
             return f"did not answer within {self._query_timeout_s:g} s"
         except (OSError, EOFError) as error:
@@ -299,61 +334,41 @@ def _text(name: dns.name.Name) -> str:
     return name.to_text(omit_final_dot=True).lower()
 
 
-class Dated(Protocol):
-    """Something that is good until a moment of the cache's clock."""
+# --- the wire ------------------------------------------------------------------------------------
+
+
+class _NoName(Exception):  # noqa: N818 - named for what was asked for
+    """The text can't be a domain name."""
+
+
+class _Question:
+    """What is asked, with one id for all servers and tries; as dnspython knows it only where that has to read."""
+
+    def __init__(self, wire: bytes, plain: Asked | None) -> None:
+        self.wire = wire
+        self.plain = plain
+        self._query: dns.message.Message | None = None
+
+    @classmethod
+    def of(cls, name: str, kind: Kind) -> "_Question":
+        """The question for a name in text form; raises _NoName."""
+        plain = dns_wire.ask(name, kind, secrets.randbits(16))
+        if plain is not None:
+            return cls(plain.wire, plain)
+        try:
+            target = dns.name.from_text(name)
+        except dns.exception.DNSException:
+            raise _NoName from None
+        query = dns.message.make_query(target, kind, use_edns=0, payload=EDNS_PAYLOAD)
+        query.flags |= dns.flags.AD  # RFC 6840 5.7: tell us whether the data is authentic
+        return cls(query.to_wire(), None)
 
     @property
-    def until(self) -> float:
-        """Monotonic seconds."""
-
-
-V = TypeVar("V", bound=Dated)
-
-
-class Shared(Generic[K, V]):
-    """A bounded cache in which every caller of a key waits for one and the same computation.
-
-    A caller that is cancelled leaves the computation running for the others; `make` bounds its own time.
-    """
-
-    def __init__(self, make: Callable[[K], Awaitable[V]], capacity: int, clock: Callable[[], float]) -> None:
-        self._make = make
-        self._capacity = capacity
-        self._clock = clock
-        self._known: dict[K, V] = {}
-        self._under_way: dict[K, asyncio.Task[V]] = {}
-
-    async def get(self, key: K) -> V:
-        """The cached value, or the one just made."""
-        value = self._known.get(key)
-        if value is not None and self._clock() < value.until:
-            return value
-        task = self._under_way.get(key)
-        if task is None:
-            task = asyncio.create_task(self._fill(key))
-            self._under_way[key] = task
-        return await asyncio.shield(task)
-
-    async def close(self) -> None:
-        """Cancel what is under way and wait until it is gone."""
-        tasks = list(self._under_way.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _fill(self, key: K) -> V:
-        try:
-            value = await self._make(key)
-        finally:
-            self._under_way.pop(key, None)
-        self._known.pop(key, None)
-        if len(self._known) >= self._capacity:
-            del self._known[next(iter(self._known))]  # the oldest entry: first in, first out
-        self._known[key] = value
-        return value
-
-
-# --- the wire ------------------------------------------------------------------------------------
+    def query(self) -> dns.message.Message:
+        """The same to dnspython."""
+        if self._query is None:
+            self._query = dns.message.from_wire(self.wire)
+        return self._query
 
 
 def _read(wire: bytes, *, lenient: bool) -> dns.message.Message:
@@ -361,7 +376,7 @@ def _read(wire: bytes, *, lenient: bool) -> dns.message.Message:
     return dns.message.from_wire(wire, ignore_trailing=True, continue_on_error=lenient)
 
 
-async def _over_udp(server: HostPort, query: dns.message.Message, *, lenient: bool) -> dns.message.Message:
+async def _over_udp(server: HostPort, question: _Question, *, lenient: bool) -> Plain | dns.message.Message:
     """One question from a fresh socket, so from a fresh port (RFC 5452 9.2).
 
     Packets that don't answer it are skipped: a forgery must not end the wait for the true answer. A plain
@@ -371,30 +386,38 @@ async def _over_udp(server: HostPort, query: dns.message.Message, *, lenient: bo
     with socket.socket(_family(server), socket.SOCK_DGRAM) as sock:
         sock.settimeout(0)
         sock.connect((server.host, server.port))
-        sock.send(query.to_wire())
+        sock.send(question.wire)
         while True:
-            try:
-                response = _read(await loop.sock_recv(sock, 65535), lenient=lenient)
-            except dns.exception.DNSException:
-                continue
-            if query.is_response(response):
+            response = _answering(question, await loop.sock_recv(sock, 65535), lenient=lenient)
+            if response is not None:
                 return response
+
+
+def _answering(question: _Question, wire: bytes, *, lenient: bool) -> Plain | dns.message.Message | None:
+    """The answer that a packet holds; None when it does not answer this question."""
+    plain = None if question.plain is None else dns_wire.read(wire, question.plain)
+    if plain is not None:
+        return plain
+    try:
+        response = _read(wire, lenient=lenient)
+    except dns.exception.DNSException:
+        return None
+    return response if question.query.is_response(response) else None
 
 
 def _family(server: HostPort) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in server.host else socket.AF_INET
 
 
-async def _over_tcp(server: HostPort, query: dns.message.Message, *, lenient: bool) -> dns.message.Message:
+async def _over_tcp(server: HostPort, question: _Question, *, lenient: bool) -> dns.message.Message:
     """The same question over TCP (RFC 7766): two octets of length, then the packet, at most 64 KiB."""
     reader, writer = await asyncio.open_connection(server.host, server.port)
     try:
-        wire = query.to_wire()
-        writer.write(len(wire).to_bytes(2, "big") + wire)
+        writer.write(len(question.wire).to_bytes(2, "big") + question.wire)
         size = int.from_bytes(await reader.readexactly(2), "big")
         response = _read(await reader.readexactly(size), lenient=lenient)
     finally:
         writer.close()
-    if not query.is_response(response):
+    if not question.query.is_response(response):
         raise dns.query.BadResponse
     return response

@@ -23,7 +23,7 @@ from mta.outbound.attempts import SHARED_ATTEMPT, attempt_of, refused_by_route, 
 from mta.outbound.pacer import Pacer
 from mta.outbound.prepare import Delivery, Preparer
 from mta.outbound.site import IDLE_S, TURN, Group, Site, blames_site, worn_out
-from mta.outbound.sockets import Sockets, Tried
+from mta.outbound.sockets import Opened, Sockets, Tried
 from mta.outbound.tls_report import TlsSession
 from mta.smtp.connection import Connection, Envelope, Transaction
 
@@ -99,9 +99,7 @@ class Worker:
         if not self._site.waiting:
             return
         self._site.busy[id(self)] = time.monotonic()
-        opened = await self._sockets.open(
-            self._site.route, self._site.policy, self._pacer.limits.family, self._site.source
-        )
+        opened = await self._open()
         self._site.busy.pop(id(self))
         if isinstance(opened, Tried):
             self._unreachable(opened)
@@ -121,6 +119,16 @@ class Worker:
             metrics.CONNECTIONS_OPEN.dec()
             self._give_back_begun()
             await connection.close()
+
+    async def _open(self) -> Opened | Tried:
+        site, began = self._site, time.monotonic()
+        site.opening += 1
+        try:
+            opened = await self._sockets.open(site.route, site.policy, self._pacer.limits.family, site.source)
+        finally:
+            site.opening -= 1
+        site.opens_s = time.monotonic() - began
+        return opened
 
     async def _use(self, connection: Connection) -> None:
         opened_at = time.monotonic()

@@ -36,7 +36,8 @@ PRESSED = 0.5  # of the hand: from here on accounts are looked at before their m
 SHARED = 0.25  # of the hand, among accounts: what hints bring to a busy one. Due times keep mail of one domain together
 LEAST_SHARE = 16  # deliveries that every account may have in hand whatever others have
 LOOK_EVERY_S = 0.5  # at all shards while some have a backlog; in between those are worked off one after the other
-DEEP_ROWS = 64  # of a shard with a backlog at once: mail of one domain meets, and its connection goes on without a wait
+DEEP_ROWS = 64  # of a domain at once, where its shard has a backlog: its connection goes on without a wait
+DEEP_KEYS = 512  # of such a shard at once; as many are looked at where it has mail of many domains, so that it meets
 LEFT_LONG_S = 30.0  # after which a hint that was read and not finished is looked at once more
 LEFT_EVERY_S = 30.0  # for that all shards are asked within this time, a part of them at a time
 LEFT_TURNS = 6
@@ -78,7 +79,8 @@ class Finder:
         self._read_at = 0.0  # when hints were read last
         self._ahead_until = 0.0  # hints were given up lately: their rows are taken before they fall due
         self._inherited: set[int] = set()  # shards whose last owner's hints are still to be finished
-        self._deep: dict[int, None] = {}  # shards with a backlog, whose turn comes first
+        self._deep: dict[int, int] = {}  # shards with a backlog, whose turn comes first -> rows to look at then
+        self._had: dict[int, int] = {}  # by shard with a backlog: rows found at its last turn
         self._reached: dict[int, Holder] = {}  # by shard: the account looked at last
         hand.on_room = self._ask_again
 
@@ -253,22 +255,39 @@ class Finder:
         full = {shard for shard, count in Counter(one.shard for one in found).items() if count >= each}
         if not full:
             return found
-        self._deep |= dict.fromkeys(sorted(full - self._deep.keys(), key=lambda _: random.random()))
+        depths = _depths(found)
+        fresh = sorted(full - self._deep.keys(), key=lambda _: random.random())
+        self._deep |= {shard: depths[shard] for shard in fresh}
         rest = [one for one in found if one.shard not in full]
         random.shuffle(rest)  # no shard comes last every time
         return await self._in_turns(list(full), room, but) + rest
 
     async def _dig(self, owned: Collection[int], room: int, but: list[UUID]) -> list[DueKey]:
-        """Many rows of few shards, whichever have waited longest for their turn: the rows of a shard are those of few
-        domains. A shard that had as many as were asked for waits for another turn."""
+        """Many rows of few shards, whichever have waited longest for their turn, mail of one domain together. A shard
+        that may have more waits for another turn."""
         mine = set(owned)
-        turn = [shard for shard in self._deep if shard in mine][: max(1, room // DEEP_ROWS)]
-        found = await queue.due(self._pool, turn, most_each=DEEP_ROWS, but=but, ahead=self._ahead) if turn else []
-        counts = Counter(one.shard for one in found)
-        again = [shard for shard in turn if counts[shard] >= DEEP_ROWS]
-        self._deep = {shard: None for shard in self._deep if shard in mine and shard not in set(turn)}
-        self._deep |= dict.fromkeys(again)
-        return found
+        self._deep = {shard: depth for shard, depth in self._deep.items() if shard in mine}
+        left = list(self._deep.items())
+        chosen: list[DueKey] = []
+        while left and len(chosen) < room:
+            turn = dict([left.pop(0)])
+            while left and sum(self._had.get(shard, DEEP_ROWS) for shard in turn) < room - len(chosen):
+                turn.update([left.pop(0)])
+            found = await queue.due(self._pool, list(turn), most_each=max(turn.values()), but=but, ahead=self._ahead)
+            taken = together(found)[: room - len(chosen)]
+            chosen += taken
+            self._wait_for_turn(turn, found, taken)
+        return chosen
+
+    def _wait_for_turn(self, turn: Mapping[int, int], found: Collection[DueKey], taken: Collection[DueKey]) -> None:
+        """These shards had theirs: behind all others with those that may have more."""
+        seen, used = Counter(one.shard for one in found), Counter(one.shard for one in taken)
+        depths = _depths(found)
+        for shard, depth in turn.items():
+            self._deep.pop(shard, None)
+            self._had.pop(shard, None)
+            if seen[shard] >= depth or seen[shard] > used[shard]:
+                self._deep[shard], self._had[shard] = depths.get(shard, DEEP_ROWS), seen[shard]
 
     async def _in_turns(self, shards: list[int], room: int, but: list[UUID]) -> list[DueKey]:
         """Some rows of every account in the shards, beginning behind the one that was looked at last; the next turn
@@ -296,3 +315,20 @@ class Finder:
         """More is due than was taken: ask as soon as half the hand is empty."""
         if self._more_behind and len(self._hand) <= self._hand.limit // 2:
             self._more_due.set()
+
+
+def together(found: Iterable[DueKey]) -> list[DueKey]:
+    """Rows shard by shard and domain by domain, that with the oldest row first, at most `DEEP_ROWS` of each:
+    a domain that has many keeps the others of its shard waiting no longer than that."""
+    domains: dict[tuple[int, str], list[DueKey]] = {}
+    for one in found:
+        domains.setdefault((one.shard, one.domain), []).append(one)
+    return [one for rows in domains.values() for one in rows[:DEEP_ROWS]]
+
+
+def _depths(found: Iterable[DueKey]) -> dict[int, int]:
+    """How many rows to look at in each of these shards next time, by how many domains were among those found."""
+    domains: dict[int, set[str]] = {}
+    for one in found:
+        domains.setdefault(one.shard, set()).add(one.domain)
+    return {shard: min(DEEP_KEYS, DEEP_ROWS * len(names)) for shard, names in domains.items()}

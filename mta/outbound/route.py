@@ -1,6 +1,7 @@
 """From a recipient's domain to the hosts to try, in order (RFC 5321 section 5): the first step of a delivery."""
 
 import asyncio
+import contextlib
 import random
 import socket
 import time
@@ -14,6 +15,7 @@ from msgspec import Struct
 from engine.base.netaddr import is_public
 from engine.base.settings import Settings
 from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
+from engine.store.deadlines import within
 from engine.store.resolver import (
     FAILURE_TTL_S,
     MAX_TTL_S,
@@ -24,16 +26,18 @@ from engine.store.resolver import (
     NxDomain,
     Records,
     Resolver,
-    Shared,
     TemporaryFailure,
     ascii_domain,
 )
+from engine.store.shared import Shared
 
 MAX_HOSTS = 10  # of a thousand MX records the first ten are enough; Postfix smtp_mx_address_limit is 5
 MAX_ADDRESSES = 8  # per host and family
 HOSTS_WAIT_S = 4.0  # for the addresses of all MX hosts together; whoever is later is left out
 
 T = TypeVar("T")
+_Asked = Answered[str] | asyncio.Task[Answered[str]]
+_NOTHING = NoData(0.0)
 
 
 class Host(Struct, frozen=True):
@@ -208,22 +212,28 @@ class Router:
         return [mx for mx in chosen if mx.preference < min(places)] if places else chosen
 
     async def _addresses(self, names: Sequence[str]) -> "dict[str, _Addresses]":
-        tasks = {name: asyncio.create_task(self._address(name)) for name in dict.fromkeys(names)}
-        try:
-            await asyncio.wait(tasks.values(), timeout=HOSTS_WAIT_S)
-        finally:
-            for task in tasks.values():
-                task.cancel()
-            await asyncio.gather(*tasks.values(), return_exceptions=True)
-        late = _Addresses((), (), self._clock() + FAILURE_TTL_S, "the addresses of a mail host are not found")
-        return {name: late if task.cancelled() else task.result() for name, task in tasks.items()}
+        """The addresses of all hosts, looked up at once: no task and no time-out of their own for what others may
+        wait for too."""
+        asked = {name: self._ask(name) for name in dict.fromkeys(names)}
+        tasks = {one for pair in asked.values() for one in pair if isinstance(one, asyncio.Task)}
+        if tasks:
+            with contextlib.suppress(TimeoutError), within(HOSTS_WAIT_S):
+                await asyncio.wait(tasks)
+        return {name: self._found(name, *pair) for name, pair in asked.items()}
 
-    async def _address(self, name: str) -> "_Addresses":
+    def _ask(self, name: str) -> "tuple[_Asked, _Asked]":
+        if _literal(name) is not None:
+            return _NOTHING, _NOTHING
+        return self._resolver.begin_addresses(name, "A"), self._resolver.begin_addresses(name, "AAAA")
+
+    def _found(self, name: str, asked_four: "_Asked", asked_six: "_Asked") -> "_Addresses":
         literal = _literal(name)
         if literal is not None:
-            until = self._clock() + MAX_TTL_S
-            return _Addresses((literal,), (), until, None)
-        four, six = await asyncio.gather(self._resolver.addresses(name, "A"), self._resolver.addresses(name, "AAAA"))
+            return _Addresses((literal,), (), self._clock() + MAX_TTL_S, None)
+        four, six = _answer(asked_four), _answer(asked_six)
+        if four is None or six is None:
+            text = "the addresses of a mail host are not found"
+            return _Addresses((), (), self._clock() + FAILURE_TTL_S, text)
         failure = four.detail if isinstance(four, TemporaryFailure) else None
         if failure is None and isinstance(six, TemporaryFailure):
             failure = six.detail
@@ -362,8 +372,17 @@ def _values(found: Answered[str]) -> tuple[str, ...]:
     return found.values if isinstance(found, Records) else ()
 
 
+def _answer(asked: "_Asked") -> Answered[str] | None:
+    """What a look-up has found; None where it is still under way, or was ended with the resolver."""
+    if not isinstance(asked, asyncio.Task):
+        return asked
+    return asked.result() if asked.done() and not asked.cancelled() else None
+
+
 def _literal(name: str) -> str | None:
     """The address that an MX record names where a host name belongs."""
+    if ":" not in name and not name[-1:].isdigit() and not name.endswith("]"):  # as good as all: spare the exception
+        return None
     try:
         return str(ip_address(name.strip("[]")))
     except ValueError:

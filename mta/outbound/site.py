@@ -32,6 +32,8 @@ SLOW_S = 0.05  # a transaction that lasts longer waits for the server, not for u
 TURNS = 5  # of the loop that a transaction takes when the server is quick: in a busy process that is longer
 QUICK_S = 0.005  # a server that answers within this has its pipe filled by one connection
 BACKLOG_S = 1.0  # what waits longer than this at the present pace wants more connections, though no reply is slow
+WORTH = 16  # what waits is left to a connection that is being opened, up to so many: another would hardly come sooner
+PATIENCE_S = 1.0  # unless that lasts longer: equal servers need not be equally slow
 TURN = 20  # messages of a connection while others wait for its place
 _MOST_HOSTS = 20  # of a group, told to the operator
 
@@ -71,6 +73,8 @@ class Site:
         self.waiting = Line()
         self.workers = 0  # connections open or being opened
         self.connected = 0
+        self.opening = 0
+        self.opens_s = 0.0  # how long the latest connection took to come about
         self.busy: dict[int, float] = {}  # worker -> when its present transaction, or its opening, began
         self.sleepers: list[asyncio.Future[bool]] = []  # idle workers
         self.done = 0  # transactions since the rate was last reckoned
@@ -150,7 +154,9 @@ class Site:
             return 0
         if self.workers == 0:
             return 1
-        slow_s = max(SLOW_S, TURNS * turn_s)
+        # What is over sooner than another connection comes about needs none; what hangs does, were it an opening.
+        patience_s = PATIENCE_S if len(self.waiting) <= WORTH * self.opening else min(PATIENCE_S, self.opens_s)
+        slow_s = max(SLOW_S, TURNS * turn_s, patience_s)
         slow = len(self.busy) == self.workers and all(now - began > slow_s for began in self.busy.values())
         theirs = self.lasts_s > max(QUICK_S, TURNS * turn_s)  # it is the server that we wait for
         behind = theirs and len(self.waiting) * self.lasts_s > BACKLOG_S * self.workers

@@ -22,11 +22,11 @@ from engine.store.resolver import (
     NxDomain,
     Records,
     Resolver,
-    Shared,
     TemporaryFailure,
     Tlsa,
     ascii_domain,
 )
+from engine.store.shared import Shared
 from mta.outbound.mta_sts import StsMode, StsPolicy
 from mta.outbound.mta_sts_cache import Held, StsPolicies
 from mta.outbound.route import Route

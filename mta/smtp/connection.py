@@ -12,6 +12,7 @@ from typing import Any, cast
 from msgspec import Struct
 
 from engine.mail.replies import Answer, Break, BreakKind, Phase
+from engine.store.deadlines import within
 from mta.smtp.binding import connected_from
 from mta.smtp.dane import Dane
 from mta.smtp.envelope import Envelope, Features
@@ -20,7 +21,7 @@ from mta.smtp.faults import Fault, FaultKind
 from mta.smtp.opening import ConnectFailed, Timeouts, blames_tls, connect_break, sni, tls_failure, words
 from mta.smtp.session import Session, State
 from mta.smtp.tls import Judge, TlsMode, judge, sessions
-from mta.smtp.transcript import Json, Step, Tls, opening, said, weight_of
+from mta.smtp.transcript import Json, Step, Tls, opening, said, weighed
 from mta.smtp.watch import Tap, Watch
 
 __all__ = ["ConnectFailed", "Connection", "Envelope", "Timeouts", "TlsMode", "Transaction"]
@@ -62,7 +63,7 @@ class Connection(asyncio.Protocol):
         started = loop.time()
         connect: Json = {"step": Phase.CONNECT.value, "to": f"{server_name} [{address[0]}]:{address[1]}"}
         try:
-            async with asyncio.timeout(limits.connect_s):
+            with within(limits.connect_s):
                 way: dict[str, Any] = {"host": address[0], "port": address[1]}
                 if source_ip is not None:
                     way = {"sock": await connected_from(source_ip, address)}
@@ -303,7 +304,7 @@ class Connection(asyncio.Protocol):
         if session.state is State.READY and not session.busy:
             self._write(session.quit(self._loop.time()))
             try:
-                async with asyncio.timeout(self._timeouts.quit_s):
+                with within(self._timeouts.quit_s):
                     await self._sleep()
             except TimeoutError:
                 pass
@@ -334,8 +335,7 @@ class Connection(asyncio.Protocol):
             raise self._failed(session.ended)
         if session.tls is not None:
             self._keep_session()
-        self._opening = opening(session.opening_steps)
-        self._opening_octets = weight_of(self._opening)
+        self._opening, self._opening_octets = weighed(session.opening_steps)
         self.idle_since = self._loop.time()
 
     def _failed(self, ended: Answer) -> ConnectFailed:

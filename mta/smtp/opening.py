@@ -56,6 +56,8 @@ class ConnectFailed(Exception):  # noqa: N818 - named for what happened
 
 def sni(name: str) -> str | None:
     """The name to ask for in a handshake: never an address (RFC 6066 3)."""
+    if ":" not in name and not name[-1:].isdigit():  # as good as all: spare the exception
+        return name.lower()
     try:
         ipaddress.ip_address(name)
     except ValueError:

@@ -22,6 +22,7 @@ _ENHANCED = re.compile(r"([245])\.\d{1,3}\.\d{1,3}(?=\s|$)", re.ASCII)
 # Nearly every reply: one line of printable ASCII. Code, text, and the enhanced code it begins with.
 _PLAIN = re.compile(rb"([2-5]\d\d) (([245]\.\d{1,3}\.\d{1,3})(?=[ \r]|$)(?:[ -~]*[!-~])?|[!-~](?:[ -~]*[!-~])?)\r?")
 _CACHED_LINE: Final = 128
+_CACHED_WHOLE: Final = 512  # octets of several lines
 _CACHE_SIZE: Final = 1_024
 
 
@@ -34,6 +35,7 @@ class Heard(Struct, frozen=True, gc=False):
 
 # Servers repeat themselves: most one-line replies have been parsed before. Cleared when full.
 _seen: dict[bytes, Heard] = {}
+_seen_whole: dict[bytes, Heard] = {}  # likewise, of several lines that came in one piece: as EHLO is answered
 
 
 class ReplyReader:
@@ -53,9 +55,22 @@ class ReplyReader:
         """True while part of a line or of a multi-line reply has been received."""
         return bool(self._partial or self._lines)
 
+    @property
+    def _between(self) -> bool:
+        """True between replies: nothing of the next one has been received."""
+        return self.broken is None and not self.pending
+
     def feed(self, data: bytes) -> list[Heard]:
         """The replies that `data` completes, in order. Those before a malformed one are still returned."""
-        return [] if self.broken is not None else self._read(data)
+        if not self._between:
+            return [] if self.broken is not None else self._read(data)
+        known = _seen_whole.get(data)
+        if known is not None:
+            return [known]
+        heard = self._read(data)
+        if len(heard) == 1 and heard[0].lines and self._between:
+            _keep(_seen_whole, data, heard[0], _CACHED_WHOLE)
+        return heard
 
     def _read(self, data: bytes) -> list[Heard]:
         heard: list[Heard] = []
@@ -81,7 +96,7 @@ class ReplyReader:
             if plain is not None:
                 code, text, enhanced = plain.groups()
                 reply = _reply(int(code), text.decode(), enhanced.decode() if enhanced else None)
-                return self._known(raw, Heard(reply))
+                return _keep(_seen, raw, Heard(reply), _CACHED_LINE)
         line = raw[:-1] if raw.endswith(b"\r") else raw
         self.broken = self._fault(line)
         if self.broken is not None:
@@ -97,15 +112,7 @@ class ReplyReader:
             self._size = 0
             return heard
         text = printable(line[4:]).strip()
-        return self._known(raw, Heard(_reply(int(line[:3]), text, _enhanced(text))))
-
-    @staticmethod
-    def _known(raw: bytes, heard: Heard) -> Heard:
-        if len(raw) <= _CACHED_LINE:
-            if len(_seen) >= _CACHE_SIZE:
-                _seen.clear()
-            _seen[raw] = heard
-        return heard
+        return _keep(_seen, raw, Heard(_reply(int(line[:3]), text, _enhanced(text))), _CACHED_LINE)
 
     def _fault(self, line: bytes) -> str | None:
         """Why `line` can't be the next line of a reply (RFC 5321 4.2)."""
@@ -124,6 +131,14 @@ class ReplyReader:
         if self._size + len(line) > MAX_REPLY:
             return f"a reply exceeds {MAX_REPLY:,} octets"
         return None
+
+
+def _keep(seen: dict[bytes, Heard], raw: bytes, heard: Heard, most: int) -> Heard:
+    if len(raw) <= most:
+        if len(seen) >= _CACHE_SIZE:
+            seen.clear()
+        seen[raw] = heard
+    return heard
 
 
 def printable(raw: bytes) -> str:

@@ -50,13 +50,21 @@ class Step(Struct, frozen=True, gc=False):
 
 def opening(steps: Sequence[Step | Json]) -> tuple[Json, ...]:
     """Steps of the session itself (ready dicts pass as they are), within their share of the bound."""
-    shown = [step if isinstance(step, dict) else _shown(step, _OPENING_TEXT) for step in steps]
+    return weighed(steps)[0]
+
+
+def weighed(steps: Sequence[Step | Json]) -> tuple[tuple[Json, ...], int]:
+    """`opening`, and the octets that it takes (`weight_of`): reckoned once a session."""
+    shown: list[Json] = []
     size = 0
-    for index, step in enumerate(shown):
-        size += len(json.dumps(step)) + 2
-        if size > _OPENING_LIMIT:
-            return tuple(shown[:index])
-    return tuple(shown)
+    for one in steps:
+        step = one if isinstance(one, dict) else _shown(one, _OPENING_TEXT)
+        weight = weight_of((step,))
+        if size + weight > _OPENING_LIMIT:
+            break
+        size += weight
+        shown.append(step)
+    return tuple(shown), size
 
 
 def weight_of(opened: Sequence[Json]) -> int:

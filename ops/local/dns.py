@@ -35,10 +35,12 @@ from engine.areas.domains.types import Identity
 from engine.base import settings
 from engine.flows.add_domain import identity
 from engine.store import postgres
+from ops.local import dns_plain
 
 Lookup = Callable[[str, str], Awaitable[list[str] | None]]
 
 _TTL: Final = 60
+_CHANGING_TTL: Final = 1
 _CNAME_DEPTH: Final = 8
 _CACHED: Final = 100_000
 _PUBLISHED_S: Final = 1.0
@@ -166,11 +168,34 @@ class Responder:
         known = self._cache.get(request[2:])
         if known is not None and self._udp is not None:
             self._udp.sendto(request[:2] + known, sender)
+            return
+        plain = self._plain(request)
+        steady = None if plain is None or self._steady is None else self._steady(plain.name, plain.rdtype)
+        at_once = None if plain is None or steady is None else dns_plain.answer(request, plain, _TTL, steady)
+        if at_once is not None and self._udp is not None:
+            self._log(plain)
+            self._udp.sendto(at_once, sender)
         elif len(self._tasks) < _PENDING:  # else as lost as any datagram
-            self._spawn(self._answer_udp(request, sender))
+            self._spawn(self._answer_udp(request, sender, plain if steady is None else None))
 
-    async def _answer_udp(self, request: bytes, sender: tuple[str, int]) -> None:
-        response = await self._respond(request, "udp")
+    def _plain(self, request: bytes) -> dns_plain.Plain | None:
+        """A question that can be answered without dnspython, and whose answer is nobody's special wish."""
+        plain = dns_plain.read(request) if self._caches else None
+        if plain is None or plain.name in self._zone or self._behaviour(plain.name, plain.rdtype) != Behaviour():
+            return None
+        return plain
+
+    def _log(self, plain: dns_plain.Plain | None) -> None:
+        if plain is not None:
+            self.questions.append(Question(plain.name, plain.rdtype, "udp"))
+
+    async def _answer_udp(self, request: bytes, sender: tuple[str, int], plain: dns_plain.Plain | None) -> None:
+        values = None if plain is None or self._fallback is None else await self._fallback(plain.name, plain.rdtype)
+        response = None if plain is None or values is None else dns_plain.answer(request, plain, _CHANGING_TTL, values)
+        if response is None:
+            response = await self._respond(request, "udp")
+        else:
+            self._log(plain)
         if response is not None and self._udp is not None and not self._udp.is_closing():
             self._udp.sendto(response, sender)
 
@@ -270,7 +295,7 @@ class Responder:
                 return (rdtype, _TTL, values), True
         if self._fallback is not None:
             values = await self._fallback(name, rdtype)
-            return ((rdtype, 1, values) if values is not None else None), False
+            return ((rdtype, _CHANGING_TTL, values) if values is not None else None), False
         below = "." + name
         exists = any(known.endswith(below) for known in self._zone)  # an empty name above others (RFC 8020)
         return ((rdtype, _TTL, []) if exists else None), False

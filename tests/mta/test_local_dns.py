@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import dns.asyncresolver
 import dns.exception
@@ -16,6 +17,7 @@ import dns.rdatatype
 import dns.resolver
 import pytest
 
+from ops.local import dns_plain
 from ops.local.dns import Behaviour, Published, Question, Responder, local_world
 
 
@@ -191,6 +193,23 @@ async def test_answers_that_never_change_are_kept_under_their_own_id() -> None:
             assert response.id == query.id
             assert response.answer[0].to_text().endswith("IN A 127.0.0.1")
             assert response.flags & dns.flags.RA
+
+
+@pytest.mark.parametrize("name", ["acme.test", "Acme.test", "any.nullmx.test", "a_b.test", "a\\.b.test", "*.acme.test"])
+@pytest.mark.parametrize("rdtype", ["MX", "A", "AAAA", "TXT"])
+@pytest.mark.parametrize("edns", [False, True])
+async def test_a_plain_question_is_answered_over_udp_as_dnspython_answers_it_over_tcp(
+    name: str, rdtype: str, *, edns: bool
+) -> None:
+    query = dns.message.make_query(name, rdtype, use_edns=0 if edns else False)
+    async with local_world(nothing) as world:
+        place: dict[str, Any] = {"where": world.address[0], "port": world.address[1], "timeout": 10}
+        quick = await asyncio.to_thread(dns.query.udp, query, **place)
+        slow = await asyncio.to_thread(dns.query.tcp, query, **place)
+    assert (quick.id, quick.flags, quick.question, quick.answer) == (slow.id, slow.flags, slow.question, slow.answer)
+    assert (quick.edns, [one.ttl for one in quick.answer]) == (slow.edns, [one.ttl for one in slow.answer])
+    plainly = rdtype != "TXT" and name in {"acme.test", "Acme.test", "any.nullmx.test", "a_b.test"}
+    assert (dns_plain.read(query.to_wire()) is not None) == plainly
 
 
 async def test_without_a_database_nothing_is_published_and_mail_still_flows() -> None:

@@ -10,7 +10,7 @@ from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
 from mta.smtp.envelope import Envelope, Features, Needs, stuffed
 from mta.smtp.replies import MAX_LINE, MAX_REPLY, MAX_TEXT, ReplyReader
 from mta.smtp.session import Session, State
-from mta.smtp.transcript import Step, Tls, conversation, opening
+from mta.smtp.transcript import Step, Tls, conversation, opening, weighed, weight_of
 
 HELLO = Envelope("ann@sender.test", ("bob@peer.test",), b"Subject: hello\r\n\r\nhello\r\n")
 
@@ -255,6 +255,7 @@ def test_a_transcript_stays_under_4_kb_of_json(recipients: int, text: str) -> No
     opened = opening([{"step": "connect", "to": "mx.peer.test [192.0.2.1]:25", "ms": 1.0}] + [
         Step(phase, long, 1.0) for phase in (Phase.GREETING, Phase.EHLO, Phase.STARTTLS, Phase.EHLO)
     ])  # fmt: skip
+    assert weighed(opened) == (opened, weight_of(opened))
     steps = [Step(Phase.MAIL, long, 12.5)]
     steps += [Step(Phase.RCPT, long, 300.0, place) for place in range(recipients)]
     steps += [Step(Phase.DATA, long, 1.0), Step(Phase.BODY, long, 600.0)]

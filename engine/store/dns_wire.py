@@ -1,0 +1,188 @@
+"""The plain case of a DNS look-up on the wire: one question, and an answer whose records all answer it directly.
+
+A look-up costs dnspython some 300 µs, and a domain that mail goes to for the first time takes three; here each costs a
+twentieth. Strict: whatever is not wholly understood (aliases, truncation, other sections, names that need escaping, a
+single octet too many) gives None, and dnspython reads the same packet. No I/O. Source: RFC 1035 4.1, RFC 6891 6.1.
+"""
+
+from socket import inet_ntoa
+from struct import Struct as Layout
+from typing import Final, Literal
+
+import dns.ipv6
+from msgspec import Struct
+
+PlainKind = Literal["MX", "A", "AAAA"]
+
+EDNS_PAYLOAD: Final = 1232  # DNS flag day 2020: avoids IP fragmentation
+TYPES: Final[dict[str, int]] = {"A": 1, "MX": 15, "AAAA": 28}
+
+_HEADER: Final = Layout("!HHHHHH")  # id, flags, and how many questions, answers, authorities, others
+_RECORD: Final = Layout("!HHIH")  # behind the owner: type, class, TTL, octets of data
+_IN: Final = 1
+_SOA, _OPT = 6, 41
+_SOA_NUMBERS: Final = 20  # octets behind its two names
+_RD_AD: Final = 0x0120  # recursion desired; RFC 6840 5.7: tell us whether the data is authentic
+_QR, _AD = 0x8000, 0x0020
+_MATTERS: Final = 0xFA0F  # QR, opcode, TC and RCODE
+_NXDOMAIN: Final = 3
+_QUESTION_AT: Final = _HEADER.size
+_TO_QUESTION: Final = b"\xc0\x0c"  # a pointer to the name in the question
+_OPT_ASKED: Final = b"\0" + _RECORD.pack(_OPT, EDNS_PAYLOAD, 0, 0)
+_OPT_HEAD: Final = b"\0\0\x29"  # the root, type OPT
+_MOST_TTL: Final = 0x7FFFFFFF  # RFC 2181 8: more means none
+_MOST_NAME: Final = 255  # octets, the root's included (RFC 1035 2.3.4)
+_MOST_LABEL: Final = 63
+_POINTER: Final = 0xC0
+_MOST_POINTERS: Final = 8
+_PLAIN: Final = b"abcdefghijklmnopqrstuvwxyz0123456789-_ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # what no text form escapes
+
+
+class Asked(Struct, frozen=True):
+    """A question as it was sent."""
+
+    wire: bytes
+    kind: PlainKind
+
+
+class Plain(Struct, frozen=True):
+    """What a packet answers. `values`: addresses as text, or (preference, host), the host lower case and "" for the
+    root; in the order of the packet, each once. `exists` is false for NXDOMAIN."""
+
+    exists: bool
+    authentic: bool  # the AD bit
+    ttl_s: int = 0
+    values: tuple[str, ...] | tuple[tuple[int, str], ...] = ()
+
+
+def ask(name: str, kind: str, number: int) -> Asked | None:
+    """The question for the records of `name` (text form, without final dot) with EDNS, its id `number`; None where name
+    or type is none of the plain ones."""
+    if kind not in TYPES or not name.isascii():
+        return None
+    parts = [_HEADER.pack(number, _RD_AD, 1, 0, 0, 1)]
+    size = 1
+    for label in name.encode("ascii").split(b"."):
+        if not 0 < len(label) <= _MOST_LABEL or label.translate(None, _PLAIN):
+            return None
+        size += 1 + len(label)
+        parts += (len(label).to_bytes(1, "big"), label)
+    if size > _MOST_NAME:
+        return None
+    parts += (b"\0", TYPES[kind].to_bytes(2, "big"), b"\0\x01", _OPT_ASKED)
+    return Asked(b"".join(parts), kind)  # type: ignore[arg-type]
+
+
+def read(wire: bytes, asked: Asked) -> Plain | None:
+    """What a packet answers to the question; None where it is for dnspython to judge, forgeries included."""
+    question = asked.wire[_QUESTION_AT : -len(_OPT_ASKED)]
+    at = _QUESTION_AT + len(question)
+    if len(wire) < at or wire[:2] != asked.wire[:2] or wire[_QUESTION_AT:at] != question:
+        return None
+    _, flags, questions, answers, authorities, others = _HEADER.unpack_from(wire)
+    rcode = flags & _MATTERS ^ _QR  # 0 where all of it is as it should be
+    if rcode not in (0, _NXDOMAIN) or questions != 1 or authorities > 1 or others > 1:
+        return None
+    exists, authentic = rcode == 0, bool(flags & _AD)
+    if not answers:
+        plain = Plain(exists, authentic)
+        return plain if _ends(wire, _soa(wire, at) if authorities else at, others) else None
+    if authorities or not exists:
+        return None
+    return _records(wire, at, answers, others, asked, authentic=authentic)
+
+
+def _records(wire: bytes, at: int, answers: int, others: int, asked: Asked, *, authentic: bool) -> Plain | None:
+    owner = asked.wire[_QUESTION_AT : -len(_OPT_ASKED) - 4]
+    kind, ttl_s, values = TYPES[asked.kind], _MOST_TTL, []
+    for _ in range(answers):
+        if wire[at : at + 2] == _TO_QUESTION:
+            at += 2
+        elif wire[at : at + len(owner)] == owner:
+            at += len(owner)
+        else:
+            return None
+        data = at + _RECORD.size
+        if data > len(wire):
+            return None
+        rdtype, rdclass, ttl, size = _RECORD.unpack_from(wire, at)
+        at = data + size
+        if rdtype != kind or rdclass != _IN or ttl > _MOST_TTL or at > len(wire):
+            return None
+        value = _value(wire, data, at, asked.kind)
+        if value is None:
+            return None
+        ttl_s = min(ttl_s, ttl)
+        values.append(value)
+    if not _ends(wire, at, others):
+        return None
+    return Plain(exists=True, authentic=authentic, ttl_s=ttl_s, values=tuple(dict.fromkeys(values)))  # type: ignore[arg-type]
+
+
+def _value(wire: bytes, at: int, end: int, kind: PlainKind) -> str | tuple[int, str] | None:
+    if kind == "A":
+        return inet_ntoa(wire[at:end]) if end - at == 4 else None
+    if kind == "AAAA":
+        return dns.ipv6.inet_ntoa(wire[at:end]) if end - at == 16 else None
+    if end - at < 3:
+        return None
+    host = _name(wire, at + 2, end)
+    if host is None or host[1] != end or any(label.translate(None, _PLAIN) for label in host[0]):
+        return None
+    return int.from_bytes(wire[at : at + 2], "big"), b".".join(host[0]).decode("ascii").lower()
+
+
+def _name(wire: bytes, at: int, end: int) -> tuple[list[bytes], int] | None:
+    """The labels of the name at `at`, which reaches at most to `end`, and what comes behind it.
+
+    A pointer leads backwards, to a piece that ends before the one it stands in begins: so there is no loop.
+    """
+    labels: list[bytes] = []
+    behind, start, pointers, left = 0, at, 0, _MOST_NAME - 1
+    while at < end:
+        size = wire[at]
+        at += 1
+        if size == 0:
+            return labels, behind or at
+        if size <= _MOST_LABEL:
+            left -= size + 1
+            if at + size > end or left < 0:
+                return None
+            labels.append(wire[at : at + size])
+            at += size
+            continue
+        if size < _POINTER or at >= end:
+            return None
+        target = (size - _POINTER) * 256 + wire[at]
+        behind = behind or at + 1
+        pointers += 1
+        if not _QUESTION_AT <= target < start or pointers > _MOST_POINTERS:
+            return None
+        end = start
+        start = at = target
+    return None
+
+
+def _soa(wire: bytes, at: int) -> int:
+    """What comes behind the SOA record at `at`, which says how long there will be nothing (RFC 2308); 0 for no SOA."""
+    owner = _name(wire, at, len(wire))
+    if owner is None or owner[1] + _RECORD.size > len(wire):
+        return 0
+    data = owner[1] + _RECORD.size
+    rdtype, rdclass, _, size = _RECORD.unpack_from(wire, owner[1])
+    end = data + size
+    if rdtype != _SOA or rdclass != _IN or end > len(wire):
+        return 0
+    first = _name(wire, data, end)
+    second = None if first is None else _name(wire, first[1], end)
+    return end if second is not None and second[1] + _SOA_NUMBERS == end else 0
+
+
+def _ends(wire: bytes, at: int, others: int) -> bool:
+    """True when nothing follows but what EDNS has to say, and that is nothing: version 0, no error, no options."""
+    if not others:
+        return at == len(wire)
+    if not at or len(wire) != at + len(_OPT_ASKED) or wire[at : at + 3] != _OPT_HEAD:
+        return False
+    _, _, extended, size = _RECORD.unpack_from(wire, at + 1)
+    return bool(extended >> 16 == 0 and size == 0)
