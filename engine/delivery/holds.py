@@ -12,10 +12,11 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from engine.base import clock, ids
+from engine.base import ids
 from engine.delivery.queue import Row
 from engine.mail.address import BadAddress, domain_name
 from engine.store.caches import Cache
+from engine.store.database_clock import DatabaseClock
 from engine.store.queries import Queries
 
 KIND = "holds"  # of the stamp
@@ -66,6 +67,7 @@ class Holds:
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
         self.cache: Cache[str, tuple[Hold, ...]] = Cache(KIND, self._load)
+        self._clock: DatabaseClock  # of the last look at the holds, by which their ends are judged
         self._known: tuple[Hold, ...] = ()
         self._by_target: dict[tuple[str, str], Hold] = {}
 
@@ -98,12 +100,13 @@ class Holds:
 
     def _standing(self, kind: HoldKind, target: str) -> Hold | None:
         hold = self._by_target.get((kind.value, target))
-        if hold is None or (hold.until is not None and hold.until <= clock.now()):
+        if hold is None or (hold.until is not None and hold.until <= self._clock.now()):
             return None
         return hold
 
     async def _load(self, _: str) -> tuple[Hold, ...]:
-        return tuple(await STANDING.fetch(self._pool, clock.now()))
+        self._clock = await DatabaseClock.read(self._pool)
+        return tuple(await STANDING.fetch(self._pool))
 
 
 @lru_cache(maxsize=10_000)

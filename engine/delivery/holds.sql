@@ -1,7 +1,7 @@
 -- name: standing_holds
--- The holds in force at $1.
+-- The holds in force by the database's clock.
 SELECT id, kind, target, reason, created_at, until FROM holds
-WHERE NOT ended AND (until IS NULL OR until > $1) ORDER BY created_at, id;
+WHERE NOT ended AND (until IS NULL OR until > (SELECT clock_timestamp())) ORDER BY created_at, id;
 
 -- name: ended_holds
 -- Holds that are over, by the operator's word or by time (the database's): their rows are to come back.

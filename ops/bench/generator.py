@@ -17,11 +17,10 @@ import msgspec
 import uvloop
 
 from ops.bench.load import Load, Order, Target
-from ops.bench.message import HTML, SUBJECT, TEXT
+from ops.bench.message import HTML, SUBJECT, TEXT, TO
 
 _CONNECT_S: Final = 10.0
 _LONGEST_ORDER: Final = 64 * 1024
-_TO: Final = "@@to@@"
 
 
 class Connection(asyncio.Protocol):
@@ -263,13 +262,13 @@ def _parts(target: Target, domain: str) -> tuple[bytes, bytes]:
     body = json.dumps(
         {
             "from": f"Waybill Bench <{target.sender}>",
-            "to": [f"m{_TO}@{domain}"],
+            "to": [f"m{TO}@{domain}"],
             "subject": SUBJECT,
             "text": TEXT,
             "html": HTML,
         }
     )
-    before, _, after = body.partition(_TO)
+    before, _, after = body.partition(TO)
     return before.encode(), after.encode()
 
 

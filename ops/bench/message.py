@@ -1,7 +1,12 @@
 """The message that every measurement sends: about 2 KB of text and HTML, as a shop would send it."""
 
+from datetime import UTC, datetime
 from typing import Final
 
+from engine.mail.address import Mailbox
+from engine.mail.compose import Draft, compose
+
+TO: Final = "@@to@@"
 SUBJECT: Final = "Your order 4711 is on its way"
 
 _LINES: Final = (
@@ -28,3 +33,19 @@ HTML: Final = (
     + "</table><p>If anything is missing or damaged, reply to this message and we send it again.</p>"
     + '<p><a href="https://shop.test/orders/4711">Your order</a></p><p>The shop</p></body></html>\n'
 )
+
+
+def around_recipient(sender: str) -> tuple[bytes, bytes]:
+    """The same message as SMTP content with its dots doubled (RFC 5321 4.5.2), without the final one: what stands
+    before the recipient's address, and behind it."""
+    draft = Draft(
+        message_id="bench@client.test",
+        date=datetime.now(UTC),
+        sender=Mailbox("Waybill Bench", sender),
+        to=(Mailbox("", TO),),
+        subject=SUBJECT,
+        text=TEXT,
+        html=HTML,
+    )
+    before, _, after = compose(draft).mime.replace(b"\r\n.", b"\r\n..").partition(TO.encode())
+    return before, after

@@ -11,7 +11,6 @@ import ssl
 import sys
 import time
 from base64 import b64encode
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -19,12 +18,9 @@ import msgspec
 import uvloop
 from msgspec import Struct
 
-from engine.mail.address import Mailbox
-from engine.mail.compose import Draft, compose
 from ops.bench.load import Load, Order
-from ops.bench.message import HTML, SUBJECT, TEXT
+from ops.bench.message import around_recipient
 
-_TO: Final = "@@to@@"
 _LONGEST_ORDER: Final = 64 * 1024
 _CONNECT_S: Final = 30.0
 
@@ -123,7 +119,7 @@ class Sender:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        parts = _parts(target)
+        parts = around_recipient(target.sender)
         self._clients = [Client(target, parts) for _ in range(target.connections)]
 
     async def open(self) -> None:
@@ -176,22 +172,6 @@ async def serve() -> None:
     _answer(b"{}")
     while line := await reader.readline():
         _answer(msgspec.json.encode(await sender.send(msgspec.json.decode(line, type=Order))))
-
-
-def _parts(target: Target) -> tuple[bytes, bytes]:
-    """The same message as the API's bench composes, around its recipient."""
-    draft = Draft(
-        message_id="bench@client.test",
-        date=datetime.now(UTC),
-        sender=Mailbox("Waybill Bench", target.sender),
-        to=(Mailbox("", _TO),),
-        subject=SUBJECT,
-        text=TEXT,
-        html=HTML,
-    )
-    mime = compose(draft).mime.replace(b"\r\n.", b"\r\n..")
-    before, _, after = mime.partition(_TO.encode())
-    return before, after
 
 
 def _answer(line: bytes) -> None:

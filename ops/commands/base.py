@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -67,9 +68,18 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
                 raise click.exceptions.Exit(1) from error
             fail(str(error))
         except _FAILED as error:
+            if isinstance(error, BrokenPipeError) and _nobody_reads():
+                raise  # click ends quietly
             fail(str(error))
 
     return run
+
+
+def _nobody_reads() -> bool:
+    """True when who read our output has seen enough, as `head` has after some lines."""
+    watch = select.poll()
+    watch.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _, event in watch.poll(0))
 
 
 def show(value: Any, *, as_json: bool) -> None:

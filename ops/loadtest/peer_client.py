@@ -9,19 +9,15 @@ import asyncio
 import math
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import uvloop
 
-from engine.mail.address import Mailbox
-from engine.mail.compose import Draft, compose
 from ops.bench.load import Load, Order, Target
-from ops.bench.message import HTML, SUBJECT, TEXT
+from ops.bench.message import around_recipient
 
-_TO: Final = "@@to@@"
 _LONGEST_ORDER: Final = 64 * 1024
 _CONNECT_S: Final = 30.0
 
@@ -104,27 +100,12 @@ async def serve() -> None:
     lines = asyncio.StreamReader(limit=_LONGEST_ORDER)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     target = msgspec.json.decode(await lines.readline(), type=Target)
-    parts = _parts(target)
+    parts = around_recipient(target.sender)
     sessions = [Session(target, parts) for _ in range(target.connections)]
     _answer(b"{}")
     while line := await lines.readline():
         order = msgspec.json.decode(line, type=Order)
         _answer(msgspec.json.encode(await carry_out(order, sessions, Path(target.folder))))
-
-
-def _parts(target: Target) -> tuple[bytes, bytes]:
-    """The same message as the bench sends over HTTP, around its recipient."""
-    draft = Draft(
-        message_id="bench@client.test",
-        date=datetime.now(UTC),
-        sender=Mailbox("Waybill Bench", target.sender),
-        to=(Mailbox("", _TO),),
-        subject=SUBJECT,
-        text=TEXT,
-        html=HTML,
-    )
-    before, _, after = compose(draft).mime.replace(b"\r\n.", b"\r\n..").partition(_TO.encode())
-    return before, after
 
 
 def _answer(line: bytes) -> None:

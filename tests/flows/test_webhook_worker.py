@@ -76,7 +76,8 @@ async def test_a_worker_killed_in_the_middle_of_posts_loses_none(here: World, tm
         for event in events:
             assert [attempt.attempt for attempt in await here.attempts(endpoint, event)] == [1]
             assert len(receiver.attempts(event)) <= 2
-        assert len(receiver.got) - len(events) <= here.settings.webhook_connections_each
+        # Those under way, and those that were answered while the record of their answer was.
+        assert len(receiver.got) - len(events) <= 2 * here.settings.webhook_connections_each
 
 
 async def test_a_worker_told_to_stop_finishes_what_is_under_way(here: World, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from engine.base import clock, ids
 from engine.base.errors import Refusal
 from engine.base.settings import Settings
-from engine.delivery import holds
+from engine.delivery import holds, queue
 from engine.delivery.holds import HoldKind
 from engine.flows import levers
 from engine.flows.levers import chosen
@@ -144,6 +144,22 @@ async def test_hold_survives_a_restart_and_a_hold_with_an_end_lets_go_by_itself(
 
     assert (await detail(here, message, "queued"))["until"] == clock.iso(until)
     assert clock.now() >= until
+
+
+async def test_a_hold_ends_by_the_databases_clock_wherever_the_hosts_stands(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = clock.now()
+    await levers.suspend(here.pool, chosen(HoldKind.DOMAIN, "peer.test"), reason=WHY, until=now + timedelta(hours=1))
+    message = await here.send("ann@peer.test")
+    (row,) = await queue.load(here.pool, [(message, "peer.test")])
+    monkeypatch.setattr(clock, "now", lambda: now + timedelta(hours=2))
+    known = holds.Holds(here.pool)
+    await known.refresh()
+
+    held = known.of(row)
+    assert held is not None
+    assert held.reason == WHY
 
 
 async def test_what_is_let_go_comes_back_spread_out(here: World, monkeypatch: pytest.MonkeyPatch) -> None:

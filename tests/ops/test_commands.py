@@ -1,0 +1,43 @@
+"""How every operator command ends."""
+
+import subprocess
+import sys
+
+import pytest
+
+_MUCH = """
+import sys
+import click
+from ops.commands.base import reported
+
+@click.command()
+@reported
+def command() -> None:
+    {}
+
+try:
+    command.main(args=[], standalone_mode=False)
+except click.ClickException as error:
+    error.show()
+    sys.exit(error.exit_code)
+"""
+
+
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [
+        ("[click.echo(str(number)) for number in range(200_000)]", ""),
+        ("raise BrokenPipeError(32, 'the service hung up')", "Error: [Errno 32] the service hung up\n"),
+    ],
+)
+def test_a_reader_who_has_seen_enough_is_no_failure_and_a_server_that_hangs_up_is(does: str, said: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _MUCH.format(does)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as command:
+        assert command.stdout is not None
+        assert command.stderr is not None
+        command.stdout.readline()
+        if not said:
+            command.stdout.close()
+        assert command.stderr.read() == said
+        assert command.wait(20) == 1
