@@ -1,7 +1,7 @@
 """Request rate: GCRA per key id, or per IP where there is no key, shared by all processes through Redis.
 
 Concurrent requests of one process are asked for together: one script call grants up to n of them. A busy bucket that
-is more than half full grants requests ahead too, as many as are likely within `LEASE_S`: they have left the bucket, so
+is more than half full grants requests ahead too, as many as are likely within `AHEAD_S`: they have left the bucket, so
 that nobody grants them twice, and lapse when they are not used. While Redis is away each process keeps its own count,
 so that a dead Redis never stops mail (fails open to a local limit).
 """
@@ -17,10 +17,12 @@ from engine.base.errors import ErrorType, Refusal
 from engine.store.redis import Away, Client, Script
 
 BURST_S = 2.0  # seconds' worth of requests that may come at once
-# How long a process may use what it was granted ahead. It is as if a request came this much earlier: at the full rate a
-# hundredth of a bucket may come beyond its burst. To give back what lapses would be worse: a bucket that has filled up
-# meanwhile would overflow.
-LEASE_S = 0.02
+# A process is granted what its pace needs for this long: at the full rate a hundredth of a bucket. As much may come
+# beyond the burst, once the bucket has filled up behind it.
+AHEAD_S = 0.02
+# It may use that for longer, so that a pause of its own, or of its client's, costs the client nothing. To give back
+# what lapses at last would be worse: a bucket that has filled up meanwhile would overflow.
+LEASE_S = 0.25
 _MOST_LOCAL = 20_000
 _LEAST_SPAN_S = 0.005  # that a pace is judged by: a handful at once is none
 
@@ -96,9 +98,9 @@ class _Lease(Struct):
         return Standing(True, round(self.rate), min(most, self.rest + self.left + refilled), 0.0)  # noqa: FBT003
 
     def likely(self, waiting: int, now: float) -> int:
-        """Requests to expect within the next lease, as the bucket's pace has been since this one."""
+        """Requests to expect within `AHEAD_S`, as the bucket's pace has been since this one."""
         pace = (self.used + waiting) / max(_LEAST_SPAN_S, now - self.at)
-        return math.floor(min(pace, self.rate) * LEASE_S)
+        return math.floor(min(pace, self.rate) * AHEAD_S)
 
 
 class Limits:
@@ -147,7 +149,7 @@ class Limits:
 
     def _keep(self, bucket: str, lease: _Lease) -> None:
         """Remember what was granted ahead, or else that the bucket was asked. Slow buckets grant nothing ahead."""
-        if lease.rate * LEASE_S >= 1:
+        if lease.rate * AHEAD_S >= 1:
             if len(self._leases) >= _MOST_LOCAL:
                 self._leases.clear()
             self._leases[bucket] = lease
