@@ -144,10 +144,10 @@ class Patient(falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]):
             return
         events = [first]
 
-        async def replay() -> Any:
+        async def replay() -> Any:  # for Falcon, which asks for the first event: operations read from the connection
             return events.pop() if events else await receive()
 
-        connection = open_connection(scope, receive, send, self._write_s)
+        connection = open_connection(scope, first, receive, send, self._write_s)
         await connection.run(super().__call__(scope, replay, connection.send))
 
 

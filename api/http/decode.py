@@ -7,7 +7,7 @@ once are bounded too.
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, get_args, get_origin
@@ -17,6 +17,7 @@ import falcon.asgi
 import msgspec
 from msgspec import Struct
 
+from api.http.stream import Connection
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.settings import Settings
 from engine.store.deadlines import within
@@ -51,23 +52,21 @@ class Inflight:
         self.held -= count
 
 
-async def read_body(request: falcon.asgi.Request, settings: Settings, inflight: Inflight) -> bytes:
-    """The whole body; its bytes stay counted in `inflight` until the caller gives them back.
+async def read_body(connection: Connection, declared: int | None, settings: Settings, inflight: Inflight) -> bytes:
+    """The whole body, of `declared` octets where its client says so.
 
-    Raises 413 above the bound, 400 when it comes too slowly.
+    Its bytes stay counted in `inflight` until the caller gives them back. Raises 413 above the bound, 400 when it comes
+    too slowly.
     """
     limit = settings.max_request_bytes
-    declared = request.content_length
     chunks: list[bytes] = []
     size = 0
     started = time.monotonic()
-    stream = request.stream
-    parts = aiter(stream)
     try:
         _check_size(declared or 0, limit)
         while declared is None or size < declared:
             with within(_patience(settings, size, time.monotonic() - started)):
-                chunk = await anext(parts, b"")
+                chunk = await connection.more()
             if not chunk:
                 break
             size += len(chunk)
@@ -76,7 +75,7 @@ async def read_body(request: falcon.asgi.Request, settings: Settings, inflight: 
             chunks.append(chunk)
     except Refusal:
         inflight.give(sum(map(len, chunks)))
-        await _swallow(parts)
+        await _swallow(connection)
         raise
     except TimeoutError:
         inflight.give(sum(map(len, chunks)))
@@ -87,15 +86,13 @@ async def read_body(request: falcon.asgi.Request, settings: Settings, inflight: 
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-async def _swallow(parts: AsyncIterator[bytes]) -> None:
+async def _swallow(connection: Connection) -> None:
     """Read on for a moment after a refusal: a client that still writes hears it only when its writing gets through."""
     with suppress(TimeoutError):
         async with asyncio.timeout(SWALLOW_S):
             size = 0
-            async for chunk in parts:
+            while (chunk := await connection.more()) and size <= SWALLOWED_BYTES:
                 size += len(chunk)
-                if size > SWALLOWED_BYTES:
-                    return
 
 
 def _patience(settings: Settings, size: int, elapsed: float) -> float:

@@ -218,7 +218,8 @@ async def _read(door: Door, operation: Operation, call: Call, decoder: msgspec.j
     may_be_empty = operation.no_body_is_empty and not call.request.content_length
     if not may_be_empty:
         decode.check_media_type(call.request)
-    body = await decode.read_body(call.request, door.settings, door.inflight)
+    connection = stream.connection_of(call.request.scope)
+    body = await decode.read_body(connection, call.request.content_length, door.settings, door.inflight)
     call.body_bytes = len(body)
     if not body and operation.no_body_is_empty:
         body = b"{}"  # some clients name a type for the body that they do not send

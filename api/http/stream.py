@@ -1,4 +1,5 @@
-"""Streamed answers: every write is bounded, a client that goes away or takes nothing is noticed, a stop is announced.
+"""A request's connection: its body in pieces, and streamed answers, whose writes are bounded, whose clients are missed
+when they go away or take nothing, and whose end is announced.
 
 Falcon pulls the pieces and the server sends them, each waiting for the one below it. A client that does not read
 therefore holds its own request and nothing else: the piece in hand, the server's buffer and the kernel's.
@@ -6,7 +7,7 @@ therefore holds its own request and nothing else: the piece in hand, the server'
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ PIECE_BYTES: Final = 64 * 1024  # in `stream_write_s`: 2 KB a second by default
 UNSENT_BYTES: Final = 128 * 1024  # in the kernel for one connection, beyond what its peer has room for
 _TCP_NOTSENT_LOWAT: Final = 25  # linux/tcp.h; Python names it from 3.12 on
 _KEY: Final = "waybill.connection"
+_END: Final[Mapping[str, Any]] = {"type": "http.request"}
 _FOUND_S, _LOOK_S = 10.0, 0.05
 
 _log = structlog.get_logger("api")
@@ -32,16 +34,31 @@ class TooSlow(Exception):  # noqa: N818 - named for what the client is
 
 
 class Connection:
-    """One request's way back to its client: ASGI's receive and send, with a bound on the writes of a stream."""
+    """One request's way to its client and back: ASGI's receive and send, with a bound on the writes of a stream."""
 
-    __slots__ = ("_answer", "_closing", "_gone", "_names", "_receive", "_send", "_task", "_watcher", "_write_s")
+    __slots__ = (
+        "_answer", "_closing", "_event", "_gone", "_names", "_receive", "_send", "_task", "_watcher", "_write_s",
+    )  # fmt: skip
 
-    def __init__(self, receive: Callable[[], Any], send: Callable[[Any], Any], write_s: float) -> None:
+    def __init__(
+        self, first: Mapping[str, Any], receive: Callable[[], Any], send: Callable[[Any], Any], write_s: float
+    ) -> None:
+        self._event: Mapping[str, Any] | None = first  # the next one of the body; None: it has to be received
         self._receive = receive
         self._send = send
         self._write_s = write_s
         self._answer: Streamed | None = None
         self._closing = self._gone = False
+
+    async def more(self) -> bytes:
+        """The next piece of the body; empty behind the last, and when the client has gone."""
+        while True:
+            event = await self._receive() if self._event is None else self._event
+            ends = not event.get("more_body", False)
+            self._event = _END if ends else None
+            piece: bytes = event.get("body", b"")
+            if piece or ends:
+                return piece
 
     def carry(self, answer: Streamed, **names: str) -> None:
         """Take charge of a stream: from here on it will be closed, and a client that leaves ends its request."""
@@ -127,10 +144,14 @@ def _pieces(message: MutableMapping[str, Any]) -> Iterator[MutableMapping[str, A
 
 
 def open_connection(
-    scope: MutableMapping[str, Any], receive: Callable[[], Any], send: Callable[[Any], Any], write_s: float
+    scope: MutableMapping[str, Any],
+    first: Mapping[str, Any],
+    receive: Callable[[], Any],
+    send: Callable[[Any], Any],
+    write_s: float,
 ) -> Connection:
-    """The connection of one request, kept in its scope."""
-    connection = scope[_KEY] = Connection(receive, send, write_s)
+    """The connection of one request, kept in its scope; `first` is the event that was received of it already."""
+    connection = scope[_KEY] = Connection(first, receive, send, write_s)
     return connection
 
 

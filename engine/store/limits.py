@@ -1,7 +1,9 @@
 """Request rate: GCRA per key id, or per IP where there is no key, shared by all processes through Redis.
 
-Concurrent requests of one process are asked for together: one script call grants up to n of them. While Redis
-is away each process keeps its own count, so that a dead Redis never stops mail (fails open to a local limit).
+Concurrent requests of one process are asked for together: one script call grants up to n of them. A busy bucket that
+is more than half full grants requests ahead too, as many as are likely within `AHEAD_S`: they have left the bucket, so
+that nobody grants them twice, and lapse when they are not used. While Redis is away each process keeps its own count,
+so that a dead Redis never stops mail (fails open to a local limit).
 """
 
 import asyncio
@@ -15,11 +17,19 @@ from engine.base.errors import ErrorType, Refusal
 from engine.store.redis import Away, Client, Script
 
 BURST_S = 2.0  # seconds' worth of requests that may come at once
+# A process is granted what its pace needs for this long: at the full rate a hundredth of a bucket. As much may come
+# beyond the burst, once the bucket has filled up behind it.
+AHEAD_S = 0.02
+# It may use that for longer, so that a pause of its own, or of its client's, costs the client nothing. To give back
+# what lapses at last would be worse: a bucket that has filled up meanwhile would overflow.
+LEASE_S = 0.25
 _MOST_LOCAL = 20_000
+_LEAST_SPAN_S = 0.005  # that a pace is judged by: a handful at once is none
 
 # GCRA: one timestamp per key, "theoretical arrival time" in microseconds. KEYS[1]; ARGV: microseconds between
-# requests, burst tolerance in microseconds, requests wanted, 0 to look only. Returns granted, remaining, microseconds
-# until one more.
+# requests, burst tolerance in microseconds, requests wanted, 0 to look only, requests wanted ahead. What is granted
+# ahead leaves half of the bucket: near its edge each request is asked for. Returns granted, remaining, microseconds
+# until one more, granted ahead.
 _SCRIPT = Script("""
 local now = redis.call('TIME')
 now = now[1] * 1000000 + now[2]
@@ -29,11 +39,12 @@ if tat < now then tat = now end
 local room = math.floor((now + burst - tat) / step)
 if room < 0 then room = 0 end
 local granted = math.min(wanted, room)
-if granted > 0 then
-  tat = tat + granted * step
+local ahead = math.max(0, math.min(tonumber(ARGV[4]), room - granted - math.ceil(burst / step / 2)))
+if granted + ahead > 0 then
+  tat = tat + (granted + ahead) * step
   redis.call('SET', KEYS[1], string.format('%.0f', tat), 'PX', math.ceil((tat - now) / 1000) + 1000)
 end
-return {granted, room - granted, math.max(0, math.ceil(tat + step - burst - now))}
+return {granted, room - granted - ahead, math.max(0, math.ceil(tat + step - burst - now)), ahead}
 """)
 
 
@@ -61,6 +72,35 @@ class _Ask(Struct):
     rate: float
     burst_s: float
     waiting: list[asyncio.Future[Standing]]
+    ahead: int = 0  # wanted beyond those who wait
+
+
+class _Lease(Struct):
+    """Requests that a bucket granted ahead; where it granted none, what its pace is judged by."""
+
+    rate: float
+    burst_s: float
+    left: int
+    rest: int  # in the bucket when they left it
+    at: float  # monotonic, s: before the bucket was asked
+    used: int = 0
+
+    def good(self, rate: float, burst_s: float, now: float) -> bool:
+        """Whether it grants a request; not one at another rate, which a change of plan brings."""
+        return self.left > 0 and now < self.at + LEASE_S and rate == self.rate and burst_s == self.burst_s
+
+    def grant(self, now: float) -> Standing:
+        """One request, with what the bucket holds by now if nobody else asked it."""
+        self.left -= 1
+        self.used += 1
+        most = max(1, math.floor(self.rate * self.burst_s)) - 1
+        refilled = math.floor((now - self.at) * self.rate)
+        return Standing(True, round(self.rate), min(most, self.rest + self.left + refilled), 0.0)  # noqa: FBT003
+
+    def likely(self, waiting: int, now: float) -> int:
+        """Requests to expect within `AHEAD_S`, as the bucket's pace has been since this one."""
+        pace = (self.used + waiting) / max(_LEAST_SPAN_S, now - self.at)
+        return math.floor(min(pace, self.rate) * AHEAD_S)
 
 
 class Limits:
@@ -69,11 +109,15 @@ class Limits:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._asks: dict[str, _Ask] = {}
+        self._leases: dict[str, _Lease] = {}
         self._task: asyncio.Task[None] | None = None
         self._local: dict[str, float] = {}
 
     async def check(self, bucket: str, rate: float, *, burst_s: float = BURST_S) -> Standing:
         """Count one request against `bucket` at `rate` per second; `burst_s` seconds' worth may come at once."""
+        lease = self._leases.get(bucket)
+        if lease is not None and lease.good(rate, burst_s, now := time.monotonic()):
+            return lease.grant(now)
         future: asyncio.Future[Standing] = asyncio.get_running_loop().create_future()
         self._asks.setdefault(bucket, _Ask(rate, burst_s, [])).waiting.append(future)
         if self._task is None or self._task.done():
@@ -83,6 +127,10 @@ class Limits:
     async def _run(self) -> None:
         while self._asks:
             asks, self._asks = self._asks, {}
+            at = time.monotonic()
+            for bucket, ask in asks.items():
+                if (lease := self._leases.pop(bucket, None)) is not None:
+                    ask.ahead = lease.likely(len(ask.waiting), at)
             answers: list[Any]
             try:
                 answers = await self._client.ask(
@@ -92,11 +140,19 @@ class Limits:
                 answers = [None] * len(asks)
             for (bucket, ask), answer in zip(asks.items(), answers, strict=True):
                 if isinstance(answer, list):
-                    granted, remaining, wait_us = answer
-                    standings = _standings(ask.rate, len(ask.waiting), granted, remaining, wait_us / 1e6)
+                    granted, remaining, wait_us, ahead = answer
+                    self._keep(bucket, _Lease(ask.rate, ask.burst_s, ahead, remaining, at))
+                    standings = _standings(ask.rate, len(ask.waiting), granted, remaining + ahead, wait_us / 1e6)
                 else:  # its server is away, or out of memory
                     standings = self._check_locally(bucket, ask.rate, len(ask.waiting), ask.burst_s)
                 _resolve(ask, standings)
+
+    def _keep(self, bucket: str, lease: _Lease) -> None:
+        """Remember what was granted ahead, or else that the bucket was asked. Slow buckets grant nothing ahead."""
+        if lease.rate * AHEAD_S >= 1:
+            if len(self._leases) >= _MOST_LOCAL:
+                self._leases.clear()
+            self._leases[bucket] = lease
 
     def _check_locally(self, bucket: str, rate: float, wanted: int, burst_s: float) -> list[Standing]:
         now = time.monotonic()
@@ -137,4 +193,4 @@ def _key(bucket: str) -> str:
 
 
 def _arguments(ask: _Ask) -> list[int]:
-    return [round(1e6 / ask.rate), round(ask.burst_s * 1e6), len(ask.waiting)]
+    return [round(1e6 / ask.rate), round(ask.burst_s * 1e6), len(ask.waiting), ask.ahead]
