@@ -86,6 +86,7 @@ class Sites:
         self._sites: dict[tuple[str, str], Site] = {}  # by site and TLS policy, and by the pacer's key
         self._groups: dict[str, Group] = {}  # by the pacer's key
         self._forget_at = 0.0
+        self._news = False  # servers are left alone, which the operator has not been shown
         self._turn_s = 0.0  # how long the loop takes to come round, the longest of late
 
     def __iter__(self) -> Iterator[Site]:
@@ -200,6 +201,7 @@ class Sites:
         """The servers push back, so nobody asks them for a while: what waits for them does so in Postgres."""
         if tell_s:
             self._windows.tell_pause(group.pacer, tell_s)
+            self._news = True
         parked = [one for site in group.sites for one in site.waiting.clear()]
         if parked:
             self._spawn(self.wait_for_probe(group.pacer, parked))
@@ -262,7 +264,7 @@ class Sites:
                 await self.tend_sources()
             if ticks % (LOOK_LATE_S / TEND_S) == 0:
                 await self._send_back_late(now)
-            if ticks % (SHOW_EVERY_S / TEND_S) == 0:
+            if ticks % ((MEASURE_S if self._news else SHOW_EVERY_S) / TEND_S) == 0:
                 await self._show()
 
     async def _look_at_loop(self) -> None:
@@ -377,6 +379,7 @@ class Sites:
 
     async def _show(self) -> None:
         """Write down what something happened to; what was pushed back or left alone before what only went well."""
+        self._news = False
         touched = [group for group in self._groups.values() if group.pacer.touched and group.sites]
         touched.sort(key=lambda group: (group.pacer.moved is None, random.random()))
         states = []
