@@ -319,16 +319,20 @@ class Finder:
 
 def together(found: Iterable[DueKey]) -> list[DueKey]:
     """Rows shard by shard and domain by domain, that with the oldest row first, at most `DEEP_ROWS` of each:
-    a domain that has many keeps the others of its shard waiting no longer than that."""
+    a domain that has many keeps the others waiting no longer than that. Where it is the only one it has them all."""
     domains: dict[tuple[int, str], list[DueKey]] = {}
     for one in found:
         domains.setdefault((one.shard, one.domain), []).append(one)
-    return [one for rows in domains.values() for one in rows[:DEEP_ROWS]]
+    most = DEEP_ROWS if len(domains) > 1 else DEEP_KEYS
+    return [one for rows in domains.values() for one in rows[:most]]
 
 
 def _depths(found: Iterable[DueKey]) -> dict[int, int]:
-    """How many rows to look at in each of these shards next time, by how many domains were among those found."""
+    """How many rows to look at in each of these shards next time, by how many domains were among those found. Each look
+    passes by what is in hand already, so that many rows of the only domain cost little more than few."""
     domains: dict[int, set[str]] = {}
     for one in found:
         domains.setdefault(one.shard, set()).add(one.domain)
+    if len(domains) == 1 and all(len(names) == 1 for names in domains.values()):
+        return dict.fromkeys(domains, DEEP_KEYS)
     return {shard: min(DEEP_KEYS, DEEP_ROWS * len(names)) for shard, names in domains.items()}

@@ -59,6 +59,11 @@ def test_a_split_domain_gives_way_in_each_of_its_shards() -> None:
     assert [one.shard for one in together(found)] == [1] * DEEP_ROWS + [2] * DEEP_ROWS
 
 
+def test_the_only_domain_of_a_backlog_has_all_of_its_turn() -> None:
+    found = [key("big.test") for _ in range(3 * DEEP_ROWS)]
+    assert together(found) == found
+
+
 # -- connections -------------------------------------------------------------------------------
 
 
