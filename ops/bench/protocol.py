@@ -62,7 +62,7 @@ class Options(Struct, frozen=True, kw_only=True):
     tls: bool
     batch: int = 1
     domains: int | None = None  # in place of the scenario's
-    rate: float | None = None  # of the paced run, in place of half the rate that was measured
+    rate: float | None = None  # of the paced run, in place of half the measured rate; of queueing in a drain
     stored: int = 0  # messages of others that lie in the database before
 
     @property
@@ -255,7 +255,7 @@ class Course:
         """
         self._tell(f"Queueing {count:,} messages with delivery stopped")
         before = self._sample()
-        place, load = await self._load(count)
+        place, load = await self._load(count, rate=self._options.rate)
         queueing = figures.usage(before, self._sample(), count)
         await asyncio.sleep(_QUIET_S)
         first = await asyncio.to_thread(self._yardstick.measure)

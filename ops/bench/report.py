@@ -129,7 +129,8 @@ def _show_latencies(result: dict[str, Any], console: Console) -> None:
     for title in ("p50", "p95", "p99"):
         table.add_column(title, justify="right")
     full = result["at_full_rate"]
-    rows = [("accept, at full rate", full["accept_ms"])]
+    queued = " while delivery waited" if result["mode"] == "drain" else ", at full rate"
+    rows = [(f"accept{queued}", full["accept_ms"])]
     if full["deliver_ms"] is not None:
         rows.append(("202 to remote 250, at full rate", full["deliver_ms"]))
     if result["paced_per_s"] is not None:

@@ -28,7 +28,11 @@ from ops.drill import catalogue
 @click.option("--batch", type=click.IntRange(1, 100), default=1, show_default=True, help="Messages a request.")
 @click.option("--delivery-only", is_flag=True, help="Queue all messages first, in batches of 100; then deliver.")
 @click.option("--stored", type=click.IntRange(0, 20_000_000), default=0, help="Messages of others stored before.")
-@click.option("--rate", type=click.FloatRange(1), help="Latencies at so many a second; default: half of the measured.")
+@click.option(
+    "--rate",
+    type=click.FloatRange(1),
+    help="Latencies at so many a second, by default half of the measured; with --drain: queue at that rate.",
+)
 @click.option("--no-paced", "paced", is_flag=True, default=True, flag_value=False, help="Skip the latency run.")
 @as_json
 def bench(
