@@ -13,10 +13,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from ops.drill.sends import ATTEMPT_S, CONCURRENCY, PAUSE_S, Access, Send, key_of, planned
+from ops.drill.sends import ATTEMPT_S, CONCURRENCY, PATIENCE_S, PAUSE_S, Access, Send, key_of, planned
 
-# One process that is struck whenever it is back pauses 10 s after each death: a message needs many of its short lives.
-PATIENCE_S: Final = 600.0
 _ID: Final = re.compile(rb"250 \S+ (\S+) (?:as|of) (msg_[0-9a-z]+)")
 _Session = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

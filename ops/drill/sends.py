@@ -17,7 +17,8 @@ from msgspec import Struct, json
 CONCURRENCY: Final = 32
 DOMAINS: Final = 20
 ATTEMPT_S: Final = 20.0  # above the time the API gives its own commit
-PATIENCE_S: Final = 120.0  # no answer for so long: the client gives up
+# No answer for so long: the client gives up. A process that is struck whenever it is back pauses 10 s after each death.
+PATIENCE_S: Final = 600.0
 PAUSE_S: Final = (0.05, 0.25)  # between two tries, drawn evenly
 MIX: Final = 50  # of so many messages one is refused by its mail server and one greylisted
 _REFUSED_AT, _GREYLISTED_AT = 7, 23
