@@ -1,12 +1,17 @@
 """The operator's commands. Each prints for people, or with `--json` one JSON value for programs."""
 
+import sys
+
 import click
+import structlog
 
 from ops.commands import accounts, delivery, hosts, load, mail, measure, service, shards, upkeep
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; gives its exit status."""
+    # What the engine logs in a command goes beside its answer, which may be JSON.
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
         found = cli.main(args=argv, prog_name="ops", standalone_mode=False)
     except click.ClickException as error:

@@ -1,5 +1,6 @@
 """How every operator command ends."""
 
+import json
 import subprocess
 import sys
 
@@ -41,3 +42,11 @@ def test_a_reader_who_has_seen_enough_is_no_failure_and_a_server_that_hangs_up_i
             command.stdout.close()
         assert command.stderr.read() == said
         assert command.wait(20) == 1
+
+
+def test_what_is_logged_in_a_command_stands_beside_its_json() -> None:
+    list_and_log = "main(['drill', 'list', '--json']); structlog.get_logger().info('x')"
+    script = f"import structlog; from ops.cli import main; {list_and_log}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30)
+    assert json.loads(done.stdout)
+    assert "x" in done.stderr
