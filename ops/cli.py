@@ -10,8 +10,7 @@ from ops.commands import accounts, delivery, hosts, load, mail, measure, service
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; gives its exit status."""
-    # What the engine logs in a command goes beside its answer, which may be JSON.
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    structlog.configure(logger_factory=_beside_the_answer)
     try:
         found = cli.main(args=argv, prog_name="ops", standalone_mode=False)
     except click.ClickException as error:
@@ -20,6 +19,14 @@ def main(argv: list[str] | None = None) -> int:
     except click.Abort:
         return 130
     return found if isinstance(found, int) else 0  # click gives the code of an Exit back
+
+
+def _beside_the_answer(*_: object) -> structlog.PrintLogger:
+    """Where the engine logs in a command: not into the answer, which may be JSON.
+
+    Standard error as it is at that moment: who runs a command inside a longer process may close what it gave it.
+    """
+    return structlog.PrintLogger(sys.stderr)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

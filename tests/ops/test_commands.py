@@ -50,3 +50,10 @@ def test_what_is_logged_in_a_command_stands_beside_its_json() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30)
     assert json.loads(done.stdout)
     assert "x" in done.stderr
+
+
+def test_a_command_leaves_a_process_that_ran_it_able_to_log_when_its_streams_are_gone() -> None:
+    run_it = "sys.stderr = io.StringIO(); main(['drill', 'list']); sys.stderr.close(); sys.stderr = sys.__stderr__"
+    script = f"import io, sys, structlog; from ops.cli import main; {run_it}; structlog.get_logger().info('after')"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30)
+    assert "after" in done.stderr
