@@ -72,7 +72,8 @@ ON CONFLICT DO NOTHING;
 -- name: count_outcomes
 -- Add the outcomes of at most $1 logs, at most $2 events of each, to their quarters: events with ids from $3 on. A
 -- bounce that says that the service's own servers are refused says nothing of the account. Gives how many logs there
--- were, and of them those that go on.
+-- were, and of them those that go on. The limit keeps the other conditions behind the walk along the log: with them the
+-- planner reads everything that has come of any message.
 WITH due AS MATERIALIZED (
     SELECT s.account_id, s.judged_seq AS after, least(h.seq, s.judged_seq + $2::bigint) AS upto, h.seq AS tip,
            uuid7_floor((extract(epoch FROM coalesce(s.pardoned_at, '1970-01-01 00:00Z')) * 1000)::bigint) AS forgiven
@@ -82,11 +83,12 @@ WITH due AS MATERIALIZED (
 ), seen AS (
     SELECT due.account_id, floor(extract(epoch FROM e.occurred_at) / 900)::integer AS quarter, e.type
     FROM due CROSS JOIN LATERAL (
-        SELECT type, occurred_at, payload FROM events
+        SELECT type, occurred_at, payload, message_id FROM events
         WHERE account_id = due.account_id AND seq > due.after AND seq <= due.upto AND id >= $3
-          AND type IN ('delivered', 'bounced', 'failed', 'complained') AND message_id >= due.forgiven
+        LIMIT due.upto - due.after
     ) e
-    WHERE e.type <> 'bounced' OR position('"scope":"site"' IN e.payload) = 0
+    WHERE e.type IN ('delivered', 'bounced', 'failed', 'complained') AND e.message_id >= due.forgiven
+      AND (e.type <> 'bounced' OR position('"scope":"site"' IN e.payload) = 0)
 ), counted AS (
     INSERT INTO outcome_quarters AS q (account_id, quarter, settled, bounced, complained)
     SELECT account_id, quarter, count(*) FILTER (WHERE type <> 'complained'), count(*) FILTER (WHERE type = 'bounced'),

@@ -7,6 +7,7 @@ round again.
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -34,6 +35,7 @@ from shards import keeper
 
 _log = structlog.get_logger("worker")
 _LOGS = gauges.Logs()
+_PUT_OFF = 12
 
 
 def main() -> None:
@@ -55,11 +57,17 @@ class Context(Struct, frozen=True):
 
 
 class Job(Struct, frozen=True):
-    """Work that comes round: `run` is called again `every_s` after it has returned."""
+    """Work that comes round: `run` is called again `every_s` after it has returned; where it has then taken more than
+    its `share` of the time, later, up to `_PUT_OFF` times as long."""
 
     name: str
     every_s: float
     run: Callable[[Context], Awaitable[None]]
+    share: float = 1.0
+
+    def wait_s(self, took_s: float) -> float:
+        """How long to wait after a run that took so long."""
+        return min(max(self.every_s, took_s / self.share), _PUT_OFF * self.every_s)
 
 
 async def run(settings: Settings) -> None:
@@ -91,6 +99,7 @@ async def run(settings: Settings) -> None:
 
 async def _repeat(job: Job, context: Context) -> None:
     while True:
+        began = time.monotonic()
         try:
             await job.run(context)
             gauges.JOB_DONE.labels(job.name).set_to_current_time()
@@ -101,7 +110,7 @@ async def _repeat(job: Job, context: Context) -> None:
         except Exception:  # noqa: BLE001 - process loop: one job must not end the others
             gauges.JOB_FAILED.labels(job.name).inc()
             _log.exception("job failed", job=job.name)
-        await asyncio.sleep(job.every_s)
+        await asyncio.sleep(job.wait_s(time.monotonic() - began))
 
 
 async def _gauges(context: Context) -> None:
@@ -195,7 +204,7 @@ async def _system_mail(context: Context) -> None:
 
 
 JOBS = (
-    Job("gauges", 5.0, _gauges),
+    Job("gauges", 5.0, _gauges, share=0.01),  # it counts the whole queue
     Job("backlog", 15.0, _backlog),
     Job("log ends", 60.0, _log_ends),
     Job("partitions", 3600.0, _partitions),

@@ -1,0 +1,68 @@
+"""What statements read: those that look up what is named must not go through everything else once tables are large."""
+
+import json
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from engine.delivery import queue
+from engine.flows import suspend
+from engine.store.queries import Query
+
+# As after a busy minute: of the queue the planner knows the size alone.
+MANY = {
+    "queue": """
+        INSERT INTO queue (message_id, domain, shard, account_id, from_domain, recipients, total, due_at)
+        SELECT gen_random_uuid(), 'many.test', n % 256, gen_random_uuid(), 'from.test', '[[0, "a@many.test"]]', 1, now()
+        FROM generate_series(1, 20000) AS n""",
+    "events": """
+        INSERT INTO events (id, account_id, seq, type, message_id, occurred_at, payload, hash)
+        SELECT uuid7_floor((extract(epoch FROM now()) * 1000)::bigint + n), 'a0000000-0000-7000-8000-000000000000', n,
+               'delivered', gen_random_uuid(), now(), repeat('x', 300), '\\x00'
+        FROM generate_series(1, 20000) AS n;
+        DO $$ BEGIN
+            EXECUTE 'ANALYZE ' || (
+                SELECT tableoid::regclass FROM events WHERE account_id = 'a0000000-0000-7000-8000-000000000000' LIMIT 1
+            );
+        END $$""",
+}
+
+
+async def read_by(pool: asyncpg.Pool, query: Query, table: str, arguments: str) -> set[str]:
+    """The indexes of a large table that a generic plan of the statement reads, and `*` where it reads all of it."""
+    async with pool.acquire() as connection:
+        undone = connection.transaction()
+        await undone.start()
+        try:
+            await connection.execute(MANY[table])
+            await connection.execute("SET LOCAL plan_cache_mode = force_generic_plan")
+            await connection.execute(f"PREPARE judged AS {query.sql}")
+            (plan,) = await connection.fetchrow(f"EXPLAIN (FORMAT JSON) EXECUTE judged ({arguments})")
+            await connection.execute("DEALLOCATE judged")
+        finally:
+            await undone.rollback()
+    read = set()
+    nodes = [json.loads(plan)[0]["Plan"]]
+    while nodes:
+        node = nodes.pop()
+        nodes += node.get("Plans", [])
+        if node.get("Relation Name", "").startswith(table) and node["Node Type"] == "Seq Scan":
+            read.add("*")
+        read |= {name for name in (node.get("Index Name", ""),) if name.startswith(table)}
+    return read
+
+
+@pytest.mark.parametrize(
+    ("query", "count"), [(queue.LOAD, 4), (queue.HINTED, 4), (queue.OUTLINE, 2)], ids=["due", "hinted", "outline"]
+)
+async def test_rows_of_the_queue_that_are_named_are_looked_up_by_their_names_alone(
+    pool: asyncpg.Pool, query: Query, count: int
+) -> None:
+    assert await read_by(pool, query, "queue", ", ".join(["NULL"] * count)) == {"queue_pkey"}
+
+
+async def test_outcomes_are_counted_along_the_logs_of_their_accounts(pool: asyncpg.Pool) -> None:
+    read = await read_by(pool, suspend._COUNT, "events", f"10, 10, '{UUID(int=0)}'")
+    assert read
+    assert read == {name for name in read if name.endswith("_account_id_seq_idx")}
