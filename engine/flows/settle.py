@@ -222,7 +222,8 @@ def plan(attempt: Attempt) -> Plan:
         entries.append(log.Entry(row.account_id, kind, text, at, row.message_id, message))
 
     if attempt.conversation is not None:
-        add(EventType.ATTEMPTED, log.detail_text(attempt.conversation), attempt.started_at)
+        talk = attempt.conversation if row.total == 1 else row.whose | attempt.conversation
+        add(EventType.ATTEMPTED, log.detail_text(talk), attempt.started_at)
     statuses = []
     for result in attempt.results:
         kind, status = _consequence(result, again=attempt.next_at is not None)
