@@ -74,7 +74,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     conversation: dict[str, object] | None
     signature: bytes | None
     next_at: datetime | None  # when deferred recipients are tried again; None: they have failed
-    made: bool = True  # False: nothing was tried, the operator ended it
+    made: bool = True  # False: it ended without having been tried
     others: dict[str, int] | None = None  # how the site answered other accounts lately, where that tells something
 
 
