@@ -61,6 +61,8 @@ def queue(context: click.Context, *, by: str, limit: int, as_json: bool) -> None
         return
     if found["waiting"]:
         table(found["waiting"], list(found["waiting"][0]))
+        if beyond := found["rows"] - sum(one["rows"] for one in found["waiting"]):
+            click.echo(f"and {beyond} more deliveries: --limit shows more lines.")
     else:
         click.echo("Nothing waits.")
     if found["holds"]:
