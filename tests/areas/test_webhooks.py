@@ -79,10 +79,9 @@ async def test_the_secret_is_stored_sealed(api: Api, account: TestAccount, pool:
     assert not any(new["signingSecret"] in event["payload"] for event in events)
 
 
-@pytest.mark.parametrize("types", [None, []])
-async def test_no_types_are_all_types(api: Api, account: TestAccount, types: list[str] | None) -> None:
-    body = {"url": URL} | ({} if types is None else {"eventTypes": types})
-    answer = await api.post("/v1/webhooks", account.token, body)
+@pytest.mark.parametrize("types", [{}, {"eventTypes": []}, {"eventTypes": None}])
+async def test_no_types_are_all_types(api: Api, account: TestAccount, types: dict[str, list[str] | None]) -> None:
+    answer = await api.post("/v1/webhooks", account.token, {"url": URL} | types)
 
     assert answer.json["eventTypes"] == []
 
