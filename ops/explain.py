@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from engine.delivery.reply_codes import Category
 from engine.store.queries import Queries
 
 MOST_SAID = 300  # characters of a server's own words
+OVERDUE = timedelta(minutes=2)  # a scheduled message is let go within seconds, unless something keeps it
 MOST_NAMED = 3  # recipients told of one by one; the rest is counted
 
 THEIRS, RECIPIENTS, SENDERS, OURS, NOBODYS = (
@@ -195,15 +196,15 @@ async def explain(pool: asyncpg.Pool, message: str) -> dict[str, Any]:
         raise not_found("message")
     recipients = await _RECIPIENTS.fetch(pool, found)
     events = await _EVENTS.fetch(pool, found)
-    return {"id": message, "status": row.status, "explanation": paragraph(row, recipients, events)}
+    return {"id": message, "status": row.status, "explanation": paragraph(row, recipients, events, clock.now())}
 
 
-def paragraph(message: MessageRow, recipients: Sequence[RecipientRow], events: Sequence[EventRow]) -> str:
-    """The story in one paragraph. Pure."""
+def paragraph(message: MessageRow, recipients: Sequence[RecipientRow], events: Sequence[EventRow], at: datetime) -> str:
+    """The story in one paragraph, as it stands at a moment. Pure."""
     details = [(event.type, event.occurred_at, json.loads(event.payload)["detail"]) for event in events]
     subject = f" “{message.subject}”" if message.subject else ""
     sentences = [f"The message{subject} from {message.sender} {_came_in(details)}."]
-    whole = _of_the_whole(message, details)
+    whole = _of_the_whole(message, details, at)
     if whole is not None:
         return " ".join([*sentences, whole])
     shown = sorted(recipients, key=lambda one: one.status == Status.DELIVERED.value)[:MOST_NAMED]
@@ -227,9 +228,15 @@ def _came_in(details: _Details) -> str:
     return "is on record, though its first events are past their keeping"
 
 
-def _of_the_whole(message: MessageRow, details: _Details) -> str | None:
+def _of_the_whole(message: MessageRow, details: _Details, at: datetime) -> str | None:
     """What happened to the message as such, before any recipient had a fate of their own."""
     match message.status:
+        case Status.SCHEDULED.value if message.scheduled_at is not None and at > message.scheduled_at + OVERDUE:
+            return (
+                "That time has come, and it has not been let go: the allowance of the account for the day or the month, "
+                "or that of this service, is used up, and is waited for a while (`ops account show`); or the worker is "
+                "behind (`ops doctor`)."
+            )
         case Status.SCHEDULED.value:
             return "It waits for that time; nothing is wrong, and there is nothing to do."
         case Status.CANCELED.value:
@@ -343,7 +350,7 @@ def _waiting(one: RecipientRow, details: _Details) -> str:
             return ""
         if kind == EventType.QUEUED.value:
             note = f": {detail['note']}" if detail.get("note") else ""
-            until = f" until {detail['until']}" if detail.get("until") else ""
+            until = f" until {detail['until']} at the earliest" if detail.get("until") else ""
             return f"It waits{until} ({_REASONS.get(str(detail.get('reason')), detail.get('reason'))}{note})."
     return ""
 

@@ -30,7 +30,7 @@ def story(status: str, *events: tuple[str, dict[str, object]], recipients: int =
     rows += [EventRow(kind, AT, orjson.dumps({"detail": detail}).decode()) for kind, detail in events]
     next_at = AT + timedelta(minutes=5) if status == "sending" else None
     addresses = [ANN, *[f"r{n}@b.test" for n in range(1, recipients)]]
-    return paragraph(message, [RecipientRow(one, status, 1, next_at) for one in addresses], rows)
+    return paragraph(message, [RecipientRow(one, status, 1, next_at) for one in addresses], rows, AT)
 
 
 @pytest.mark.parametrize("category", Category)
@@ -106,14 +106,24 @@ def test_what_was_refused_at_its_time_says_why_and_whose_matter_it_is(
     assert "past their keeping" not in told
 
 
+@pytest.mark.parametrize(("late", "words"), [(0, "nothing is wrong"), (5, "not been let go"), (-5, "nothing is wrong")])
+def test_a_scheduled_message_that_is_overdue_says_so(late: int, words: str) -> None:
+    message = MessageRow(ids.uuid7(), "scheduled", "api", "shop@a.test", "", AT - timedelta(minutes=late), None)
+    event = EventRow("scheduled", AT, orjson.dumps({"detail": {"scheduled_at": clock.iso(AT)}}).decode())
+
+    assert words in paragraph(message, [], [event], AT)
+
+
 @pytest.mark.parametrize(
     "reason", ["operator_hold", "operator_release", "operator_flush", "warm_up", "source_refused", "site_window",
                "site_rate", "site_paused"],
 )  # fmt: skip
 def test_every_reason_to_wait_has_words(reason: str) -> None:
     told = story("queued", ("queued", {"reason": reason, "until": None}))
+    ends = story("queued", ("queued", {"reason": reason, "until": clock.iso(AT)}))
 
     assert "It waits (" in told
+    assert "It waits until 2026-11-20T08:00:00.000Z at the earliest (" in ends  # told once, and a wait may grow
     assert reason not in told
 
 
@@ -126,7 +136,7 @@ def test_a_wait_is_told_of_the_recipients_it_concerns() -> None:
     ]  # fmt: skip
     rows = [EventRow(kind, AT, orjson.dumps({"detail": detail}).decode()) for kind, detail in events]
     both = [RecipientRow(ANN, "sending", 2, AT), RecipientRow("bob@c.test", "sending", 1, None)]
-    told = paragraph(MessageRow(ids.uuid7(), "sending", "api", "shop@a.test", "", None, None), both, rows)
+    told = paragraph(MessageRow(ids.uuid7(), "sending", "api", "shop@a.test", "", None, None), both, rows, AT)
     of_ann, of_bob = told.split("For bob@c.test")
 
     assert "the next is at" in of_ann
