@@ -233,9 +233,9 @@ def _of_the_whole(message: MessageRow, details: _Details, at: datetime) -> str |
     match message.status:
         case Status.SCHEDULED.value if message.scheduled_at is not None and at > message.scheduled_at + OVERDUE:
             return (
-                "That time has come, and it has not been let go: the allowance of the account for the day or the month, "
-                "or that of this service, is used up, and is waited for a while (`ops account show`); or the worker is "
-                "behind (`ops doctor`)."
+                "That time has come, and it has not been let go: the allowance of the account for the day or month, or "
+                "that of this service, is used up and waited for (`ops account show`), or the worker is behind "
+                "(`ops doctor`)."
             )
         case Status.SCHEDULED.value:
             return "It waits for that time; nothing is wrong, and there is nothing to do."
