@@ -234,7 +234,7 @@ def _of_the_whole(message: MessageRow, details: _Details, at: datetime) -> str |
         case Status.SCHEDULED.value if message.scheduled_at is not None and at > message.scheduled_at + OVERDUE:
             return (
                 "That time has come, and it has not been let go: the allowance of the account for the day or month, or "
-                "that of this service, is used up and waited for (`ops account show`), or the worker is behind "
+                "that of this service, is used up and waited for (`GET /v1/me` shows it), or the worker is behind "
                 "(`ops doctor`)."
             )
         case Status.SCHEDULED.value:
