@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from engine.delivery.reply_codes import Category
 from engine.store.queries import Queries
 
 MOST_SAID = 300  # characters of a server's own words
+OVERDUE = timedelta(minutes=2)  # a scheduled message is let go within seconds, unless something keeps it
 MOST_NAMED = 3  # recipients told of one by one; the rest is counted
 
 THEIRS, RECIPIENTS, SENDERS, OURS, NOBODYS = (
@@ -55,11 +56,13 @@ class EventRow(Struct, frozen=True):
 
 
 class Meaning(Struct, frozen=True):
-    """What a class of outcome means: what happened, whose matter it is, what to do about it."""
+    """What a class of outcome means: what happened, whose matter it is, what to do about it; `over` is what to do
+    instead once no other try follows."""
 
     happened: str
     side: str
     advice: str
+    over: str = ""
 
 
 _MESSAGE = _SQL.rows("message_to_explain", MessageRow)
@@ -86,6 +89,7 @@ MEANINGS: dict[Category, Meaning] = {
     ),
     Category.MAILBOX_FULL: Meaning(
         "the recipient's mailbox is full", RECIPIENTS,
+        "ask the recipient to make room: it is tried again",
         "ask the recipient to make room, then send again: the address stays usable",
     ),
     Category.NULL_MX: Meaning(
@@ -115,10 +119,12 @@ MEANINGS: dict[Category, Meaning] = {
     Category.RATE: Meaning(
         "the server takes only so much mail in a given time", THEIRS,
         "wait: delivery slows down by itself; `ops site` shows and sets the pace",
+        "send again later, and not so much at once; `ops site` shows and sets the pace",
     ),
     Category.GREYLISTED: Meaning(
         "the server turns first-time senders away once, to see whether they come back", THEIRS,
         "nothing: the next try usually passes",
+        "send again, and ask the recipient's postmaster why your mail was not let in when it came back",
     ),
     Category.CONTENT: Meaning(
         "a filter took the message for spam or something harmful", SENDERS,
@@ -139,14 +145,18 @@ MEANINGS: dict[Category, Meaning] = {
     Category.SYSTEM: Meaning(
         "the receiving server has a trouble of its own", THEIRS,
         "nothing: it is tried again; after some hours tell the recipient's postmaster",
+        "tell the recipient's postmaster what the server said, and send again once it is mended",
     ),
     Category.UNAVAILABLE: Meaning(
         "the receiving server does not take mail at present", THEIRS,
         "nothing: it is tried again; after some hours tell the recipient by other means",
+        "tell the recipient by other means, and send again once their server takes mail",
     ),
     Category.NETWORK: Meaning(
         "no working connection to the receiving server came about", THEIRS,
         "nothing, unless other domains fail too: then look at this host's own network (`ops doctor`)",
+        "tell the recipient by other means, and send again once their server answers; where other domains fail too, "
+        "look at this host's own network (`ops doctor`)",
     ),
     Category.DNS: Meaning(
         "DNS names no usable mail server for the domain", RECIPIENTS,
@@ -160,10 +170,16 @@ MEANINGS: dict[Category, Meaning] = {
     Category.UNKNOWN_AFTER_DOT: Meaning(
         "the connection broke after the whole message was written, so nobody knows whether they have it", THEIRS,
         "nothing: it is tried again, and the recipient may get it twice",
+        "ask the recipient whether they have it, and send again if not",
     ),
     Category.LOCAL: Meaning(
-        "this service broke off on its own account", OURS,
-        "nothing: it is tried again at once; if it repeats, read the log of the mta",
+        "this service could not make the delivery, for a reason of its own", OURS,
+        "nothing: it is tried again; if it repeats, read the log of the mta",
+        "ask whoever runs this service to look into it, then send again",
+    ),
+    Category.UNSIGNED: Meaning(
+        "the sending domain was taken off the account, so nothing was left to sign the message with", SENDERS,
+        "add the domain again and have it verified, then send again",
     ),
     Category.OPERATOR: Meaning(
         "whoever runs this service gave the delivery up", OURS,
@@ -180,15 +196,15 @@ async def explain(pool: asyncpg.Pool, message: str) -> dict[str, Any]:
         raise not_found("message")
     recipients = await _RECIPIENTS.fetch(pool, found)
     events = await _EVENTS.fetch(pool, found)
-    return {"id": message, "status": row.status, "explanation": paragraph(row, recipients, events)}
+    return {"id": message, "status": row.status, "explanation": paragraph(row, recipients, events, clock.now())}
 
 
-def paragraph(message: MessageRow, recipients: Sequence[RecipientRow], events: Sequence[EventRow]) -> str:
-    """The story in one paragraph. Pure."""
+def paragraph(message: MessageRow, recipients: Sequence[RecipientRow], events: Sequence[EventRow], at: datetime) -> str:
+    """The story in one paragraph, as it stands at a moment. Pure."""
     details = [(event.type, event.occurred_at, json.loads(event.payload)["detail"]) for event in events]
     subject = f" “{message.subject}”" if message.subject else ""
     sentences = [f"The message{subject} from {message.sender} {_came_in(details)}."]
-    whole = _of_the_whole(message, details)
+    whole = _of_the_whole(message, details, at)
     if whole is not None:
         return " ".join([*sentences, whole])
     shown = sorted(recipients, key=lambda one: one.status == Status.DELIVERED.value)[:MOST_NAMED]
@@ -212,20 +228,52 @@ def _came_in(details: _Details) -> str:
     return "is on record, though its first events are past their keeping"
 
 
-def _of_the_whole(message: MessageRow, details: _Details) -> str | None:
+def _of_the_whole(message: MessageRow, details: _Details, at: datetime) -> str | None:
     """What happened to the message as such, before any recipient had a fate of their own."""
     match message.status:
+        case Status.SCHEDULED.value if message.scheduled_at is not None and at > message.scheduled_at + OVERDUE:
+            return (
+                "That time has come, and it has not been let go: the allowance of the account for the day or month, or "
+                "that of this service, is used up and waited for (`GET /v1/me` shows it), or the worker is behind "
+                "(`ops doctor`)."
+            )
         case Status.SCHEDULED.value:
             return "It waits for that time; nothing is wrong, and there is nothing to do."
         case Status.CANCELED.value:
             return "It was canceled before that time, as its sender asked; nothing was sent."
     for kind, _, detail in reversed(details):
         if kind == EventType.SCHEDULE_FAILED.value:
+            return f"When its time came it was refused ({detail.get('reason')}): {_at_release(detail)}."
+        if kind == EventType.SUPPRESSED.value and detail.get("phase") == "scheduled_release":
             return (
-                f"When its time came it was refused ({detail.get('reason')}); that is the sender's matter: mend it "
-                "and send again."
+                f"When its time came it was refused, and nobody got it: {detail.get('address')} is on the suppression "
+                f"list ({detail.get('reason')}), the sender's own. Send again without that address, or lift it there "
+                "if that is wrong."
             )
     return None
+
+
+def _at_release(detail: dict[str, Any]) -> str:
+    """Why a scheduled message was not let go, whose matter that is, and what to do."""
+    reason = str(detail.get("reason"))
+    known = _REFUSED_LATE.get(reason)
+    if known is None and reason.startswith("account_"):
+        known = "the account was not active by then; that is the sender's matter: ask the operator why"
+    return known or "that is the sender's matter: mend it and send again"
+
+
+_REFUSED_LATE = {
+    "domain_not_verified": "the sending domain was not verified any more; that is the sender's matter: mend its DNS "
+    "records (`ops domain verify`) and send again",
+    "daily_limit_reached": "the account's mail for the day was used up; that is the sender's matter: send again after "
+    "midnight UTC",
+    "monthly_limit_reached": "the account's mail for the month was used up; that is the sender's matter: send again "
+    "after the 1st, or with a larger plan",
+    "platform_paused": "this service had sent as much as it may in a day; that lies with this service: send again "
+    "after midnight UTC",
+    "deliver_by_passed": "the time by which it was to be delivered had passed; that is the sender's matter: send again "
+    "with a later `deliverBy`",
+}
 
 
 def _recipient(one: RecipientRow, details: _Details) -> str:
@@ -247,7 +295,8 @@ def _recipient(one: RecipientRow, details: _Details) -> str:
     parts = [f"For {one.address}, {_verdict(kind, at, detail, one)}: {meaning.happened}.", _said(detail)]
     if kind != EventType.DELIVERED.value:
         parts += [_waiting(one, details), f"This lies with {_side(meaning, detail)}.", _others(detail)]
-    parts.append(f"What to do: {meaning.advice}.")
+    is_over = kind in (EventType.BOUNCED.value, EventType.FAILED.value)
+    parts.append(f"What to do: {meaning.over if is_over and meaning.over else meaning.advice}.")
     if detail.get("suppressed") is True:
         parts.append("The address is suppressed now, so that no further mail is wasted on it.")
     return " ".join(part for part in parts if part)
@@ -295,13 +344,22 @@ def _waiting(one: RecipientRow, details: _Details) -> str:
     if Status(one.status) in SETTLED:
         return ""
     for kind, _, detail in reversed(details):
-        if kind in (EventType.ATTEMPTED.value, EventType.DELIVERED.value):
+        if not _concerns(one, detail):
+            continue
+        if kind in (EventType.ATTEMPTED.value, EventType.DEFERRED.value):
             return ""
         if kind == EventType.QUEUED.value:
             note = f": {detail['note']}" if detail.get("note") else ""
-            until = f" until {detail['until']}" if detail.get("until") else ""
+            until = f" until {detail['until']} at the earliest" if detail.get("until") else ""
             return f"It waits{until} ({_REASONS.get(str(detail.get('reason')), detail.get('reason'))}{note})."
     return ""
+
+
+def _concerns(one: RecipientRow, detail: dict[str, Any]) -> bool:
+    """Whether an event is about a recipient: by their address, or by the domain that it names in their place."""
+    if "recipient" in detail:
+        return bool(detail["recipient"] == one.address)
+    return detail.get("to_domain") in (None, one.address.rpartition("@")[2])
 
 
 _REASONS = {
@@ -311,6 +369,8 @@ _REASONS = {
     "warm_up": "the source addresses are new to the receiving provider, and their allowance for today is used up",
     "source_refused": "the receiving servers refuse one of our addresses, so another one takes over",
     "site_window": "the receiving servers are busy with other mail of ours",
+    "site_rate": "the pace that is set for the receiving servers lets no more through for now",
+    "site_paused": "the receiving servers asked us to slow down, so they are left alone for a while",
 }
 
 

@@ -38,6 +38,7 @@ class Waiting(Struct, frozen=True):
     held: int
     oldest_ms: int  # Unix milliseconds
     next_due: datetime
+    total: int  # rows under all names
 
 
 _BY = {
@@ -51,8 +52,8 @@ _DOMAINS = _SQL.command("waiting_domains")
 async def depths(pool: asyncpg.Pool, settings: Settings, *, by: str, limit: int) -> dict[str, Any]:
     """What waits, the largest first: by `domain`, `site`, `account` or `shard`, and the holds that stand.
 
-    `rows` are deliveries (a message to a domain), `due` those that could go now, `ageS` the seconds since the oldest
-    message was accepted.
+    `rows` are deliveries (a message to a domain), the first number all there are, whatever `limit`; `due` those that
+    could go now, `ageS` the seconds since the oldest message was accepted.
     """
     now = clock.now()
     if by == "site":
@@ -61,7 +62,7 @@ async def depths(pool: asyncpg.Pool, settings: Settings, *, by: str, limit: int)
         found = await _BY[by].fetch(pool, limit, now)
     return {
         "by": by,
-        "rows": sum(one.rows for one in found[:limit]),
+        "rows": found[0].total if found else 0,
         "waiting": [_shown(one, by, now) for one in found[:limit]],
         "holds": [_hold(one) for one in await levers.standing(pool)],
     }
@@ -120,7 +121,7 @@ async def _by_site(pool: asyncpg.Pool, settings: Settings, now: datetime) -> lis
         name = sites.get(one.name, NOWHERE)
         known = merged.get(name)
         if known is None:
-            known = Waiting(name, 0, 0, 0, 0, 0, one.oldest_ms, one.next_due)
+            known = Waiting(name, 0, 0, 0, 0, 0, one.oldest_ms, one.next_due, one.total)
         merged[name] = Waiting(
             name,
             known.rows + one.rows,
@@ -130,6 +131,7 @@ async def _by_site(pool: asyncpg.Pool, settings: Settings, now: datetime) -> lis
             known.held + one.held,
             min(known.oldest_ms, one.oldest_ms),
             min(known.next_due, one.next_due),
+            one.total,
         )
     return sorted(merged.values(), key=lambda one: (-one.rows, one.name))
 

@@ -1,10 +1,10 @@
 -- name: depths_by_domain
 -- The $1 recipient domains with the most rows: rows and recipients waiting, how many are due at $2, retries, and held;
--- when the oldest row's message was made, and its earliest due time.
+-- when the oldest row's message was made, and its earliest due time; and how many rows there are in all.
 SELECT q.domain AS name, count(*) AS rows, sum(jsonb_array_length(q.recipients))::bigint AS recipients,
        count(*) FILTER (WHERE q.due_at <= $2) AS due, count(*) FILTER (WHERE q.attempts > 0) AS retrying,
        count(*) FILTER (WHERE q.held_by IS NOT NULL) AS held, min(uuid7_ms(q.message_id)) AS oldest_ms,
-       min(q.due_at) AS next_due
+       min(q.due_at) AS next_due, sum(count(*)) OVER ()::bigint AS total
 FROM queue q GROUP BY q.domain ORDER BY rows DESC, name LIMIT $1;
 
 -- name: depths_by_account
@@ -12,7 +12,7 @@ FROM queue q GROUP BY q.domain ORDER BY rows DESC, name LIMIT $1;
 SELECT q.account_id::text AS name, count(*) AS rows, sum(jsonb_array_length(q.recipients))::bigint AS recipients,
        count(*) FILTER (WHERE q.due_at <= $2) AS due, count(*) FILTER (WHERE q.attempts > 0) AS retrying,
        count(*) FILTER (WHERE q.held_by IS NOT NULL) AS held, min(uuid7_ms(q.message_id)) AS oldest_ms,
-       min(q.due_at) AS next_due
+       min(q.due_at) AS next_due, sum(count(*)) OVER ()::bigint AS total
 FROM queue q GROUP BY q.account_id ORDER BY rows DESC, name LIMIT $1;
 
 -- name: depths_by_shard
@@ -20,7 +20,7 @@ FROM queue q GROUP BY q.account_id ORDER BY rows DESC, name LIMIT $1;
 SELECT q.shard::text AS name, count(*) AS rows, sum(jsonb_array_length(q.recipients))::bigint AS recipients,
        count(*) FILTER (WHERE q.due_at <= $2) AS due, count(*) FILTER (WHERE q.attempts > 0) AS retrying,
        count(*) FILTER (WHERE q.held_by IS NOT NULL) AS held, min(uuid7_ms(q.message_id)) AS oldest_ms,
-       min(q.due_at) AS next_due
+       min(q.due_at) AS next_due, sum(count(*)) OVER ()::bigint AS total
 FROM queue q GROUP BY q.shard ORDER BY rows DESC, name LIMIT $1;
 
 -- name: waiting_domains

@@ -131,6 +131,8 @@ _BEFORE_MAIL = frozenset({
 # greeting: Postfix smtp_skip_5xx_greeting (default yes) goes to the next MX and defers when none is left,
 #   since the reply is often a busy server's or a block of our address that is lifted within the hours;
 # STARTTLS: Postfix defers with 4.7.5 when TLS is required and refused; without need we go on in plaintext.
+# Nor does one about the session, as too many recipients in it, while there are several: RFC 5321 4.5.3.1.10 has a 552
+# of that kind taken as temporary, and those left over go in another session.
 _NEVER_FINAL = frozenset({Phase.CONNECT, Phase.GREETING, Phase.STARTTLS, Phase.TLS})
 
 _STATUS = re.compile(r"[245]\.\d{1,3}\.\d{1,3}", re.ASCII)
@@ -161,7 +163,8 @@ def _refused(phase: Phase, reply: Reply, *, alone: bool) -> Outcome:
         sure = plain is not None or ((telling is not None or _speaks_of_a_mailbox(text)) and not _passes(text))
         found = telling or by_vague_status(status) or by_code(phase, reply.code) or by_phase(phase, reply.code)
         found = _within(phase, found, alone=alone)
-    bounced = severity == 5 and phase not in _NEVER_FINAL
+    one_of_many = phase is Phase.RCPT and found.scope is Scope.SESSION and not alone
+    bounced = severity == 5 and phase not in _NEVER_FINAL and not one_of_many
     suppress = bounced and sure and found.scope is Scope.RECIPIENT and found.category in _DEAD
     return Outcome(
         verdict=Verdict.BOUNCED if bounced else Verdict.DEFERRED,

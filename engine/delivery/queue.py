@@ -3,7 +3,7 @@
 A row is found by its hint while that is fresh, otherwise by its due time. Only the owner of its shard loads it.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -11,7 +11,7 @@ import orjson
 from msgspec import Struct
 
 from engine.base import clock, ids
-from engine.store.queries import Queries, Source
+from engine.store.queries import Queries, Source, columns
 
 _SQL = Queries.beside(__file__, "queue.sql")
 
@@ -47,6 +47,11 @@ class Row(Struct):
     def pairs(self) -> list[tuple[int, str]]:
         """(place among the message's recipients, address) of those still to settle."""
         return [(place, address) for place, address in orjson.loads(self.recipients)]
+
+    @property
+    def whose(self) -> dict[str, object]:
+        """Whom an event about this delivery as such concerns, said where the message has other recipients."""
+        return {} if self.total == 1 or self.total == len(self.pairs) else {"to_domain": self.domain}
 
     @property
     def key(self) -> tuple[UUID, str]:
@@ -105,6 +110,7 @@ DUE = _SQL.rows("due_rows", DueKey)
 DUE_FAIRLY = _SQL.rows("due_fairly", FairKey)
 BURY = _SQL.command("bury_row")
 POSTPONE = _SQL.command("postpone_rows")
+SHOW_NEXT = _SQL.command("show_next")
 
 
 class Depth(Struct):
@@ -180,6 +186,15 @@ async def postpone(connection: Source, keys: Collection[tuple[UUID, str]], until
     counted."""
     wait = until - clock.now()
     await POSTPONE.execute(connection, [key[0] for key in keys], [key[1] for key in keys], wait, reason)
+
+
+async def show_next(connection: Source, rows: Iterable[tuple[Row, datetime | None]]) -> None:
+    """Recipients that were tried before are next tried then, or nobody can tell when: what their message shows of them
+    must not be a moment that has passed."""
+    shown = [(row.message_id, place, at) for row, at in rows if row.attempts for place, _ in row.pairs]
+    if shown:
+        messages = [one[0] for one in shown]
+        await SHOW_NEXT.execute(connection, *columns(shown, 3), min(messages), max(messages))
 
 
 async def bury(connection: Source, key: tuple[UUID, str], until: datetime, reason: str) -> None:

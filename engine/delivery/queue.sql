@@ -117,6 +117,14 @@ UPDATE queue q SET due_at = clock_timestamp() + $3::interval, waiting = coalesce
 FROM unnest($1::uuid[], $2::text[]) AS n (message_id, domain)
 WHERE q.message_id = n.message_id AND q.domain = n.domain;
 
+-- name: show_next
+-- Recipients $1 (messages) and $2 (places) that wait for another try have it at $3 (null: nobody knows when); $4 and $5
+-- bound the ids for partition pruning, of both sides as in update_recipients.
+UPDATE recipients r SET next_attempt_at = n.next_attempt_at
+FROM unnest($1::uuid[], $2::smallint[], $3::timestamptz[]) AS n (message_id, n, next_attempt_at)
+WHERE r.message_id = n.message_id AND r.n = n.n AND r.status = 'sending'
+  AND r.message_id BETWEEN $4 AND $5 AND n.message_id BETWEEN $4 AND $5;
+
 -- name: depths
 -- Rows and oldest due time by shard.
 SELECT shard, count(*) AS rows, min(due_at) AS oldest_due FROM queue GROUP BY shard;

@@ -45,6 +45,7 @@ class Category(StrEnum):
     TLS = "tls"
     UNKNOWN_AFTER_DOT = "unknown_after_dot"  # they may have it: the next try may be a second copy
     LOCAL = "local"  # ours: never counted against the peer
+    UNSIGNED = "unsigned"  # the sending domain has gone, so there is nothing to sign with
     OPERATOR = "operator"  # given up by whoever runs the service
 
 

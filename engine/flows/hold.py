@@ -23,13 +23,17 @@ SPREAD_S = 30.0  # rows whose hold ends by itself come back over so long
 async def postpone(pool: asyncpg.Pool, rows: Sequence[Row], until: datetime, *, reason: str) -> None:
     """Look at the rows again at `until`. One `queued` event per row that will have waited past the silent time."""
     now = clock.now()
-    told = [row for row in rows if until - row.due_at > SILENT and row.waiting is None]
-    silent = [row.key for row in rows if row not in told]
+    told = [row for row in rows if until - _waits_since(row) > SILENT and row.waiting is None]
+    news = {row.key for row in told}
+    silent = [row.key for row in rows if row.key not in news]
     async with pool.acquire() as connection, connection.transaction():
+        if told:  # heads before rows, as in `hold_rows`
+            await heads.lock(connection, {row.account_id for row in told})
         await queue.postpone(connection, silent, until, None)
         if not told:
             return
         await queue.postpone(connection, [row.key for row in told], until, reason)
+        await queue.show_next(connection, ((row, until) for row in told))
         await tell(connection, ((row, {"reason": reason, "until": clock.iso(until)}) for row in told), now)
 
 
@@ -56,6 +60,7 @@ async def hold_rows(connection: Conn, held: Sequence[tuple[Row, Hold]], now: dat
     laid = [(*key, wanted[key][1].id, _look_at(wanted[key][1], now)) for key in rows]
     await holds.HOLD_ROWS.execute(connection, *columns(laid, 4))
     fresh = [wanted[key] for key, one in zip(rows, found, strict=True) if one["held_by"] != wanted[key][1].id]
+    await queue.show_next(connection, ((row, hold.until) for row, hold in fresh))
     await tell(connection, ((row, _detail(hold)) for row, hold in fresh), now)
     return len(fresh)
 
@@ -66,7 +71,7 @@ async def tell(connection: Conn, told: Iterable[tuple[Row, dict[str, object]]], 
         log.Entry(
             row.account_id,
             EventType.QUEUED,
-            log.detail_text(detail),
+            log.detail_text(row.whose | detail),
             at,
             row.message_id,
             ids.format_id(ids.Kind.MESSAGE, row.message_id),
@@ -79,6 +84,11 @@ async def tell(connection: Conn, told: Iterable[tuple[Row, dict[str, object]]], 
     locked = await heads.lock(connection, accounts)
     await log.append(connection, log.seal_all(locked, [one for one in entries if one.account_id in locked]))
     await heads.save(connection, locked.values())
+
+
+def _waits_since(row: Row) -> datetime:
+    """Short waits told of nobody move a fresh row's due time: it has waited since it was accepted."""
+    return row.due_at if row.attempts else row.accepted_at
 
 
 def _look_at(hold: Hold, now: datetime) -> datetime:

@@ -25,12 +25,11 @@ WITH n AS (
 ), row AS (
     UPDATE queue q SET due_at = n.due_at, held_by = NULL, waiting = NULL
     FROM n WHERE q.message_id = n.message_id AND q.domain = n.domain AND q.held_by IS NOT DISTINCT FROM $4
-    RETURNING q.message_id, q.domain, q.recipients, q.due_at
+    RETURNING q.message_id, q.domain, q.recipients, q.due_at, q.attempts
 ), recipient AS (
     UPDATE recipients r SET next_attempt_at = row.due_at
     FROM row, jsonb_array_elements(row.recipients) AS pair
-    WHERE r.message_id = row.message_id AND r.n = (pair ->> 0)::smallint AND r.status = 'sending'
-      AND r.next_attempt_at IS NOT NULL
+    WHERE row.attempts > 0 AND r.message_id = row.message_id AND r.n = (pair ->> 0)::smallint AND r.status = 'sending'
 )
 SELECT message_id, domain FROM row;
 

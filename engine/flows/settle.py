@@ -74,7 +74,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     conversation: dict[str, object] | None
     signature: bytes | None
     next_at: datetime | None  # when deferred recipients are tried again; None: they have failed
-    made: bool = True  # False: nothing was tried, the operator ended it
+    made: bool = True  # False: it ended without having been tried
     others: dict[str, int] | None = None  # how the site answered other accounts lately, where that tells something
 
 
@@ -222,7 +222,8 @@ def plan(attempt: Attempt) -> Plan:
         entries.append(log.Entry(row.account_id, kind, text, at, row.message_id, message))
 
     if attempt.conversation is not None:
-        add(EventType.ATTEMPTED, log.detail_text(attempt.conversation), attempt.started_at)
+        talk = attempt.conversation if row.total == 1 else row.whose | attempt.conversation
+        add(EventType.ATTEMPTED, log.detail_text(talk), attempt.started_at)
     statuses = []
     for result in attempt.results:
         kind, status = _consequence(result, again=attempt.next_at is not None)

@@ -362,4 +362,4 @@ def _heard(future: "asyncio.Future[bool]") -> None:
 
 @lru_cache(maxsize=4_096)
 def _url(text: str) -> yarl.URL:
-    return yarl.URL(text)
+    return rules.target(text)

@@ -188,8 +188,8 @@ class Names(AbstractResolver):
         else:
             found, problem = await self._look_up(name)
         allowed = [address for address in found if self._may_dial(address)][:MOST_ADDRESSES]
-        if not allowed and found:
-            raise NotAllowed(f"{name} leads to {found[0]}, which is not a public address")
+        if not allowed and found:  # which one is left unsaid: whoever chose the name need not learn of our network
+            raise NotAllowed(f"{name} leads to what is not a public address")
         if not allowed:
             raise OSError(problem or f"{name} has no address")
         return [_result(host, address, port) for address in allowed]

@@ -20,7 +20,7 @@ MOST_FAULTS = 3  # attempts that may end in a fault of ours before the message f
 NO_KEY = Outcome(
     Verdict.DEFERRED,
     Scope.MESSAGE,
-    Category.AUTH,
+    Category.UNSIGNED,
     suppress=False,
     smtp_code=None,
     enhanced_code=None,
@@ -29,7 +29,7 @@ NO_KEY = Outcome(
 
 NO_ROOM = msgspec.structs.replace(
     NO_KEY,
-    category=Category.RATE,
+    category=Category.LOCAL,
     diagnostic="deliverBy passed while the message waited: the warm-up of the source addresses left no room for it",
 )
 
@@ -86,8 +86,7 @@ def refused_by_route(
 
 def without_key(delivery: Delivery, settings: Settings) -> Attempt:
     """The domain was removed while the message waited: it fails, since it can't be signed."""
-    attempt = attempt_of(delivery, dict.fromkeys(delivery.addresses, NO_KEY), None, clock.now(), settings)
-    return msgspec.structs.replace(attempt, next_at=None)
+    return _untried(delivery, NO_KEY, settings)
 
 
 def without_recipients(delivery: Delivery) -> Attempt:
@@ -101,8 +100,7 @@ def without_recipients(delivery: Delivery) -> Attempt:
 
 def without_room(delivery: Delivery, settings: Settings) -> Attempt:
     """Its time is over and no source address had room for it: it fails without having been tried."""
-    attempt = attempt_of(delivery, dict.fromkeys(delivery.addresses, NO_ROOM), None, clock.now(), settings)
-    return msgspec.structs.replace(attempt, next_at=None)
+    return _untried(delivery, NO_ROOM, settings)
 
 
 def at_fault(delivery: Delivery, error: Exception, faults: int, settings: Settings) -> Attempt:
@@ -118,11 +116,17 @@ def after_deaths(delivery: Delivery, deaths: int, settings: Settings) -> Attempt
     return _our_fault(delivery, words, settings, again=deaths < MOST_DEATHS)
 
 
+def _untried(delivery: Delivery, outcome: Outcome, settings: Settings) -> Attempt:
+    """The end without another try: none is counted."""
+    attempt = attempt_of(delivery, dict.fromkeys(delivery.addresses, outcome), None, clock.now(), settings)
+    return msgspec.structs.replace(attempt, next_at=None, made=False)
+
+
 def _our_fault(delivery: Delivery, diagnostic: str, settings: Settings, *, again: bool) -> Attempt:
     outcome = Outcome(
         Verdict.DEFERRED,
         Scope.MESSAGE,
-        Category.PROTOCOL,
+        Category.LOCAL,
         suppress=False,
         smtp_code=None,
         enhanced_code=None,

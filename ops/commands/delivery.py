@@ -5,12 +5,14 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from ops import operate
 from ops.commands.base import as_json, attached, fail, reported, show, table
+
+N = TypeVar("N", int, float)
 
 
 def _lever(command: Callable[..., None]) -> Callable[..., None]:
@@ -37,6 +39,13 @@ def _target(given: dict[str, Any]) -> Any:
     return found[0]
 
 
+def _numbers(option: str, text: str, kind: Callable[[str], N]) -> list[N]:
+    try:
+        return [kind(one) for one in text.split(",")]
+    except ValueError:
+        fail(f"{option} takes numbers joined by commas, such as 60,300,900.")
+
+
 def on_everything(target: tuple[Any, str]) -> bool:
     """Whether a lever is pulled on all there is."""
     return target[1] == "*"
@@ -61,6 +70,8 @@ def queue(context: click.Context, *, by: str, limit: int, as_json: bool) -> None
         return
     if found["waiting"]:
         table(found["waiting"], list(found["waiting"][0]))
+        if beyond := found["rows"] - sum(one["rows"] for one in found["waiting"]):
+            click.echo(f"and {beyond} more deliveries: --limit shows more lines.")
     else:
         click.echo("Nothing waits.")
     if found["holds"]:
@@ -192,7 +203,7 @@ def site_set(
 
     fields = {field: value for field, value in given.items() if value is not None and value != ()}
     if ladder_s is not None:
-        fields["ladder_s"] = [float(step) for step in ladder_s.split(",")]
+        fields["ladder_s"] = _numbers("--ladder", ladder_s, float)
     wrong = [field for field in unset if field not in FIELDS]
     if wrong:
         fail(f"{wrong[0]} is no field of a rule; they are: {', '.join(FIELDS)}")
@@ -333,7 +344,7 @@ def source_warmup(*, ip: str, start: datetime | None, plan: str | None, off: boo
     if start is None:
         show(operate.with_pool(settings, lambda pool: sources.end_warm_up(pool, ip)), as_json=as_json)
         return
-    steps = None if plan is None else [int(step) for step in plan.split(",")]
+    steps = None if plan is None else _numbers("--plan", plan, int)
     day = start.date()
     show(operate.with_pool(settings, lambda pool: sources.warm_up(pool, ip, day, steps)), as_json=as_json)
 

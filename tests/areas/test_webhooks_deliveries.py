@@ -129,6 +129,7 @@ async def test_a_replay_goes_to_the_endpoints_that_had_the_event(api: Api, accou
 
     answer = await api.request("POST", path, token=account.token, headers=JSON)
     assert (answer.status, answer.json) == (202, {"id": event, "webhooks": had})
+    assert (await api.post(path, account.token, {"webhookId": None})).json["webhooks"] == had
     answer = await api.post(f"/v1/webhooks/deliveries/{event}/replay", account.token, {"webhookId": had[1]})
     assert answer.json == {"id": event, "webhooks": [had[1]]}
     answer = await api.post(path, account.token, {"webhookId": later})

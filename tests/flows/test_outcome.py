@@ -198,6 +198,14 @@ def test_late_user_unknown_suppresses_only_the_recipient_that_stood_alone() -> N
     assert (shared.scope, shared.suppress) == (MESSAGE, False)
 
 
+@pytest.mark.parametrize("line", ["552 Too many recipients", "550 5.5.3 Too many recipients"])
+def test_too_many_recipients_of_one_session_go_in_another(line: str) -> None:
+    code, text = line.split(maxsplit=1)
+    answer = Answer(Phase.RCPT, Reply(int(code), text, None))
+    assert (classify(answer, alone=False).verdict, classify(answer).verdict) == (D, B)
+    assert classify(answer, alone=False).scope is SESSION
+
+
 def test_null_mx_suppresses_and_a_missing_domain_does_not() -> None:
     null = classify(Answer(Phase.ROUTE, Reply(556, "5.1.10 null MX", "5.1.10")))
     missing = classify(Answer(Phase.ROUTE, Reply(550, "5.1.2 no such domain", "5.1.2")))

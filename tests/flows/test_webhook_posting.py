@@ -82,6 +82,26 @@ async def test_an_event_arrives_as_documented(here: World, receiver: Receiver) -
     assert (attempt.delivered, attempt.status_code, attempt.error) == (True, 200, None)
 
 
+@pytest.mark.parametrize(
+    ("given", "posted"),
+    [
+        ("/a%2Fb/%7Eme/../x?sp=%2Ftriggers%2Frun&sig=a%2Fb%3D%2B+%41", None),
+        ("?", ""),
+        ("/%zz?a|b=ü", "/%25zz?a%7Cb=%C3%BC"),
+    ],
+)
+async def test_a_url_is_asked_for_octet_by_octet(
+    here: World, receiver: Receiver, given: str, posted: str | None
+) -> None:
+    endpoint = await here.endpoint(receiver.url + given)
+    await here.event(endpoint.account)
+
+    async with here.posting():
+        await here.until_posted(endpoint)
+
+    assert [got.path for got in receiver.got] == ["/hook" + (given if posted is None else posted)]
+
+
 async def test_the_ladder_is_walked_to_its_end(here: World, receiver: Receiver) -> None:
     receiver.status = 500
     endpoint = await here.endpoint(receiver.url)

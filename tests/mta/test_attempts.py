@@ -1,11 +1,14 @@
 """What an attempt becomes when nothing of it was the servers' doing."""
 
+import orjson
 import pytest
 
 from engine.base import clock, ids
 from engine.base.settings import Settings
 from engine.delivery.queue import Row
-from mta.outbound.attempts import MOST_FAULTS, at_fault
+from engine.delivery.reply_codes import Category
+from engine.flows.settle import Attempt, plan
+from mta.outbound.attempts import MOST_FAULTS, at_fault, without_key, without_room
 from mta.outbound.prepare import Delivery
 
 
@@ -24,3 +27,19 @@ def test_faults_of_ours_are_counted_by_themselves(attempts: int) -> None:
     made = [at_fault(deferred_often(attempts), RuntimeError("broken"), count, Settings()) for count in faults]
 
     assert [one.next_at is not None for one in made] == [True] * (MOST_FAULTS - 1) + [False]
+    assert {_class(one) for one in made} == {Category.LOCAL}  # and of no server
+
+
+def test_what_ends_without_a_try_counts_none() -> None:
+    untried = [without_key(deferred_often(3), Settings()), without_room(deferred_often(3), Settings())]
+
+    assert [_class(one) for one in untried] == [Category.UNSIGNED, Category.LOCAL]
+    for one in untried:
+        assert not one.made
+        [entry] = plan(one).entries
+        assert (entry.type, "attempt" in orjson.loads(entry.detail)) == ("failed", False)
+
+
+def _class(attempt: Attempt) -> Category | None:
+    [result] = attempt.results
+    return None if result.outcome is None else result.outcome.category

@@ -310,4 +310,6 @@ async def test_depth_and_age_are_shown_by_domain_account_and_shard(here: World) 
     assert [(one["account"], one["rows"]) for one in by_account["waiting"]] == [(here.account.public_id, 4)]
     by_shard = await ops_queue.depths(here.pool, here.settings, by="shard", limit=1)
     assert len(by_shard["waiting"]) == 1
+    by_site = await ops_queue.depths(here.pool, here.settings, by="site", limit=1)
+    assert {found["rows"] for found in (by_domain, by_account, by_shard, by_site)} == {4}
     assert all(one["ageS"] < 60 for one in by_domain["waiting"])

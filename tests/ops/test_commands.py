@@ -5,6 +5,9 @@ import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
+
+from ops.commands import delivery
 
 _MUCH = """
 import sys
@@ -57,3 +60,9 @@ def test_a_command_leaves_a_process_that_ran_it_able_to_log_when_its_streams_are
     script = f"import io, sys, structlog; from ops.cli import main; {run_it}; structlog.get_logger().info('after')"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30)
     assert "after" in done.stderr
+
+
+def test_numbers_that_are_none_are_refused_with_the_option_they_stand_in() -> None:
+    done = CliRunner().invoke(delivery.site, ["set", "mx.peer.test", "--ladder", "60,soon"])
+    assert done.exit_code == 1
+    assert done.stderr == "Error: --ladder takes numbers joined by commas, such as 60,300,900.\n"

@@ -30,7 +30,7 @@ def story(status: str, *events: tuple[str, dict[str, object]], recipients: int =
     rows += [EventRow(kind, AT, orjson.dumps({"detail": detail}).decode()) for kind, detail in events]
     next_at = AT + timedelta(minutes=5) if status == "sending" else None
     addresses = [ANN, *[f"r{n}@b.test" for n in range(1, recipients)]]
-    return paragraph(message, [RecipientRow(one, status, 1, next_at) for one in addresses], rows)
+    return paragraph(message, [RecipientRow(one, status, 1, next_at) for one in addresses], rows, AT)
 
 
 @pytest.mark.parametrize("category", Category)
@@ -41,11 +41,14 @@ def test_every_class_says_what_happened_whose_side_and_what_to_do(category: Cate
         "attempt": 2, "mx": "mx.b.test",
     }  # fmt: skip
     told = story("bounced", ("bounced", detail))
+    waiting = story("sending", ("deferred", detail))
 
     assert "\n" not in told
     assert meaning.happened in told
     assert f"This lies with {meaning.side}." in told
-    assert f"What to do: {meaning.advice}." in told
+    assert f"What to do: {meaning.advice}." in waiting
+    assert f"What to do: {meaning.over or meaning.advice}." in told
+    assert "tried again" not in told
     assert "“550 5.5.5 their words”" in told
     assert "try 2 with mx.b.test was refused for good" in told
 
@@ -80,7 +83,66 @@ def test_suppressed_complained_and_many_recipients_are_told() -> None:
     assert "reported it as spam" in story("complained")
     assert "2 more recipients" in story("queued", recipients=5)
     assert "canceled before that time" in story("canceled")
-    assert "refused (domain_not_verified)" in story("rejected", ("schedule_failed", {"reason": "domain_not_verified"}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "detail", "words"),
+    [
+        ("schedule_failed", {"reason": "domain_not_verified"}, "refused (domain_not_verified): the sending domain was"),
+        ("schedule_failed", {"reason": "monthly_limit_reached", "limit": 1}, "after the 1st"),
+        ("schedule_failed", {"reason": "platform_paused"}, "that lies with this service"),
+        ("schedule_failed", {"reason": "account_suspended"}, "ask the operator why"),
+        ("schedule_failed", {"reason": "new"}, "refused (new): that is the sender's matter"),
+        ("suppressed", {"address": ANN, "reason": "manual", "phase": "scheduled_release"},
+         f"nobody got it: {ANN} is on the suppression list (manual)"),
+    ],
+)  # fmt: skip
+def test_what_was_refused_at_its_time_says_why_and_whose_matter_it_is(
+    kind: str, detail: dict[str, object], words: str
+) -> None:
+    told = story("rejected", (kind, detail))
+
+    assert words in told
+    assert "past their keeping" not in told
+
+
+@pytest.mark.parametrize(("late", "words"), [(0, "nothing is wrong"), (5, "not been let go"), (-5, "nothing is wrong")])
+def test_a_scheduled_message_that_is_overdue_says_so(late: int, words: str) -> None:
+    message = MessageRow(ids.uuid7(), "scheduled", "api", "shop@a.test", "", AT - timedelta(minutes=late), None)
+    event = EventRow("scheduled", AT, orjson.dumps({"detail": {"scheduled_at": clock.iso(AT)}}).decode())
+
+    assert words in paragraph(message, [], [event], AT)
+
+
+@pytest.mark.parametrize(
+    "reason", ["operator_hold", "operator_release", "operator_flush", "warm_up", "source_refused", "site_window",
+               "site_rate", "site_paused"],
+)  # fmt: skip
+def test_every_reason_to_wait_has_words(reason: str) -> None:
+    told = story("queued", ("queued", {"reason": reason, "until": None}))
+    ends = story("queued", ("queued", {"reason": reason, "until": clock.iso(AT)}))
+
+    assert "It waits (" in told
+    assert "It waits until 2026-11-20T08:00:00.000Z at the earliest (" in ends  # told once, and a wait may grow
+    assert reason not in told
+
+
+def test_a_wait_is_told_of_the_recipients_it_concerns() -> None:
+    later = {"class": "system", "scope": "site", "diagnostic": "451 busy", "attempt": 1}
+    events = [
+        ("deferred", {"recipient": ANN, **later}), ("deferred", {"recipient": "bob@c.test", **later}),
+        ("queued", {"reason": "operator_hold", "note": "asked", "until": None, "to_domain": "c.test"}),
+        ("attempted", {"to_domain": "b.test"}), ("deferred", {"recipient": ANN, **later}),
+    ]  # fmt: skip
+    rows = [EventRow(kind, AT, orjson.dumps({"detail": detail}).decode()) for kind, detail in events]
+    both = [RecipientRow(ANN, "sending", 2, AT), RecipientRow("bob@c.test", "sending", 1, None)]
+    told = paragraph(MessageRow(ids.uuid7(), "sending", "api", "shop@a.test", "", None, None), both, rows, AT)
+    of_ann, of_bob = told.split("For bob@c.test")
+
+    assert "the next is at" in of_ann
+    assert "waits" not in of_ann
+    assert "It waits (the operator of this service holds it back: asked)" in of_bob
+    assert "the next is at" not in of_bob
 
 
 def test_words_of_a_server_can_not_stretch_the_paragraph() -> None:

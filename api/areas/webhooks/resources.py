@@ -39,7 +39,7 @@ async def create(call: Call) -> WebhookMade:
         call.services.pool,
         call.account_id,
         url=body.url,
-        event_types=body.event_types,
+        event_types=body.event_types or [],
         pepper=_pepper(call),
         actor=call.actor,
     )
@@ -121,7 +121,7 @@ async def replay(call: Call) -> Queued:
 
 
 def _wanted(body: ReplayRequest) -> UUID | None:
-    if body.webhook_id is UNSET:
+    if body.webhook_id is None:
         return None
     try:
         return ids.parse_id(ids.Kind.WEBHOOK, body.webhook_id)

@@ -27,7 +27,7 @@ class NewWebhook(Struct, rename="camel", forbid_unknown_fields=True, kw_only=Tru
     """`POST /v1/webhooks`."""
 
     url: Url
-    event_types: EventTypes = []
+    event_types: EventTypes | None = None
 
 
 class WebhookChange(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
@@ -41,7 +41,7 @@ class WebhookChange(Struct, rename="camel", forbid_unknown_fields=True, kw_only=
 class ReplayRequest(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """`POST /v1/webhooks/deliveries/{id}/replay`; without a body every active endpoint that had the event."""
 
-    webhook_id: Annotated[str, Meta(max_length=100, description="`whk_…`: this endpoint alone")] | UnsetType = UNSET
+    webhook_id: Annotated[str, Meta(max_length=100, description="`whk_…`: this endpoint alone")] | None = None
 
 
 class ListQuery(Struct, forbid_unknown_fields=True, kw_only=True):

@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 from uuid import UUID
 
 import idna
+import yarl
 
 from engine.base import clock, ids, secrets
 from engine.base.errors import Refusal, invalid
@@ -29,6 +30,7 @@ GONE = frozenset({404, 410})  # answers that end a delivery at once
 SPREAD = 0.05
 
 _UNWRITTEN = re.compile(r"[\x00-\x20\x7f\\]")  # white space, controls, and the backslash that browsers read as a slash
+_WELL_FORMED = re.compile(r"(?:[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+", re.ASCII)  # RFC 3986 2, without #
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII | re.IGNORECASE)
 _NUMERIC = re.compile(r"(?:[0-9]+|0[xX][0-9a-fA-F]*)", re.ASCII)  # such a last label makes a host an IPv4 address
 
@@ -59,7 +61,17 @@ def checked_url(url: str) -> str:
     if port == 0:
         raise _unusable("must not name port 0")
     _check_host(parts)
+    try:
+        target(url)
+    except ValueError:  # such as a host with an invisible letter, which would lead elsewhere than it seems
+        raise _unusable("must name a host, such as https://example.com/hooks") from None
     return url
+
+
+def target(url: str) -> yarl.URL:
+    """Where an accepted URL is posted to: its octets as they were given, since a receiver may compare or have signed
+    them; where it is no well-formed URI, what it lacks is percent-encoded. Raises ValueError."""
+    return yarl.URL(url, encoded=_WELL_FORMED.fullmatch(url) is not None)
 
 
 def _check_host(parts: SplitResult) -> None:
