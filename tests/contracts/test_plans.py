@@ -38,7 +38,7 @@ async def read_by(pool: asyncpg.Pool, query: Query, table: str, arguments: str) 
             await connection.execute(MANY[table])
             await connection.execute("SET LOCAL plan_cache_mode = force_generic_plan")
             await connection.execute(f"PREPARE judged AS {query.sql}")
-            (plan,) = await connection.fetchrow(f"EXPLAIN (FORMAT JSON) EXECUTE judged ({arguments})")
+            plan = await connection.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE judged ({arguments})")
             await connection.execute("DEALLOCATE judged")
         finally:
             await undone.rollback()
