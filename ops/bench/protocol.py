@@ -60,6 +60,7 @@ class Options(Struct, frozen=True, kw_only=True):
     profile: bool
     paced: bool
     tls: bool
+    rsa: bool = False  # one signature: the domain's Ed25519 key counts as not published
     batch: int = 1
     domains: int | None = None  # in place of the scenario's
     rate: float | None = None  # of the paced run, in place of half the measured rate; of queueing in a drain
@@ -92,6 +93,7 @@ def run(
     profile: bool = False,
     paced: bool = True,
     tls: bool = False,
+    rsa: bool = False,
     batch: int = 1,
     domains: int | None = None,
     rate: float | None = None,
@@ -104,8 +106,8 @@ def run(
     """
     options = Options(
         scenario=scenario, messages=messages, warm_up=warm_up, connections=connections, runs=runs,
-        drain=drain, profile=profile, paced=paced, tls=tls, batch=batch, domains=domains, rate=rate,
-        stored=stored,
+        drain=drain, profile=profile, paced=paced, tls=tls, rsa=rsa, batch=batch, domains=domains,
+        rate=rate, stored=stored,
     )  # fmt: skip
     voice = report.Progress()
     try:
@@ -152,7 +154,7 @@ async def _run(
 ) -> dict[str, Any]:
     """One run from an empty folder to its result."""
     tell("Starting a service of its own")
-    async with own_service(given, tell, delivering=options.drain is None, tls=options.tls) as service:
+    async with own_service(given, tell, delivering=options.drain is None, tls=options.tls, rsa=options.rsa) as service:
         target = Target(
             host=service.settings.api_host,
             port=service.settings.api_port,
@@ -205,6 +207,7 @@ class Course:
             "connections": options.connections,
             "batch": options.batch,
             "tls": options.tls,
+            "signatures": ["rsa-sha256"] if options.rsa else ["rsa-sha256", "ed25519-sha256"],
             "stored": options.stored,
             "api_workers": self._service.settings.api_workers,
             "mta_workers": self._service.settings.mta_workers,

@@ -51,6 +51,7 @@ _LONGEST_FOLDER: Final = 40  # leaves room for a socket's name
 _SQL = Queries.beside(__file__, "service.sql")
 _ANY_QUEUED = _SQL.command("any_queued")
 _HOLD_QUEUE = _SQL.command("hold_queue")
+_RSA_ALONE = _SQL.command("rsa_alone")
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -124,13 +125,14 @@ class Service:
 
 @asynccontextmanager
 async def own_service(
-    given: Settings, say: Callable[[str], None], *, delivering: bool, tls: bool
+    given: Settings, say: Callable[[str], None], *, delivering: bool, tls: bool, rsa: bool = False
 ) -> AsyncIterator[Service]:
     """A service that runs; enter from the main thread.
 
     `given` are the operator's settings: numbers of processes, limits and time-outs are kept, everything that says
     where the service lies is replaced. Without `delivering` the mta processes wait for `start_delivery`; with `tls`
-    the sink offers STARTTLS. Raises what `ops up` raises.
+    the sink offers STARTTLS; with `rsa` mail is signed once, as for a domain that has not published its Ed25519 key.
+    Raises what `ops up` raises.
     """
     with _folder() as state:
         postgres, valkey = PostgresServer(state), ValkeyServer(state)
@@ -144,7 +146,7 @@ async def own_service(
                     settings = _settings(given, state, postgres.url, valkey.url)
                     await migrate(postgres.url)
                     async with operate.opened(settings) as pool:
-                        access = await _rise(settings, supervisor, pool, delivering=delivering, tls=tls)
+                        access = await _rise(settings, supervisor, pool, delivering=delivering, tls=tls, rsa=rsa)
                         yield Service(settings, supervisor, pool, access)
                 finally:
                     await _descend(supervisor)
@@ -155,13 +157,15 @@ async def own_service(
 
 
 async def _rise(
-    settings: Settings, supervisor: Supervisor, pool: asyncpg.Pool, *, delivering: bool, tls: bool
+    settings: Settings, supervisor: Supervisor, pool: asyncpg.Pool, *, delivering: bool, tls: bool, rsa: bool
 ) -> Access:
     fleet.empty_metrics(settings.state)
     for spec in fleet.helpers(settings):
         supervisor.start(_measuring(spec, tls=tls) if spec.name == "sink" else spec)
     await supervisor.wait_ready(*fleet.HELPERS, timeout_s=READY_S)
     access = await _make_account(settings, pool)
+    if rsa:
+        await _RSA_ALONE.execute(pool)
     mtas = {spec.name for spec in _mtas(settings)}
     for spec in fleet.processes(settings):
         if delivering or spec.name not in mtas:

@@ -18,6 +18,7 @@ from ops.drill import catalogue
 @click.option("--drain", type=int, help="Queue this many first, then deliver.")
 @click.option("--profile", is_flag=True, help="Flame graphs beside the report (needs py-spy).")
 @click.option("--tls", is_flag=True, help="Deliver over STARTTLS; default: in clear, as the peers were measured.")
+@click.option("--rsa", is_flag=True, help="Sign with RSA-2048 alone, as the peers do; default: with Ed25519 beside it.")
 @click.option("--webhooks", is_flag=True, help="Measure posting to webhook endpoints instead.")
 @click.option("--hanging", default=500, show_default=True, help="With --webhooks: endpoints that never answer.")
 @click.option("--tails", type=click.IntRange(1, 5_000), help="Measure so many open live tails instead.")

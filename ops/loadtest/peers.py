@@ -124,7 +124,7 @@ async def _ours(messages: int, yardstick: Yardstick, voice: Progress) -> dict[st
     """The bench's counted run; raises BenchFailed where its check does not hold."""
     options = Options(
         scenario="a", messages=messages, warm_up=WARM_UP, connections=CONNECTIONS, runs=1, drain=None, profile=False,
-        paced=False, tls=False,
+        paced=False, tls=False, rsa=True,
     )  # fmt: skip
     given = settings.load(os.environ).settings
     found = await _run(options, given, yardstick, None, lambda _: None)

@@ -102,7 +102,9 @@ def test_an_interrupted_bench_leaves_nothing_behind(temporary: Path) -> None:
 
 @pytest.mark.journey
 async def test_the_check_finds_what_was_lost_repeated_or_changed(tmp_path: Path) -> None:
-    async with own_service(Settings(mta_workers=1), print, delivering=False, tls=True) as service:
+    async with own_service(Settings(mta_workers=1), print, delivering=False, tls=True, rsa=True) as service:
+        signing = await service.pool.fetch("SELECT algorithm FROM domain_keys WHERE status = 'active'")
+        assert [key["algorithm"] for key in signing] == ["rsa-sha256"]
         async with Generator(target(service, domains=3), tmp_path / "generator.log") as generator:
             load = await generator.send(Order(first=0, count=30, timeout_s=20))
         assert (load.accepted, load.refused) == (30, {})
