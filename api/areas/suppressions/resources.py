@@ -119,7 +119,7 @@ def _wanted(row: dict[str, Any], reason: ByHand | None) -> tuple[str, Reason]:
     try:
         one = msgspec.convert(row, SuppressionIn)
     except msgspec.ValidationError as error:
-        raise refusal_of(str(error)) from None
+        raise refusal_of(error, SuppressionIn, row) from None
     return rules.address_of(one.address), Reason(one.reason or reason or Reason.MANUAL)
 
 

@@ -24,7 +24,7 @@ from engine.areas.emails.types import (
     SendRequest,
     StoredAttachment,
 )
-from engine.base import ids
+from engine.base import ids, shapes
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.mail import submitted as mail
 from engine.mail.address import Mailbox, canonical
@@ -218,10 +218,13 @@ def _options(options: Sequence[Option]) -> dict[str, Any]:
     for folded, listed in texts.items():
         field, reader = _READERS[folded]
         name = names[folded]
+        value = reader(name, listed)
         try:
-            found[field] = msgspec.convert(reader(name, listed), _TYPES[field])
+            found[field] = msgspec.convert(value, _TYPES[field])
         except msgspec.ValidationError as error:
-            raise invalid(name, f"`{name}`: {error}.") from None
+            fault = shapes.fault_of(error, _TYPES[field], value)
+            place = f"`{fault.path}` in `{name}`" if fault.path else f"`{name}`"
+            raise invalid(name, f"{place} {fault.words}.") from None
     if len(found.get("metadata", ())) > rules.MOST_METADATA:
         raise invalid("X-Waybill-Metadata", f"At most {rules.MOST_METADATA} metadata entries fit on a message.")
     if "\0" in "".join(_strings(found)):
@@ -333,7 +336,8 @@ def _request(found: Mail, given: dict[str, Any], recipients: Sequence[Recipient]
     try:
         return msgspec.convert(request, SendRequest)
     except msgspec.ValidationError as error:
-        raise invalid("body", f"The message can't be sent with a template: {error}.") from None
+        fault = shapes.fault_of(error, SendRequest, request)
+        raise invalid("body", f"The message can't be sent with a template: `{fault.path}` {fault.words}.") from None
 
 
 def _wire_name(field: str) -> str:
