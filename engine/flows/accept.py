@@ -233,9 +233,9 @@ class Acceptor:
         version = await self.templates.get(door.account_id, request.template, request.template_version)
         if version is None:
             raise template_rules.unknown(request.template, request.template_version)
-        rendered = template_rules.render(version, request.variables or {})
-        subject = rendered.subject if request.subject is None else request.subject
-        return Content(subject, rendered.text, rendered.html, version.slug, version.version)
+        template_rules.check_sendable(version)
+        rendered = template_rules.render(version, request.variables or {}, subject=request.subject)
+        return Content(rendered.subject, rendered.text, rendered.html, version.slug, version.version)
 
     def _facts(self, door: Door, at: datetime) -> dict[str, Any]:
         return {

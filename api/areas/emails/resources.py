@@ -67,7 +67,10 @@ def _decoded(items: list[msgspec.Raw]) -> list[SendRequest | Refusal]:
 
 def _item(index: int, decision: Accepted | Refusal) -> BatchItem:
     if isinstance(decision, Refusal):
-        return BatchItem(index=index, status="refused", error=decision.envelope()["error"])
+        error = decision.envelope()["error"]
+        if decision.retry_after_s is not None:
+            error["retryAfter"] = decision.retry_after_s
+        return BatchItem(index=index, status="refused", error=error)
     item = BatchItem(index=index, id=decision.id, status=decision.status)
     if decision.body_differs:
         item.body_differs = True

@@ -40,7 +40,14 @@ class BatchItem(Struct, rename="camel", kw_only=True):
         Meta(
             extra_json_schema={
                 "required": ["type", "message"],
-                "properties": {"type": {"type": "string"}, "message": {"type": "string"}},
+                "properties": {
+                    "type": {"type": "string"},
+                    "message": {"type": "string"},
+                    "retryAfter": {
+                        "type": "integer",
+                        "description": "Seconds to wait, where a request of its own would have got `Retry-After`",
+                    },
+                },
             }
         ),
     ] | UnsetType = UNSET  # fmt: skip
