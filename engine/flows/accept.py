@@ -17,7 +17,7 @@ from uuid import UUID
 
 import asyncpg
 import structlog
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from engine.areas.api_keys.rules import Reach
 from engine.areas.domains import store as domains
@@ -179,8 +179,7 @@ class Acceptor:
         give_up_s = self._settings.give_up_s
         timing = rules.timing_of(submitted.scheduled_at, submitted.deliver_by, at, give_up_s=give_up_s)
         facts = self._facts(door, at)
-        message = await _made(size_hint, partial(prepare_submitted, submitted, **facts))
-        return structs.replace(message, scheduled_at=timing.scheduled_at, deliver_by=timing.deliver_by)
+        return await _made(size_hint, partial(prepare_submitted, submitted, timing, **facts))
 
     async def _prepare_all(
         self, requests: Sequence[SendRequest | Refusal], door: Door, size_hints: Sequence[int]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
 from engine.areas.emails.types import SendRequest, Slug
-from engine.base.shapes import fault_of
+from engine.base.shapes import SLUG_WORDS, fault_of
 
 
 class Colour(StrEnum):
@@ -45,8 +45,7 @@ class Whole(Struct, forbid_unknown_fields=True, kw_only=True):
         ({"number": 1.5}, "number must be a whole number from 1 to 100"),
         ({"least": "1"}, "least must be a whole number of at least 1"),
         ({"share": 2}, "share must be a number of at most 1"),
-        ({"slug": "A"}, "slug must be a string of 1 to 64 characters: lower-case letters and digits in groups joined by "
-                        "single hyphens"),
+        ({"slug": "A"}, f"slug must be a string of 1 to 64 characters: {SLUG_WORDS}"),
         ({"colour": "green"}, "colour must be one of red, blue"),
         ({"choice": "c"}, "choice must be one of a, b"),
         ({"parts": {}}, "parts must be a list of at most 1 item"),

@@ -73,7 +73,7 @@ class VersionsQuery(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class TemplateIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A new template. Without an `id` it gets one from its name; null is left out. To be sent it needs `html` or `text`."""
+    """A new template. Without an `id` it gets one from its name; null is left out. Sending takes `html` or `text`."""
 
     id: Slug | None = None
     name: Label | None = None

@@ -47,7 +47,8 @@ OWNED_PREFIXES = ("content-", "arc-")
 _FIELD_NAME = re.compile(r"[!-9;-~]+", re.ASCII)  # RFC 5322 2.2: printable ASCII but the colon
 _LINE_BREAKERS = re.compile(r"[\r\n\x00]")
 _LINK_ENDS = re.compile(r",\s*(?=<?(?:https:|mailto:)|$)")  # a comma inside a URL is part of it
-_ENTRIES = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^,])+')  # an address list's entries: a quoted name may hold commas
+# An address list's entries: a quoted name may hold commas. One that never ends takes the rest, in linear time.
+_ENTRIES = re.compile(r'(?:"(?:[^"\\]|\\.)*+"?|[^,"])+')
 _UNSUBSCRIBE = re.compile(r"(?:https://|mailto:)[!-;=?-~]+")  # RFC 2369: a URI, so printable ASCII; no space, < or >
 
 
