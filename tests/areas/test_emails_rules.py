@@ -222,7 +222,7 @@ def test_no_line_break_reaches_the_sender(breaker: str) -> None:
         ("html", {"html": "a\0b"}),
         ("idempotencyKey", {"idempotencyKey": "a\0"}),
         ("tags[1]", {"tags": ["a", "b\0"]}),
-        ("metadata", {"metadata": {"a": "\0"}}),
+        ("metadata.a", {"metadata": {"a": "\0"}}),
         ("metadata", {"metadata": {"a\0": "b"}}),
     ],
 )

@@ -70,8 +70,9 @@ async def test_a_dead_postgres_is_a_503_everywhere_and_nothing_is_accepted(
             await away(api.post("/v1/emails", account.token, account.email()))
             for path in ("/v1/messages", "/v1/messages?search=x", f"/v1/messages/{message}", "/v1/me"):
                 await away(api.get(path, account.token))
-        assert (await api.get("/healthz")).status == 200
-        assert (await api.get("/readyz")).status == 503
+        for method in ("GET", "HEAD"):
+            assert (await api.request(method, "/healthz")).status == 200
+            assert (await api.request(method, "/readyz")).status == 503
     finally:
         own_servers.postgres.start()
 

@@ -409,4 +409,5 @@ def _forbid_nul(request: SendRequest, content: Content) -> None:
             raise invalid(f"tags[{index}]", "A tag must not hold NUL.")
     for name, value in (request.metadata or {}).items():
         if "\0" in name or "\0" in value:
-            raise invalid("metadata", "Metadata must not hold NUL.")
+            field = "metadata" if "\0" in name else f"metadata.{name}"
+            raise invalid(field, f"`{field}` must not hold NUL.")

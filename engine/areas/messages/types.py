@@ -93,7 +93,7 @@ class Filters(Struct, frozen=True, kw_only=True):
     domain: str | None = None
     stream: str | None = None
     tags: str | None = None  # JSON that the message's own contains
-    metadata: str | None = None  # likewise
+    metadata: list[str] | None = None  # likewise, any of them
 
     @property
     def unindexed(self) -> str | None:
