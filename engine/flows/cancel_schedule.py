@@ -20,8 +20,8 @@ _STATUS = _SQL.command("status_of")
 _CANCEL = _SQL.command("cancel_message")
 
 
-async def cancel_schedule(pool: asyncpg.Pool, account: UUID, message: UUID) -> None:
-    """Cancel one message of the account, its recipients with it; returns after the commit.
+async def cancel_schedule(pool: asyncpg.Pool, account: UUID, message: UUID, *, actor: str | None = None) -> None:
+    """Cancel one message of the account, its recipients with it; returns after the commit. `actor`: who did it.
 
     Raises 404 for a message that the account does not have, 409 `invalid_state` with its status for one that waits
     no more.
@@ -41,10 +41,11 @@ async def cancel_schedule(pool: asyncpg.Pool, account: UUID, message: UUID) -> N
         locked = await heads.lock(connection, [account])
         await _CANCEL.execute(connection, message)
         locked[account].scheduled -= 1
+        detail = {"scheduled_at": clock.iso(taken[0]["due_at"])}
         entry = log.Entry(
             account,
             EventType.SCHEDULE_CANCELED,
-            log.detail_text({"scheduled_at": clock.iso(taken[0]["due_at"])}),
+            log.detail_text(detail if actor is None else {**detail, "actor": actor}),
             clock.now(),
             message,
             ids.format_id(ids.Kind.MESSAGE, message),

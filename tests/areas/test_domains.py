@@ -305,6 +305,9 @@ async def test_keys_change_hands_over_the_api(own: Api, account: TestAccount, zo
     assert moved["signing"]["retiresAt"] is not None
     assert [one["host"] for one in moved["records"] if one["required"]] == [f"wb2._domainkey.{domain['name']}"]
     assert (again.status, again.error["status"]) == (409, "retiring")
+    told = [one for one in (await own.get("/v1/events", account.token)).json["data"] if "key_" in one["type"]]
+    assert [one["type"] for one in told] == ["domain.key_rotation_requested", "domain.key_rotated"]
+    assert (told[0]["detail"]["to"], told[0]["detail"]["actor"][:4]) == ("wb2", "key_")
 
 
 # -- removing ----------------------------------------------------------------------------------------------------

@@ -395,9 +395,9 @@ async def test_to_is_one_address_or_a_list_and_duplicates_fold(api: Api, account
 
 
 async def test_an_empty_attachment_and_an_empty_subject_are_fine(api: Api, account: TestAccount) -> None:
-    empty = PDF | {"content": "", "filename": "empty.txt"}
+    empty = PDF | {"content": "", "filename": "empty.txt", "cid": ""}
 
-    assert (await send(api, account, subject="", text="", attachments=[empty])).status == 202
+    assert (await send(api, account, subject="", text="", attachments=[empty], variables={})).status == 202
     assert (await send(api, account, subject=None, cc=[], bcc=[], tags=[], metadata={}, headers={})).status == 202
 
 

@@ -170,7 +170,8 @@ async def test_a_scheduled_message_can_be_canceled(api: Api, account: TestAccoun
     assert found["status"] == "canceled"
     assert {one["status"] for one in found["recipients"]} == {"canceled"}
     assert [event["type"] for event in found["waybill"]] == ["scheduled", "schedule_canceled"]
-    assert found["waybill"][1]["detail"] == {"scheduled_at": at}
+    key = (await api.get("/v1/api-keys", account.token)).json["data"][0]["id"]
+    assert found["waybill"][1]["detail"] == {"scheduled_at": at, "actor": key}
     assert await pool.fetchval("SELECT scheduled FROM account_heads WHERE account_id = $1", account.id) == 0
     assert await pool.fetchval("SELECT count(*) FROM schedules WHERE account_id = $1", account.id) == 0
     assert await sent_today(api, account) == 0

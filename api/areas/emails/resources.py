@@ -47,7 +47,7 @@ async def send_batch(call: Call) -> BatchReply:
 async def cancel(call: Call) -> CancelReply:
     """Take a message out of the schedule; the release and this have one winner."""
     message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
-    await cancel_schedule(call.services.pool, call.account_id, message)
+    await cancel_schedule(call.services.pool, call.account_id, message, actor=call.actor)
     return CancelReply(call.path["id"])
 
 

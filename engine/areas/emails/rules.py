@@ -157,7 +157,7 @@ def check_shape(request: SendRequest) -> None:
     """What fields may stand together, and the bounds that the types can't express."""
     if request.template is None:
         for field, value in (("templateVersion", request.template_version), ("variables", request.variables)):
-            if value is not None:
+            if value:
                 raise invalid(field, f"`{field}` goes with a `template`; name one, or leave it out.")
         if request.text is None and request.html is None:
             raise invalid("text", "Supply `html`, `text`, or both, or name a `template`.")
@@ -280,6 +280,9 @@ _MEANT: dict[str, object] = {
 }  # fmt: skip
 
 
+_EMPTY_IS_ABSENT = frozenset({"reply_to", "list_unsubscribe", "variables"})
+
+
 def request_digest(request: SendRequest) -> bytes:
     """16 bytes that tell whether a replayed idempotency key came with the same request."""
     hashed = blake2b(digest_size=16)
@@ -289,9 +292,12 @@ def request_digest(request: SendRequest) -> bytes:
             continue  # a key stored before there was this field still fits its request
         if value is None:
             value = _MEANT.get(field)
+        elif field in _EMPTY_IS_ABSENT:
+            value = value or None
         elif field == "attachments":
             value = [
-                (one.filename, one.content_type, one.content, one.disposition or "attachment", one.cid) for one in value
+                (one.filename, one.content_type, one.content, one.disposition or "attachment", one.cid or None)
+                for one in value
             ]
         hashed.update(repr(value).encode("utf-8", "surrogatepass"))
         hashed.update(b"\0")
@@ -367,7 +373,7 @@ def _attachment(item: AttachmentIn, index: int) -> Attachment:
     for name, value in (("filename", item.filename), ("contentType", item.content_type), ("cid", item.cid or "")):
         forbid_line_breaks(f"{field}.{name}", value)
     content_type = _readable(f"{field}.contentType", files.media_type, item.content_type)
-    cid = None if item.cid is None else _readable(f"{field}.cid", files.content_id, item.cid)
+    cid = _readable(f"{field}.cid", files.content_id, item.cid) if item.cid else None
     extension = files.blocked_extension(item.filename)
     if extension is not None:
         raise Refusal(
