@@ -414,6 +414,7 @@ async def test_each_change_is_in_the_account_log(api: Api, pool: asyncpg.Pool, a
     await publish(api, account, id="welcome", name="Welcome")
     await change(api, account, "welcome", text="Two")
     await change(api, account, "welcome", name="Hello")
+    await change(api, account, "welcome", text="Three", name=None)
     await delete(api, account, "welcome")
 
     told = {"id": "welcome", "actor": await key_of(pool, account)}
@@ -421,5 +422,6 @@ async def test_each_change_is_in_the_account_log(api: Api, pool: asyncpg.Pool, a
         ("template.created", told | {"name": "Welcome", "version": 1}),
         ("template.published", told | {"version": 2}),
         ("template.renamed", told | {"name": "Hello"}),
-        ("template.deleted", told | {"version": 2}),
+        ("template.published", told | {"version": 3, "name": None}),
+        ("template.deleted", told | {"version": 3}),
     ]
