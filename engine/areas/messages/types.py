@@ -96,6 +96,11 @@ class Filters(Struct, frozen=True, kw_only=True):
     metadata: list[str] | None = None  # likewise, any of them
 
     @property
+    def scans(self) -> bool:
+        """Whether messages that do not match may have to be passed over, any number of them."""
+        return any((self.status, self.search, self.domain, self.stream, self.tags, self.metadata))
+
+    @property
     def unindexed(self) -> str | None:
         """The filter for which messages have to be read one by one, or None."""
         names = {"search": self.search, "tag": self.tags, "metadata": self.metadata}
