@@ -1,5 +1,6 @@
 """Suppressions: the list, adding by hand and in bulk, lifting, and the export."""
 
+import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator
@@ -62,14 +63,7 @@ async def add_suppression(call: Call) -> Suppression:
 
 async def import_suppressions(call: Call) -> ImportReply:
     """Suppress many addresses in one transaction; bad rows are reported by their index and fail alone."""
-    body: ImportIn = call.body
-    wanted: list[tuple[str, Reason]] = []
-    refused: list[RefusedRow] = []
-    for index, row in enumerate(body.suppressions):
-        try:
-            wanted.append(_wanted(row, body.reason))
-        except Refusal as refusal:
-            refused.append(RefusedRow(index, refusal.envelope()["error"]))
+    wanted, refused = await asyncio.to_thread(_read, call.body)
     outcomes = []
     if wanted:
         outcomes = await suppress.suppress(call.services.pool, call.account_id, wanted, actor=call.actor)
@@ -131,6 +125,18 @@ async def _lines(pool: asyncpg.Pool, account: UUID, wanted: Filters) -> AsyncGen
             return
         last = page.rows[-1]
         wanted = structs.replace(wanted, before=Place(last.created_at, last.address))
+
+
+def _read(body: ImportIn) -> tuple[list[tuple[str, Reason]], list[RefusedRow]]:
+    """What is wanted, and the rows that can't be: a thousand odd addresses take a fifth of a second."""
+    wanted: list[tuple[str, Reason]] = []
+    refused: list[RefusedRow] = []
+    for index, row in enumerate(body.suppressions):
+        try:
+            wanted.append(_wanted(row, body.reason))
+        except Refusal as refusal:
+            refused.append(RefusedRow(index, refusal.envelope()["error"]))
+    return wanted, refused
 
 
 def _wanted(row: dict[str, Any], reason: ByHand | None) -> tuple[str, Reason]:
