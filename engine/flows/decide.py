@@ -6,6 +6,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from engine.areas.emails.types import Accepted, Prepared
+from engine.areas.suppressions.types import Reason
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.plans import CAPS, Plan
@@ -42,13 +43,7 @@ def decide(
         if too_far is not None:
             return too_far
     if item.suppressed is not None:
-        address, reason = item.suppressed
-        return Refusal(
-            ErrorType.SUPPRESSED,
-            f"{address} is on the suppression list ({reason}); nothing was sent to anyone.",
-            address=address,
-            reason=reason,
-        )
+        return _suppressed(*item.suppressed)
     if message.scheduled_at is not None:
         return _schedule(head, at, message.scheduled_at, parent) or Accepted(message.public_id, "scheduled")
     refusal = quota.take(head, at, parent)
@@ -58,6 +53,17 @@ def decide(
         quota.untake(head, parent)
         return quota.platform_refusal()
     return Accepted(message.public_id, "queued")
+
+
+def _suppressed(address: str, reason: str) -> Refusal:
+    """The refusal of the whole message, with what to do about it: only a complaint can't be lifted."""
+    way_out = "Leave it out." if reason == Reason.COMPLAINT else "Leave it out, or lift the suppression."
+    return Refusal(
+        ErrorType.SUPPRESSED,
+        f"{address} is on the suppression list ({reason}); nothing was sent to anyone. {way_out}",
+        address=address,
+        reason=reason,
+    )
 
 
 def _beyond_window(head: Head, wanted: datetime, at: datetime) -> Refusal | None:
