@@ -29,4 +29,7 @@ class Turns:
                 del self._asking[owner], self._own[owner]
 
 
-LONG_READS = Turns(at_once=4, each=2)  # of the ten sessions of an API process
+# Of the ten sessions of an API process. Looking for a status is quick but for accounts with very many messages, and not
+# to wait behind those who look for a word.
+SEARCHES = Turns(at_once=3, each=2)
+FILTERS = Turns(at_once=3, each=2)

@@ -9,7 +9,7 @@ from engine.areas.messages import rules
 from engine.areas.messages.types import BodyRow, FilesRow, Filters, MessageRow, OpenedRow, Page, StoredFile
 from engine.base import clock, ids
 from engine.store.queries import Queries, Source
-from engine.store.turns import LONG_READS
+from engine.store.turns import FILTERS, SEARCHES
 
 LIST_TIMEOUT_S = 5.0  # a filter without an index may go through every message of an account
 _SKEW = timedelta(days=1)  # how far the clock of a host that settles may lag behind the one that accepted
@@ -30,7 +30,8 @@ async def page(
         account, wanted.low, wanted.high, limit + 1, wanted.status, wanted.domain, wanted.stream, wanted.tags,
         wanted.metadata, wanted.search,
     )  # fmt: skip
-    turn = LONG_READS.of(account) if wanted.scans else nullcontext()
+    turns = SEARCHES if wanted.unindexed else FILTERS if wanted.scans else None
+    turn = nullcontext() if turns is None else turns.of(account)
     async with asyncio.timeout(timeout_s), turn:
         if wanted.to is None:
             rows = await _LIST.fetch(source, *arguments)

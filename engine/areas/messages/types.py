@@ -98,7 +98,7 @@ class Filters(Struct, frozen=True, kw_only=True):
     @property
     def scans(self) -> bool:
         """Whether messages that do not match may have to be passed over, any number of them."""
-        return any((self.status, self.search, self.domain, self.stream, self.tags, self.metadata))
+        return any((self.status, self.domain, self.stream, self.unindexed))
 
     @property
     def unindexed(self) -> str | None:

@@ -9,7 +9,7 @@ from uuid import UUID
 from engine.areas.suppressions import rules
 from engine.areas.suppressions.types import Filters, Hit, Page, Reason, SuppressionRow
 from engine.store.queries import Conn, Queries, Source
-from engine.store.turns import LONG_READS
+from engine.store.turns import SEARCHES
 
 LIST_TIMEOUT_S = 5.0  # a search may go through every suppression of an account
 
@@ -62,7 +62,7 @@ async def page(
 ) -> Page:
     """At most `limit` suppressions, newest first; raises TimeoutError after `timeout_s`."""
     before = wanted.before
-    turn = nullcontext() if wanted.reason is None and wanted.search is None else LONG_READS.of(account)
+    turn = nullcontext() if wanted.search is None else SEARCHES.of(account)
     async with asyncio.timeout(timeout_s), turn:
         rows = await _LIST.fetch(
             source, account, before.created_at, before.address, limit + 1, wanted.reason, wanted.search
