@@ -12,7 +12,7 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import EventType
 from engine.ledger import heads, log
-from engine.store.queries import Queries
+from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__, "cancel_schedule.sql")
 _TAKE = _SQL.command("take_schedule")
@@ -27,21 +27,11 @@ async def cancel_schedule(pool: asyncpg.Pool, account: UUID, message: UUID, *, a
     no more.
     """
     async with pool.acquire() as connection, connection.transaction():
-        taken = await _TAKE.records(connection, message, account)
-        if not taken:
-            found = await _STATUS.records(connection, message, account)
-            if not found:
-                raise not_found("message")
-            status = found[0]["status"]
-            raise Refusal(
-                ErrorType.INVALID_STATE,
-                f"The message does not wait for its time (any more); it is {status}.",
-                status=status,
-            )
+        taken = await take(connection, account, message)
         locked = await heads.lock(connection, [account])
         await _CANCEL.execute(connection, message)
         locked[account].scheduled -= 1
-        detail = {"scheduled_at": clock.iso(taken[0]["due_at"])}
+        detail = {"scheduled_at": clock.iso(taken["due_at"])}
         entry = log.Entry(
             account,
             EventType.SCHEDULE_CANCELED,
@@ -52,3 +42,22 @@ async def cancel_schedule(pool: asyncpg.Pool, account: UUID, message: UUID, *, a
         )
         await log.append(connection, log.seal_all(locked, [entry]))
         await heads.save(connection, locked.values())
+
+
+async def take(connection: Conn, account: UUID, message: UUID) -> asyncpg.Record:
+    """The message's place in the schedule, locked until the transaction ends: `due_at` and `deliver_by`.
+
+    Raises as `cancel_schedule`.
+    """
+    taken = await _TAKE.records(connection, message, account)
+    if taken:
+        return taken[0]
+    found = await _STATUS.records(connection, message, account)
+    if not found:
+        raise not_found("message")
+    status = found[0]["status"]
+    raise Refusal(
+        ErrorType.INVALID_STATE,
+        f"The message does not wait for its time (any more); it is {status}.",
+        status=status,
+    )

@@ -1,6 +1,6 @@
 -- name: take_schedule
 -- The place of message $1 of account $2 in the schedule, locked: whoever has it decides what becomes of the message.
-SELECT message_id, due_at FROM schedules WHERE message_id = $1 AND account_id = $2 FOR UPDATE;
+SELECT message_id, due_at, deliver_by FROM schedules WHERE message_id = $1 AND account_id = $2 FOR UPDATE;
 
 -- name: status_of
 -- The status of message $1 of account $2.

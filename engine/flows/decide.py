@@ -39,7 +39,7 @@ def decide(
         if earlier is not None:
             return replayed(*earlier, message.request_digest)
     if message.scheduled_at is not None:
-        too_far = _beyond_window(head, message.scheduled_at, at)
+        too_far = beyond_window(head, message.scheduled_at, at)
         if too_far is not None:
             return too_far
     if item.suppressed is not None:
@@ -66,7 +66,8 @@ def _suppressed(address: str, reason: str) -> Refusal:
     )
 
 
-def _beyond_window(head: Head, wanted: datetime, at: datetime) -> Refusal | None:
+def beyond_window(head: Head, wanted: datetime, at: datetime) -> Refusal | None:
+    """The 400 of a time that lies farther ahead than the account's plan lets messages wait."""
     days = CAPS[Plan(head.plan)].schedule_days
     if wanted <= at + timedelta(days=days):
         return None

@@ -1,6 +1,8 @@
 """`scheduledAt`, `deliverBy` and `DELETE /v1/emails/{id}/schedule` as customers meet them."""
 
 from datetime import UTC, datetime, timedelta
+from email import message_from_bytes
+from email.utils import format_datetime, parsedate_to_datetime
 from typing import Any
 
 import asyncpg
@@ -155,6 +157,86 @@ async def test_deliver_by_is_kept_for_the_retries(api: Api, account: TestAccount
         "SELECT deliver_by FROM queue WHERE message_id = $1", ids.parse_id(ids.Kind.MESSAGE, answer.json["id"])
     )
     assert stored == end
+
+
+# -- another time -------------------------------------------------------------------------------
+
+
+async def move(api: Api, account: TestAccount, id_: str, at: object, token: str | None = None) -> Answer:
+    body = orjson.dumps({"scheduledAt": at})
+    headers = {"Content-Type": "application/json"}
+    return await api.request(
+        "PATCH", f"/v1/emails/{id_}/schedule", token=token or account.token, body=body, headers=headers
+    )
+
+
+async def test_a_scheduled_message_can_be_given_another_time(
+    api: Api, account: TestAccount, pool: asyncpg.Pool
+) -> None:
+    before, after = within(hours=3), within(hours=5)
+    # A line of the body that looks like our Date must stay what it is.
+    dated = format_datetime(clock.parse_iso(before).replace(microsecond=0))
+    made = await send(api, account, scheduledAt=before, text=f"Hello\r\nDate: {dated}\r\n", attachments=[PDF])
+    answer = await move(api, account, made.json["id"], after)
+
+    assert (answer.status, answer.json) == (200, {"id": made.json["id"], "status": "scheduled", "scheduledAt": after})
+    found = await message(api, account, made)
+    assert (found["status"], found["scheduledAt"]) == ("scheduled", after)
+    first, second = found["waybill"]
+    assert second["type"] == "scheduled"
+    assert second["detail"].pop("actor").startswith("key_")
+    assert second["detail"] == first["detail"] | {"scheduled_at": after, "previously_at": before}
+    raw = (await api.get(f"/v1/messages/{made.json['id']}/raw", account.token)).body
+    assert parsedate_to_datetime(message_from_bytes(raw)["Date"]) == clock.parse_iso(after).replace(microsecond=0)
+    assert f"Date: {dated}" in found["text"]
+    row = await pool.fetchrow("SELECT due_at, look_at FROM schedules WHERE account_id = $1", account.id)
+    assert row is not None
+    assert [clock.iso(at) for at in row] == [after, after]
+    assert await pool.fetchval("SELECT scheduled FROM account_heads WHERE account_id = $1", account.id) == 1
+
+
+async def test_another_time_that_has_come_is_now(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
+    made = await send(api, account, scheduledAt=within(hours=3))
+    answer = await move(api, account, made.json["id"], "2020-01-01T00:00:00Z")
+
+    assert clock.parse_iso(answer.json["scheduledAt"]) <= clock.now()
+    assert await pool.fetchval("SELECT look_at <= now() FROM schedules WHERE account_id = $1", account.id)
+
+
+async def test_another_time_is_held_to_what_the_first_one_was(api: Api, pool: asyncpg.Pool) -> None:
+    account = await make_account(pool, plan="starter", daily_cap=1)
+    ahead = CAPS[Plan.STARTER].schedule_days
+    tomorrow = within(days=1)
+    made = (await send(api, account, scheduledAt=tomorrow, deliverBy=within(days=1, hours=2))).json["id"]
+    reader = await add_key(pool, account.id, scopes=["messages:read"])
+
+    far = await move(api, account, made, within(days=ahead, minutes=1))
+    late = await move(api, account, made, within(days=1, hours=2))
+    bad = await move(api, account, made, "soon")
+    assert (far.status, far.error["field"]) == (400, "scheduledAt")
+    assert (late.status, late.error["field"]) == (400, "scheduledAt")
+    assert "deliverBy" in late.error["message"]
+    assert (bad.status, bad.error["field"]) == (400, "scheduledAt")
+    assert (await move(api, account, made, None)).status == 400
+    assert (await move(api, account, made, tomorrow, reader)).error["scope"] == "emails:send"
+    assert (await send(api, account)).status == 202
+    full = await move(api, account, made, "2020-01-01T00:00:00Z")
+    assert (full.status, full.error["type"]) == (429, "daily_limit_reached")
+    shown = (await api.get(f"/v1/messages/{made}", account.token)).json
+    assert (shown["scheduledAt"], len(shown["waybill"])) == (tomorrow, 1)
+
+
+async def test_what_does_not_wait_gets_no_other_time(api: Api, account: TestAccount) -> None:
+    sent = (await send(api, account)).json["id"]
+    canceled = (await send(api, account, scheduledAt=within(hours=3))).json["id"]
+    await api.request("DELETE", f"/v1/emails/{canceled}/schedule", token=account.token)
+
+    for id_, status in ((sent, "queued"), (canceled, "canceled")):
+        answer = await move(api, account, id_, within(hours=4))
+        assert (answer.status, answer.error["type"], answer.error["status"]) == (409, "invalid_state", status)
+    unknown = ids.format_id(ids.Kind.MESSAGE, ids.uuid7())
+    for id_ in (unknown, "msg_x", "evt_" + unknown[4:]):
+        assert (await move(api, account, id_, within(hours=4))).status == 404
 
 
 # -- canceling --------------------------------------------------------------------------------

@@ -1,18 +1,28 @@
-"""`POST /v1/emails`, `POST /v1/emails/batch` and `DELETE /v1/emails/{id}/schedule`."""
+"""`POST /v1/emails`, `POST /v1/emails/batch`, and what may be done to a message that waits for its time."""
 
 import asyncio
 
 import msgspec
 
-from api.areas.emails.schemas import BatchItem, BatchReply, BatchRequest, CancelReply, SendReply, SendRequest
+from api.areas.emails.schemas import (
+    BatchItem,
+    BatchReply,
+    BatchRequest,
+    CancelReply,
+    RescheduleReply,
+    RescheduleRequest,
+    SendReply,
+    SendRequest,
+)
 from api.http.decode import LARGE_BYTES, decode_body
 from api.http.dispatch import path_id
 from api.http.operation import Access, Call, Operation
 from engine.areas.emails.types import Accepted
-from engine.base import ids
+from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.flows.accept import Door
 from engine.flows.cancel_schedule import cancel_schedule
+from engine.flows.reschedule import reschedule
 
 _ITEM = msgspec.json.Decoder(SendRequest)
 
@@ -49,6 +59,17 @@ async def cancel(call: Call) -> CancelReply:
     message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
     await cancel_schedule(call.services.pool, call.account_id, message, actor=call.actor)
     return CancelReply(call.path["id"])
+
+
+async def move(call: Call) -> RescheduleReply:
+    """Give a scheduled message another time; the release and this have one winner."""
+    message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
+    body: RescheduleRequest = call.body
+    at = await reschedule(
+        call.services.pool, call.account_id, message, body.scheduled_at,
+        give_up_s=call.settings.give_up_s, actor=call.actor,
+    )  # fmt: skip
+    return RescheduleReply(call.path["id"], clock.iso(at))
 
 
 def _door(call: Call) -> Door:
@@ -114,6 +135,18 @@ OPERATIONS = (
         request=BatchRequest,
         reply=BatchReply,
         handler=send_batch,
+    ),
+    Operation(
+        method="PATCH",
+        path="/v1/emails/{id}/schedule",
+        tag="Emails",
+        summary="Give a scheduled email another time",
+        access=Access.KEY,
+        scopes=("emails:send",),
+        request=RescheduleRequest,
+        reply=RescheduleReply,
+        refusals=(ErrorType.INVALID_STATE, ErrorType.DAILY_LIMIT_REACHED, ErrorType.MONTHLY_LIMIT_REACHED),
+        handler=move,
     ),
     Operation(
         method="DELETE",
