@@ -91,7 +91,7 @@ def _schedule(head: Head, at: datetime, wanted: datetime, parent: Head | None) -
         return refusal
     allowance = quota.monthly_cap(head, parent)
     if head.scheduled >= allowance:
-        return full("scheduled_messages", "messages that wait for their time", allowance, head.scheduled)
+        return full("scheduled_messages", "scheduled messages", allowance, head.scheduled)
     head.scheduled += 1
     return None
 

@@ -10,6 +10,7 @@ from uuid import UUID
 import asyncpg
 import orjson
 
+from engine.areas.api_keys.rules import Reach
 from engine.areas.emails import rules
 from engine.base import clock, ids
 from engine.base.errors import invalid
@@ -27,18 +28,25 @@ _MOVE = _SQL.command("move_schedule")
 
 
 async def reschedule(
-    pool: asyncpg.Pool, account: UUID, message: UUID, scheduled_at: str, *, give_up_s: float, actor: str | None = None
+    pool: asyncpg.Pool,
+    account: UUID,
+    message: UUID,
+    scheduled_at: str,
+    *,
+    give_up_s: float,
+    reach: Reach | None = None,
+    actor: str | None = None,
 ) -> datetime:
     """Move one message of the account to another time, and give it as it is kept; returns after the commit.
 
-    A time in the past or within a minute is the present: the next release takes it. Raises 404 and 409 as
+    A time in the past or within a minute is the present: the next release takes it. Raises 403, 404 and 409 as
     `cancel_schedule`, 400 for a time beyond the plan's window or not before the message's `deliverBy`, 429 for a day or
     a month that is used up.
     """
     at = clock.now()
     wanted = rules.timing_of(scheduled_at, None, at, give_up_s=give_up_s).scheduled_at or at
     async with pool.acquire() as connection, connection.transaction():
-        taken = await take(connection, account, message)
+        taken = await take(connection, account, message, reach)
         if taken["deliver_by"] is not None and taken["deliver_by"] <= wanted:
             raise invalid("scheduledAt", "`scheduledAt` must lie before the message's `deliverBy`.")
         locked = await heads.lock_counted(connection, [account])

@@ -226,6 +226,23 @@ async def test_another_time_is_held_to_what_the_first_one_was(api: Api, pool: as
     assert (shown["scheduledAt"], len(shown["waybill"])) == (tomorrow, 1)
 
 
+async def test_a_key_for_other_domains_or_streams_leaves_the_schedule_alone(
+    api: Api, account: TestAccount, pool: asyncpg.Pool
+) -> None:
+    at = within(hours=3)
+    made = (await send(api, account, scheduledAt=at)).json["id"]
+    for column, value in (("domains", "other.test"), ("streams", "news")):
+        limited = await add_key(pool, account.id)
+        await pool.execute(
+            f"UPDATE api_keys SET {column} = ARRAY[$3] WHERE account_id = $1 AND key_id = $2",
+            account.id, limited[9:21], value,
+        )  # fmt: skip
+        moved = await move(api, account, made, within(hours=4), limited)
+        canceled = await api.request("DELETE", f"/v1/emails/{made}/schedule", token=limited)
+        assert [(one.status, one.error["type"]) for one in (moved, canceled)] == [(403, "forbidden")] * 2
+    assert (await api.get(f"/v1/messages/{made}", account.token)).json["scheduledAt"] == at
+
+
 async def test_what_does_not_wait_gets_no_other_time(api: Api, account: TestAccount) -> None:
     sent = (await send(api, account)).json["id"]
     canceled = (await send(api, account, scheduledAt=within(hours=3))).json["id"]

@@ -17,6 +17,7 @@ from api.areas.emails.schemas import (
 from api.http.decode import LARGE_BYTES, decode_body
 from api.http.dispatch import path_id
 from api.http.operation import Access, Call, Operation
+from engine.areas.api_keys.rules import Reach
 from engine.areas.emails.types import Accepted
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
@@ -57,7 +58,7 @@ async def send_batch(call: Call) -> BatchReply:
 async def cancel(call: Call) -> CancelReply:
     """Take a message out of the schedule; the release and this have one winner."""
     message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
-    await cancel_schedule(call.services.pool, call.account_id, message, actor=call.actor)
+    await cancel_schedule(call.services.pool, call.account_id, message, reach=_reach(call), actor=call.actor)
     return CancelReply(call.path["id"])
 
 
@@ -67,13 +68,18 @@ async def move(call: Call) -> RescheduleReply:
     body: RescheduleRequest = call.body
     at = await reschedule(
         call.services.pool, call.account_id, message, body.scheduled_at,
-        give_up_s=call.settings.give_up_s, actor=call.actor,
+        give_up_s=call.settings.give_up_s, reach=_reach(call), actor=call.actor,
     )  # fmt: skip
     return RescheduleReply(call.path["id"], clock.iso(at))
 
 
 def _door(call: Call) -> Door:
-    return Door(call.account_id, "api", None if call.caller is None else call.caller.reach)
+    return Door(call.account_id, "api", _reach(call))
+
+
+def _reach(call: Call) -> Reach | None:
+    """What the key that calls is limited to; people are not."""
+    return None if call.caller is None else call.caller.reach
 
 
 def _decoded(items: list[msgspec.Raw]) -> list[SendRequest | Refusal]:
