@@ -127,10 +127,10 @@ async def test_a_day_that_is_used_up_cannot_be_waited_for(api: Api, pool: asyncp
 
 
 async def test_a_month_that_is_used_up_cannot_be_waited_for(api: Api, pool: asyncpg.Pool) -> None:
-    account = await make_account(pool, plan="enterprise", monthly_cap=1)
+    account = await make_account(pool, plan="scale", monthly_cap=1)
     await send(api, account)
     now = datetime.now(UTC)
-    later = [now + timedelta(days=days) for days in (0.01, 20)]
+    later = [now + timedelta(days=days) for days in (0.01, 13)]
 
     for at in later:
         answer = await send(api, account, scheduledAt=clock.iso(at))
