@@ -306,6 +306,8 @@ class Health:
         """Always 200 while the event loop turns."""
         response.media = {"status": "ok"}
 
+    on_head = on_get  # many load balancers and monitors ask so
+
 
 class Readiness:
     """`/readyz`: every dependency with its own verdict; 503 when mail can't be accepted."""
@@ -328,6 +330,8 @@ class Readiness:
         ready = all(checks[name]["ok"] for name in needed)
         response.status = falcon.HTTP_200 if ready else falcon.HTTP_503
         response.media = {"status": "ready" if ready else "unready", "checks": checks}
+
+    on_head = on_get
 
     async def _postgres(self) -> dict[str, object]:
         try:

@@ -224,7 +224,8 @@ def _came_in(details: _Details) -> str:
             door = {"smtp": " over SMTP", "api": " through the API"}.get(str(detail.get("source")), "")
             return f"was accepted{door} at {clock.iso(at)}"
         if kind == EventType.SCHEDULED.value:
-            return f"was scheduled at {clock.iso(at)} for {detail.get('scheduled_at')}"
+            times = [one.get("scheduled_at") for name, _, one in details if name == kind]  # it may have been moved
+            return f"was scheduled at {clock.iso(at)} for {times[-1]}"
     return "is on record, though its first events are past their keeping"
 
 

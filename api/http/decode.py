@@ -5,7 +5,6 @@ once are bounded too.
 """
 
 import asyncio
-import re
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -18,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from api.http.stream import Connection
+from engine.base import shapes
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.settings import Settings
 from engine.store.deadlines import within
@@ -25,9 +25,6 @@ from engine.store.deadlines import within
 LARGE_BYTES = 1024 * 1024  # decoding more takes over a millisecond: off the event loop
 SWALLOWED_BYTES, SWALLOW_S = 16 * 1024 * 1024, 3.0
 GRACE_S = 5.0  # before the minimum rate is asked for
-_AT = re.compile(r" - at `(?:key` in `)?\$([^`]*)`$")
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`")
-_MISSING = re.compile(r"Object missing required field `(.*?)`")
 
 
 class Inflight:
@@ -104,10 +101,12 @@ def _patience(settings: Settings, size: int, elapsed: float) -> float:
 
 
 def check_media_type(request: falcon.asgi.Request) -> None:
-    """Bodies are JSON; an absent Content-Type is taken as JSON."""
+    """Bodies are JSON as it is; an absent Content-Type is taken as JSON."""
     declared = request.content_type
     if declared and declared.partition(";")[0].strip().lower() not in {"application/json", "text/json"}:
         raise Refusal(ErrorType.UNSUPPORTED_MEDIA_TYPE, "Send the body as application/json.")
+    if (request.get_header("Content-Encoding") or "identity").strip().lower() != "identity":
+        raise Refusal(ErrorType.UNSUPPORTED_MEDIA_TYPE, "Send the body as it is, without Content-Encoding.")
 
 
 def decode_body(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
@@ -115,7 +114,7 @@ def decode_body(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise refusal_of(str(error)) from None
+        raise refusal_of(error, decoder.type, _plain(body, error)) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError) as error:
         raise invalid("body", f"The body is not valid JSON: {_short(error)}") from None
 
@@ -138,7 +137,7 @@ def decode_query(request: falcon.asgi.Request, shape: type[Struct] | None) -> An
     try:
         query = msgspec.convert(values, shape, strict=False)
     except msgspec.ValidationError as error:
-        raise refusal_of(str(error)) from None
+        raise refusal_of(error, shape, values) from None
     for field in msgspec.structs.fields(shape):
         # The lax reading takes the word null for an absent value, and a filter that is not heard shows too much.
         if field.encode_name in values and getattr(query, field.name) is None:
@@ -146,18 +145,11 @@ def decode_query(request: falcon.asgi.Request, shape: type[Struct] | None) -> An
     return query
 
 
-def refusal_of(message: str) -> Refusal:
-    """A validation error in msgspec's words as a refusal that names the field."""
-    at = _AT.search(message)
-    path = at[1].lstrip(".") if at else ""
-    sentence = message[: at.start()] if at else message
-    for pattern, text in ((_UNKNOWN, "`{}` is not a field here."), (_MISSING, "`{}` is required.")):
-        named = pattern.search(sentence)
-        if named:
-            field = f"{path}.{named[1]}" if path else named[1]
-            return invalid(field, text.format(field))
-    field = path or "body"
-    return invalid(field, f"`{field}`: {sentence}.")
+def refusal_of(error: msgspec.ValidationError, shape: Any, given: object) -> Refusal:
+    """A validation error of plain data as a refusal that names the field and says what it must be."""
+    fault = shapes.fault_of(error, shape, given)
+    field = fault.path or "body"
+    return invalid(field, f"`{field}` {fault.words}.")
 
 
 def _pairs(request: falcon.asgi.Request) -> Iterable[tuple[str, str]]:
@@ -184,5 +176,17 @@ def _check_size(size: int, limit: int) -> None:
         raise Refusal(ErrorType.PAYLOAD_TOO_LARGE, f"A request may have {limit} bytes at the most.", limit=limit)
 
 
+def _plain(body: bytes, error: msgspec.ValidationError) -> object:
+    """The body as plain data where the error does not name the entry at fault itself."""
+    if "[...]" not in str(error):
+        return None
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return None  # something behind the fault is no JSON
+
+
 def _short(error: Exception) -> str:
-    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    return str(error).removeprefix("JSON is malformed: ")[:200]

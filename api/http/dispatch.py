@@ -73,7 +73,10 @@ class Endpoint:
 
     def __init__(self, door: Door, operations: Iterable[Operation]) -> None:
         for operation in operations:
-            setattr(self, f"on_{operation.method.lower()}", _responder(door, operation))
+            responder = _responder(door, operation)
+            setattr(self, f"on_{operation.method.lower()}", responder)
+            if operation.takes_head:
+                self.on_head = responder  # the server leaves the body out
 
 
 def _responder(door: Door, operation: Operation) -> Responder:

@@ -19,6 +19,7 @@ from engine.base.errors import ErrorType
 from engine.base.roles import Role
 from engine.base.settings import Settings
 
+_STREAMS = frozenset({"text/event-stream", "application/x-ndjson"})
 CHANGES = frozenset({"POST", "PUT", "PATCH", "DELETE"})  # what a session needs its CSRF token for
 
 
@@ -148,6 +149,11 @@ class Operation(Struct, frozen=True, kw_only=True):
         """A stable name for the OpenAPI document: `post_v1_emails`."""
         words = self.path.strip("/").replace("{", "").replace("}", "").replace("-", "_").replace(".", "_")
         return f"{self.method.lower()}_{words.replace('/', '_')}"
+
+    @property
+    def takes_head(self) -> bool:
+        """Whether HEAD asks what GET would answer (RFC 9110 9.1): not for streams, nor on the way through a sign-in."""
+        return self.method == "GET" and self.success == 200 and self.reply_type not in _STREAMS
 
     @property
     def needs_csrf(self) -> bool:

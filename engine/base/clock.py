@@ -1,9 +1,10 @@
 """Time as the service writes it: aware UTC inside, ISO 8601 with milliseconds and `Z` outside."""
 
+import math
 import re
 from datetime import UTC, date, datetime, timedelta
 
-_ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?(Z|[+-]\d{2}:\d{2})", re.ASCII)
+_ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?(Z|[+-]\d{2}:?\d{2})", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -25,7 +26,10 @@ def iso(at: datetime) -> str:
 
 
 def parse_iso(text: str) -> datetime:
-    """An ISO 8601 date-time with `Z` or a numeric offset; raises ValueError for anything else."""
+    """An ISO 8601 date-time with `Z` or a numeric offset; raises ValueError for anything else.
+
+    The offset may stand without its colon, as `strftime` and PHP's DATE_ISO8601 write it.
+    """
     match = _ISO.fullmatch(text)
     if match is None:
         raise ValueError("expected an ISO 8601 date-time with Z or a numeric offset")
@@ -33,7 +37,7 @@ def parse_iso(text: str) -> datetime:
     micro = int((fraction or "0").ljust(6, "0")[:6])
     offset = timedelta()
     if zone != "Z":
-        hours, minutes = int(zone[1:3]), int(zone[4:6])
+        hours, minutes = int(zone[1:3]), int(zone[-2:])
         if hours > 23 or minutes > 59:
             raise ValueError("the offset is out of range")
         offset = timedelta(hours=hours, minutes=minutes) * (1 if zone[0] == "+" else -1)
@@ -50,9 +54,9 @@ def milliseconds(at: datetime) -> int:
 
 
 def seconds_until_next_day(at: datetime) -> int:
-    """Whole seconds from `at` to the next midnight UTC, at least 1."""
+    """Whole seconds from `at` to the next midnight UTC, never short of it: who waits so long finds the new day."""
     midnight = datetime.combine(at.date() + timedelta(days=1), datetime.min.time(), UTC)
-    return max(1, int((midnight - at).total_seconds()))
+    return math.ceil((midnight - at).total_seconds())
 
 
 def first_of_month(day: date) -> date:
@@ -61,6 +65,6 @@ def first_of_month(day: date) -> date:
 
 
 def seconds_until_next_month(at: datetime) -> int:
-    """Whole seconds from `at` to the first of the next month, UTC, at least 1."""
+    """Whole seconds from `at` to the first of the next month, UTC, never short of it."""
     first = (first_of_month(at.date()) + timedelta(days=32)).replace(day=1)
-    return max(1, int((datetime.combine(first, datetime.min.time(), UTC) - at).total_seconds()))
+    return math.ceil((datetime.combine(first, datetime.min.time(), UTC) - at).total_seconds())

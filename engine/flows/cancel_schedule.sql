@@ -1,6 +1,8 @@
 -- name: take_schedule
 -- The place of message $1 of account $2 in the schedule, locked: whoever has it decides what becomes of the message.
-SELECT message_id, due_at FROM schedules WHERE message_id = $1 AND account_id = $2 FOR UPDATE;
+SELECT s.due_at, s.deliver_by, m.from_domain, m.stream
+FROM schedules s JOIN messages m ON m.id = s.message_id
+WHERE s.message_id = $1 AND m.id = $1 AND s.account_id = $2 FOR UPDATE OF s;
 
 -- name: status_of
 -- The status of message $1 of account $2.

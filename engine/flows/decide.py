@@ -6,6 +6,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from engine.areas.emails.types import Accepted, Prepared
+from engine.areas.suppressions.types import Reason
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.plans import CAPS, Plan
@@ -38,17 +39,11 @@ def decide(
         if earlier is not None:
             return replayed(*earlier, message.request_digest)
     if message.scheduled_at is not None:
-        too_far = _beyond_window(head, message.scheduled_at, at)
+        too_far = beyond_window(head, message.scheduled_at, at)
         if too_far is not None:
             return too_far
     if item.suppressed is not None:
-        address, reason = item.suppressed
-        return Refusal(
-            ErrorType.SUPPRESSED,
-            f"{address} is on the suppression list ({reason}); nothing was sent to anyone.",
-            address=address,
-            reason=reason,
-        )
+        return _suppressed(*item.suppressed)
     if message.scheduled_at is not None:
         return _schedule(head, at, message.scheduled_at, parent) or Accepted(message.public_id, "scheduled")
     refusal = quota.take(head, at, parent)
@@ -60,7 +55,19 @@ def decide(
     return Accepted(message.public_id, "queued")
 
 
-def _beyond_window(head: Head, wanted: datetime, at: datetime) -> Refusal | None:
+def _suppressed(address: str, reason: str) -> Refusal:
+    """The refusal of the whole message, with what to do about it: only a complaint can't be lifted."""
+    way_out = "Leave it out." if reason == Reason.COMPLAINT else "Leave it out, or lift the suppression."
+    return Refusal(
+        ErrorType.SUPPRESSED,
+        f"{address} is on the suppression list ({reason}); nothing was sent to anyone. {way_out}",
+        address=address,
+        reason=reason,
+    )
+
+
+def beyond_window(head: Head, wanted: datetime, at: datetime) -> Refusal | None:
+    """The 400 of a time that lies farther ahead than the account's plan lets messages wait."""
     days = CAPS[Plan(head.plan)].schedule_days
     if wanted <= at + timedelta(days=days):
         return None
@@ -84,7 +91,7 @@ def _schedule(head: Head, at: datetime, wanted: datetime, parent: Head | None) -
         return refusal
     allowance = quota.monthly_cap(head, parent)
     if head.scheduled >= allowance:
-        return full("scheduled_messages", "messages that wait for their time", allowance, head.scheduled)
+        return full("scheduled_messages", "scheduled messages", allowance, head.scheduled)
     head.scheduled += 1
     return None
 

@@ -113,10 +113,9 @@ async def locked_plan(connection: Conn, account: UUID) -> Plan:
 
 def full(resource: str, words: str, limit: int, used: int) -> Refusal:
     """The 403 of a plan that has no room: `resource` for programs, `words` for people."""
-    return Refusal(
-        ErrorType.PLAN_LIMIT_REACHED,
-        f"The plan includes {limit} {words} and {used} are in use.",
-        resource=resource,
-        limit=limit,
-        used=used,
+    sentence = (
+        f"This account has {used} of the {limit} {words} that its plan includes. Make room, or move to a larger one."
     )
+    if limit == 0:
+        sentence = f"This account's plan includes no {words}. Move to a larger one."
+    return Refusal(ErrorType.PLAN_LIMIT_REACHED, sentence, resource=resource, limit=limit, used=used)

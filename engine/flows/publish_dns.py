@@ -17,7 +17,7 @@ from engine.areas.domains import cloudflare, publishing, records, store
 from engine.areas.domains.cloudflare import Away, Cloudflare, Declined, TokenRefused, Zone
 from engine.areas.domains.publishing import Outcome
 from engine.areas.domains.types import DomainRow, Identity, Wanted
-from engine.base import clock
+from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.settings import Settings
 from engine.flows.add_domain import identity
@@ -173,14 +173,21 @@ async def _policy_above(api: Cloudflare, zone: Zone, name: str, wanted: Wanted) 
 async def _remember(
     pool: asyncpg.Pool, pepper: str, row: DomainRow, token: str, done: Publication, actor: str | None
 ) -> None:
-    """Keep a token that worked, and look soon at what was published."""
-    changed = any(one.outcome in {"created", "updated"} for one in done.records)
+    """Keep a token that worked, tell what was written into the zone, and look soon at it."""
+    changed = [
+        {"type": one.wanted.type, "host": one.wanted.host, "outcome": one.outcome}
+        for one in done.records
+        if one.outcome in {"created", "updated"}
+    ]
     async with pool.acquire() as connection, connection.transaction():
         await locked_plan(connection, row.account_id)
         if await store.read_token(connection, row.account_id, pepper=pepper) != token:
             await store.keep_token(connection, row.account_id, token, pepper=pepper)
             await record(connection, row.account_id, "cloudflare.connected", {"zone": done.zone}, actor=actor)
         if changed:
+            named = {"id": ids.format_id(ids.Kind.DOMAIN, row.id), "name": row.name}
+            detail = named | {"zone": done.zone, "records": changed}
+            await record(connection, row.account_id, "domain.dns_published", detail, actor=actor)
             await store.CHECK_SOON.execute(connection, row.account_id, row.id, clock.now() + SPREAD)
 
 

@@ -149,6 +149,8 @@ async def _change(
         if publishes:
             await store.insert_version(connection, account, before.slug, version, checked.content, at)
             detail: dict[str, object] = {"id": before.slug, "version": version}
+            if name != before.name:
+                detail["name"] = name
             await record(connection, account, "template.published", detail, actor=actor)
             await caches.bump(connection, "templates")
         else:

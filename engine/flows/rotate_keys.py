@@ -12,16 +12,18 @@ import asyncpg
 from engine.areas.domains import rules, store
 from engine.areas.domains.store import FreshKey
 from engine.areas.domains.types import KeyRow
-from engine.base import clock
+from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.settings import Settings
 from engine.flows.add_domain import make_pair
-from engine.flows.open_account import locked_plan
+from engine.flows.open_account import locked_plan, record
 from engine.flows.verify_domain import Verified, verify_now
 from engine.store.queries import Conn
 
 
-async def rotate_keys(pool: asyncpg.Pool, settings: Settings, account: UUID, domain: UUID) -> Verified:
+async def rotate_keys(
+    pool: asyncpg.Pool, settings: Settings, account: UUID, domain: UUID, *, actor: str | None = None
+) -> Verified:
     """Ask for the other pair and look at once whether it is published; asked again, it only looks.
 
     Raises 404 for a domain that the account does not have, 409 for one that was never verified or whose last change
@@ -42,7 +44,9 @@ async def rotate_keys(pool: asyncpg.Pool, settings: Settings, account: UUID, dom
         await locked_plan(connection, account)
         keys = await store.PUBLISHED.fetch(connection, domain)
         if rules.next_pair(keys) is None:
-            await _ask(connection, domain, keys, spare, settings.key_pepper)
+            then = await _ask(connection, domain, keys, spare, settings.key_pepper)
+            detail = {"id": ids.format_id(ids.Kind.DOMAIN, domain), "name": row.name, "to": then}
+            await record(connection, account, "domain.key_rotation_requested", detail, actor=actor)
     return await verify_now(pool, settings, account, domain)
 
 
@@ -54,7 +58,8 @@ async def _spare_pair(keys: Sequence[KeyRow]) -> list[FreshKey]:
     return await make_pair(rules.other(pair))
 
 
-async def _ask(connection: Conn, domain: UUID, keys: Sequence[KeyRow], spare: Sequence[FreshKey], pepper: str) -> None:
+async def _ask(connection: Conn, domain: UUID, keys: Sequence[KeyRow], spare: Sequence[FreshKey], pepper: str) -> str:
+    """The pair that was asked for."""
     pair = rules.signing_pair(keys)
     retiring = next((key.retire_at for key in keys if key.status == "retiring" and key.retire_at), None)
     if pair is None or retiring is not None:
@@ -67,6 +72,7 @@ async def _ask(connection: Conn, domain: UUID, keys: Sequence[KeyRow], spare: Se
     then = rules.other(pair)
     if any(key.pair == then for key in keys):
         await store.ASK_FOR_PAIR.execute(connection, domain, then)
-        return
+        return then
     for key in spare:
         await store.insert_key(connection, domain, key, "pending" if key.selector == then else "standby", pepper=pepper)
+    return then

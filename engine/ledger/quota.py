@@ -26,10 +26,13 @@ def daily_cap(head: Head) -> int:
 
 def monthly_cap(head: Head, parent: Head | None = None) -> int:
     """Messages the account may send in the month its head stands at; a sub-account without a limit of its own may send
-    what its parent may."""
-    if head.monthly_cap is not None:
-        return head.monthly_cap
-    return CAPS[Plan(head.plan)].monthly_emails if parent is None else monthly_cap(parent)
+    what its parent may. An agreement on Enterprise never lowers what the plan includes."""
+    plan = Plan(head.plan)
+    if head.monthly_cap is None:
+        return CAPS[plan].monthly_emails if parent is None else monthly_cap(parent)
+    if plan is Plan.ENTERPRISE and head.parent_id is None:
+        return max(head.monthly_cap, CAPS[plan].monthly_emails)
+    return head.monthly_cap
 
 
 def reviewed_rung(rung: int, *, sent: int, bounced: int, complained: int, cap: int, settled: int = 0) -> int:

@@ -45,6 +45,14 @@ class Cache(Generic[Key, Value]):
         """The value if it is in memory."""
         return self._values.get(key)
 
+    async def anew(self, key: Key) -> Value:
+        """The value as it stands now, whatever memory says: for who is about to refuse over what may be new."""
+        generation = self._generation
+        value = await self._load(key)
+        if generation == self._generation and key in self._values:
+            self._values[key] = value
+        return value
+
     def clear(self) -> None:
         """Forget everything; loads in flight deliver to their callers but are not kept."""
         self._generation += 1

@@ -18,7 +18,11 @@ def account() -> None:
 @click.option("--email", required=True, help="The owner's address.")
 @click.option("--plan", type=click.Choice([plan.value for plan in Plan]), default=Plan.FREE.value, show_default=True)
 @click.option("--daily-cap", type=click.IntRange(min=0), help="An agreed cap in place of the ladder's.")
-@click.option("--monthly-cap", type=click.IntRange(min=0), help="An agreed allowance in place of the plan's.")
+@click.option(
+    "--monthly-cap",
+    type=click.IntRange(min=0),
+    help="An agreed allowance in place of the plan's; Enterprise's is never lowered.",
+)
 @as_json
 @reported
 def account_create(

@@ -95,6 +95,7 @@ async def test_one_bad_message_never_fails_the_others(api: Api, account: TestAcc
     assert data[4]["error"]["filename"] == "a.exe"
     assert data[6]["error"]["template"] == "nobody-made-this"
     assert all(one["error"]["message"] for one in data if one["status"] == "refused")
+    assert not any("retryAfter" in one["error"] for one in data if one["status"] == "refused")
     assert await sent_today(api, account) == 2
 
 
@@ -222,6 +223,10 @@ async def test_the_first_items_get_what_quota_is_left(api: Api, pool: asyncpg.Po
     assert [one["status"] for one in answer.json["data"]] == ["queued"] * 5 + ["refused"] * 3
     error = answer.json["data"][5]["error"]
     assert (error["type"], error["limit"], error["sentToday"]) == ("daily_limit_reached", 5, 5)
+    alone = await api.post("/v1/emails", account.token, account.email())
+    left = int(alone.headers["retry-after"])
+    assert left <= error["retryAfter"] <= left + 60
+    assert "retryAfter" not in alone.error, "one request alone is told by the header"
 
 
 async def test_a_refused_item_takes_no_quota_from_those_behind_it(api: Api, pool: asyncpg.Pool) -> None:

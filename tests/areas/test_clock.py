@@ -63,6 +63,7 @@ def test_milliseconds_are_exact_where_floats_are_not(at_ms: int) -> None:
         ("2026-11-20T08:09:10.5Z", datetime(2026, 11, 20, 8, 9, 10, 500_000, tzinfo=UTC)),
         ("2026-11-20T08:09:10.123456789Z", datetime(2026, 11, 20, 8, 9, 10, 123_456, tzinfo=UTC)),
         ("2026-11-20T08:09:10+02:30", datetime(2026, 11, 20, 5, 39, 10, tzinfo=UTC)),
+        ("2026-11-20T08:09:10+0230", datetime(2026, 11, 20, 5, 39, 10, tzinfo=UTC)),
         ("2026-11-20T22:09:10-05:00", datetime(2026, 11, 21, 3, 9, 10, tzinfo=UTC)),
         ("2024-02-29T00:00:00Z", datetime(2024, 2, 29, tzinfo=UTC)),
     ],
@@ -79,7 +80,8 @@ def test_usual_forms_are_read(text: str, expected: datetime) -> None:
         "2026-11-20T08:09:10",  # whose clock?
         "2026-11-20 08:09:10Z",
         "2026-11-20T08:09:10z",
-        "2026-11-20T08:09:10+0230",
+        "2026-11-20T08:09:10+02",
+        "2026-11-20T08:09:10+023",
         "2026-11-20T08:09:10+24:00",
         "2026-11-20T08:09:10+01:60",
         "2026-11-20T24:00:00Z",
@@ -111,16 +113,18 @@ def test_the_next_day_and_month_begin_at_midnight(at: datetime) -> None:
     day = at + timedelta(seconds=clock.seconds_until_next_day(at))
     month = at + timedelta(seconds=clock.seconds_until_next_month(at))
 
-    assert abs((day - datetime.combine(at.date() + timedelta(days=1), datetime.min.time(), UTC)).total_seconds()) <= 1
+    late = day - datetime.combine(at.date() + timedelta(days=1), datetime.min.time(), UTC)
+    assert timedelta(0) <= late < timedelta(seconds=1)
     assert 1 <= clock.seconds_until_next_day(at) <= 86_400
     assert 1 <= clock.seconds_until_next_month(at) <= 31 * 86_400
-    assert (month + timedelta(seconds=1)).date().replace(day=1) > at.date()
+    assert month.date().replace(day=1) > at.date()
 
 
 @pytest.mark.parametrize(
     ("at", "day_s", "month_s"),
     [
         (datetime(2026, 11, 30, 23, 59, 59, 900_000, tzinfo=UTC), 1, 1),
+        (datetime(2026, 11, 30, 23, 59, 58, 900_000, tzinfo=UTC), 2, 2),
         (datetime(2026, 12, 31, 23, 59, 0, tzinfo=UTC), 60, 60),
         (datetime(2024, 2, 28, 0, 0, 0, tzinfo=UTC), 86_400, 2 * 86_400),
         (datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC), 43_200, 43_200),

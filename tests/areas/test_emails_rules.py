@@ -222,7 +222,7 @@ def test_no_line_break_reaches_the_sender(breaker: str) -> None:
         ("html", {"html": "a\0b"}),
         ("idempotencyKey", {"idempotencyKey": "a\0"}),
         ("tags[1]", {"tags": ["a", "b\0"]}),
-        ("metadata", {"metadata": {"a": "\0"}}),
+        ("metadata.a", {"metadata": {"a": "\0"}}),
         ("metadata", {"metadata": {"a\0": "b"}}),
     ],
 )
@@ -395,7 +395,7 @@ def test_a_blocked_type_is_named(name: str) -> None:
         ("contentType", {"contentType": "application/"}),
         ("contentType", {"contentType": "application/pdf; x"}),
         ("contentType", {"contentType": "application/pdf\u2028x"}),
-        ("cid", {"cid": ""}),
+        ("cid", {"cid": "<>"}),
         ("cid", {"cid": "a b"}),
         ("cid", {"cid": "<a><b>"}),
         ("cid", {"cid": "ä"}),
@@ -427,7 +427,6 @@ def test_a_cid_names_one_attachment() -> None:
     [
         ("templateVersion", {"templateVersion": 2}),
         ("variables", {"variables": {"a": "b"}}),
-        ("variables", {"variables": {}}),
         ("text", {"template": "welcome"}),
         ("html", {"template": "welcome", "text": None, "html": ""}),
         ("variables", {"template": "welcome", "text": None, "variables": {f"v{n}": "" for n in range(501)}}),
@@ -481,8 +480,11 @@ def field_of_timing(scheduled_at: str | None = None, deliver_by: str | None = No
 
 @pytest.mark.parametrize(
     "text",
-    ["2026-11-20T10:00:00Z", "2026-11-20T10:00Z", "2026-11-20T11:00:00+01:00", "2026-11-20T04:30:00.000-05:30"],
-)
+    [
+        "2026-11-20T10:00:00Z", "2026-11-20T10:00Z", "2026-11-20T11:00:00+01:00", "2026-11-20T11:00:00+0100",
+        "2026-11-20T04:30:00.000-05:30",
+    ],
+)  # fmt: skip
 def test_a_time_has_z_or_an_offset(text: str) -> None:
     assert timing(text) == Timing(datetime(2026, 11, 20, 10, tzinfo=UTC))
 
@@ -492,7 +494,7 @@ def test_a_time_has_z_or_an_offset(text: str) -> None:
     [
         "", "tomorrow", "2026-11-20", "2026-11-20T10:00:00", "2026-11-20 10:00:00Z", "2026-02-30T10:00:00Z",
         "2026-11-31T10:00:00Z", "2026-13-01T10:00:00Z", "2026-11-20T24:00:00Z", "2026-11-20T10:60:00Z",
-        "2026-11-20T10:00:60Z", "2026-11-20T10:00:00+0100", "2026-11-20T10:00:00+24:00", "2026-11-20T10:00:00 Z",
+        "2026-11-20T10:00:60Z", "2026-11-20T10:00:00+010", "2026-11-20T10:00:00+24:00", "2026-11-20T10:00:00 Z",
         "0000-01-01T00:00:00Z", "9999-12-31T23:59:59-23:00", "２０２６-11-20T10:00:00Z", "2027-02-29T00:00:00Z",
         "2026-11-20T10:00:00Z\n", "2026-11-20T10:00:00\x00Z", "1763632800",
     ],
@@ -584,7 +586,7 @@ def test_what_is_spelt_out_is_the_same_request() -> None:
 
     spelt = request(
         cc=[], bcc=[], headers={}, stream="transactional", tags=[], metadata={}, html=None,
-        attachments=[file(disposition="attachment", cid=None)],
+        replyTo="", listUnsubscribe="", variables={}, attachments=[file(disposition="attachment", cid="")],
     )  # fmt: skip
     assert rules.request_digest(spelt) == usual
     assert rules.request_digest(request(subject="")) == rules.request_digest(request(subject=None))

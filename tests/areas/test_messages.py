@@ -361,6 +361,8 @@ async def test_metadata_matches_one_entry_exactly(api: Api, account: TestAccount
     assert await listed(api, account, {"metadata": "url:https://shop.test/?a=1:2"}) == [first]
     assert await listed(api, account, {"metadata": "note:"}) == [empty]
     assert await listed(api, account, {"metadata": "17:order"}) == []
+    named = await send(api, account, metadata={"shop:order": "a:1"})
+    assert await listed(api, account, {"metadata": "shop:order:a:1"}) == [named]
 
 
 async def test_metadata_has_the_form_name_value_within_its_bounds(api: Api, account: TestAccount) -> None:

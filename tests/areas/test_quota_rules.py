@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from engine.base.errors import ErrorType
 from engine.base.plans import CAPS, DAILY_LADDER, Plan
@@ -183,7 +183,11 @@ def test_what_is_given_back_was_never_counted() -> None:
 @pytest.mark.parametrize("plan", list(Plan))
 def test_an_agreement_stands_above_plan_and_ladder(plan: Plan) -> None:
     assert quota.monthly_cap(head(plan=plan.value)) == CAPS[plan].monthly_emails
-    assert quota.monthly_cap(head(plan=plan.value, monthly_cap=7)) == 7
+    floor = CAPS[plan].monthly_emails if plan is Plan.ENTERPRISE else 0
+    assert quota.monthly_cap(head(plan=plan.value, monthly_cap=7)) == max(7, floor)
+    assert quota.monthly_cap(head(plan=plan.value, monthly_cap=2_000_000)) == 2_000_000
+    below = replace(head(plan=plan.value, monthly_cap=7), parent_id=UUID(int=2))
+    assert quota.monthly_cap(below, head(plan=plan.value)) == 7, "a sub-account's limit is its parent's to set"
     assert quota.daily_cap(head(rung=4)) == DAILY_LADDER[4]
     assert quota.daily_cap(head(rung=4, daily_cap=0)) == 0
 

@@ -193,6 +193,17 @@ async def test_an_unknown_path_and_a_wrong_method_answer_in_the_envelope(api: Ap
     assert (deleted.status, deleted.error["type"]) == (405, "method_not_allowed")
 
 
+async def test_head_answers_as_get_does_without_its_body(api: Api, account: TestAccount) -> None:
+    for path in ("/v1/me", "/v1/messages", "/v1/messages/msg_x", "/v1/openapi.json", "/v1/me?x=1"):
+        asked = await api.request("HEAD", path, token=account.token)
+        answer = await api.get(path, account.token)
+        assert (asked.status, asked.body) == (answer.status, b""), path
+        assert asked.headers["content-length"] == answer.headers["content-length"], path
+    assert (await api.request("HEAD", "/v1/me")).status == 401
+    for path in ("/v1/messages/tail", "/v1/suppressions/export", "/v1/emails"):
+        assert (await api.request("HEAD", path, token=account.token)).status == 405, path
+
+
 async def test_every_answer_names_its_request(api: Api, account: TestAccount) -> None:
     answers = [
         await api.get("/v1/me", account.token),

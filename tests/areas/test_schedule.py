@@ -1,6 +1,8 @@
 """`scheduledAt`, `deliverBy` and `DELETE /v1/emails/{id}/schedule` as customers meet them."""
 
 from datetime import UTC, datetime, timedelta
+from email import message_from_bytes
+from email.utils import format_datetime, parsedate_to_datetime
 from typing import Any
 
 import asyncpg
@@ -125,10 +127,10 @@ async def test_a_day_that_is_used_up_cannot_be_waited_for(api: Api, pool: asyncp
 
 
 async def test_a_month_that_is_used_up_cannot_be_waited_for(api: Api, pool: asyncpg.Pool) -> None:
-    account = await make_account(pool, plan="enterprise", monthly_cap=1)
+    account = await make_account(pool, plan="scale", monthly_cap=1)
     await send(api, account)
     now = datetime.now(UTC)
-    later = [now + timedelta(days=days) for days in (0.01, 20)]
+    later = [now + timedelta(days=days) for days in (0.01, 13)]
 
     for at in later:
         answer = await send(api, account, scheduledAt=clock.iso(at))
@@ -157,6 +159,103 @@ async def test_deliver_by_is_kept_for_the_retries(api: Api, account: TestAccount
     assert stored == end
 
 
+# -- another time -------------------------------------------------------------------------------
+
+
+async def move(api: Api, account: TestAccount, id_: str, at: object, token: str | None = None) -> Answer:
+    body = orjson.dumps({"scheduledAt": at})
+    headers = {"Content-Type": "application/json"}
+    return await api.request(
+        "PATCH", f"/v1/emails/{id_}/schedule", token=token or account.token, body=body, headers=headers
+    )
+
+
+async def test_a_scheduled_message_can_be_given_another_time(
+    api: Api, account: TestAccount, pool: asyncpg.Pool
+) -> None:
+    before, after = within(hours=3), within(hours=5)
+    # A line of the body that looks like our Date must stay what it is.
+    dated = format_datetime(clock.parse_iso(before).replace(microsecond=0))
+    made = await send(api, account, scheduledAt=before, text=f"Hello\r\nDate: {dated}\r\n", attachments=[PDF])
+    answer = await move(api, account, made.json["id"], after)
+
+    assert (answer.status, answer.json) == (200, {"id": made.json["id"], "status": "scheduled", "scheduledAt": after})
+    found = await message(api, account, made)
+    assert (found["status"], found["scheduledAt"]) == ("scheduled", after)
+    first, second = found["waybill"]
+    assert second["type"] == "scheduled"
+    assert second["detail"].pop("actor").startswith("key_")
+    assert second["detail"] == first["detail"] | {"scheduled_at": after, "previously_at": before}
+    raw = (await api.get(f"/v1/messages/{made.json['id']}/raw", account.token)).body
+    assert parsedate_to_datetime(message_from_bytes(raw)["Date"]) == clock.parse_iso(after).replace(microsecond=0)
+    assert f"Date: {dated}" in found["text"]
+    row = await pool.fetchrow("SELECT due_at, look_at FROM schedules WHERE account_id = $1", account.id)
+    assert row is not None
+    assert [clock.iso(at) for at in row] == [after, after]
+    assert await pool.fetchval("SELECT scheduled FROM account_heads WHERE account_id = $1", account.id) == 1
+
+
+async def test_another_time_that_has_come_is_now(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
+    made = await send(api, account, scheduledAt=within(hours=3))
+    answer = await move(api, account, made.json["id"], "2020-01-01T00:00:00Z")
+
+    assert clock.parse_iso(answer.json["scheduledAt"]) <= clock.now()
+    assert await pool.fetchval("SELECT look_at <= now() FROM schedules WHERE account_id = $1", account.id)
+
+
+async def test_another_time_is_held_to_what_the_first_one_was(api: Api, pool: asyncpg.Pool) -> None:
+    account = await make_account(pool, plan="starter", daily_cap=1)
+    ahead = CAPS[Plan.STARTER].schedule_days
+    tomorrow = within(days=1)
+    made = (await send(api, account, scheduledAt=tomorrow, deliverBy=within(days=1, hours=2))).json["id"]
+    reader = await add_key(pool, account.id, scopes=["messages:read"])
+
+    far = await move(api, account, made, within(days=ahead, minutes=1))
+    late = await move(api, account, made, within(days=1, hours=2))
+    bad = await move(api, account, made, "soon")
+    assert (far.status, far.error["field"]) == (400, "scheduledAt")
+    assert (late.status, late.error["field"]) == (400, "scheduledAt")
+    assert "deliverBy" in late.error["message"]
+    assert (bad.status, bad.error["field"]) == (400, "scheduledAt")
+    assert (await move(api, account, made, None)).status == 400
+    assert (await move(api, account, made, tomorrow, reader)).error["scope"] == "emails:send"
+    assert (await send(api, account)).status == 202
+    full = await move(api, account, made, "2020-01-01T00:00:00Z")
+    assert (full.status, full.error["type"]) == (429, "daily_limit_reached")
+    shown = (await api.get(f"/v1/messages/{made}", account.token)).json
+    assert (shown["scheduledAt"], len(shown["waybill"])) == (tomorrow, 1)
+
+
+async def test_a_key_for_other_domains_or_streams_leaves_the_schedule_alone(
+    api: Api, account: TestAccount, pool: asyncpg.Pool
+) -> None:
+    at = within(hours=3)
+    made = (await send(api, account, scheduledAt=at)).json["id"]
+    for column, value in (("domains", "other.test"), ("streams", "news")):
+        limited = await add_key(pool, account.id)
+        await pool.execute(
+            f"UPDATE api_keys SET {column} = ARRAY[$3] WHERE account_id = $1 AND key_id = $2",
+            account.id, limited[9:21], value,
+        )  # fmt: skip
+        moved = await move(api, account, made, within(hours=4), limited)
+        canceled = await api.request("DELETE", f"/v1/emails/{made}/schedule", token=limited)
+        assert [(one.status, one.error["type"]) for one in (moved, canceled)] == [(403, "forbidden")] * 2
+    assert (await api.get(f"/v1/messages/{made}", account.token)).json["scheduledAt"] == at
+
+
+async def test_what_does_not_wait_gets_no_other_time(api: Api, account: TestAccount) -> None:
+    sent = (await send(api, account)).json["id"]
+    canceled = (await send(api, account, scheduledAt=within(hours=3))).json["id"]
+    await api.request("DELETE", f"/v1/emails/{canceled}/schedule", token=account.token)
+
+    for id_, status in ((sent, "queued"), (canceled, "canceled")):
+        answer = await move(api, account, id_, within(hours=4))
+        assert (answer.status, answer.error["type"], answer.error["status"]) == (409, "invalid_state", status)
+    unknown = ids.format_id(ids.Kind.MESSAGE, ids.uuid7())
+    for id_ in (unknown, "msg_x", "evt_" + unknown[4:]):
+        assert (await move(api, account, id_, within(hours=4))).status == 404
+
+
 # -- canceling --------------------------------------------------------------------------------
 
 
@@ -170,7 +269,8 @@ async def test_a_scheduled_message_can_be_canceled(api: Api, account: TestAccoun
     assert found["status"] == "canceled"
     assert {one["status"] for one in found["recipients"]} == {"canceled"}
     assert [event["type"] for event in found["waybill"]] == ["scheduled", "schedule_canceled"]
-    assert found["waybill"][1]["detail"] == {"scheduled_at": at}
+    key = (await api.get("/v1/api-keys", account.token)).json["data"][0]["id"]
+    assert found["waybill"][1]["detail"] == {"scheduled_at": at, "actor": key}
     assert await pool.fetchval("SELECT scheduled FROM account_heads WHERE account_id = $1", account.id) == 0
     assert await pool.fetchval("SELECT count(*) FROM schedules WHERE account_id = $1", account.id) == 0
     assert await sent_today(api, account) == 0

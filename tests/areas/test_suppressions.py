@@ -206,13 +206,17 @@ async def test_a_complaint_is_never_lifted(api: Api, pool: asyncpg.Pool, account
 async def test_an_address_is_found_in_any_form(api: Api, account: TestAccount, stored: str, form: str) -> None:
     assert (await add(api, account, stored)).status == 201
     assert (await add(api, account, form)).status == 200
+    found = await api.request("GET", f"/v1/suppressions/{quote(form, safe='')}", token=account.token)
+    assert (found.status, found.json) == (200, (await api.get("/v1/suppressions", account.token)).json["data"][0])
     assert (await lift(api, account, form)).status == 204
     assert await listed(api, account) == []
 
 
 async def test_an_address_with_a_slash_is_named_encoded_twice(api: Api, account: TestAccount) -> None:
     await add(api, account, "a/b@people.test")
+    path = f"/v1/suppressions/{quote(quote('a/b@people.test', safe=''), safe='')}"
 
+    assert (await api.request("GET", path, token=account.token)).json["address"] == "a/b@people.test"
     assert (await delete(api, account, quote(quote("a/b@people.test", safe=""), safe=""))).status == 204
 
 
@@ -228,9 +232,11 @@ async def test_a_percent_sign_of_the_address_itself_goes_first(api: Api, account
 async def test_what_is_not_suppressed_is_not_found(api: Api, account: TestAccount, raw: str) -> None:
     await add(api, account, "ann@people.test")
     answer = await delete(api, account, raw)
+    looked = await api.request("GET", f"/v1/suppressions/{raw}", token=account.token)
 
     assert answer.status in {400, 404}, answer
     assert answer.status == 404 or raw == "%FF%FE"
+    assert (looked.status, looked.error) == (answer.status, answer.error)
     assert await listed(api, account) == ["ann@people.test"]
 
 

@@ -146,8 +146,6 @@ async def test_an_id_in_use_is_a_conflict_that_names_it(api: Api, account: TestA
         ({"text": "a\0b"}, "text"),
         ({"text": "x" * 1_000_001}, "text"),
         ({"html": "x" * 1_000_001}, "html"),
-        ({"text": None}, "text"),
-        ({"text": "", "html": ""}, "text"),
         ({"variables": [{"name": "a b"}]}, "variables[0].name"),
         ({"variables": [{"name": ""}]}, "variables[0].name"),
         ({"variables": [{"name": "a" * 65}]}, "variables[0].name"),
@@ -210,6 +208,23 @@ async def test_what_is_odd_is_a_warning(api: Api, account: TestAccount) -> None:
     assert all(one["message"] for one in found["warnings"])
     read = await api.get(f"/v1/templates/{found['id']}", account.token)
     assert read.json["warnings"] == found["warnings"]
+
+
+@pytest.mark.parametrize("fields", [{}, {"subject": "Hi {{name}}"}, {"html": "", "text": ""}, {"html": "{{! soon }}"}])
+async def test_every_field_is_optional_and_what_says_nothing_is_not_sent_yet(
+    api: Api, account: TestAccount, fields: dict[str, object]
+) -> None:
+    made = await api.post("/v1/templates", account.token, fields | {"id": "welcome"})
+    assert made.status == 201
+    assert "no_content" in [one["code"] for one in made.json["warnings"]]
+    request = account.email(text=None, template="welcome", variables={"name": "Ann"})
+    preview = await api.post("/v1/templates/welcome/preview", account.token, {"variables": {"name": "Ann"}})
+    sent = await api.post("/v1/emails", account.token, request)
+
+    assert (sent.status, sent.error["type"], sent.error["template"]) == (422, "template_error", "welcome")
+    assert (preview.status, preview.json) == (sent.status, sent.json)
+    assert (await change(api, account, "welcome", text="Hello")).json["version"] == 2
+    assert (await api.post("/v1/emails", account.token, request)).status == 202
 
 
 async def test_null_is_a_field_left_out(api: Api, account: TestAccount) -> None:
@@ -328,7 +343,8 @@ async def test_a_field_left_out_stays_and_null_clears_it(api: Api, account: Test
 
     assert (found["subject"], found["variables"]) == (None, [])
     assert (found["html"], found["text"]) == ("<p>{{name}}</p>", HELLO["text"])
-    assert refused(await change(api, account, "welcome", html=None, text=None), "text")
+    emptied = (await change(api, account, "welcome", html=None, text=None)).json
+    assert (emptied["version"], emptied["html"], emptied["text"]) == (3, None, None)
 
 
 async def test_a_change_is_checked_as_a_new_template_is(api: Api, account: TestAccount) -> None:
@@ -398,6 +414,7 @@ async def test_each_change_is_in_the_account_log(api: Api, pool: asyncpg.Pool, a
     await publish(api, account, id="welcome", name="Welcome")
     await change(api, account, "welcome", text="Two")
     await change(api, account, "welcome", name="Hello")
+    await change(api, account, "welcome", text="Three", name=None)
     await delete(api, account, "welcome")
 
     told = {"id": "welcome", "actor": await key_of(pool, account)}
@@ -405,5 +422,6 @@ async def test_each_change_is_in_the_account_log(api: Api, pool: asyncpg.Pool, a
         ("template.created", told | {"name": "Welcome", "version": 1}),
         ("template.published", told | {"version": 2}),
         ("template.renamed", told | {"name": "Hello"}),
-        ("template.deleted", told | {"version": 2}),
+        ("template.published", told | {"version": 3, "name": None}),
+        ("template.deleted", told | {"version": 3}),
     ]

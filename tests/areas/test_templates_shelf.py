@@ -158,7 +158,19 @@ def test_a_default_can_break_a_subject_too() -> None:
 
     with pytest.raises(Refusal) as caught:
         rules.render(version, {})
-    assert caught.value.kind is ErrorType.TEMPLATE_ERROR
+    assert (caught.value.kind, caught.value.fields) == (ErrorType.INVALID_REQUEST, {"field": "variables.a"})
+    assert rules.render(version, {"a": "fine"}).subject == "fine"
+    assert rules.render(version, {}, subject="Given").subject == "Given"
+
+
+def test_a_value_that_the_subject_only_asks_about_may_hold_line_breaks() -> None:
+    content = Content("{{#note}}With a note from {{name}}{{/note}}", None, "{{note}}", ())
+    version = rules.prepared(rules.checked(content).template, ())
+
+    assert rules.render(version, {"note": "a\nb", "name": "Ann"}).subject == "With a note from Ann"
+    with pytest.raises(Refusal) as caught:
+        rules.render(version, {"note": "a\nb", "name": "Ann\n"})
+    assert caught.value.fields == {"field": "variables.name"}
 
 
 # a send and a preview --------------------------------------------------------------------------

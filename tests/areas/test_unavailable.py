@@ -47,6 +47,26 @@ def own_url(
         yield url
 
 
+async def test_searches_that_take_long_leave_sessions_to_everybody_else(
+    own_servers: Temporary, own_url: str, two_accounts: tuple[TestAccount, TestAccount], http: aiohttp.ClientSession
+) -> None:
+    api = Api(own_url, http)
+    pool = await open_pool(own_servers.database_url, name="tests", largest=2)
+    bystander = await make_account(pool)
+    async with pool.acquire() as holder, holder.transaction():
+        await holder.execute("LOCK TABLE messages IN ACCESS EXCLUSIVE MODE")
+        searches = [asyncio.ensure_future(api.get("/v1/messages?search=x", two_accounts[0].token)) for _ in range(30)]
+        while not await pool.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+            await asyncio.sleep(0.05)
+        answer = await api.get("/v1/streams", bystander.token)
+        waiting = [not one.done() for one in searches]
+    await asyncio.gather(*searches)
+    await pool.close()
+
+    assert answer.status == 200
+    assert all(waiting), "whoever does not search is not behind those who do"
+
+
 async def test_a_dead_postgres_is_a_503_everywhere_and_nothing_is_accepted(
     own_servers: Temporary,
     own_url: str,
@@ -70,8 +90,9 @@ async def test_a_dead_postgres_is_a_503_everywhere_and_nothing_is_accepted(
             await away(api.post("/v1/emails", account.token, account.email()))
             for path in ("/v1/messages", "/v1/messages?search=x", f"/v1/messages/{message}", "/v1/me"):
                 await away(api.get(path, account.token))
-        assert (await api.get("/healthz")).status == 200
-        assert (await api.get("/readyz")).status == 503
+        for method in ("GET", "HEAD"):
+            assert (await api.request(method, "/healthz")).status == 200
+            assert (await api.request(method, "/readyz")).status == 503
     finally:
         own_servers.postgres.start()
 

@@ -168,6 +168,22 @@ async def test_another_accounts_domain_and_stream_are_not_ours(door: Process, po
     assert refusal.kind is ErrorType.DOMAIN_NOT_VERIFIED
 
 
+async def test_what_was_verified_or_opened_elsewhere_a_moment_ago_can_be_used(
+    door: Process, pool: asyncpg.Pool
+) -> None:
+    account = await make_account(pool, verified=False)
+    unverified = await door.try_send(account)
+    await pool.execute("UPDATE domains SET status = 'verified' WHERE account_id = $1", account.id)  # nobody is told
+    accepted_now = await door.try_send(account)
+    unopened = await door.try_send(account, stream="news")
+    await pool.execute("INSERT INTO streams (account_id, slug, name) VALUES ($1, 'news', 'News')", account.id)
+
+    assert isinstance(unverified, Refusal)
+    assert unverified.kind is ErrorType.DOMAIN_NOT_VERIFIED
+    assert isinstance(unopened, Refusal)
+    assert len(accepted([accepted_now, await door.try_send(account, stream="news")])) == 2
+
+
 # -- idempotency ------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Bounds of time that share a timer: they end what waits, say so, and leave other cancellations alone."""
+"""Bounds of time that share a timer: they end what waits, and leave other cancellations alone. Turns of reads."""
 
 import asyncio
 
@@ -6,6 +6,7 @@ import pytest
 
 from engine.store import deadlines
 from engine.store.deadlines import within
+from engine.store.turns import Turns
 
 
 async def test_what_waits_too_long_ends_in_a_time_out() -> None:
@@ -56,3 +57,26 @@ def test_each_loop_of_a_thread_has_its_own_watch() -> None:
         await asyncio.gather(asyncio.to_thread(loops), waits())
 
     asyncio.run(beside())
+
+
+async def test_an_owner_waits_for_its_own_turns_and_holds_nobody_else_up() -> None:
+    turns, running, most = Turns(at_once=3, each=2), {"a": 0, "b": 0}, {"a": 0, "b": 0, "all": 0}
+    free = asyncio.Event()
+
+    async def read(owner: str) -> None:
+        async with turns.of(owner):
+            running[owner] += 1
+            most[owner] = max(most[owner], running[owner])
+            most["all"] = max(most["all"], sum(running.values()))
+            await free.wait()
+            running[owner] -= 1
+
+    reads = [asyncio.create_task(read(owner)) for owner in ["a"] * 10 + ["b"] * 10]
+    await asyncio.sleep(0.01)
+    assert running == {"a": 2, "b": 1}
+    reads[0].cancel()
+    free.set()
+    await asyncio.gather(*reads, return_exceptions=True)
+
+    assert (most["a"], most["all"]) == (2, 3)
+    assert vars(turns)["_own"] == {}, "what nobody waits for is not remembered"

@@ -253,6 +253,9 @@ async def test_a_token_is_kept_sealed_and_forgotten_on_demand(place: Place, serv
         ("cloudflare.connected", {"zone": domain.name}),
         ("cloudflare.disconnected", {}),
     ]
+    ((_, written),) = await place.events(account, "domain.dns_published")  # what was there already is not told again
+    assert (written["name"], written["zone"]) == (domain.name, domain.name)
+    assert {"type": "TXT", "host": f"wb1._domainkey.{domain.name}", "outcome": "created"} in written["records"]
 
 
 async def test_one_accounts_token_is_not_anothers(place: Place, server: CloudflareServer) -> None:

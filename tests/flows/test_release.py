@@ -16,6 +16,7 @@ from engine.delivery import queue
 from engine.flows import release as release_flow
 from engine.flows.cancel_schedule import cancel_schedule
 from engine.flows.release import release_due
+from engine.flows.reschedule import reschedule
 from tests.flows.schedules import comes_due, release, releaser, scheduled, standing, waits, waybill, within
 from tests.flows.sending import Process, head_of, message_id, process, refused, rows_of, suppress
 from tests.harness.accounts import TestAccount, make_account, set_status
@@ -425,6 +426,38 @@ async def test_cancel_against_release_has_one_winner(own: Settings, door: Proces
             assert await standing(door.pool, message) == (status, [status] * 2, pending)
     assert await counts(door.pool, account) == (won["released"], won["released"], 0)
     assert min(won["released"], won["canceled"]) > 0, won  # else nothing was raced
+
+
+async def test_another_time_against_release_has_one_winner(own: Settings, door: Process) -> None:
+    won: Counter[str] = Counter()
+    async with releaser(own) as one, releaser(own) as two:
+        account = await make_account(door.pool)
+        for turn in range(ROUNDS // 2):
+            message = await scheduled(door, account)
+            await comes_due(door.pool, message)
+
+            async def move(late_s: float) -> str:
+                await asyncio.sleep(late_s)
+                try:
+                    await reschedule(two, account.id, message, within(hours=5), give_up_s=3600)  # noqa: B023
+                except Refusal as refusal:
+                    return f"{refusal.kind.value} {refusal.fields['status']}"
+                return "moved"
+
+            async with asyncio.TaskGroup() as tasks:
+                released = tasks.create_task(release_due(one, own))
+                moved = tasks.create_task(move(turn % 20 * 0.0005))
+
+            winner = moved.result().replace("invalid_state queued", "released")
+            won[winner] += 1
+            assert released.result() == (winner == "released")
+            last, status, pending = {"released": ("accepted", "queued", 1), "moved": ("scheduled", "scheduled", 0)}[
+                winner
+            ]
+            assert [kind for kind, _ in await waybill(door.pool, message)] == ["scheduled", last]
+            assert await standing(door.pool, message) == (status, [status], pending)
+    assert await counts(door.pool, account) == (won["released"], won["released"], won["moved"])
+    assert min(won["released"], won["moved"]) > 0, won  # else nothing was raced
 
 
 # -- faults -----------------------------------------------------------------------------------

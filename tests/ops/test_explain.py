@@ -145,6 +145,14 @@ def test_a_wait_is_told_of_the_recipients_it_concerns() -> None:
     assert "the next is at" not in of_bob
 
 
+def test_a_scheduled_message_waits_for_its_last_time() -> None:
+    message = MessageRow(ids.uuid7(), "scheduled", "api", "shop@a.test", "Your order", None, None)
+    times = [orjson.dumps({"detail": {"scheduled_at": time}}).decode() for time in ("monday", "tuesday")]
+    told = paragraph(message, [], [EventRow("scheduled", AT, time) for time in times])
+
+    assert "was scheduled at 2026-11-20T08:00:00.000Z for tuesday" in told
+
+
 def test_words_of_a_server_can_not_stretch_the_paragraph() -> None:
     told = story("bounced", ("bounced", {"recipient": ANN, "class": "nonsense", "diagnostic": "x" * 5000}))
     assert len(told) < 1200

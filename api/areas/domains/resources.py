@@ -68,13 +68,15 @@ async def verify_domain(call: Call) -> CheckedDomain:
 async def rotate_domain(call: Call) -> CheckedDomain:
     """Ask for the other selector's keys."""
     domain = path_id(ids.Kind.DOMAIN, call.path["id"], "domain")
-    return _checked(await rotate_keys(call.services.pool, call.settings, call.account_id, domain))
+    rotated = await rotate_keys(call.services.pool, call.settings, call.account_id, domain, actor=call.actor)
+    return _checked(rotated)
 
 
 async def delete_domain(call: Call) -> None:
     """Remove a domain."""
     domain = path_id(ids.Kind.DOMAIN, call.path["id"], "domain")
     await remove_domain(call.services.pool, call.account_id, domain, actor=call.actor)
+    call.services.acceptor.domains.clear()  # the caller's next send must know it; other processes hear by the stamp
 
 
 async def publish_domain(call: Call) -> Publication:

@@ -1,18 +1,29 @@
-"""`POST /v1/emails`, `POST /v1/emails/batch` and `DELETE /v1/emails/{id}/schedule`."""
+"""`POST /v1/emails`, `POST /v1/emails/batch`, and what may be done to a message that waits for its time."""
 
 import asyncio
 
 import msgspec
 
-from api.areas.emails.schemas import BatchItem, BatchReply, BatchRequest, CancelReply, SendReply, SendRequest
+from api.areas.emails.schemas import (
+    BatchItem,
+    BatchReply,
+    BatchRequest,
+    CancelReply,
+    RescheduleReply,
+    RescheduleRequest,
+    SendReply,
+    SendRequest,
+)
 from api.http.decode import LARGE_BYTES, decode_body
 from api.http.dispatch import path_id
 from api.http.operation import Access, Call, Operation
+from engine.areas.api_keys.rules import Reach
 from engine.areas.emails.types import Accepted
-from engine.base import ids
+from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.flows.accept import Door
 from engine.flows.cancel_schedule import cancel_schedule
+from engine.flows.reschedule import reschedule
 
 _ITEM = msgspec.json.Decoder(SendRequest)
 
@@ -47,12 +58,28 @@ async def send_batch(call: Call) -> BatchReply:
 async def cancel(call: Call) -> CancelReply:
     """Take a message out of the schedule; the release and this have one winner."""
     message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
-    await cancel_schedule(call.services.pool, call.account_id, message)
+    await cancel_schedule(call.services.pool, call.account_id, message, reach=_reach(call), actor=call.actor)
     return CancelReply(call.path["id"])
 
 
+async def move(call: Call) -> RescheduleReply:
+    """Give a scheduled message another time; the release and this have one winner."""
+    message = path_id(ids.Kind.MESSAGE, call.path["id"], "message")
+    body: RescheduleRequest = call.body
+    at = await reschedule(
+        call.services.pool, call.account_id, message, body.scheduled_at,
+        give_up_s=call.settings.give_up_s, reach=_reach(call), actor=call.actor,
+    )  # fmt: skip
+    return RescheduleReply(call.path["id"], clock.iso(at))
+
+
 def _door(call: Call) -> Door:
-    return Door(call.account_id, "api", None if call.caller is None else call.caller.reach)
+    return Door(call.account_id, "api", _reach(call))
+
+
+def _reach(call: Call) -> Reach | None:
+    """What the key that calls is limited to; people are not."""
+    return None if call.caller is None else call.caller.reach
 
 
 def _decoded(items: list[msgspec.Raw]) -> list[SendRequest | Refusal]:
@@ -67,7 +94,10 @@ def _decoded(items: list[msgspec.Raw]) -> list[SendRequest | Refusal]:
 
 def _item(index: int, decision: Accepted | Refusal) -> BatchItem:
     if isinstance(decision, Refusal):
-        return BatchItem(index=index, status="refused", error=decision.envelope()["error"])
+        error = decision.envelope()["error"]
+        if decision.retry_after_s is not None:
+            error["retryAfter"] = decision.retry_after_s
+        return BatchItem(index=index, status="refused", error=error)
     item = BatchItem(index=index, id=decision.id, status=decision.status)
     if decision.body_differs:
         item.body_differs = True
@@ -111,6 +141,18 @@ OPERATIONS = (
         request=BatchRequest,
         reply=BatchReply,
         handler=send_batch,
+    ),
+    Operation(
+        method="PATCH",
+        path="/v1/emails/{id}/schedule",
+        tag="Emails",
+        summary="Give a scheduled email another time",
+        access=Access.KEY,
+        scopes=("emails:send",),
+        request=RescheduleRequest,
+        reply=RescheduleReply,
+        refusals=(ErrorType.INVALID_STATE, ErrorType.DAILY_LIMIT_REACHED, ErrorType.MONTHLY_LIMIT_REACHED),
+        handler=move,
     ),
     Operation(
         method="DELETE",

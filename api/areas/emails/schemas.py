@@ -4,9 +4,12 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from engine.areas.emails.types import AttachmentIn, SendRequest
+from engine.areas.emails.types import AttachmentIn, Moment, SendRequest
 
-__all__ = ["AttachmentIn", "BatchItem", "BatchReply", "BatchRequest", "CancelReply", "SendReply", "SendRequest"]
+__all__ = [
+    "AttachmentIn", "BatchItem", "BatchReply", "BatchRequest", "CancelReply", "RescheduleReply", "RescheduleRequest",
+    "SendReply", "SendRequest",
+]  # fmt: skip
 
 MOST_MESSAGES = 100
 
@@ -40,7 +43,14 @@ class BatchItem(Struct, rename="camel", kw_only=True):
         Meta(
             extra_json_schema={
                 "required": ["type", "message"],
-                "properties": {"type": {"type": "string"}, "message": {"type": "string"}},
+                "properties": {
+                    "type": {"type": "string"},
+                    "message": {"type": "string"},
+                    "retryAfter": {
+                        "type": "integer",
+                        "description": "Seconds to wait, where a request of its own would have got `Retry-After`",
+                    },
+                },
             }
         ),
     ] | UnsetType = UNSET  # fmt: skip
@@ -53,6 +63,20 @@ class BatchReply(Struct):
     accepted: int
     duplicates: int
     refused: int
+
+
+class RescheduleRequest(Struct, forbid_unknown_fields=True, rename="camel"):
+    """Another time for a scheduled message. In the past or within 60 seconds: it goes out at once."""
+
+    scheduled_at: Moment
+
+
+class RescheduleReply(Struct, rename="camel"):
+    """The message waits for another time."""
+
+    id: str
+    scheduled_at: str
+    status: Literal["scheduled"] = "scheduled"
 
 
 class CancelReply(Struct):

@@ -9,15 +9,7 @@ from engine.base.events import Status
 
 MOST_TAGS = 10  # no message has more
 
-Moment = Annotated[
-    str,
-    Meta(
-        max_length=40,
-        description="ISO 8601, UTC, with `Z`",
-        examples=["2026-11-20T08:09:10Z"],
-        extra_json_schema={"format": "date-time"},
-    ),
-]
+_MOMENT = Meta(max_length=40, examples=["2026-11-20T08:09:10Z"], extra_json_schema={"format": "date-time"})
 
 
 class ListQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}, kw_only=True):
@@ -37,8 +29,8 @@ class ListQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}, kw
     stream: Slug | None = None
     tag: Annotated[list[Tag], Meta(max_length=MOST_TAGS, description="Repeatable; all must be on the message")] = []
     metadata: Annotated[str, Meta(max_length=577, description="`name:value`")] | None = None
-    from_: Moment | None = None
-    until: Moment | None = None
+    from_: Annotated[str, _MOMENT, Meta(description="Made then or later: ISO 8601, UTC, with `Z`")] | None = None
+    until: Annotated[str, _MOMENT, Meta(description="Made before then: ISO 8601, UTC, with `Z`")] | None = None
 
 
 class Attachment(Struct):

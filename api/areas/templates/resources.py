@@ -115,6 +115,7 @@ async def preview_template(call: Call) -> Preview:
     def look() -> Preview:
         checked = rules.inspected(content)
         version = rules.prepared(checked.template, content.variables, slug=slug, version=row.version)
+        rules.check_sendable(version)
         return _preview(checked, version, body.variables or {}, field="variables")
 
     return await _looked(content, look)

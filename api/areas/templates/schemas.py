@@ -73,7 +73,7 @@ class VersionsQuery(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class TemplateIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A new template, with `html`, `text` or both. Without an `id` it gets one from its name; null is left out."""
+    """A new template. Without an `id` it gets one from its name; null is left out. Sending takes `html` or `text`."""
 
     id: Slug | None = None
     name: Label | None = None

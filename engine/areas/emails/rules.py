@@ -47,7 +47,8 @@ OWNED_PREFIXES = ("content-", "arc-")
 _FIELD_NAME = re.compile(r"[!-9;-~]+", re.ASCII)  # RFC 5322 2.2: printable ASCII but the colon
 _LINE_BREAKERS = re.compile(r"[\r\n\x00]")
 _LINK_ENDS = re.compile(r",\s*(?=<?(?:https:|mailto:)|$)")  # a comma inside a URL is part of it
-_ENTRIES = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^,])+')  # an address list's entries: a quoted name may hold commas
+# An address list's entries: a quoted name may hold commas. One that never ends takes the rest, in linear time.
+_ENTRIES = re.compile(r'(?:"(?:[^"\\]|\\.)*+"?|[^,"])+')
 _UNSUBSCRIBE = re.compile(r"(?:https://|mailto:)[!-;=?-~]+")  # RFC 2369: a URI, so printable ASCII; no space, < or >
 
 
@@ -156,7 +157,7 @@ def check_shape(request: SendRequest) -> None:
     """What fields may stand together, and the bounds that the types can't express."""
     if request.template is None:
         for field, value in (("templateVersion", request.template_version), ("variables", request.variables)):
-            if value is not None:
+            if value:
                 raise invalid(field, f"`{field}` goes with a `template`; name one, or leave it out.")
         if request.text is None and request.html is None:
             raise invalid("text", "Supply `html`, `text`, or both, or name a `template`.")
@@ -279,6 +280,9 @@ _MEANT: dict[str, object] = {
 }  # fmt: skip
 
 
+_EMPTY_IS_ABSENT = frozenset({"reply_to", "list_unsubscribe", "variables"})
+
+
 def request_digest(request: SendRequest) -> bytes:
     """16 bytes that tell whether a replayed idempotency key came with the same request."""
     hashed = blake2b(digest_size=16)
@@ -288,9 +292,12 @@ def request_digest(request: SendRequest) -> bytes:
             continue  # a key stored before there was this field still fits its request
         if value is None:
             value = _MEANT.get(field)
+        elif field in _EMPTY_IS_ABSENT:
+            value = value or None
         elif field == "attachments":
             value = [
-                (one.filename, one.content_type, one.content, one.disposition or "attachment", one.cid) for one in value
+                (one.filename, one.content_type, one.content, one.disposition or "attachment", one.cid or None)
+                for one in value
             ]
         hashed.update(repr(value).encode("utf-8", "surrogatepass"))
         hashed.update(b"\0")
@@ -366,7 +373,7 @@ def _attachment(item: AttachmentIn, index: int) -> Attachment:
     for name, value in (("filename", item.filename), ("contentType", item.content_type), ("cid", item.cid or "")):
         forbid_line_breaks(f"{field}.{name}", value)
     content_type = _readable(f"{field}.contentType", files.media_type, item.content_type)
-    cid = None if item.cid is None else _readable(f"{field}.cid", files.content_id, item.cid)
+    cid = _readable(f"{field}.cid", files.content_id, item.cid) if item.cid else None
     extension = files.blocked_extension(item.filename)
     if extension is not None:
         raise Refusal(
@@ -408,4 +415,5 @@ def _forbid_nul(request: SendRequest, content: Content) -> None:
             raise invalid(f"tags[{index}]", "A tag must not hold NUL.")
     for name, value in (request.metadata or {}).items():
         if "\0" in name or "\0" in value:
-            raise invalid("metadata", "Metadata must not hold NUL.")
+            field = "metadata" if "\0" in name else f"metadata.{name}"
+            raise invalid(field, f"`{field}` must not hold NUL.")

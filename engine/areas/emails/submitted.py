@@ -23,8 +23,9 @@ from engine.areas.emails.types import (
     Recipient,
     SendRequest,
     StoredAttachment,
+    Timing,
 )
-from engine.base import ids
+from engine.base import ids, shapes
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.mail import submitted as mail
 from engine.mail.address import Mailbox, canonical
@@ -36,7 +37,6 @@ from engine.mail.submitted import MAX_SUBJECT, Mail, Option
 
 STREAM: Final = "transactional"
 MOST_NAME, MOST_TYPE = 255, 200  # characters of an attachment's name and type that are kept
-_DROPPED: Final = frozenset({"reply-to"})  # with a template: stands in a field of its own
 _TYPES: Final = get_type_hints(SendRequest, include_extras=True)
 
 
@@ -93,7 +93,14 @@ def read(octets: bytes, recipients: Sequence[Mailbox], *, smtputf8: bool, host: 
 
 
 def prepare(
-    submitted: Submitted, *, account_id: UUID, message_id: UUID, at: datetime, most_bytes: int, source: str = "smtp"
+    submitted: Submitted,
+    timing: Timing,
+    *,
+    account_id: UUID,
+    message_id: UUID,
+    at: datetime,
+    most_bytes: int,
+    source: str = "smtp",
 ) -> Prepared:
     """The message ready to be stored, with the fields it lacked; 413 above `most_bytes` as the client wrote it."""
     found = submitted.mail
@@ -103,7 +110,7 @@ def prepare(
     mime = mail.complete(
         found,
         message_id=f"{ids.encode(message_id)}@{found.sender.domain}",
-        at=at,
+        at=timing.scheduled_at or at,
         received=_trace(submitted.host, public_id, at, smtputf8=found.smtputf8),
     )
     reply_to = found.text(b"reply-to")
@@ -126,6 +133,8 @@ def prepare(
         smtputf8=found.smtputf8,
         idempotency_key=submitted.idempotency_key,
         request_digest=submitted.request_digest,
+        scheduled_at=timing.scheduled_at,
+        deliver_by=timing.deliver_by,
         min_tls=rules.least_tls(submitted.min_tls),
     )
 
@@ -218,10 +227,13 @@ def _options(options: Sequence[Option]) -> dict[str, Any]:
     for folded, listed in texts.items():
         field, reader = _READERS[folded]
         name = names[folded]
+        value = reader(name, listed)
         try:
-            found[field] = msgspec.convert(reader(name, listed), _TYPES[field])
+            found[field] = msgspec.convert(value, _TYPES[field])
         except msgspec.ValidationError as error:
-            raise invalid(name, f"`{name}`: {error}.") from None
+            fault = shapes.fault_of(error, _TYPES[field], value)
+            place = f"`{fault.path}` in `{name}`" if fault.path else f"`{name}`"
+            raise invalid(name, f"{place} {fault.words}.") from None
     if len(found.get("metadata", ())) > rules.MOST_METADATA:
         raise invalid("X-Waybill-Metadata", f"At most {rules.MOST_METADATA} metadata entries fit on a message.")
     if "\0" in "".join(_strings(found)):
@@ -325,7 +337,6 @@ def _request(found: Mail, given: dict[str, Any], recipients: Sequence[Recipient]
         "subject": found.text(b"subject") or None,
         "text": said.text if said.text and said.text.strip() else None,
         "html": said.html if said.html and said.html.strip() else None,
-        "replyTo": found.text(b"reply-to") or None,
         "headers": _own_headers(found) or None,
         "attachments": [_attachment(file, place) for place, file in enumerate(_checked(files(found.kept)), start=1)],
         **{_wire_name(field): value for field, value in given.items()},
@@ -333,7 +344,8 @@ def _request(found: Mail, given: dict[str, Any], recipients: Sequence[Recipient]
     try:
         return msgspec.convert(request, SendRequest)
     except msgspec.ValidationError as error:
-        raise invalid("body", f"The message can't be sent with a template: {error}.") from None
+        fault = shapes.fault_of(error, SendRequest, request)
+        raise invalid("body", f"The message can't be sent with a template: `{fault.path}` {fault.words}.") from None
 
 
 def _wire_name(field: str) -> str:
@@ -345,10 +357,10 @@ def _own_headers(found: Mail) -> dict[str, str]:
     headers: dict[str, str] = {}
     for field in found.header:
         name = field.name.decode()
-        owned = name in rules.OWNED_HEADERS or name.startswith(rules.OWNED_PREFIXES) or name in _DROPPED
-        if not owned:
+        if name not in rules.OWNED_HEADERS and not name.startswith(rules.OWNED_PREFIXES):
             headers.setdefault(name.title(), text_of(field.value))
-    return headers
+    answers_to = ", ".join(map(mail.written, found.mailboxes(b"reply-to")))
+    return headers | {"Reply-To": answers_to} if answers_to else headers
 
 
 def _attachment(file: File, place: int) -> dict[str, str | None]:

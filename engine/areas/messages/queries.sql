@@ -1,7 +1,7 @@
 -- name: list_messages
 -- Messages of account $1 with ids from $2 up to but without $3, newest first, at most $4. Each further filter is
--- open when null: status $5, sending domain $6, stream $7, tags $8 and metadata $9 (JSON contained in the
--- message's), any of the patterns $10 in the subject, the sender or a recipient.
+-- open when null: status $5, sending domain $6, stream $7, tags $8 (JSON contained in the message's), any of the
+-- metadata $9 (likewise), any of the patterns $10 in the subject, the sender or a recipient.
 WITH page AS (
     SELECT m.id, m.status, m.source, m.sender, m.reply_to, m.subject, m.stream, m.template, m.template_version,
            m.tags, m.metadata, m.attachments, m.size_bytes, m.scheduled_at, m.delivered_at
@@ -11,7 +11,7 @@ WITH page AS (
       AND ($6::text IS NULL OR m.from_domain = $6)
       AND ($7::text IS NULL OR m.stream = $7)
       AND ($8::jsonb IS NULL OR m.tags @> $8)
-      AND ($9::jsonb IS NULL OR m.metadata @> $9)
+      AND ($9::text[] IS NULL OR m.metadata @> ANY ($9::text[]::jsonb[]))
       AND ($10::text[] IS NULL OR m.subject ILIKE ANY($10) OR m.sender ILIKE ANY($10) OR EXISTS (
           SELECT 1 FROM recipients r
           WHERE r.message_id = m.id AND r.account_id = $1 AND (r.address ILIKE ANY($10) OR r.name ILIKE ANY($10))))
@@ -38,7 +38,7 @@ WITH page AS (
       AND ($6::text IS NULL OR m.from_domain = $6)
       AND ($7::text IS NULL OR m.stream = $7)
       AND ($8::jsonb IS NULL OR m.tags @> $8)
-      AND ($9::jsonb IS NULL OR m.metadata @> $9)
+      AND ($9::text[] IS NULL OR m.metadata @> ANY ($9::text[]::jsonb[]))
       AND ($10::text[] IS NULL OR m.subject ILIKE ANY($10) OR m.sender ILIKE ANY($10) OR EXISTS (
           SELECT 1 FROM recipients r
           WHERE r.message_id = m.id AND r.account_id = $1 AND (r.address ILIKE ANY($10) OR r.name ILIKE ANY($10))))

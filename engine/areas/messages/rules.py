@@ -52,7 +52,7 @@ def filters(
         domain=None if domain is None else _domain(domain),
         stream=stream,
         tags=orjson.dumps(list(tags)).decode() if tags else None,
-        metadata=None if metadata is None else _entry(metadata),
+        metadata=None if metadata is None else _entries(metadata),
     )
 
 
@@ -151,12 +151,14 @@ def _domain(text: str) -> str:
         raise invalid("domain", f"`domain` is not a domain name: {error}") from None
 
 
-def _entry(text: str) -> str:
-    """`name:value` as JSON; the value may hold colons, the name can't."""
-    name, colon, value = text.partition(":")
-    if not colon or not 1 <= len(name) <= MOST_NAME or len(value) > MOST_VALUE:
+def _entries(text: str) -> list[str]:
+    """`name:value` as JSON, once for each colon that may stand between the two: names and values may hold some."""
+    parts = text.split(":")
+    pairs = [(":".join(parts[:place]), ":".join(parts[place:])) for place in range(1, len(parts))]
+    found = [{name: value} for name, value in pairs if 1 <= len(name) <= MOST_NAME and len(value) <= MOST_VALUE]
+    if not found:
         raise invalid(
             "metadata",
             f"`metadata` has the form name:value, the name up to {MOST_NAME} characters, the value up to {MOST_VALUE}.",
         )
-    return orjson.dumps({name: value}).decode()
+    return [orjson.dumps(one).decode() for one in found]

@@ -1,6 +1,7 @@
 """Stored messages read: pages of an account's list, one message with its waybill, its octets."""
 
 import asyncio
+from contextlib import nullcontext
 from datetime import timedelta
 from uuid import UUID
 
@@ -8,6 +9,7 @@ from engine.areas.messages import rules
 from engine.areas.messages.types import BodyRow, FilesRow, Filters, MessageRow, OpenedRow, Page, StoredFile
 from engine.base import clock, ids
 from engine.store.queries import Queries, Source
+from engine.store.turns import FILTERS, SEARCHES
 
 LIST_TIMEOUT_S = 5.0  # a filter without an index may go through every message of an account
 _SKEW = timedelta(days=1)  # how far the clock of a host that settles may lag behind the one that accepted
@@ -28,7 +30,9 @@ async def page(
         account, wanted.low, wanted.high, limit + 1, wanted.status, wanted.domain, wanted.stream, wanted.tags,
         wanted.metadata, wanted.search,
     )  # fmt: skip
-    async with asyncio.timeout(timeout_s):
+    turns = SEARCHES if wanted.unindexed else FILTERS if wanted.scans else None
+    turn = nullcontext() if turns is None else turns.of(account)
+    async with asyncio.timeout(timeout_s), turn:
         if wanted.to is None:
             rows = await _LIST.fetch(source, *arguments)
         else:

@@ -93,7 +93,12 @@ class Filters(Struct, frozen=True, kw_only=True):
     domain: str | None = None
     stream: str | None = None
     tags: str | None = None  # JSON that the message's own contains
-    metadata: str | None = None  # likewise
+    metadata: list[str] | None = None  # likewise, any of them
+
+    @property
+    def scans(self) -> bool:
+        """Whether messages that do not match may have to be passed over, any number of them."""
+        return any((self.status, self.domain, self.stream, self.unindexed))
 
     @property
     def unindexed(self) -> str | None:

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from uuid import UUID
 
 from engine.areas.suppressions import rules
 from engine.areas.suppressions.types import Filters, Hit, Page, Reason, SuppressionRow
 from engine.store.queries import Conn, Queries, Source
+from engine.store.turns import SEARCHES
 
 LIST_TIMEOUT_S = 5.0  # a search may go through every suppression of an account
 
@@ -60,7 +62,8 @@ async def page(
 ) -> Page:
     """At most `limit` suppressions, newest first; raises TimeoutError after `timeout_s`."""
     before = wanted.before
-    async with asyncio.timeout(timeout_s):
+    turn = nullcontext() if wanted.search is None else SEARCHES.of(account)
+    async with asyncio.timeout(timeout_s), turn:
         rows = await _LIST.fetch(
             source, account, before.created_at, before.address, limit + 1, wanted.reason, wanted.search
         )

@@ -34,8 +34,6 @@ _ENCODER = msgspec.json.Encoder()
 def checked(content: Content) -> Checked:
     """The content compiled and looked over; raises the 400 that names the field, and where in it the fault is."""
     _check_variables(content.variables)
-    if not content.html and not content.text:
-        raise invalid("text", "A template needs `html`, `text`, or both: without them it could never be sent.")
     for field, value in (("subject", content.subject), ("html", content.html), ("text", content.text)):
         if value is not None and "\0" in value:
             raise invalid(field, f"`{field}` must not hold NUL.")
@@ -78,11 +76,14 @@ def prepared(compiled: Template, variables: Sequence[Variable], *, slug: str = "
     )
 
 
-def render(version: Version, values: Mapping[str, str], *, field: str = "variables") -> Rendered:
-    """The version with these values; `field` names them in a 400.
+def render(
+    version: Version, values: Mapping[str, str], *, field: str = "variables", subject: str | None = None
+) -> Rendered:
+    """The version with these values; `field` names them in a 400. A `subject` stands in place of the version's own.
 
     Values win over defaults, and a name with neither is the empty string. Names that no tag uses are ignored.
-    Raises Refusal: `template_error` with every required name that is missing, or for a result that can't be sent.
+    Raises Refusal: `template_error` with every required name that is missing, or for a result that can't be sent; the
+    400 for a value that would break its header or could not be stored.
     """
     missing = [name for name in version.required if name not in values]
     if missing:
@@ -90,18 +91,24 @@ def render(version: Version, values: Mapping[str, str], *, field: str = "variabl
     given = {**version.defaults, **values} if version.defaults else values
     compiled = version.template
     try:
-        subject = _rendered(compiled.subject, given) or ""
+        line = (_rendered(compiled.subject, given) or "") if subject is None else subject
         text, html = _rendered(compiled.text, given), _rendered(compiled.html, given)
     except TooLong as error:
         raise refusal(version, f"With these values {error}.") from None
-    if any(part is not None and "\0" in part for part in (subject, text, html)):
+    if any(part is not None and "\0" in part for part in (line, text, html)):
         name = next(name for name in compiled.names if "\0" in given.get(name, ""))  # templates themselves hold none
         raise invalid(f"{field}.{name}", f"The value of {name!r} must not hold NUL.")
-    if _breaks(subject):
-        raise refusal(version, "With these values the subject holds a line break; a subject is one line.")
-    if len(subject) > MOST_SUBJECT:
-        raise refusal(version, f"With these values the subject is longer than {MOST_SUBJECT} characters.")
-    return Rendered(subject, text, html)
+    if subject is None:
+        _check_subject(line, compiled.subject, given, field)
+        if len(line) > MOST_SUBJECT:
+            raise refusal(version, f"With these values the subject is longer than {MOST_SUBJECT} characters.")
+    return Rendered(line, text, html)
+
+
+def check_sendable(version: Version) -> None:
+    """Raises the `template_error` of a version that says nothing: one may be stored, to be finished later."""
+    if not _says_something(version.template):
+        raise refusal(version, "The template has neither `html` nor `text` yet: publish a version that has.")
 
 
 def bytes_of(version: Version) -> int:
@@ -205,9 +212,15 @@ def _notices(content: Content, compiled: Template) -> Iterator[Notice]:
             )
     if not content.subject:
         yield Notice("no_subject", "There is no subject; a send has to bring one or goes out without.")
+    if not _says_something(compiled):
+        yield Notice("no_content", "There is neither HTML nor text; it can't be sent before there is.")
     if content.html and not content.text:
         yield Notice("no_text", "There is HTML and no text alternative; some readers and filters look for one.")
     yield from _raw_values(compiled.html)
+
+
+def _says_something(compiled: Template) -> bool:
+    return any(part is not None and part.steps for part in (compiled.html, compiled.text))
 
 
 def _raw_values(html: Program | None) -> Iterator[Notice]:
@@ -215,6 +228,15 @@ def _raw_values(html: Program | None) -> Iterator[Notice]:
         return
     for name in dict.fromkeys(text for op, text, _ in html.steps if op == template.Op.RAW):
         yield Notice("raw_value", f"{name!r} goes into the HTML as it is; be sure it is not written by others.", name)
+
+
+def _check_subject(line: str, program: Program | None, given: Mapping[str, str], field: str) -> None:
+    """Raises the 400 that names the value which would end the header: templates themselves hold no line break."""
+    if program is None or not _breaks(line):
+        return
+    printed = [name for op, name, _ in program.steps if op == template.Op.RAW]
+    name = next(name for name in printed if _breaks(given.get(name, "")))
+    raise invalid(f"{field}.{name}", f"The value of {name!r} stands in the subject, so it must not hold CR or LF.")
 
 
 def _rendered(program: Program | None, values: Mapping[str, str]) -> str | None:

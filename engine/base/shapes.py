@@ -1,0 +1,159 @@
+"""What is wrong with the shape of a value, in words for whoever wrote it.
+
+msgspec says which Python type it missed and cannot name the entry of an object; the declared type tells what was
+wanted. Only errors come this way, so nothing here has to be fast.
+"""
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from msgspec import Struct, ValidationError, inspect
+
+MOST_SHOWN = 200  # characters of an entry's name
+SLUG_WORDS = "lower-case letters and digits in groups joined by single hyphens"
+_PATTERNS = {r"^[a-z0-9]+(-[a-z0-9]+)*$": SLUG_WORDS}
+_AT = re.compile(r" - at `(key` in `)?\$([^`]*)`$")
+_STEP = re.compile(r"\.([^.\[]+)|\[([^\]]*)\]")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.*?)`")
+_ENTRY = "..."  # how msgspec writes the place of an entry of an object
+_NO_TYPE = inspect.AnyType()
+
+
+class Fault(Struct, frozen=True):
+    """Where the fault is, `to[1]` or `metadata.order` ("" for the whole), and what is wrong: "must be a string"."""
+
+    path: str
+    words: str
+
+
+def fault_of(error: ValidationError, shape: Any, given: object) -> Fault:
+    """A validation error of `shape` in our words. `given` is the value as plain data; None where it is not at hand."""
+    sentence = str(error)
+    at = _AT.search(sentence)
+    path, kind = _walked(_type_of(shape), given, at[2] if at else "")
+    for pattern, words in ((_UNKNOWN, "is not a field here"), (_MISSING, "is required")):
+        named = pattern.search(sentence)
+        if named:
+            return Fault(f"{path}.{named[1]}" if path else named[1], words)
+    if at and at[1]:
+        return Fault(path, f"must name each entry by {_described(_names_of(kind))}")
+    wanted = _described(kind)
+    return Fault(path, f"must be {wanted}" if wanted else f"is not usable: {sentence[: at.start() if at else None]}")
+
+
+@lru_cache(maxsize=256)
+def _type_of(shape: Any) -> inspect.Type:
+    return inspect.type_info(shape)
+
+
+def _walked(kind: inspect.Type, given: object, path: str) -> tuple[str, inspect.Type]:
+    """The path with the entries of objects named, and the type that stands at its end."""
+    found = ""
+    for name, place in _STEP.findall(path):
+        if name:
+            kind, given = _field(kind, name), _item(given, name)
+            found += f".{name}"
+        elif place == _ENTRY:
+            value = _one_of(kind, inspect.DictType)
+            kind = _NO_TYPE if value is None else value.value_type
+            key = _faulty(kind, given)
+            given = None if key is None else _item(given, key)
+            found += "" if key is None else f".{key[:MOST_SHOWN]}"
+        else:
+            item = _one_of(kind, inspect.ListType)
+            kind = _NO_TYPE if item is None else item.item_type
+            given = given[int(place)] if isinstance(given, list) and int(place) < len(given) else None
+            found += f"[{place}]"
+    return found.lstrip("."), kind
+
+
+def _field(kind: inspect.Type, name: str) -> inspect.Type:
+    struct = _one_of(kind, inspect.StructType)
+    fields = () if struct is None else struct.fields
+    return next((field.type for field in fields if field.encode_name == name), _NO_TYPE)
+
+
+def _item(given: object, name: str) -> object:
+    return given.get(name) if isinstance(given, dict) else None
+
+
+def _faulty(kind: inspect.Type, given: object) -> str | None:
+    """The first entry of an object whose value is not what all must be: a string within its bounds."""
+    text = _one_of(kind, inspect.StrType)
+    if text is None or not isinstance(given, dict):
+        return None
+    return next((name for name, value in given.items() if not _fits(text, value)), None)
+
+
+def _fits(text: inspect.StrType, value: object) -> bool:
+    return isinstance(value, str) and (text.min_length or 0) <= len(value) <= (text.max_length or len(value))
+
+
+def _one_of(kind: inspect.Type, wanted: type) -> Any:
+    """The alternative of a type that is of the wanted kind, or None."""
+    return next((one for one in _alternatives(kind) if isinstance(one, wanted)), None)
+
+
+def _names_of(kind: inspect.Type) -> inspect.Type:
+    found = _one_of(kind, inspect.DictType)
+    return _NO_TYPE if found is None else found.key_type
+
+
+def _alternatives(kind: inspect.Type) -> Iterable[inspect.Type]:
+    """What a value may be beside null, which stands for an absent one."""
+    if isinstance(kind, inspect.Metadata):
+        yield from _alternatives(kind.type)
+    elif isinstance(kind, inspect.UnionType):
+        for one in kind.types:
+            yield from _alternatives(one)
+    elif not isinstance(kind, inspect.NoneType):
+        yield kind
+
+
+def _described(kind: inspect.Type) -> str:
+    """`a string of 3 to 320 characters or a list of at least 1 item`; "" where there is nothing to say."""
+    return " or ".join(filter(None, map(_words, _alternatives(kind))))
+
+
+def _words(kind: inspect.Type) -> str:
+    match kind:
+        case inspect.StrType():
+            bounds = _bounds(kind.min_length, kind.max_length, "character")
+            form = "" if kind.pattern is None else _PATTERNS.get(kind.pattern, f"the form {kind.pattern}")
+            return "a string" + (f" of {bounds}" if bounds else "") + (f": {form}" if form else "")
+        case inspect.IntType():
+            return "a whole number" + _range(kind.ge, kind.le)
+        case inspect.FloatType():
+            return "a number" + _range(kind.ge, kind.le)
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.ListType():
+            bounds = _bounds(kind.min_length, kind.max_length, "item")
+            return "a list" + (f" of {bounds}" if bounds else "")
+        case inspect.DictType() | inspect.StructType():
+            return "an object"
+        case inspect.EnumType():
+            return "one of " + ", ".join(str(one.value) for one in kind.cls)
+        case inspect.LiteralType():
+            return "one of " + ", ".join(map(str, kind.values))
+        case _:
+            return ""
+
+
+def _bounds(least: int | None, most: int | None, unit: str) -> str:
+    if least and most:
+        return f"{least} to {most} {unit}s"
+    if most is not None:
+        return f"at most {most} {unit}{'' if most == 1 else 's'}"
+    return f"at least {least} {unit}{'' if least == 1 else 's'}" if least else ""
+
+
+def _range(least: float | None, most: float | None) -> str:
+    if least is not None and most is not None:
+        return f" from {least} to {most}"
+    if most is not None:
+        return f" of at most {most}"
+    return f" of at least {least}" if least is not None else ""
