@@ -148,7 +148,7 @@ def test_a_wait_is_told_of_the_recipients_it_concerns() -> None:
 def test_a_scheduled_message_waits_for_its_last_time() -> None:
     message = MessageRow(ids.uuid7(), "scheduled", "api", "shop@a.test", "Your order", None, None)
     times = [orjson.dumps({"detail": {"scheduled_at": time}}).decode() for time in ("monday", "tuesday")]
-    told = paragraph(message, [], [EventRow("scheduled", AT, time) for time in times])
+    told = paragraph(message, [], [EventRow("scheduled", AT, time) for time in times], AT)
 
     assert "was scheduled at 2026-11-20T08:00:00.000Z for tuesday" in told
 
