@@ -13,12 +13,12 @@ from engine.flows.sign_in import NewSession
 
 
 class PersonShown(Struct, rename="camel"):
-    """Who is signed in."""
+    """Who is signed in. `name` is null where they have given none."""
 
     id: str
     email: str
     email_verified: bool
-    name: str
+    name: str | None
     two_factor: bool
 
 
@@ -53,7 +53,7 @@ def shown_person(person: Person) -> PersonShown:
     """The person of a session."""
     row = person.row
     return PersonShown(
-        ids.format_id(ids.Kind.USER, person.user_id), row.email, row.email_verified, row.name, row.has_totp
+        ids.format_id(ids.Kind.USER, person.user_id), row.email, row.email_verified, row.name or None, row.has_totp
     )
 
 

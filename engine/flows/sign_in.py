@@ -3,6 +3,7 @@
 Each is one transaction. Who calls has verified password, passkey or identity, and the second factor where there is one.
 """
 
+from collections import Counter
 from datetime import datetime
 from uuid import UUID
 
@@ -82,7 +83,7 @@ async def open_session(
 async def renew_session(connection: Conn, pepper: str, session: UUID, account: UUID) -> NewSession:
     """The same session under a new secret, as after every change of privilege; the old secret is dead at commit."""
     made = _fresh(pepper, session, account)
-    if not await store.ROTATE.records(connection, session, rules.digest_of(pepper, made.secret)):
+    if not await store.ROTATE.records(connection, session, rules.digest_of(pepper, made.secret), clock.now()):
         raise _ended()
     return made
 
@@ -95,7 +96,8 @@ async def switch_account(pool: asyncpg.Pool, pepper: str, session: UUID, user: U
             raise not_found("account")
         made = _fresh(pepper, session, account)
         try:
-            moved = await store.MOVE.records(connection, session, account, rules.digest_of(pepper, made.secret))
+            digest = rules.digest_of(pepper, made.secret)
+            moved = await store.MOVE.records(connection, session, account, digest, clock.now())
         except asyncpg.ForeignKeyViolationError:
             raise not_found("account") from None
         if not moved:
@@ -104,15 +106,17 @@ async def switch_account(pool: asyncpg.Pool, pepper: str, session: UUID, user: U
     return made
 
 
-async def end_others(connection: Conn, user: UUID, keep: UUID | None) -> int:
-    """End all sessions of a person but `keep`; how many there were. Over at commit, in every process."""
-    return len(await store.END_OTHERS.records(connection, user, keep))
+async def end_others(connection: Conn, user: UUID, keep: UUID | None) -> Counter[UUID]:
+    """End all sessions of a person but `keep`; how many lived at which account. Over at commit, in every process."""
+    at = clock.now()
+    rows = await store.END_OTHERS.records(connection, user, keep, at, at - rules.IDLE)
+    return Counter(row["account_id"] for row in rows if row["living"])
 
 
 async def sign_out(pool: asyncpg.Pool, pepper: str, secret: str) -> None:
     """End a session by its secret; nothing happens when it is over already."""
     async with pool.acquire() as connection, connection.transaction():
-        ended = await store.END.records(connection, rules.digest_of(pepper, secret))
+        ended = await store.END.records(connection, rules.digest_of(pepper, secret), clock.now())
         for row in ended:
             person = ids.format_id(ids.Kind.USER, row["user_id"])
             session = ids.format_id(ids.Kind.SESSION, row["id"])
@@ -120,15 +124,31 @@ async def sign_out(pool: asyncpg.Pool, pepper: str, secret: str) -> None:
             await record(connection, row["account_id"], "member.signed_out", detail, actor=person)
 
 
-async def revoke_others(pool: asyncpg.Pool, user: UUID, keep: UUID) -> int:
-    """End all other sessions of a person; how many there were."""
+async def revoke_one(pool: asyncpg.Pool, user: UUID, session: UUID) -> None:
+    """End one session of a person; 404 when it is not theirs, or over already."""
+    at, person = clock.now(), ids.format_id(ids.Kind.USER, user)
     async with pool.acquire() as connection, connection.transaction():
-        return await end_others(connection, user, keep)
+        ended = await store.END_ONE.records(connection, user, session, at, at - rules.IDLE)
+        if not ended:
+            raise not_found("session")
+        detail = {"id": person, "session": ids.format_id(ids.Kind.SESSION, session)}
+        await record(connection, ended[0]["account_id"], "member.signed_out", detail, actor=person)
+
+
+async def revoke_others(pool: asyncpg.Pool, user: UUID, keep: UUID) -> None:
+    """End all other sessions of a person; the log of each account says how many of them were there."""
+    person = ids.format_id(ids.Kind.USER, user)
+    async with pool.acquire() as connection, connection.transaction():
+        ended = await end_others(connection, user, keep)
+        for account in sorted(ended):  # in one order, so that two at once can't wait for each other
+            detail = {"id": person, "sessions": ended[account]}
+            await record(connection, account, "member.signed_out", detail, actor=person)
 
 
 async def forget_ended(pool: asyncpg.Pool, at: datetime) -> None:
-    """Drop sessions, tokens and challenges that no request can use any more, a bounded number at a time."""
-    await store.FORGET.execute(pool, at, at - rules.IDLE, MOST_FORGOTTEN)
+    """Drop sessions, tokens and challenges that are of no use any more, a bounded number at a time."""
+    remembered = at - rules.REMEMBERED
+    await store.FORGET.execute(pool, remembered, remembered - rules.IDLE, MOST_FORGOTTEN)
     await tokens.FORGET.execute(pool, at, MOST_FORGOTTEN)
     await people.FORGET_CHALLENGES.execute(pool, at, MOST_FORGOTTEN)
 

@@ -25,27 +25,33 @@ FROM sessions s JOIN accounts a ON a.id = s.account_id
 WHERE s.user_id = $1 AND s.expires_at > $2 AND s.used_at > $3 ORDER BY s.used_at DESC, s.id DESC LIMIT $4;
 
 -- name: rotate_session
--- Session $1 goes on under digest $2.
-UPDATE sessions SET digest = $2 WHERE id = $1 RETURNING id;
+-- Session $1, unless it has ended at $3, goes on under digest $2.
+UPDATE sessions SET digest = $2 WHERE id = $1 AND expires_at > $3 RETURNING id;
 
 -- name: move_session
--- Session $1 goes on under digest $3 on account $2.
-UPDATE sessions SET account_id = $2, digest = $3 WHERE id = $1 RETURNING id;
+-- Session $1, unless it has ended at $4, goes on under digest $3 on account $2.
+UPDATE sessions SET account_id = $2, digest = $3 WHERE id = $1 AND expires_at > $4 RETURNING id;
 
 -- name: end_session
--- End the session with digest $1; its id, account and person.
-DELETE FROM sessions WHERE digest = $1 RETURNING id, account_id, user_id;
+-- End the session with digest $1 at $2; its id, account and person. Its row stays for a while, for `places_of`.
+UPDATE sessions SET expires_at = $2 WHERE digest = $1 AND expires_at > $2 RETURNING id, account_id, user_id;
+
+-- name: end_one_session
+-- End session $2 of user $1, which lives at $3, used at $4 or later, and forget where it was; its account.
+DELETE FROM sessions WHERE user_id = $1 AND id = $2 AND expires_at > $3 AND used_at > $4 RETURNING account_id;
 
 -- name: end_other_sessions
--- End all sessions of user $1 but session $2 (null: all of them).
-DELETE FROM sessions WHERE user_id = $1 AND id IS DISTINCT FROM $2 RETURNING id;
+-- End all sessions of user $1 but session $2 (null: all of them), and forget where they were: one of them may have been
+-- a stranger's. Their accounts, and whether each lived at $3, used at $4 or later.
+DELETE FROM sessions WHERE user_id = $1 AND id IS DISTINCT FROM $2
+RETURNING account_id, expires_at > $3 AND used_at > $4 AS living;
 
 -- name: forget_sessions
 -- Drop up to $3 sessions that ended before $1 or were last used before $2.
 DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE expires_at < $1 OR used_at < $2 LIMIT $3);
 
 -- name: places_of
--- From where user $1 has been signed in lately.
+-- From where user $1 is, or was lately, signed in.
 SELECT DISTINCT address FROM (SELECT address FROM sessions WHERE user_id = $1 ORDER BY used_at DESC LIMIT 50) AS latest;
 
 -- name: living_sessions
