@@ -19,8 +19,8 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.flows.change_password import prove
 from engine.flows.log_in import Services, slow_down, too_many
+from engine.flows.open_account import tell_accounts
 from engine.flows.sign_in import NewSession, end_others, renew_session
-from engine.flows.verify_email import tell_accounts
 from engine.store.queries import Queries
 
 PER_DAY = 20  # changes that one person may ask for

@@ -16,8 +16,9 @@ from engine.areas.tokens.rules import Purpose
 from engine.base import clock
 from engine.flows.change_password import checked_hash
 from engine.flows.log_in import Services, slow_down
+from engine.flows.open_account import tell_accounts
 from engine.flows.sign_in import end_others
-from engine.flows.verify_email import mark_verified, tell_accounts
+from engine.flows.verify_email import mark_verified
 from engine.store.queries import Queries
 
 _SQL = Queries.beside(__file__, "forgot_password.sql")

@@ -19,7 +19,7 @@ from engine.areas.people import store as people
 from engine.areas.sessions import store as sessions
 from engine.areas.sessions.rules import Device
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.flows.identity_links import Services, recognise, settle
 from engine.flows.log_in import network_of, slow_down
@@ -66,7 +66,10 @@ class Nonce(Struct, frozen=True):
 def provider_of(services: Services) -> Provider:
     """The provider; 404 where the settings name none."""
     if services.provider is None:
-        raise not_found("identity provider")
+        raise Refusal(
+            ErrorType.NOT_FOUND,
+            "No identity provider is set up on this service. Sign in another way, or ask its operator for one.",
+        )
     return services.provider
 
 

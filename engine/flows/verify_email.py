@@ -10,11 +10,11 @@ from engine.areas.sessions.rules import Device
 from engine.areas.tokens import rules as token_rules
 from engine.areas.tokens import store as tokens
 from engine.areas.tokens.rules import Purpose
-from engine.base import clock, ids
+from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
 from engine.flows.log_in import Services, slow_down, too_many
+from engine.flows.open_account import tell_accounts
 from engine.flows.sign_up import ask_to_verify
-from engine.ledger import heads, log
 from engine.store.queries import Conn, Queries
 
 PER_MINUTE, PER_DAY = 5, 20  # links that one person may ask for
@@ -55,19 +55,3 @@ async def mark_verified(connection: Conn, user: UUID) -> bool:
     """The person's address is confirmed; False when it was already."""
     rows: list[asyncpg.Record] = await _MARK.records(connection, user, clock.now())
     return bool(rows)
-
-
-async def tell_accounts(
-    connection: Conn, user: UUID, kind: str, detail: dict[str, object], *, actor: str | None = None
-) -> None:
-    """Write an event about a person to the log of every account they belong to, within the caller's transaction.
-
-    `actor` is who did it; None: the person.
-    """
-    person = ids.format_id(ids.Kind.USER, user)
-    memberships = await people.MEMBERSHIPS.fetch(connection, user)
-    locked = await heads.lock(connection, [one.account_id for one in memberships])
-    at, text = clock.now(), log.detail_text({"id": person, **detail, "actor": actor or person})
-    if locked:
-        await log.append(connection, log.seal_all(locked, [log.Entry(one, kind, text, at) for one in locked]))
-        await heads.save(connection, locked.values())
