@@ -135,6 +135,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     role: Role | None = None  # the least, for a signed-in person; None: whoever is on the account
     request: Any = None  # Struct type of the body
     query: type[Struct] | None = None
+    lenient_query: bool = False  # parameters that we do not know are passed over: somebody else writes them
     headers: tuple[HeaderField, ...] = ()
     reply: Any = None  # of each record, where `reply_type` is one of records in a row
     reply_type: str = "application/json"

@@ -163,6 +163,7 @@ OPERATIONS = (
         summary="Sign in with the identity provider: back from it",
         access=Access.NONE,
         query=Callback,
+        lenient_query=True,
         success=302,
         reply_type="text/plain",
         deadline_s=DEADLINE_S,
