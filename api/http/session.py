@@ -49,6 +49,13 @@ async def opened(call: Call, made: NewSession) -> Session:
     return Session(made.csrf, shown_person(person), shown_account(person))
 
 
+def renewed(call: Call, made: NewSession) -> None:
+    """The cookie of a session that goes on under a new secret, and its new CSRF token in a header: the answer may have
+    no body."""
+    call.cookies = (*call.cookies, session_cookie(call.settings, made.secret))
+    call.headers = (*call.headers, (auth.CSRF_HEADER, made.csrf))
+
+
 def shown_person(person: Person) -> PersonShown:
     """The person of a session."""
     row = person.row

@@ -168,6 +168,7 @@ async def test_ones_own_new_role_comes_with_a_new_secret(
     assert (await api.get("/v1/team", person=admin)).status == 401
     fresh = await api.request("GET", "/v1/auth/me", headers={"Cookie": f"svc_session={renewed}"})
     assert (fresh.json["signedIn"], fresh.json["account"]["role"]) == (True, "member")
+    assert answer.headers["x-csrf-token"] == fresh.json["csrfToken"]
 
 
 async def test_the_same_role_again_writes_nothing(

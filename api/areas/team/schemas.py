@@ -55,8 +55,8 @@ class NewInvite(Struct, forbid_unknown_fields=True):
 
 
 class RoleChange(Struct, forbid_unknown_fields=True):
-    """`PATCH /v1/team/members/{id}`. One's own new role renews the session: its cookie is set again, and
-    `GET /v1/auth/me` gives its CSRF token."""
+    """`PATCH /v1/team/members/{id}`. One's own new role renews the session: its cookie is set again, and its
+    new CSRF token stands in `X-CSRF-Token`."""
 
     role: Role
 
