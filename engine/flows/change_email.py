@@ -20,7 +20,7 @@ from engine.base.errors import ErrorType, Refusal, invalid
 from engine.flows.change_password import prove
 from engine.flows.log_in import Services, slow_down, too_many
 from engine.flows.open_account import tell_accounts
-from engine.flows.sign_in import NewSession, end_others, renew_session
+from engine.flows.sign_in import NewSession, end_others, remember, renew_session
 from engine.store.queries import Queries
 
 PER_DAY = 20  # changes that one person may ask for
@@ -74,7 +74,9 @@ async def confirm(services: Services, token: str, device: Device, caller: Person
         own = caller if caller is not None and caller.user_id == person.id else None
         await end_others(connection, person.id, None if own is None else own.session_id)
         made = None
-        if own is not None:
+        if own is None:
+            await remember(connection, person.id, device)
+        else:
             pepper = services.settings.key_pepper or ""
             made = await renew_session(connection, pepper, own.session_id, own.account_id)
         await enqueue(connection, Kind.EMAIL_CHANGED, person.email, at=at, new_email=burnt.detail)

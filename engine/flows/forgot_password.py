@@ -17,7 +17,7 @@ from engine.base import clock
 from engine.flows.change_password import checked_hash
 from engine.flows.log_in import Services, slow_down
 from engine.flows.open_account import tell_accounts
-from engine.flows.sign_in import end_others
+from engine.flows.sign_in import end_others, remember
 from engine.flows.verify_email import mark_verified
 from engine.store.queries import Queries
 
@@ -56,6 +56,7 @@ async def reset(services: Services, token: str, password: str, device: Device) -
             await tell_accounts(connection, person.id, "member.email_verified", {"factors_dropped": rows[0]["dropped"]})
         await tokens.burn_all(connection, person.id, Purpose)
         await end_others(connection, person.id, None)
+        await remember(connection, person.id, device)
         await enqueue(connection, Kind.PASSWORD_CHANGED, person.email, at=at)
         await tell_accounts(connection, person.id, "member.password_reset", {})
 

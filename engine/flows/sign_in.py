@@ -3,6 +3,7 @@
 Each is one transaction. Who calls has verified password, passkey or identity, and the second factor where there is one.
 """
 
+import os
 from collections import Counter
 from datetime import datetime
 from uuid import UUID
@@ -103,6 +104,9 @@ async def switch_account(pool: asyncpg.Pool, pepper: str, session: UUID, user: U
         if not moved:
             raise _ended()
         await people.SIGNED_IN_TO.execute(connection, user, account)
+        person = ids.format_id(ids.Kind.USER, user)
+        detail = {"id": person, "session": ids.format_id(ids.Kind.SESSION, session), "method": "switch"}
+        await record(connection, account, "member.signed_in", detail, actor=person)
     return made
 
 
@@ -122,6 +126,16 @@ async def sign_out(pool: asyncpg.Pool, pepper: str, secret: str) -> None:
             session = ids.format_id(ids.Kind.SESSION, row["id"])
             detail = {"id": person, "session": session}
             await record(connection, row["account_id"], "member.signed_out", detail, actor=person)
+
+
+async def remember(connection: Conn, user: UUID, device: Device) -> None:
+    """Know a person from where their mailbox has just proven them, without signing them in.
+
+    Whoever uses up strangers' tries for their address must not keep them out while they have no session yet, or none any
+    more.
+    """
+    nobodys = os.urandom(32)  # no secret has this digest
+    await store.REMEMBER.execute(connection, ids.uuid7(), user, nobodys, device.address, device.agent, clock.now())
 
 
 async def revoke_one(pool: asyncpg.Pool, user: UUID, session: UUID) -> None:

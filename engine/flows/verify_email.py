@@ -14,6 +14,7 @@ from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
 from engine.flows.log_in import Services, slow_down, too_many
 from engine.flows.open_account import tell_accounts
+from engine.flows.sign_in import remember
 from engine.flows.sign_up import ask_to_verify
 from engine.store.queries import Conn, Queries
 
@@ -34,6 +35,7 @@ async def verify(services: Services, token: str, device: Device) -> None:
         person = await people.LOCK.first(connection, burnt.user_id)
         if person is None or burnt.detail not in (None, person.email):  # sent to an address that is theirs no more
             raise token_rules.spent()
+        await remember(connection, person.id, device)
         if await mark_verified(connection, person.id):
             await tell_accounts(connection, person.id, "member.email_verified", {})
 

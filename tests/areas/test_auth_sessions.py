@@ -237,6 +237,10 @@ async def test_switching_leads_to_another_account_of_the_person_under_a_new_secr
     assert answer.status == 200
     assert answer.json["account"]["id"] == other.public_id
     assert answer.json["account"]["role"] == "member"
+    told = await pool.fetchval(
+        "SELECT payload FROM events WHERE account_id = $1 AND type = 'member.signed_in'", other.id
+    )
+    assert orjson.loads(told)["detail"]["method"] == "switch"
     now = structs.replace(ann, secret=answer.cookie("svc_session") or "", csrf=answer.json["csrfToken"])
     assert (await api.get("/v1/me", person=now)).json["id"] == other.public_id
     assert (await api.get("/v1/me", person=ann)).status == 401

@@ -13,6 +13,7 @@ import orjson
 import pytest
 from msgspec import structs
 
+from engine.areas.sessions import store as sessions
 from engine.areas.system_mail.store import enqueue
 from engine.areas.system_mail.types import Kind
 from engine.areas.tokens import store as tokens
@@ -201,8 +202,10 @@ async def test_a_link_sets_a_password_once_and_ends_every_session(
     token = await link(pool, ann, Purpose.RESET_PASSWORD)
     answer = await api.post("/v1/auth/password/reset", json={"token": token, "password": NEW})
     again = await api.post("/v1/auth/password/reset", json={"token": token, "password": f"{NEW} again"})
+    places = await sessions.PLACES.records(pool, ann.id)
 
     assert (answer.status, answer.body, answer.set_cookies) == (204, b"", ())
+    assert [row["address"] for row in places] == ["127.0.0.1"]  # known from there: no stranger's tries keep them out
     refused(again, 400, "invalid_request")
     assert not await lives(api, ann)
     assert not await lives(api, other)

@@ -50,6 +50,13 @@ RETURNING account_id, expires_at > $3 AND used_at > $4 AS living;
 -- Drop up to $3 sessions that ended before $1 or were last used before $2.
 DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE expires_at < $1 OR used_at < $2 LIMIT $3);
 
+-- name: remember_place
+-- Session $1 of user $2 with digest $3, from address $4 with agent $5, that ends as it begins at $6: only for `places_of`.
+-- A membership that somebody is taking away waits for nobody here, and is passed over.
+INSERT INTO sessions (id, digest, user_id, account_id, method, address, agent, created_at, used_at, expires_at)
+SELECT $1, $3, $2, m.account_id, 'mailbox', $4, $5, $6, $6, $6 FROM members m
+WHERE m.user_id = $2 ORDER BY m.account_id LIMIT 1 FOR KEY SHARE OF m SKIP LOCKED;
+
 -- name: places_of
 -- From where user $1 is, or was lately, signed in.
 SELECT DISTINCT address FROM (SELECT address FROM sessions WHERE user_id = $1 ORDER BY used_at DESC LIMIT 50) AS latest;
