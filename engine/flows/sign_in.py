@@ -131,8 +131,8 @@ async def sign_out(pool: asyncpg.Pool, pepper: str, secret: str) -> None:
 async def remember(connection: Conn, user: UUID, device: Device) -> None:
     """Know a person from where their mailbox has just proven them, without signing them in.
 
-    Whoever uses up strangers' tries for their address must not keep them out while they have no session yet, or none any
-    more.
+    Whoever uses up strangers' tries for their address must not keep them out while they have no session yet, or none
+    any more.
     """
     nobodys = os.urandom(32)  # no secret has this digest
     await store.REMEMBER.execute(connection, ids.uuid7(), user, nobodys, device.address, device.agent, clock.now())
