@@ -171,6 +171,15 @@ async def test_signing_out_ends_the_session_and_takes_the_cookie(api: Api, pool:
     assert (await api.get("/v1/me", person=ann)).status == 401
 
 
+async def test_one_row_is_left_of_all_that_were_signed_out_at_an_address(api: Api, pool: asyncpg.Pool) -> None:
+    ann = await person_of(pool)
+    for _ in range(3):
+        await api.post("/v1/auth/logout", person=await signed_in(pool, ann.id, ann.account_id, ann.email))
+
+    assert await pool.fetchval("SELECT count(*) FROM sessions WHERE user_id = $1", ann.id) == 2
+    assert (await api.get("/v1/me", person=ann)).status == 200
+
+
 async def test_signing_out_works_with_a_dead_session_and_with_none(api: Api, pool: asyncpg.Pool) -> None:
     ann = await person_of(pool)
     await api.post("/v1/auth/logout", person=ann)

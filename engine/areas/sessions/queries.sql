@@ -33,8 +33,15 @@ UPDATE sessions SET digest = $2 WHERE id = $1 AND expires_at > $3 RETURNING id;
 UPDATE sessions SET account_id = $2, digest = $3 WHERE id = $1 AND expires_at > $4 RETURNING id;
 
 -- name: end_session
--- End the session with digest $1 at $2; its id, account and person. Its row stays for a while, for `places_of`.
-UPDATE sessions SET expires_at = $2 WHERE digest = $1 AND expires_at > $2 RETURNING id, account_id, user_id;
+-- End the session with digest $1 at $2; its id, account and person. Its row stays for a while, for `places_of`, in place of
+-- those that ended at its address before: a script may sign in and out all day.
+WITH ended AS (
+    UPDATE sessions SET expires_at = $2 WHERE digest = $1 AND expires_at > $2 RETURNING id, account_id, user_id, address
+), before AS (
+    DELETE FROM sessions s USING ended e
+    WHERE s.user_id = e.user_id AND s.address = e.address AND s.id <> e.id AND s.expires_at <= $2
+)
+SELECT id, account_id, user_id FROM ended;
 
 -- name: end_one_session
 -- End session $2 of user $1, which lives at $3, used at $4 or later, and forget where it was; its account.
