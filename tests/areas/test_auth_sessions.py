@@ -276,8 +276,11 @@ async def test_people_of_a_suspended_account_may_look_and_not_touch(api: Api, po
     looked = await api.get("/v1/me", person=ann)
     touched = await api.post("/v1/streams", json={"id": "news"}, person=ann)
     own = await api.post("/v1/auth/sessions/revoke-others", person=ann)
+    (key,) = (await api.get("/v1/api-keys", person=ann)).json["data"]
+    leaked = await api.delete(f"/v1/api-keys/{key['id']}", person=ann)
 
     assert looked.status == 200
+    assert leaked.status == 204  # else it would come back to life with the account
     assert (touched.status, touched.error["type"]) == (403, "account_suspended")
     assert own.status == 204
 

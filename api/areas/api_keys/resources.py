@@ -135,6 +135,7 @@ OPERATIONS = (
         access=Access.SESSION,
         role=Role.ADMIN,
         success=204,
+        open_to_suspended=True,
         handler=revoke_key,
     ),
 )

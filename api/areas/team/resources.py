@@ -123,6 +123,7 @@ OPERATIONS = (
         access=Access.SESSION,
         role=Role.ADMIN,
         success=204,
+        open_to_suspended=True,
         handler=revoke_invite,
     ),
     Operation(
@@ -162,6 +163,7 @@ OPERATIONS = (
         access=Access.SESSION,
         role=Role.ADMIN,
         success=204,
+        open_to_suspended=True,
         refusals=(ErrorType.CONFLICT,),
         handler=remove,
     ),
