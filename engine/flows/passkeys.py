@@ -83,8 +83,7 @@ async def begin_registration(
         raise _too_many()
     challenge = os.urandom(rules.CHALLENGE_BYTES)
     await store.keep_challenge(services.pool, challenge, rules.holder_of_session(person.session_id), clock.now())
-    shown = person.row.name or person.row.email
-    return Registration(party, handle_of(person.user_id), person.row.email, shown, challenge, known)
+    return Registration(party, handle_of(person.user_id), person.row.email, person.row.shown_name, challenge, known)
 
 
 async def finish_registration(

@@ -88,7 +88,7 @@ async def invite(services: Services, person: Person, email: str, role: Role) -> 
         await record(connection, account, "member.invited", detail, actor=_usr(person.user_id))
         await enqueue(
             connection, Kind.INVITE, address, at=at, mail=mail, account_name=person.row.account_name,
-            inviter=person.row.name or person.row.email, role=role.value,
+            inviter=person.row.shown_name, role=role.value,
         )  # fmt: skip
     return row
 

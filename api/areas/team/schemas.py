@@ -10,7 +10,8 @@ from engine.base.roles import Role
 
 
 class Member(Struct, rename="camel"):
-    """A person on the account. `twoFactor`: whether signing in with their password takes a code besides."""
+    """A person on the account. `name`: their display name, where they have given one. `twoFactor`: whether signing in
+    with their password takes a code besides."""
 
     id: str
     email: str

@@ -21,11 +21,17 @@ class SessionRow(Struct, frozen=True):
     role: str
     email: str
     name: str
+    display_name: str | None
     email_verified: bool
     has_totp: bool
     account_name: str
     plan: str
     account_status: str
+
+    @property
+    def shown_name(self) -> str:
+        """What others call the person."""
+        return self.display_name or self.name or self.email
 
 
 class SessionListRow(Struct, frozen=True):
