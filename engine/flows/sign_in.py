@@ -1,6 +1,8 @@
 """Opening a session, however the person proved who they are, and what ends or renews one.
 
 Each is one transaction. Who calls has verified password, passkey or identity, and the second factor where there is one.
+Whatever touches sessions of a person locks the person first, then memberships, sessions and heads of accounts, in this
+order: two of them at once wait for each other, and never both.
 """
 
 import os
@@ -55,10 +57,13 @@ async def open_session(
     """
     at = clock.now()
     async with pool.acquire() as connection, connection.transaction():
-        if proven is not None:
-            now = await people.LOCK.first(connection, user)
-            if now is None or (now.password_hash, now.has_totp) != (proven.password_hash, proven.has_totp):
-                raise Outdated
+        now = await people.LOCK.first(connection, user)
+        if proven is not None and (
+            now is None or (now.password_hash, now.has_totp) != (proven.password_hash, proven.has_totp)
+        ):
+            raise Outdated
+        if now is None:
+            raise _nowhere()
         memberships = await people.MEMBERSHIPS.fetch(connection, user)
         chosen = next((one for one in memberships if account in (None, one.account_id)), None)
         if chosen is None:
@@ -92,6 +97,7 @@ async def renew_session(connection: Conn, pepper: str, session: UUID, account: U
 async def switch_account(pool: asyncpg.Pool, pepper: str, session: UUID, user: UUID, account: UUID) -> NewSession:
     """The same session at another account of its person, under a new secret; 404 where they do not belong to it."""
     async with pool.acquire() as connection, connection.transaction():
+        await people.LOCK.first(connection, user)
         memberships = await people.MEMBERSHIPS.fetch(connection, user)
         if account not in {one.account_id for one in memberships}:
             raise not_found("account")
@@ -119,8 +125,11 @@ async def end_others(connection: Conn, user: UUID, keep: UUID | None) -> Counter
 
 async def sign_out(pool: asyncpg.Pool, pepper: str, secret: str) -> None:
     """End a session by its secret; nothing happens when it is over already."""
+    digest = rules.digest_of(pepper, secret)
     async with pool.acquire() as connection, connection.transaction():
-        ended = await store.END.records(connection, rules.digest_of(pepper, secret), clock.now())
+        for row in await store.PERSON_OF.records(connection, digest):
+            await people.LOCK.first(connection, row["user_id"])
+        ended = await store.END.records(connection, digest, clock.now())
         for row in ended:
             person = ids.format_id(ids.Kind.USER, row["user_id"])
             session = ids.format_id(ids.Kind.SESSION, row["id"])
@@ -142,6 +151,7 @@ async def revoke_one(pool: asyncpg.Pool, user: UUID, session: UUID) -> None:
     """End one session of a person; 404 when it is not theirs, or over already."""
     at, person = clock.now(), ids.format_id(ids.Kind.USER, user)
     async with pool.acquire() as connection, connection.transaction():
+        await people.LOCK.first(connection, user)
         ended = await store.END_ONE.records(connection, user, session, at, at - rules.IDLE)
         if not ended:
             raise not_found("session")
@@ -153,6 +163,7 @@ async def revoke_others(pool: asyncpg.Pool, user: UUID, keep: UUID) -> None:
     """End all other sessions of a person; the log of each account says how many of them were there."""
     person = ids.format_id(ids.Kind.USER, user)
     async with pool.acquire() as connection, connection.transaction():
+        await people.LOCK.first(connection, user)
         ended = await end_others(connection, user, keep)
         for account in sorted(ended):  # in one order, so that two at once can't wait for each other
             detail = {"id": person, "sessions": ended[account]}

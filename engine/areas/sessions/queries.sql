@@ -32,6 +32,10 @@ UPDATE sessions SET digest = $2 WHERE id = $1 AND expires_at > $3 RETURNING id;
 -- Session $1, unless it has ended at $4, goes on under digest $3 on account $2.
 UPDATE sessions SET account_id = $2, digest = $3 WHERE id = $1 AND expires_at > $4 RETURNING id;
 
+-- name: person_of_session
+-- Whose the session with digest $1 is.
+SELECT user_id FROM sessions WHERE digest = $1;
+
 -- name: end_session
 -- End the session with digest $1 at $2; its id, account and person. Its row stays for a while, for `places_of`, in place of
 -- those that ended at its address before: a script may sign in and out all day.

@@ -10,6 +10,10 @@ SELECT m.user_id, u.email, coalesce(u.display_name, u.name) AS name, m.role, u.e
        u.totp_enabled_at IS NOT NULL AS has_totp, m.created_at AS joined_at
 FROM members m JOIN users u ON u.id = m.user_id WHERE m.account_id = $1 AND m.user_id = $2;
 
+-- name: lock_person
+-- Person $1: nobody signs them in or out anywhere until this transaction ends.
+SELECT id FROM users WHERE id = $1 FOR UPDATE;
+
 -- name: lock_member
 -- Person $2 on account $1: nobody signs them in there, or changes their role, until this transaction ends.
 SELECT user_id FROM members WHERE account_id = $1 AND user_id = $2 FOR UPDATE;
