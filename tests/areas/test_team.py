@@ -350,10 +350,12 @@ async def test_all_that_touches_a_persons_sessions_at_once_gets_its_answer(
             api.post("/v1/auth/switch", json={"accountId": account.public_id}, person=ones[3]),
             api.post("/v1/auth/login", json={"email": ann.email, "password": PASSWORD}),
             api.post("/v1/auth/logout", person=ones[4]),
+            *[api.post("/v1/team/invites", json={"email": f"{n}{first}@people.test"}, person=ann) for n in range(2)],
+            *[api.patch("/v1/profile", json={"name": f"Ann {n}"}, person=ann) for n in range(2)],
         ]
         answers = await asyncio.gather(*calls[first:], *calls[:first])
 
-        assert {answer.status for answer in answers} <= {200, 204, 401, 403, 404}
+        assert {answer.status for answer in answers} <= {200, 201, 204, 401, 403, 404}
 
 
 async def test_no_event_of_a_team_holds_a_mail_address(

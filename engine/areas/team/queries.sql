@@ -12,7 +12,7 @@ FROM members m JOIN users u ON u.id = m.user_id WHERE m.account_id = $1 AND m.us
 
 -- name: lock_person
 -- Person $1: nobody signs them in or out anywhere until this transaction ends.
-SELECT id FROM users WHERE id = $1 FOR UPDATE;
+SELECT id FROM users WHERE id = $1 FOR NO KEY UPDATE;
 
 -- name: lock_member
 -- Person $2 on account $1: nobody signs them in there, or changes their role, until this transaction ends.
