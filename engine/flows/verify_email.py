@@ -1,10 +1,12 @@
 """Confirming a person's address: the link that sign-up sent, and another one when they ask for it."""
 
+from datetime import datetime
 from uuid import UUID
 
 import asyncpg
 
 from engine.areas.people import store as people
+from engine.areas.people.store import PersonRow
 from engine.areas.sessions.keeper import Person
 from engine.areas.sessions.rules import Device
 from engine.areas.tokens import rules as token_rules
@@ -27,17 +29,25 @@ _MARK = _SQL.command("mark_verified")
 async def verify(services: Services, token: str, device: Device) -> None:
     """Take the token's word that its person reads their mail; 400 for a token that is no good, 429 for guessing."""
     await slow_down(services.limits, "verify", None, device, services.settings)
-    if not token_rules.well_formed(token):
-        raise token_rules.spent()
     async with services.pool.acquire() as connection, connection.transaction():
-        at = clock.now()
-        burnt = await tokens.burn(connection, token, Purpose.VERIFY_EMAIL, at)
-        person = await people.LOCK.first(connection, burnt.user_id)
-        if person is None or burnt.detail not in (None, person.email):  # sent to an address that is theirs no more
+        person, address = await used_up(connection, token, Purpose.VERIFY_EMAIL, clock.now())
+        if address not in (None, person.email):  # sent to an address that is theirs no more
             raise token_rules.spent()
         await remember(connection, person.id, device)
         if await mark_verified(connection, person.id):
             await tell_accounts(connection, person.id, "member.email_verified", {})
+
+
+async def used_up(connection: Conn, token: str, purpose: Purpose, at: datetime) -> tuple[PersonRow, str | None]:
+    """Whose token it was, locked, and what it confirms; raises the 400 of a token that is no good.
+
+    The person is locked before the token, as by those who burn all tokens of somebody.
+    """
+    person = await people.LOCK.first(connection, await tokens.holder(connection, token, purpose, at))
+    burnt = await tokens.burn(connection, token, purpose, at)
+    if person is None:
+        raise token_rules.spent()
+    return person, burnt.detail
 
 
 async def send_again(services: Services, person: Person) -> None:

@@ -247,6 +247,23 @@ async def test_of_two_resets_at_once_one_counts(api: Api, pool: asyncpg.Pool, an
     assert sorted(answer.status for answer in answers) == [204, 400, 400, 400]
 
 
+async def test_all_links_of_a_person_at_once_get_their_answers(api: Api, pool: asyncpg.Pool) -> None:
+    """The person is locked before any token: none waits for another's end and is sent away."""
+    for _ in range(6):
+        bob = await make_person(pool, (await make_account(pool)).id, verified=False)
+        links = {one: await link(pool, bob, one) for one in (Purpose.VERIFY_EMAIL, Purpose.RESET_PASSWORD)}
+        change = await link(pool, bob, Purpose.CHANGE_EMAIL, detail=f"new-{bob.email}")
+        body = {"currentPassword": PASSWORD, "newPassword": f"{NEW} too"}
+        answers = await asyncio.gather(
+            api.post("/v1/auth/verify-email", json={"token": links[Purpose.VERIFY_EMAIL]}),
+            api.post("/v1/auth/email/change/confirm", json={"token": change}),
+            api.post("/v1/auth/password/reset", json={"token": links[Purpose.RESET_PASSWORD], "password": NEW}),
+            api.post("/v1/auth/password/change", json=body, person=bob),
+        )
+
+        assert {answer.status for answer in answers} <= {204, 400, 401}
+
+
 async def with_factors(pool: asyncpg.Pool, person: TestPerson) -> None:
     await pool.execute("UPDATE users SET totp_sealed = '\\x00', totp_enabled_at = now() WHERE id = $1", person.id)
     await pool.execute("INSERT INTO recovery_codes (user_id, digest) VALUES ($1, '\\x01')", person.id)
