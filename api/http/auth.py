@@ -54,7 +54,8 @@ def check_standing(person: Person) -> None:
     if person.suspended:
         raise Refusal(
             ErrorType.ACCOUNT_SUSPENDED,
-            "This account is suspended: it can be read, and nothing on it can be changed. Ask the operator.",
+            "This account is suspended: it can be read, and keys and people can be taken off it; nothing else can be "
+            "changed. Ask the operator.",
         )
 
 

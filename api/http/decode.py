@@ -119,12 +119,17 @@ def decode_body(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
         raise invalid("body", f"The body is not valid JSON: {_short(error)}") from None
 
 
-def decode_query(request: falcon.asgi.Request, shape: type[Struct] | None) -> Any:
-    """The query string as the operation's Struct; unknown and repeated parameters are refused by name."""
+def decode_query(request: falcon.asgi.Request, shape: type[Struct] | None, *, lenient: bool = False) -> Any:
+    """The query string as the operation's Struct; unknown and repeated parameters are refused by name.
+
+    `lenient`: unknown ones are passed over.
+    """
     names = _parameters(shape)
     values: dict[str, Any] = {}
     for name, value in _pairs(request):
         if name not in names:
+            if lenient:
+                continue
             raise invalid(name, f"There is no query parameter {name!r} here.")
         if names[name]:
             values.setdefault(name, []).append(value)

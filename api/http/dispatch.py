@@ -90,7 +90,7 @@ def _responder(door: Door, operation: Operation) -> Responder:
         refused: str | None = None
         try:
             await _admit(door, operation, call, response)
-            call.query = decode.decode_query(request, operation.query)
+            call.query = decode.decode_query(request, operation.query, lenient=operation.lenient_query)
             if decoder is not None:
                 await _read(door, operation, call, decoder)
             with within(deadline_s):

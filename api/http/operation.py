@@ -136,13 +136,14 @@ class Operation(Struct, frozen=True, kw_only=True):
     role: Role | None = None  # the least, for a signed-in person; None: whoever is on the account
     request: Any = None  # Struct type of the body
     query: type[Struct] | None = None
+    lenient_query: bool = False  # parameters that we do not know are passed over: somebody else writes them
     headers: tuple[HeaderField, ...] = ()
     reply: Any = None  # of each record, where `reply_type` is one of records in a row
     reply_type: str = "application/json"
     deadline_s: float | None = None  # for the handler, not for what it streams; None: that of its method
     refusals: tuple[ErrorType, ...] = ()  # beyond those every operation of its kind can answer
     no_body_is_empty: bool = False
-    open_to_suspended: bool = False  # a change that the people of a suspended account may make, such as leaving
+    open_to_suspended: bool = False  # a change that the people of a suspended account may make: it takes access away
 
     @property
     def id(self) -> str:
@@ -162,7 +163,7 @@ class Operation(Struct, frozen=True, kw_only=True):
 
     @property
     def stops_suspended(self) -> bool:
-        """Whether people of a suspended account are refused: they may look, and change their own records."""
+        """Whether people of a suspended account are refused: they may look, change their own, and take access away."""
         return self.needs_csrf and (self.access is Access.KEY or self.role is not None) and not self.open_to_suspended
 
     def all_refusals(self) -> tuple[ErrorType, ...]:

@@ -13,12 +13,12 @@ from engine.flows.sign_in import NewSession
 
 
 class PersonShown(Struct, rename="camel"):
-    """Who is signed in."""
+    """Who is signed in. `name` is null where they have given none."""
 
     id: str
     email: str
     email_verified: bool
-    name: str
+    name: str | None
     two_factor: bool
 
 
@@ -49,11 +49,18 @@ async def opened(call: Call, made: NewSession) -> Session:
     return Session(made.csrf, shown_person(person), shown_account(person))
 
 
+def renewed(call: Call, made: NewSession) -> None:
+    """The cookie of a session that goes on under a new secret, and its new CSRF token in a header: the answer may have
+    no body."""
+    call.cookies = (*call.cookies, session_cookie(call.settings, made.secret))
+    call.headers = (*call.headers, (auth.CSRF_HEADER, made.csrf))
+
+
 def shown_person(person: Person) -> PersonShown:
     """The person of a session."""
     row = person.row
     return PersonShown(
-        ids.format_id(ids.Kind.USER, person.user_id), row.email, row.email_verified, row.name, row.has_totp
+        ids.format_id(ids.Kind.USER, person.user_id), row.email, row.email_verified, row.name or None, row.has_totp
     )
 
 

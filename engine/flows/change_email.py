@@ -7,7 +7,6 @@ Whether the new address belongs to somebody shows in no answer: then that mailbo
 import asyncpg
 
 from engine.areas.people import rules
-from engine.areas.people import store as people
 from engine.areas.sessions.keeper import Person
 from engine.areas.sessions.rules import Device
 from engine.areas.system_mail.store import enqueue
@@ -19,8 +18,9 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.flows.change_password import prove
 from engine.flows.log_in import Services, slow_down, too_many
-from engine.flows.sign_in import NewSession, end_others, renew_session
-from engine.flows.verify_email import tell_accounts
+from engine.flows.open_account import tell_accounts
+from engine.flows.sign_in import NewSession, end_others, remember, renew_session
+from engine.flows.verify_email import used_up
 from engine.store.queries import Queries
 
 PER_DAY = 20  # changes that one person may ask for
@@ -58,25 +58,24 @@ async def confirm(services: Services, token: str, device: Device, caller: Person
     that is no good, 409 when the address has come to belong to somebody else.
     """
     await slow_down(services.limits, "confirm", None, device, services.settings)
-    if not token_rules.well_formed(token):
-        raise token_rules.spent()
     async with services.pool.acquire() as connection, connection.transaction():
         at = clock.now()
-        burnt = await tokens.burn(connection, token, Purpose.CHANGE_EMAIL, at)
-        person = await people.LOCK.first(connection, burnt.user_id)
-        if person is None or burnt.detail is None:
+        person, address = await used_up(connection, token, Purpose.CHANGE_EMAIL, at)
+        if address is None:
             raise token_rules.spent()
         try:
-            await _SET.execute(connection, person.id, burnt.detail, at)
+            await _SET.execute(connection, person.id, address, at)
         except asyncpg.UniqueViolationError:
             raise Refusal(ErrorType.CONFLICT, "This address belongs to somebody else by now.") from None
         await tokens.burn_all(connection, person.id, Purpose)  # they were sent to the old address
         own = caller if caller is not None and caller.user_id == person.id else None
         await end_others(connection, person.id, None if own is None else own.session_id)
         made = None
-        if own is not None:
+        if own is None:
+            await remember(connection, person.id, device)
+        else:
             pepper = services.settings.key_pepper or ""
             made = await renew_session(connection, pepper, own.session_id, own.account_id)
-        await enqueue(connection, Kind.EMAIL_CHANGED, person.email, at=at, new_email=burnt.detail)
+        await enqueue(connection, Kind.EMAIL_CHANGED, person.email, at=at, new_email=address)
         await tell_accounts(connection, person.id, "member.email_changed", {})
     return made

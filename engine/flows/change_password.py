@@ -13,8 +13,8 @@ from engine.areas.tokens.rules import Purpose
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.flows.log_in import Services, too_many
+from engine.flows.open_account import tell_accounts
 from engine.flows.sign_in import NewSession, end_others, renew_session
-from engine.flows.verify_email import tell_accounts
 from engine.store.passwords import Passwords
 
 RECENT = timedelta(minutes=10)  # a sign-in that stands in for the password of a person who has none

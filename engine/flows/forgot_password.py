@@ -16,12 +16,12 @@ from engine.areas.tokens.rules import Purpose
 from engine.base import clock
 from engine.flows.change_password import checked_hash
 from engine.flows.log_in import Services, slow_down
-from engine.flows.sign_in import end_others
-from engine.flows.verify_email import mark_verified, tell_accounts
+from engine.flows.open_account import tell_accounts
+from engine.flows.sign_in import end_others, remember
+from engine.flows.verify_email import mark_verified, used_up
 from engine.store.queries import Queries
 
 _SQL = Queries.beside(__file__, "forgot_password.sql")
-_HOLDER = _SQL.command("token_holder")
 _DROP_FACTORS = _SQL.command("drop_factors")
 
 
@@ -45,9 +45,8 @@ async def reset(services: Services, token: str, password: str, device: Device) -
     hashed = await checked_hash(services.passwords, password, holder, field="password")
     async with services.pool.acquire() as connection, connection.transaction():
         at = clock.now()
-        burnt = await tokens.burn(connection, token, Purpose.RESET_PASSWORD, at)
-        person = await people.LOCK.first(connection, burnt.user_id)
-        if person is None or burnt.detail not in (None, person.email):  # sent to an address that is theirs no more
+        person, address = await used_up(connection, token, Purpose.RESET_PASSWORD, at)
+        if address not in (None, person.email):  # sent to an address that is theirs no more
             raise token_rules.spent()
         await people.SET_PASSWORD.execute(connection, person.id, hashed, at)
         if await mark_verified(connection, person.id):
@@ -55,16 +54,15 @@ async def reset(services: Services, token: str, password: str, device: Device) -
             await tell_accounts(connection, person.id, "member.email_verified", {"factors_dropped": rows[0]["dropped"]})
         await tokens.burn_all(connection, person.id, Purpose)
         await end_others(connection, person.id, None)
+        await remember(connection, person.id, device)
         await enqueue(connection, Kind.PASSWORD_CHANGED, person.email, at=at)
         await tell_accounts(connection, person.id, "member.password_reset", {})
 
 
 async def _holder(services: Services, token: str) -> PersonRow:
     """Whose token it is, so that the password can be judged before the token is used up."""
-    if token_rules.well_formed(token):
-        digest = token_rules.digest_of(token)
-        rows = await _HOLDER.records(services.pool, digest, Purpose.RESET_PASSWORD.value, clock.now())
-        person = await people.READ.first(services.pool, rows[0]["user_id"]) if rows else None
-        if person is not None:
-            return person
-    raise token_rules.spent()
+    holder = await tokens.holder(services.pool, token, Purpose.RESET_PASSWORD, clock.now())
+    person = await people.READ.first(services.pool, holder)
+    if person is None:
+        raise token_rules.spent()
+    return person

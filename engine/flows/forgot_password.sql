@@ -1,7 +1,3 @@
--- name: token_holder
--- Whose token for purpose $2 has digest $1 and is good at $3.
-SELECT user_id FROM single_use_tokens WHERE digest = $1 AND purpose = $2 AND expires_at > $3;
-
 -- name: drop_factors
 -- Forget the authenticator, recovery codes and passkeys of person $1; how many there were of the first and the last.
 WITH codes AS (

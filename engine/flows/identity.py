@@ -5,6 +5,7 @@ has a second factor shows a code of it before there is a session, or a link.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from urllib.parse import quote, urlencode
 from uuid import UUID
 
@@ -19,13 +20,13 @@ from engine.areas.people import store as people
 from engine.areas.sessions import store as sessions
 from engine.areas.sessions.rules import Device
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.flows.identity_links import Services, recognise, settle
 from engine.flows.log_in import network_of, slow_down
 from engine.flows.second_factor import ELSEWHERE
 from engine.flows.second_factor import proven as proven_by
-from engine.flows.sign_in import NewSession, open_session, sign_out
+from engine.flows.sign_in import NewSession, open_session, revoke_one
 
 CALLBACK = "/v1/auth/idp/callback"
 SIGN_IN_PAGE = (
@@ -66,7 +67,10 @@ class Nonce(Struct, frozen=True):
 def provider_of(services: Services) -> Provider:
     """The provider; 404 where the settings name none."""
     if services.provider is None:
-        raise not_found("identity provider")
+        raise Refusal(
+            ErrorType.NOT_FOUND,
+            "No identity provider is set up on this service. Sign in another way, or ask its operator for one.",
+        )
     return services.provider
 
 
@@ -268,7 +272,8 @@ async def _finish(services: Services, done: Waiting, method: str, device: Device
         # Enabling a second factor ends the sessions that it sees, under the person's lock; one that came after it, on
         # the word of a moment before, is seen here.
         if person is None or person.has_totp:
-            await sign_out(services.pool, pepper, made.secret)
+            with suppress(Refusal):  # ended by the enabling after all
+                await revoke_one(services.pool, done.user_id, made.id)
             raise rules.refused()
     return made
 

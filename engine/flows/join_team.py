@@ -21,6 +21,7 @@ from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.flows.log_in import slow_down, wrong
 from engine.flows.open_account import locked_plan, record
+from engine.flows.sign_in import remember
 from engine.flows.team import check_seats
 from engine.store.limits import Limits
 from engine.store.passwords import Passwords
@@ -49,13 +50,13 @@ async def accept(services: Services, token: str, password: str, device: Device) 
         known = [found.email, found.email.partition("@")[0]]
         await services.passwords.apart(lambda: people_rules.check_password(password, known))
         try:
-            await _join(services.pool, found, None, await services.passwords.hashed(password))
+            await _join(services.pool, found, None, await services.passwords.hashed(password), device)
         except asyncpg.UniqueViolationError:  # somebody has signed up with the address meanwhile
             raise wrong() from None
         return
     if not await services.passwords.matches(person.password_hash, password):
         raise wrong()
-    await _join(services.pool, found, person, None)
+    await _join(services.pool, found, person, None, device)
 
 
 async def _open(pool: asyncpg.Pool, token: str) -> OpenInvite:
@@ -71,7 +72,9 @@ async def _open(pool: asyncpg.Pool, token: str) -> OpenInvite:
     return found
 
 
-async def _join(pool: asyncpg.Pool, found: OpenInvite, person: PersonRow | None, password_hash: str | None) -> None:
+async def _join(
+    pool: asyncpg.Pool, found: OpenInvite, person: PersonRow | None, password_hash: str | None, device: Device
+) -> None:
     account, at = found.account_id, clock.now()
     async with pool.acquire() as connection, connection.transaction():
         if person is not None:
@@ -88,6 +91,7 @@ async def _join(pool: asyncpg.Pool, found: OpenInvite, person: PersonRow | None,
             public = ids.format_id(ids.Kind.USER, user)
             detail = {"id": public, "role": taken[0]["role"], "invite": ids.format_id(ids.Kind.INVITE, found.id)}
             await record(connection, account, "member.joined", detail, actor=public)
+            await remember(connection, user, device)
     if not joined:  # the invitation is used up all the same: its seat is free again
         raise Refusal(ErrorType.CONFLICT, "You are on this account already. Sign in.")
 

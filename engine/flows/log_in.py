@@ -1,8 +1,8 @@
 """Signing in with address, password and code: one answer in the same time to every wrong pair.
 
 Guessing is slowed in three places: per network address, per pair of mail address and network, and per mail address.
-The last bucket is large and passed by networks the person has signed in from before, so that a stranger who empties it
-keeps nobody out.
+The last bucket is large and passed by networks the person has signed in from lately, signed out or not, so that a
+stranger who empties it keeps nobody out.
 """
 
 import math

@@ -8,6 +8,7 @@ import asyncpg
 from msgspec import Struct
 
 from engine.areas.account import store as accounts
+from engine.areas.people import store as people
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.plans import Plan
@@ -101,6 +102,22 @@ async def record(
     entry = log.Entry(account, kind, log.detail_text(told), clock.now())
     await log.append(connection, log.seal_all(locked, [entry]))
     await heads.save(connection, locked.values())
+
+
+async def tell_accounts(
+    connection: Conn, user: UUID, kind: str, detail: dict[str, object], *, actor: str | None = None
+) -> None:
+    """Write an event about a person to the log of every account they belong to, within the caller's transaction.
+
+    `actor` is who did it; None: the person.
+    """
+    person = ids.format_id(ids.Kind.USER, user)
+    memberships = await people.MEMBERSHIPS.fetch(connection, user)
+    locked = await heads.lock(connection, [one.account_id for one in memberships])
+    at, text = clock.now(), log.detail_text({"id": person, **detail, "actor": actor or person})
+    if locked:
+        await log.append(connection, log.seal_all(locked, [log.Entry(one, kind, text, at) for one in locked]))
+        await heads.save(connection, locked.values())
 
 
 async def locked_plan(connection: Conn, account: UUID) -> Plan:

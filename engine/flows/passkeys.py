@@ -12,6 +12,7 @@ import asyncpg
 import structlog
 from msgspec import Struct
 
+from engine.areas.identity import store as identities
 from engine.areas.passkeys import ceremony, rules, store
 from engine.areas.passkeys.ceremony import Assertion, Attestation, Rejected, Signed
 from engine.areas.passkeys.rules import RelyingParty
@@ -25,10 +26,11 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.settings import Settings
 from engine.flows import second_factor
-from engine.flows.open_account import record
+from engine.flows.open_account import tell_accounts
 from engine.flows.sign_in import NewSession, open_session
 from engine.store.limits import Limits
 from engine.store.passwords import Passwords
+from engine.store.queries import Conn
 
 _log = structlog.get_logger("passkeys")
 
@@ -81,8 +83,7 @@ async def begin_registration(
         raise _too_many()
     challenge = os.urandom(rules.CHALLENGE_BYTES)
     await store.keep_challenge(services.pool, challenge, rules.holder_of_session(person.session_id), clock.now())
-    shown = person.row.name or person.row.email
-    return Registration(party, handle_of(person.user_id), person.row.email, shown, challenge, known)
+    return Registration(party, handle_of(person.user_id), person.row.email, person.row.shown_name, challenge, known)
 
 
 async def finish_registration(
@@ -121,7 +122,7 @@ async def finish_registration(
         ):  # fmt: skip
             raise _known(held, made.credential_id)
         await enqueue(connection, Kind.PASSKEY_ADDED, person.row.email, at=at, name=row.name)
-        await _record(connection, person, "member.passkey_added", row.id)
+        await _record(connection, person.user_id, "member.passkey_added", row.id)
     return row
 
 
@@ -162,18 +163,26 @@ async def rename(pool: asyncpg.Pool, person: Person, passkey: UUID, name: str) -
         row = await store.RENAME.first(connection, person.user_id, passkey, called)
         if row is None:
             raise not_found("passkey")
-        await _record(connection, person, "member.passkey_renamed", passkey)
+        await _record(connection, person.user_id, "member.passkey_renamed", passkey)
     return row
 
 
-async def remove(pool: asyncpg.Pool, person: Person, passkey: UUID) -> None:
-    """Nobody signs in with the passkey any more; 404 when it is not the person's."""
-    async with pool.acquire() as connection, connection.transaction():
+async def remove(services: Services, person: Person, passkey: UUID) -> None:
+    """Nobody signs in with the passkey any more; 404 when it is not the person's, 409 for their last way to sign in."""
+    async with services.pool.acquire() as connection, connection.transaction():
+        await people.LOCK.first(connection, person.user_id)  # of two removals at once the second sees the first
         gone = await store.DELETE.records(connection, person.user_id, passkey)
         if not gone:
             raise not_found("passkey")
+        ways = await identities.WAYS_IN.first(connection, person.user_id, services.settings.idp_issuer, None)
+        if not gone[0]["suspected"] and (ways is None or not ways.any):
+            raise Refusal(
+                ErrorType.INVALID_STATE,
+                "This is your only way to sign in. Set a password or add another passkey first.",
+                status="only_way_in",
+            )
         await enqueue(connection, Kind.PASSKEY_REMOVED, person.row.email, at=clock.now(), name=gone[0]["name"])
-        await _record(connection, person, "member.passkey_removed", passkey)
+        await _record(connection, person.user_id, "member.passkey_removed", passkey)
 
 
 def handle_of(user: UUID) -> bytes:
@@ -214,23 +223,17 @@ async def _suspect(pool: asyncpg.Pool, found: FoundRow, at: datetime) -> None:
         if not await store.SUSPECT.records(connection, found.id, at):
             return
         owner = await people.READ.first(connection, found.user_id)
-        memberships = await people.MEMBERSHIPS.fetch(connection, found.user_id)
         if owner is None:
             return
         await enqueue(connection, Kind.PASSKEY_SUSPECTED, owner.email, at=at, name=found.name)
-        if memberships:
-            detail = {"id": ids.format_id(ids.Kind.PASSKEY, found.id), "user": _user_id(found.user_id)}
-            await record(connection, memberships[0].account_id, "member.passkey_suspected", detail, actor="service")
+        await _record(connection, found.user_id, "member.passkey_suspected", found.id, actor="service")
 
 
-async def _record(connection: asyncpg.pool.PoolConnectionProxy, person: Person, kind: str, passkey: UUID) -> None:
-    user = _user_id(person.user_id)
-    detail = {"id": ids.format_id(ids.Kind.PASSKEY, passkey), "user": user}
-    await record(connection, person.account_id, kind, detail, actor=user)
-
-
-def _user_id(user: UUID) -> str:
-    return ids.format_id(ids.Kind.USER, user)
+async def _record(connection: Conn, user: UUID, kind: str, passkey: UUID, *, actor: str | None = None) -> None:
+    detail: dict[str, object] = {
+        "id": ids.format_id(ids.Kind.PASSKEY, passkey), "user": ids.format_id(ids.Kind.USER, user)
+    }  # fmt: skip
+    await tell_accounts(connection, user, kind, detail, actor=actor)
 
 
 def _fresh_name(held: list[PasskeyRow]) -> str:

@@ -10,8 +10,8 @@ from engine.areas.second_factor import store as factors
 from engine.areas.system_mail.store import enqueue
 from engine.areas.system_mail.types import Kind
 from engine.base import clock
+from engine.flows.open_account import tell_accounts
 from engine.flows.sign_in import end_others
-from engine.flows.verify_email import tell_accounts
 from engine.store.queries import Conn
 
 OPERATOR = "operator"
@@ -51,7 +51,7 @@ async def sign_out(pool: asyncpg.Pool, person: PersonRow) -> int:
     """End all sessions of the person; how many there were."""
     async with pool.acquire() as connection, connection.transaction():
         await people.LOCK.first(connection, person.id)
-        ended = await end_others(connection, person.id, None)
+        ended = (await end_others(connection, person.id, None)).total()
         await _tell(connection, person, "member.signed_out", {"sessions": ended})
     return ended
 

@@ -1,8 +1,12 @@
 """Opening a session, however the person proved who they are, and what ends or renews one.
 
 Each is one transaction. Who calls has verified password, passkey or identity, and the second factor where there is one.
+Whatever touches sessions of a person locks the person first, then memberships, sessions and heads of accounts, in this
+order: two of them at once wait for each other, and never both.
 """
 
+import os
+from collections import Counter
 from datetime import datetime
 from uuid import UUID
 
@@ -53,10 +57,13 @@ async def open_session(
     """
     at = clock.now()
     async with pool.acquire() as connection, connection.transaction():
-        if proven is not None:
-            now = await people.LOCK.first(connection, user)
-            if now is None or (now.password_hash, now.has_totp) != (proven.password_hash, proven.has_totp):
-                raise Outdated
+        now = await people.LOCK.first(connection, user)
+        if proven is not None and (
+            now is None or (now.password_hash, now.has_totp) != (proven.password_hash, proven.has_totp)
+        ):
+            raise Outdated
+        if now is None:
+            raise _nowhere()
         memberships = await people.MEMBERSHIPS.fetch(connection, user)
         chosen = next((one for one in memberships if account in (None, one.account_id)), None)
         if chosen is None:
@@ -82,7 +89,7 @@ async def open_session(
 async def renew_session(connection: Conn, pepper: str, session: UUID, account: UUID) -> NewSession:
     """The same session under a new secret, as after every change of privilege; the old secret is dead at commit."""
     made = _fresh(pepper, session, account)
-    if not await store.ROTATE.records(connection, session, rules.digest_of(pepper, made.secret)):
+    if not await store.ROTATE.records(connection, session, rules.digest_of(pepper, made.secret), clock.now()):
         raise _ended()
     return made
 
@@ -90,29 +97,39 @@ async def renew_session(connection: Conn, pepper: str, session: UUID, account: U
 async def switch_account(pool: asyncpg.Pool, pepper: str, session: UUID, user: UUID, account: UUID) -> NewSession:
     """The same session at another account of its person, under a new secret; 404 where they do not belong to it."""
     async with pool.acquire() as connection, connection.transaction():
+        await people.LOCK.first(connection, user)
         memberships = await people.MEMBERSHIPS.fetch(connection, user)
         if account not in {one.account_id for one in memberships}:
             raise not_found("account")
         made = _fresh(pepper, session, account)
         try:
-            moved = await store.MOVE.records(connection, session, account, rules.digest_of(pepper, made.secret))
+            digest = rules.digest_of(pepper, made.secret)
+            moved = await store.MOVE.records(connection, session, account, digest, clock.now())
         except asyncpg.ForeignKeyViolationError:
             raise not_found("account") from None
         if not moved:
             raise _ended()
         await people.SIGNED_IN_TO.execute(connection, user, account)
+        person = ids.format_id(ids.Kind.USER, user)
+        detail = {"id": person, "session": ids.format_id(ids.Kind.SESSION, session), "method": "switch"}
+        await record(connection, account, "member.signed_in", detail, actor=person)
     return made
 
 
-async def end_others(connection: Conn, user: UUID, keep: UUID | None) -> int:
-    """End all sessions of a person but `keep`; how many there were. Over at commit, in every process."""
-    return len(await store.END_OTHERS.records(connection, user, keep))
+async def end_others(connection: Conn, user: UUID, keep: UUID | None) -> Counter[UUID]:
+    """End all sessions of a person but `keep`; how many lived at which account. Over at commit, in every process."""
+    at = clock.now()
+    rows = await store.END_OTHERS.records(connection, user, keep, at, at - rules.IDLE)
+    return Counter(row["account_id"] for row in rows if row["living"])
 
 
 async def sign_out(pool: asyncpg.Pool, pepper: str, secret: str) -> None:
     """End a session by its secret; nothing happens when it is over already."""
+    digest = rules.digest_of(pepper, secret)
     async with pool.acquire() as connection, connection.transaction():
-        ended = await store.END.records(connection, rules.digest_of(pepper, secret))
+        for row in await store.PERSON_OF.records(connection, digest):
+            await people.LOCK.first(connection, row["user_id"])
+        ended = await store.END.records(connection, digest, clock.now())
         for row in ended:
             person = ids.format_id(ids.Kind.USER, row["user_id"])
             session = ids.format_id(ids.Kind.SESSION, row["id"])
@@ -120,15 +137,43 @@ async def sign_out(pool: asyncpg.Pool, pepper: str, secret: str) -> None:
             await record(connection, row["account_id"], "member.signed_out", detail, actor=person)
 
 
-async def revoke_others(pool: asyncpg.Pool, user: UUID, keep: UUID) -> int:
-    """End all other sessions of a person; how many there were."""
+async def remember(connection: Conn, user: UUID, device: Device) -> None:
+    """Know a person from where their mailbox has just proven them, without signing them in.
+
+    Whoever uses up strangers' tries for their address must not keep them out while they have no session yet, or none
+    any more.
+    """
+    nobodys = os.urandom(32)  # no secret has this digest
+    await store.REMEMBER.execute(connection, ids.uuid7(), user, nobodys, device.address, device.agent, clock.now())
+
+
+async def revoke_one(pool: asyncpg.Pool, user: UUID, session: UUID) -> None:
+    """End one session of a person; 404 when it is not theirs, or over already."""
+    at, person = clock.now(), ids.format_id(ids.Kind.USER, user)
     async with pool.acquire() as connection, connection.transaction():
-        return await end_others(connection, user, keep)
+        await people.LOCK.first(connection, user)
+        ended = await store.END_ONE.records(connection, user, session, at, at - rules.IDLE)
+        if not ended:
+            raise not_found("session")
+        detail = {"id": person, "session": ids.format_id(ids.Kind.SESSION, session)}
+        await record(connection, ended[0]["account_id"], "member.signed_out", detail, actor=person)
+
+
+async def revoke_others(pool: asyncpg.Pool, user: UUID, keep: UUID) -> None:
+    """End all other sessions of a person; the log of each account says how many of them were there."""
+    person = ids.format_id(ids.Kind.USER, user)
+    async with pool.acquire() as connection, connection.transaction():
+        await people.LOCK.first(connection, user)
+        ended = await end_others(connection, user, keep)
+        for account in sorted(ended):  # in one order, so that two at once can't wait for each other
+            detail = {"id": person, "sessions": ended[account]}
+            await record(connection, account, "member.signed_out", detail, actor=person)
 
 
 async def forget_ended(pool: asyncpg.Pool, at: datetime) -> None:
-    """Drop sessions, tokens and challenges that no request can use any more, a bounded number at a time."""
-    await store.FORGET.execute(pool, at, at - rules.IDLE, MOST_FORGOTTEN)
+    """Drop sessions, tokens and challenges that are of no use any more, a bounded number at a time."""
+    remembered = at - rules.REMEMBERED
+    await store.FORGET.execute(pool, remembered, remembered - rules.IDLE, MOST_FORGOTTEN)
     await tokens.FORGET.execute(pool, at, MOST_FORGOTTEN)
     await people.FORGET_CHALLENGES.execute(pool, at, MOST_FORGOTTEN)
 

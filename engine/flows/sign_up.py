@@ -17,7 +17,8 @@ from engine.areas.system_mail.types import Kind
 from engine.areas.tokens import store as tokens
 from engine.areas.tokens.rules import Purpose, token_of
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, Refusal, invalid
+from engine.base.errors import ErrorType, Refusal
+from engine.base.lines import checked_line
 from engine.base.plans import Plan
 from engine.base.settings import Settings
 from engine.flows.log_in import slow_down
@@ -85,7 +86,4 @@ async def ask_to_verify(connection: Conn, pepper: str, user: UUID, email: str) -
 
 
 def _name(given: str | None, email: str) -> str:
-    name = (given if given is not None else email.partition("@")[0]).strip()[:MOST_NAME]
-    if not name or not name.isprintable():
-        raise invalid("accountName", "`accountName` needs 1 to 120 characters without control characters.")
-    return name
+    return email.partition("@")[0] if given is None else checked_line(given, "accountName", MOST_NAME)

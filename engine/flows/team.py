@@ -12,6 +12,7 @@ import asyncpg
 from msgspec import Struct
 
 from engine.areas.account import store as accounts
+from engine.areas.people import store as people
 from engine.areas.people.rules import checked_email
 from engine.areas.sessions.keeper import Person
 from engine.areas.system_mail.store import enqueue
@@ -74,6 +75,7 @@ async def invite(services: Services, person: Person, email: str, role: Role) -> 
     row = InviteRow(invite_id, address, role.value, person.user_id, at, at + rules.INVITE_LIFETIME)
     token = token_of(services.settings.key_pepper or "", mail)
     async with services.pool.acquire() as connection, connection.transaction():
+        await people.LOCK.first(connection, person.user_id)  # the invitation refers to them: people before heads
         plan = await locked_plan(connection, account)
         rules.check_invite(await _acting(connection, person), role)
         await _refuse_member(connection, account, address)
@@ -88,7 +90,7 @@ async def invite(services: Services, person: Person, email: str, role: Role) -> 
         await record(connection, account, "member.invited", detail, actor=_usr(person.user_id))
         await enqueue(
             connection, Kind.INVITE, address, at=at, mail=mail, account_name=person.row.account_name,
-            inviter=person.row.name or person.row.email, role=role.value,
+            inviter=person.row.shown_name, role=role.value,
         )  # fmt: skip
     return row
 

@@ -1,20 +1,23 @@
 """Confirming a person's address: the link that sign-up sent, and another one when they ask for it."""
 
+from datetime import datetime
 from uuid import UUID
 
 import asyncpg
 
 from engine.areas.people import store as people
+from engine.areas.people.store import PersonRow
 from engine.areas.sessions.keeper import Person
 from engine.areas.sessions.rules import Device
 from engine.areas.tokens import rules as token_rules
 from engine.areas.tokens import store as tokens
 from engine.areas.tokens.rules import Purpose
-from engine.base import clock, ids
+from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
 from engine.flows.log_in import Services, slow_down, too_many
+from engine.flows.open_account import tell_accounts
+from engine.flows.sign_in import remember
 from engine.flows.sign_up import ask_to_verify
-from engine.ledger import heads, log
 from engine.store.queries import Conn, Queries
 
 PER_MINUTE, PER_DAY = 5, 20  # links that one person may ask for
@@ -26,16 +29,25 @@ _MARK = _SQL.command("mark_verified")
 async def verify(services: Services, token: str, device: Device) -> None:
     """Take the token's word that its person reads their mail; 400 for a token that is no good, 429 for guessing."""
     await slow_down(services.limits, "verify", None, device, services.settings)
-    if not token_rules.well_formed(token):
-        raise token_rules.spent()
     async with services.pool.acquire() as connection, connection.transaction():
-        at = clock.now()
-        burnt = await tokens.burn(connection, token, Purpose.VERIFY_EMAIL, at)
-        person = await people.LOCK.first(connection, burnt.user_id)
-        if person is None or burnt.detail not in (None, person.email):  # sent to an address that is theirs no more
+        person, address = await used_up(connection, token, Purpose.VERIFY_EMAIL, clock.now())
+        if address not in (None, person.email):  # sent to an address that is theirs no more
             raise token_rules.spent()
+        await remember(connection, person.id, device)
         if await mark_verified(connection, person.id):
             await tell_accounts(connection, person.id, "member.email_verified", {})
+
+
+async def used_up(connection: Conn, token: str, purpose: Purpose, at: datetime) -> tuple[PersonRow, str | None]:
+    """Whose token it was, locked, and what it confirms; raises the 400 of a token that is no good.
+
+    The person is locked before the token, as by those who burn all tokens of somebody.
+    """
+    person = await people.LOCK.first(connection, await tokens.holder(connection, token, purpose, at))
+    burnt = await tokens.burn(connection, token, purpose, at)
+    if person is None:
+        raise token_rules.spent()
+    return person, burnt.detail
 
 
 async def send_again(services: Services, person: Person) -> None:
@@ -55,19 +67,3 @@ async def mark_verified(connection: Conn, user: UUID) -> bool:
     """The person's address is confirmed; False when it was already."""
     rows: list[asyncpg.Record] = await _MARK.records(connection, user, clock.now())
     return bool(rows)
-
-
-async def tell_accounts(
-    connection: Conn, user: UUID, kind: str, detail: dict[str, object], *, actor: str | None = None
-) -> None:
-    """Write an event about a person to the log of every account they belong to, within the caller's transaction.
-
-    `actor` is who did it; None: the person.
-    """
-    person = ids.format_id(ids.Kind.USER, user)
-    memberships = await people.MEMBERSHIPS.fetch(connection, user)
-    locked = await heads.lock(connection, [one.account_id for one in memberships])
-    at, text = clock.now(), log.detail_text({"id": person, **detail, "actor": actor or person})
-    if locked:
-        await log.append(connection, log.seal_all(locked, [log.Entry(one, kind, text, at) for one in locked]))
-        await heads.save(connection, locked.values())

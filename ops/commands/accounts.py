@@ -157,6 +157,30 @@ def key_create(*, account_id: str, scopes: str, name: str, as_json: bool) -> Non
     show(made, as_json=as_json)
 
 
+@key.command("list")
+@click.option("--account", "account_id", required=True, help="acc_…")
+@as_json
+@reported
+def key_list(*, account_id: str, as_json: bool) -> None:
+    """An account's keys, without their secrets."""
+    from ops import keys  # noqa: PLC0415
+
+    show({"keys": operate.with_pool(attached(), lambda pool: keys.listed(pool, account=account_id))}, as_json=as_json)
+
+
+@key.command("revoke")
+@click.option("--account", "account_id", required=True, help="acc_…")
+@click.argument("key_id")
+@as_json
+@reported
+def key_revoke(*, account_id: str, key_id: str, as_json: bool) -> None:
+    """End a key, such as one that has leaked; nobody can bring it back."""
+    from ops import keys  # noqa: PLC0415
+
+    done = operate.with_pool(attached(), lambda pool: keys.revoked(pool, account=account_id, key=key_id))
+    show(done, as_json=as_json)
+
+
 @click.group()
 def domain() -> None:
     """Sending domains."""

@@ -15,7 +15,7 @@ from engine.areas.sessions.rules import Device
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.flows.log_in import STRANGERS, log_in, network_of
-from engine.flows.sign_in import Outdated, open_session
+from engine.flows.sign_in import Outdated, open_session, sign_out
 from engine.store.limits import Limits
 from engine.store.passwords import LANES, MEMORY_KIB, MOST_WAITING, TIME_COST, Passwords
 from engine.store.redis import connect
@@ -183,12 +183,15 @@ async def own(pool: asyncpg.Pool, settings: Settings) -> AsyncIterator[Own]:
     await client.aclose()
 
 
+@pytest.mark.parametrize("signed_out", [False, True])
 async def test_a_stranger_who_uses_up_the_tries_for_an_address_does_not_lock_its_person_out(
-    own: Own, pool: asyncpg.Pool
+    own: Own, pool: asyncpg.Pool, *, signed_out: bool
 ) -> None:
     ann = await person_of(pool)
     home = Device.of("198.18.0.7", "browser")
     await pool.execute("UPDATE sessions SET address = $2 WHERE id = $1", ann.session_id, home.address)
+    if signed_out:
+        await sign_out(pool, PEPPER, ann.secret)
     for number in range(STRANGERS * own.settings.sign_in_rate):
         with pytest.raises(Refusal) as wrong:
             await log_in(own, ann.email, "wrong", None, Device.of(f"198.51.{number}.1", "robot"))

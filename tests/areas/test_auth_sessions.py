@@ -2,8 +2,10 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import asyncpg
+import orjson
 import pytest
 from msgspec import structs
 
@@ -11,6 +13,7 @@ from api.http.cookies import session_cookie
 from engine.areas.sessions import keeper, rules
 from engine.areas.sessions.rules import Device
 from engine.base import clock, ids
+from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.flows import sign_in
 from tests.harness import canaries
@@ -22,6 +25,15 @@ from tests.harness.people import TestPerson, make_person, signed_in
 async def person_of(pool: asyncpg.Pool, role: str = "owner") -> TestPerson:
     account = await make_account(pool)
     return await make_person(pool, account.id, role)
+
+
+async def signed_out(pool: asyncpg.Pool, person: TestPerson) -> list[dict[str, Any]]:
+    """What the log of the person's account says of sessions that were ended."""
+    rows = await pool.fetch(
+        "SELECT payload FROM events WHERE account_id = $1 AND type = 'member.signed_out' ORDER BY seq",
+        person.account_id,
+    )
+    return [orjson.loads(row["payload"])["detail"] for row in rows]
 
 
 async def test_nobody_is_signed_in_without_a_cookie(api: Api) -> None:
@@ -39,7 +51,7 @@ async def test_a_session_tells_person_account_and_csrf_token(api: Api, pool: asy
     assert answer.json["signedIn"] is True
     assert answer.json["csrfToken"] == ann.csrf
     assert answer.json["user"] == {
-        "id": ann.public_id, "email": ann.email, "emailVerified": True, "name": "", "twoFactor": False,
+        "id": ann.public_id, "email": ann.email, "emailVerified": True, "name": None, "twoFactor": False,
     }  # fmt: skip
     assert answer.json["account"]["role"] == "admin"
     assert answer.json["account"]["id"] == ids.format_id(ids.Kind.ACCOUNT, ann.account_id)
@@ -126,6 +138,27 @@ async def test_revoking_the_others_ends_them_at_once_and_keeps_this_one(api: Api
     assert answer.status == 204
     assert (await api.get("/v1/me", person=phone)).status == 401
     assert (await api.get("/v1/me", person=ann)).status == 200
+    assert await signed_out(pool, ann) == [{"id": ann.public_id, "sessions": 1, "actor": ann.public_id}]
+
+
+async def test_a_person_ends_one_of_their_sessions_and_nobody_elses(api: Api, pool: asyncpg.Pool) -> None:
+    ann = await person_of(pool)
+    phone = await signed_in(pool, ann.id, ann.account_id, ann.email)
+    bob = await make_person(pool, ann.account_id, "owner")
+    its, own, bobs = (ids.format_id(ids.Kind.SESSION, one.session_id) for one in (phone, ann, bob))
+
+    ended = await api.delete(f"/v1/auth/sessions/{its}", person=ann)
+    wrong = [await api.delete(f"/v1/auth/sessions/{one}", person=ann) for one in (its, bobs, bob.public_id, "x")]
+    told = await signed_out(pool, ann)
+    last = await api.delete(f"/v1/auth/sessions/{own}", person=ann)
+
+    assert (ended.status, ended.body, ended.set_cookies) == (204, b"", ())
+    assert (await api.get("/v1/me", person=phone)).status == 401
+    assert {(answer.status, answer.error["type"]) for answer in wrong} == {(404, "not_found")}
+    assert told == [{"id": ann.public_id, "session": its, "actor": ann.public_id}]
+    assert (last.status, last.cookie("svc_session")) == (204, "")
+    assert (await api.get("/v1/me", person=ann)).status == 401
+    assert (await api.get("/v1/me", person=bob)).status == 200
 
 
 async def test_signing_out_ends_the_session_and_takes_the_cookie(api: Api, pool: asyncpg.Pool) -> None:
@@ -136,6 +169,15 @@ async def test_signing_out_ends_the_session_and_takes_the_cookie(api: Api, pool:
     assert answer.status == 204
     assert answer.cookie("svc_session") == ""
     assert (await api.get("/v1/me", person=ann)).status == 401
+
+
+async def test_one_row_is_left_of_all_that_were_signed_out_at_an_address(api: Api, pool: asyncpg.Pool) -> None:
+    ann = await person_of(pool)
+    for _ in range(3):
+        await api.post("/v1/auth/logout", person=await signed_in(pool, ann.id, ann.account_id, ann.email))
+
+    assert await pool.fetchval("SELECT count(*) FROM sessions WHERE user_id = $1", ann.id) == 2
+    assert (await api.get("/v1/me", person=ann)).status == 200
 
 
 async def test_signing_out_works_with_a_dead_session_and_with_none(api: Api, pool: asyncpg.Pool) -> None:
@@ -204,6 +246,10 @@ async def test_switching_leads_to_another_account_of_the_person_under_a_new_secr
     assert answer.status == 200
     assert answer.json["account"]["id"] == other.public_id
     assert answer.json["account"]["role"] == "member"
+    told = await pool.fetchval(
+        "SELECT payload FROM events WHERE account_id = $1 AND type = 'member.signed_in'", other.id
+    )
+    assert orjson.loads(told)["detail"]["method"] == "switch"
     now = structs.replace(ann, secret=answer.cookie("svc_session") or "", csrf=answer.json["csrfToken"])
     assert (await api.get("/v1/me", person=now)).json["id"] == other.public_id
     assert (await api.get("/v1/me", person=ann)).status == 401
@@ -230,8 +276,11 @@ async def test_people_of_a_suspended_account_may_look_and_not_touch(api: Api, po
     looked = await api.get("/v1/me", person=ann)
     touched = await api.post("/v1/streams", json={"id": "news"}, person=ann)
     own = await api.post("/v1/auth/sessions/revoke-others", person=ann)
+    (key,) = (await api.get("/v1/api-keys", person=ann)).json["data"]
+    leaked = await api.delete(f"/v1/api-keys/{key['id']}", person=ann)
 
     assert looked.status == 200
+    assert leaked.status == 204  # else it would come back to life with the account
     assert (touched.status, touched.error["type"]) == (403, "account_suspended")
     assert own.status == 204
 
@@ -244,13 +293,31 @@ async def test_the_database_holds_no_secret_of_a_session(pool: asyncpg.Pool) -> 
     assert ann.csrf not in str(dict(row))
 
 
-async def test_ended_sessions_are_forgotten(pool: asyncpg.Pool) -> None:
-    ann = await person_of(pool)
-    await pool.execute("UPDATE sessions SET expires_at = now() - interval '1 s' WHERE id = $1", ann.session_id)
+@pytest.mark.parametrize(
+    ("column", "kept"), [("expires_at", rules.REMEMBERED), ("used_at", rules.IDLE + rules.REMEMBERED)]
+)
+async def test_ended_sessions_are_forgotten_in_time(pool: asyncpg.Pool, column: str, kept: timedelta) -> None:
+    young, old = await person_of(pool), await person_of(pool)
+    for ann, age in ((young, kept - timedelta(minutes=1)), (old, kept + timedelta(minutes=1))):
+        await pool.execute(f"UPDATE sessions SET {column} = $2 WHERE id = $1", ann.session_id, clock.now() - age)
 
     await sign_in.forget_ended(pool, clock.now())
 
-    assert await pool.fetchval("SELECT count(*) FROM sessions WHERE id = $1", ann.session_id) == 0
+    left = await pool.fetch("SELECT id FROM sessions WHERE id = ANY ($1::uuid[])", [young.session_id, old.session_id])
+    assert [row["id"] for row in left] == [young.session_id]
+
+
+async def test_what_has_been_signed_out_goes_on_under_no_other_secret(api: Api, pool: asyncpg.Pool) -> None:
+    ann = await person_of(pool)
+    await api.post("/v1/auth/logout", person=ann)
+
+    with pytest.raises(Refusal) as over:
+        async with pool.acquire() as connection, connection.transaction():
+            await sign_in.renew_session(connection, PEPPER, ann.session_id, ann.account_id)
+    with pytest.raises(Refusal) as moved:
+        await sign_in.switch_account(pool, PEPPER, ann.session_id, ann.id, ann.account_id)
+
+    assert {over.value.kind, moved.value.kind} == {ErrorType.UNAUTHORIZED}
 
 
 async def test_many_changes_at_once_with_one_session_all_pass(api: Api, pool: asyncpg.Pool) -> None:

@@ -321,6 +321,13 @@ async def test_an_address_may_come_by_userinfo(browser: Browser, provider: TestP
     assert (await browser.me())["user"]["email"] == ann.email
 
 
+async def test_what_a_provider_adds_is_passed_over(browser: Browser, provider: TestProvider) -> None:
+    callback = provider.authorize(await browser.start(), Person.new())
+    added = "&session_state=a.b&new_in_2030=%C3%A9&new_in_2030=x&" + urlencode({"error_description": "é" * 3_000})
+
+    assert (await browser.land(callback + added)).cookie("svc_session") is not None
+
+
 async def test_what_is_no_query_is_refused(browser: Browser, provider: TestProvider) -> None:
     for query in ("?state=%ff", "?state=%00", "?state=%C3%A9", "?state=a&state=b", f"?code={'x' * 5_000}"):
         answer = await browser.get(f"/v1/auth/idp/callback{query}")

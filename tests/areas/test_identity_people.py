@@ -172,7 +172,8 @@ async def test_identities_are_listed_and_removed(
     assert answer.status == 204
     assert (await mails(pool, ann.email))[-1] == "identity_unlinked"
     assert (await events(pool, ann.id))[-1][0] == "member.identity_unlinked"
-    fresh = structs.replace(ann, secret=answer.cookie("svc_session") or "")
+    fresh = structs.replace(ann, secret=answer.cookie("svc_session") or "", csrf=answer.headers["x-csrf-token"])
+    assert (await idp.delete(f"/v1/auth/idp/identities/{one['id']}", person=fresh)).status == 404
     assert (await idp.get("/v1/auth/idp/identities", person=fresh)).json == {"data": []}
     assert (await idp.get("/v1/auth/idp/identities", person=ann)).status == 401  # the old cookie is dead
     assert (await browser.me())["signedIn"] is False  # and so is the session that came by the identity

@@ -13,6 +13,7 @@ import orjson
 import pytest
 from msgspec import structs
 
+from engine.areas.sessions import store as sessions
 from engine.areas.system_mail.store import enqueue
 from engine.areas.system_mail.types import Kind
 from engine.areas.tokens import store as tokens
@@ -201,8 +202,10 @@ async def test_a_link_sets_a_password_once_and_ends_every_session(
     token = await link(pool, ann, Purpose.RESET_PASSWORD)
     answer = await api.post("/v1/auth/password/reset", json={"token": token, "password": NEW})
     again = await api.post("/v1/auth/password/reset", json={"token": token, "password": f"{NEW} again"})
+    places = await sessions.PLACES.records(pool, ann.id)
 
     assert (answer.status, answer.body, answer.set_cookies) == (204, b"", ())
+    assert [row["address"] for row in places] == ["127.0.0.1"]  # known from there: no stranger's tries keep them out
     refused(again, 400, "invalid_request")
     assert not await lives(api, ann)
     assert not await lives(api, other)
@@ -242,6 +245,23 @@ async def test_of_two_resets_at_once_one_counts(api: Api, pool: asyncpg.Pool, an
     )
 
     assert sorted(answer.status for answer in answers) == [204, 400, 400, 400]
+
+
+async def test_all_links_of_a_person_at_once_get_their_answers(api: Api, pool: asyncpg.Pool) -> None:
+    """The person is locked before any token: none waits for another's end and is sent away."""
+    for _ in range(6):
+        bob = await make_person(pool, (await make_account(pool)).id, verified=False)
+        links = {one: await link(pool, bob, one) for one in (Purpose.VERIFY_EMAIL, Purpose.RESET_PASSWORD)}
+        change = await link(pool, bob, Purpose.CHANGE_EMAIL, detail=f"new-{bob.email}")
+        body = {"currentPassword": PASSWORD, "newPassword": f"{NEW} too"}
+        answers = await asyncio.gather(
+            api.post("/v1/auth/verify-email", json={"token": links[Purpose.VERIFY_EMAIL]}),
+            api.post("/v1/auth/email/change/confirm", json={"token": change}),
+            api.post("/v1/auth/password/reset", json={"token": links[Purpose.RESET_PASSWORD], "password": NEW}),
+            api.post("/v1/auth/password/change", json=body, person=bob),
+        )
+
+        assert {answer.status for answer in answers} <= {204, 400, 401}
 
 
 async def with_factors(pool: asyncpg.Pool, person: TestPerson) -> None:

@@ -37,6 +37,13 @@ def test_a_value_that_is_missing_leaves_no_hole_in_the_layout(kind: Kind) -> Non
     assert found.html.count("<p") == found.html.count("</p>")
 
 
+def test_an_enquiry_without_a_name_says_whom_it_comes_from() -> None:
+    found = words(Kind.LEAD, ALWAYS | {"name": None, "email": "ann@shop.test", "message": "How much?"})
+
+    assert found.subject == "Enquiry from ann@shop.test"
+    assert found.text.startswith("Somebody wrote through the contact form. Answer to ann@shop.test.")
+
+
 def test_every_template_belongs_to_a_kind() -> None:
     assert {path.stem for path in TEMPLATES.glob("*.txt")} == set(Kind)
 

@@ -588,6 +588,23 @@ async def test_a_passkey_is_renamed_and_removed_by_its_person_alone(api: Api, po
     assert {"member.passkey_renamed", "member.passkey_removed"} <= kinds
 
 
+async def test_the_last_way_to_sign_in_stays(api: Api, pool: asyncpg.Pool) -> None:
+    ann = await owner(api, pool)
+    await pool.execute("UPDATE users SET password_hash = NULL WHERE id = $1", ann.person.id)
+    second = await registered(api, ann.person, Authenticator(origin_of(api)))
+    passkeys = [ann.passkey, second.json["id"]]
+
+    both = await asyncio.gather(*[api.delete(f"/v1/auth/passkeys/{one}", person=ann.person) for one in passkeys])
+    (left,) = (await api.get("/v1/auth/passkeys", person=ann.person)).json["data"]
+    kept = next(answer for answer in both if answer.status != 204)
+    await pool.execute("UPDATE passkeys SET suspected_at = now() WHERE user_id = $1", ann.person.id)
+    suspected = await api.delete(f"/v1/auth/passkeys/{left['id']}", person=ann.person)
+
+    assert sorted(answer.status for answer in both) == [204, 409]
+    assert (kept.error["type"], kept.error["status"]) == ("invalid_state", "only_way_in")
+    assert suspected.status == 204  # it signs nobody in any more
+
+
 async def test_a_removed_passkey_is_refused_like_an_unknown_one(api: Api, pool: asyncpg.Pool) -> None:
     ann = await owner(api, pool)
     unknown = await sign_in(api, ann, key=new_key(-7))

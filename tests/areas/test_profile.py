@@ -67,6 +67,7 @@ async def test_all_fields_are_set_shown_and_cleared(api: Api, ann: TestPerson) -
     assert (answer.status, answer.json) == (200, whole | ALL)
     assert await shown(api, ann) == whole | ALL
     assert (await api.get("/v1/auth/me", person=ann)).json["user"]["name"] == "Ann Bee"
+    assert [one["name"] for one in (await api.get("/v1/team", person=ann)).json["members"]] == ["Ann 🐝"]
     assert (await change(api, ann, NOTHING)).json == whole | NOTHING
 
 

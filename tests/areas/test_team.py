@@ -11,6 +11,7 @@ from engine.base import ids
 from engine.base.plans import CAPS, Plan
 from tests.harness.accounts import TestAccount, add_key, make_account
 from tests.harness.api import Answer, Api
+from tests.harness.canaries import note_phrase
 from tests.harness.people import PASSWORD, TestPerson, make_person, signed_in
 
 
@@ -168,6 +169,7 @@ async def test_ones_own_new_role_comes_with_a_new_secret(
     assert (await api.get("/v1/team", person=admin)).status == 401
     fresh = await api.request("GET", "/v1/auth/me", headers={"Cookie": f"svc_session={renewed}"})
     assert (fresh.json["signedIn"], fresh.json["account"]["role"]) == (True, "member")
+    assert answer.headers["x-csrf-token"] == fresh.json["csrfToken"]
 
 
 async def test_the_same_role_again_writes_nothing(
@@ -324,6 +326,36 @@ async def test_a_removal_never_stands_in_the_way_of_what_the_member_does(
         assert removed.status == 204
         assert done.status in {200, 204, 401, 403, 404}  # 401: over before its own answer was written
         assert await pool.fetchval("SELECT count(*) FROM sessions WHERE user_id = $1", ann.id) == 0
+
+
+async def test_all_that_touches_a_persons_sessions_at_once_gets_its_answer(
+    api: Api, pool: asyncpg.Pool, account: TestAccount, owner: TestPerson
+) -> None:
+    """Person, membership, sessions, heads: in another order some would wait for each other and be sent away."""
+    club = await make_account(pool)
+    chair = await make_person(pool, club.id, "owner")
+    for first in range(8):
+        ann = await make_person(pool, account.id, "admin")
+        await pool.execute("INSERT INTO members (account_id, user_id, role) VALUES ($1, $2, 'admin')", club.id, ann.id)
+        ones = [await signed_in(pool, ann.id, (account, club)[n % 2].id, ann.email) for n in range(5)]
+        other = {"currentPassword": PASSWORD, "newPassword": note_phrase("several uncommon words in a row")}
+        calls = [
+            api.post("/v1/auth/sessions/revoke-others", person=ann),
+            api.post("/v1/auth/switch", json={"accountId": club.public_id}, person=ones[0]),
+            change(api, owner, ann, "member"),
+            api.post("/v1/auth/logout", person=ones[1]),
+            api.post("/v1/auth/password/change", json=other, person=ann),
+            api.post("/v1/auth/sessions/revoke-others", person=ones[2]),
+            remove(api, chair, ann),
+            api.post("/v1/auth/switch", json={"accountId": account.public_id}, person=ones[3]),
+            api.post("/v1/auth/login", json={"email": ann.email, "password": PASSWORD}),
+            api.post("/v1/auth/logout", person=ones[4]),
+            *[api.post("/v1/team/invites", json={"email": f"{n}{first}@people.test"}, person=ann) for n in range(2)],
+            *[api.patch("/v1/profile", json={"name": f"Ann {n}"}, person=ann) for n in range(2)],
+        ]
+        answers = await asyncio.gather(*calls[first:], *calls[:first])
+
+        assert {answer.status for answer in answers} <= {200, 201, 204, 401, 403, 404}
 
 
 async def test_no_event_of_a_team_holds_a_mail_address(

@@ -92,7 +92,7 @@ def expected(operation: Operation, kind: Kind) -> tuple[int, str, str | None]:
     """Status, type and, behind admission, the field that the record's access, scopes and role come to."""
     match operation.access:
         case Access.NONE:
-            return PAST
+            return (404, "not_found", None) if operation.lenient_query else PAST  # there is no provider here
         case Access.PLATFORM_KEY:  # whose key it is, is asked behind admission
             return PAST if kind in _KEYS else (401, "unauthorized", None)
     if kind in _UNKNOWN:

@@ -44,6 +44,12 @@ async def test_an_account_with_key_and_domain_is_made_and_sends(service: Service
     assert me.status == 200
     assert answer.status == 202
 
+    revoked = command(service, "key", "revoke", "--account", account["accountId"], key["id"], "--json")
+    (listed,) = command(service, "key", "list", "--account", account["accountId"], "--json").json["keys"]
+    assert (revoked.status, listed["id"]) == (0, key["id"])
+    assert listed["revokedAt"] is not None
+    assert key["apiKey"] not in json.dumps(listed)
+
 
 async def test_a_domain_of_which_dns_knows_nothing_is_not_verified(service: Service) -> None:
     made = command(service, "account", "create", "--name", "N", "--email", "n@cli.test", "--json").json
@@ -125,6 +131,8 @@ async def test_people_get_tables_and_sentences(service: Service) -> None:
         (["key", "create", "--account", "nonsense"], "acc_"),
         (["key", "create", "--account", "msg_01m7xny9c2fhfa9ppkchrhyk4z"], "acc_"),
         (["key", "create", "--account", "acc_01m7xny9c2fhfa9ppkchrhyk4z"], "account"),
+        (["key", "revoke", "--account", "acc_01m7xny9c2fhfa9ppkchrhyk4z", "key_01m7xny9c2fhfa9ppkchrhyk4z"], "API key"),
+        (["key", "list", "--account", "acc_01m7xny9c2fhfa9ppkchrhyk4z"], "account"),
         (["domain", "verify", "--account", "acc_01m7xny9c2fhfa9ppkchrhyk4z", "--name", "a.test"], "a.test"),
         (
             ["domain", "add", "--account", "acc_01m7xny9c2fhfa9ppkchrhyk4z", "--name", "not a domain"],

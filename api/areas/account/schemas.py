@@ -60,9 +60,10 @@ class Rename(Struct, forbid_unknown_fields=True):
 
 
 class Profile(Struct, rename="camel", kw_only=True):
-    """What a person says of themselves. `displayName` is shown where there is one, in place of `name`.
+    """What a person says of themselves. `displayName` is shown to others where there is one, in place of `name`.
 
-    `signatureAddresses`: the addresses that the signature goes under; null for all.
+    Others are the team, and whom they invite. `signatureAddresses`: the addresses that the signature goes under; null
+    for all.
     """
 
     id: str

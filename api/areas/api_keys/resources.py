@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from api.areas.api_keys.schemas import ApiKey, ApiKeyPage, KeysQuery, MadeKey, NewKey
+from api.http import auth
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, Operation
 from engine.areas.account.store import AccountRow
@@ -58,9 +59,10 @@ async def make_key(call: Call) -> MadeKey:
 
 
 async def revoke_key(call: Call) -> None:
-    """End a key for good, in every process within a second; once more changes nothing."""
+    """End a key for good: at once in this process, in every other within a second; once more changes nothing."""
     key = path_id(ids.Kind.API_KEY, call.path["id"], "API key")
     await giving.revoke_key(call.services.pool, call.account_id, key, actor=call.actor)
+    call.services.keys.cache.clear()  # this process's next request must know it; others hear by the stamp
 
 
 async def _sub_account(call: Call, text: str) -> AccountRow:
@@ -70,6 +72,7 @@ async def _sub_account(call: Call, text: str) -> AccountRow:
         raise invalid("subAccountId", f"`subAccountId` is no account's id: {error}.") from None
     if call.signed_in is None:
         raise Refusal(ErrorType.FORBIDDEN, "A key sees its own account alone: leave `subAccountId` out.")
+    auth.check_role(call.signed_in, Role.ADMIN)  # as for sub-accounts themselves
     return await giving.sub_account(call.services.pool, call.account_id, wanted)
 
 
@@ -132,6 +135,7 @@ OPERATIONS = (
         access=Access.SESSION,
         role=Role.ADMIN,
         success=204,
+        open_to_suspended=True,
         handler=revoke_key,
     ),
 )

@@ -12,6 +12,7 @@ from api.areas.auth.schemas import (
 )
 from api.http import auth
 from api.http.cookies import no_session
+from api.http.dispatch import path_id
 from api.http.operation import Access, Call, Operation
 from api.http.session import Session, account_shown, opened, shown_account, shown_person
 from engine.areas.people import challenge
@@ -108,6 +109,15 @@ async def list_sessions(call: Call) -> SessionList:
     )
 
 
+async def revoke_one(call: Call) -> None:
+    """Sign one device out; one's own takes the cookie along."""
+    person = call.person
+    session = path_id(ids.Kind.SESSION, call.path["id"], "session")
+    await sign_in.revoke_one(call.services.pool, person.user_id, session)
+    if session == person.session_id:
+        call.cookies = (no_session(call.settings),)
+
+
 async def revoke_others(call: Call) -> None:
     """Sign the person out everywhere else."""
     person = call.person
@@ -192,6 +202,15 @@ OPERATIONS = (
         access=Access.SESSION,
         reply=SessionList,
         handler=list_sessions,
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/auth/sessions/{id}",
+        tag="Auth",
+        summary="Sign one device out",
+        access=Access.SESSION,
+        success=204,
+        handler=revoke_one,
     ),
     Operation(
         method="POST",

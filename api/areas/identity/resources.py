@@ -14,7 +14,7 @@ from api.http import auth
 from api.http.cookies import http_only, session_cookie
 from api.http.dispatch import path_id
 from api.http.operation import Access, Call, Operation, Raw
-from api.http.session import Session, opened
+from api.http.session import Session, opened, renewed
 from engine.areas.identity import rules
 from engine.base import clock, ids
 from engine.base.errors import ErrorType
@@ -110,8 +110,7 @@ async def delete_identity(call: Call) -> None:
     """Sign in that way no more. Other sessions end; this one goes on under a new cookie and CSRF token."""
     identity.provider_of(call.services)
     found = path_id(ids.Kind.IDENTITY, call.path["id"], "identity")
-    made = await identity_links.unlink(call.services, call.person, found)
-    call.cookies = (session_cookie(call.settings, made.secret),)
+    renewed(call, await identity_links.unlink(call.services, call.person, found))
 
 
 def _redirect(location: str) -> Raw:
@@ -163,6 +162,7 @@ OPERATIONS = (
         summary="Sign in with the identity provider: back from it",
         access=Access.NONE,
         query=Callback,
+        lenient_query=True,
         success=302,
         reply_type="text/plain",
         deadline_s=DEADLINE_S,

@@ -7,13 +7,11 @@ from msgspec import Meta, Struct
 from engine.areas.identity.id_tokens import MOST_OCTETS
 from engine.areas.identity.rules import MOST_RETURN, MOST_TOKEN
 
-# RFC 6749, appendix A: what counts is printable ASCII. All of it together fits into the 64 KiB that a URL may have.
+# RFC 6749, appendix A: what counts is printable ASCII.
 _Visible = "^[ -~]*$"
 _Code = Annotated[str, Meta(max_length=4_000, pattern=_Visible)]
 _State = Annotated[str, Meta(max_length=2_000, pattern=_Visible)]
 _Word = Annotated[str, Meta(max_length=1_000, pattern=_Visible)]
-_Prose = Annotated[str, Meta(max_length=1_500)]
-_Ignored = Annotated[str, Meta(max_length=400, pattern=_Visible)]
 
 
 class Start(Struct, rename="camel"):
@@ -27,27 +25,13 @@ class Start(Struct, rename="camel"):
 
 
 class Callback(Struct):
-    """`GET /v1/auth/idp/callback`, as the provider has the browser call it. What providers add is not read."""
+    """`GET /v1/auth/idp/callback`, as the provider has the browser call it. What providers add is passed over, as
+    RFC 6749, 4.1.2 demands: session states, descriptions of errors, prompts, traces."""
 
     state: _State | None = None
     code: _Code | None = None
     iss: _Word | None = None
     error: _Word | None = None
-    error_description: _Prose | None = None
-    error_uri: _Ignored | None = None
-    session_state: _Ignored | None = None
-    scope: _Ignored | None = None
-    authuser: _Ignored | None = None
-    prompt: _Ignored | None = None
-    hd: _Ignored | None = None
-    client_info: _Word | None = None
-    error_subcode: _Ignored | None = None
-    trace_id: _Ignored | None = None
-    correlation_id: _Ignored | None = None
-    cloud_instance_name: _Ignored | None = None
-    cloud_instance_host_name: _Ignored | None = None
-    cloud_graph_host_name: _Ignored | None = None
-    msgraph_host: _Ignored | None = None
 
 
 class OneTapNonce(Struct, rename="camel"):

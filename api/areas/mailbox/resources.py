@@ -2,11 +2,10 @@
 
 from api.areas.mailbox.schemas import ChangeEmail, ChangePassword, Forgot, Mailed, Reset, WithToken
 from api.http import auth
-from api.http.cookies import session_cookie
 from api.http.operation import Access, Call, Operation
+from api.http.session import renewed
 from engine.base.errors import ErrorType
 from engine.flows import change_email, change_password, forgot_password, verify_email
-from engine.flows.sign_in import NewSession
 
 
 async def post_verify(call: Call) -> None:
@@ -35,7 +34,7 @@ async def post_email_confirm(call: Call) -> None:
     caller = await call.services.sessions.person(auth.session_secret(call.request), device)
     made = await change_email.confirm(call.services, body.token, device, caller)
     if made is not None:
-        _renewed(call, made)
+        renewed(call, made)
 
 
 async def post_forgot(call: Call) -> Mailed:
@@ -55,13 +54,7 @@ async def post_password_change(call: Call) -> None:
     """A new password; the session goes on under a new cookie and CSRF token, all others end."""
     body: ChangePassword = call.body
     made = await change_password.change_password(call.services, call.person, body.current_password, body.new_password)
-    _renewed(call, made)
-
-
-def _renewed(call: Call, made: NewSession) -> None:
-    """The session's new cookie, and beside it, as a 204 has no body, its new CSRF token."""
-    call.cookies = (*call.cookies, session_cookie(call.settings, made.secret))
-    call.headers = (*call.headers, (auth.CSRF_HEADER, made.csrf))
+    renewed(call, made)
 
 
 OPERATIONS = (

@@ -82,7 +82,7 @@ async def patch_passkey(call: Call) -> Passkey:
 
 async def delete_passkey(call: Call) -> None:
     """Nobody signs in with it any more."""
-    await passkeys.remove(call.services.pool, call.person, path_id(ids.Kind.PASSKEY, call.path["id"], "passkey"))
+    await passkeys.remove(call.services, call.person, path_id(ids.Kind.PASSKEY, call.path["id"], "passkey"))
 
 
 async def post_login_options(call: Call) -> SignInOptions:
@@ -189,6 +189,7 @@ OPERATIONS = (
         summary="Remove a passkey",
         access=Access.SESSION,
         success=204,
+        refusals=(ErrorType.INVALID_STATE,),
         handler=delete_passkey,
     ),
     Operation(

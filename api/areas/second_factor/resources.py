@@ -9,9 +9,9 @@ from api.areas.second_factor.schemas import (
     SetUp,
     Setup,
 )
-from api.http.auth import CSRF_HEADER
 from api.http.cookies import session_cookie
 from api.http.operation import Access, Call, Operation
+from api.http.session import renewed
 from engine.base import clock
 from engine.base.errors import ErrorType
 from engine.flows import second_factor
@@ -43,8 +43,7 @@ async def post_disable(call: Call) -> None:
     """No code is asked for any more; the session's new CSRF token stands in a header, for there is no body."""
     body: Confirmed = call.body
     session = await second_factor.disable(call.services, call.person, body.password, body.code)
-    call.cookies = (session_cookie(call.settings, session.secret),)
-    call.headers = ((CSRF_HEADER, session.csrf),)
+    renewed(call, session)
 
 
 async def post_recovery_codes(call: Call) -> RecoveryCodes:

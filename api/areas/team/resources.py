@@ -2,9 +2,10 @@
 
 from api.areas.team.schemas import Acceptance, Invite, Member, NewInvite, RoleChange, Seats, Team
 from api.http import auth
-from api.http.cookies import no_session, session_cookie
+from api.http.cookies import no_session
 from api.http.dispatch import path_id
 from api.http.operation import Access, Call, Operation
+from api.http.session import renewed
 from engine.areas.team.types import InviteRow, MemberRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType
@@ -44,11 +45,11 @@ async def change_role(call: Call) -> Member:
     """Another role for a member; one's own takes a new secret for the session."""
     body: RoleChange = call.body
     user = path_id(ids.Kind.USER, call.path["id"], "member")
-    changed, renewed = await team.change_role(
+    changed, made = await team.change_role(
         call.services.pool, call.settings.key_pepper or "", call.person, user, body.role
     )
-    if renewed is not None:
-        call.cookies = (session_cookie(call.settings, renewed.secret),)
+    if made is not None:
+        renewed(call, made)
     return _member(changed)
 
 
@@ -122,6 +123,7 @@ OPERATIONS = (
         access=Access.SESSION,
         role=Role.ADMIN,
         success=204,
+        open_to_suspended=True,
         handler=revoke_invite,
     ),
     Operation(
@@ -161,6 +163,7 @@ OPERATIONS = (
         access=Access.SESSION,
         role=Role.ADMIN,
         success=204,
+        open_to_suspended=True,
         refusals=(ErrorType.CONFLICT,),
         handler=remove,
     ),

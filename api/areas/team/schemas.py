@@ -10,7 +10,8 @@ from engine.base.roles import Role
 
 
 class Member(Struct, rename="camel"):
-    """A person on the account. `twoFactor`: whether signing in with their password takes a code besides."""
+    """A person on the account. `name`: their display name, where they have given one. `twoFactor`: whether signing in
+    with their password takes a code besides."""
 
     id: str
     email: str
@@ -55,8 +56,8 @@ class NewInvite(Struct, forbid_unknown_fields=True):
 
 
 class RoleChange(Struct, forbid_unknown_fields=True):
-    """`PATCH /v1/team/members/{id}`. One's own new role renews the session: its cookie is set again, and
-    `GET /v1/auth/me` gives its CSRF token."""
+    """`PATCH /v1/team/members/{id}`. One's own new role renews the session: its cookie is set again, and its
+    new CSRF token stands in `X-CSRF-Token`."""
 
     role: Role
 

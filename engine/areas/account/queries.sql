@@ -26,7 +26,8 @@ SELECT id, name, plan, status, parent_id, daily_cap, monthly_cap, retention_days
 
 -- name: count_used
 -- What account $1 holds of the things that its plan caps.
-SELECT (SELECT count(*) FROM api_keys WHERE account_id = $1 AND revoked_at IS NULL) AS api_keys,
+SELECT (SELECT count(*) FROM api_keys WHERE account_id = $1 AND revoked_at IS NULL
+        AND (expires_at IS NULL OR expires_at > now())) AS api_keys,
        (SELECT count(*) FROM domains WHERE account_id = $1 AND deleted_at IS NULL) AS domains,
        (SELECT count(*) FROM streams WHERE account_id = $1 AND deleted_at IS NULL) AS streams,
        (SELECT count(*) FROM templates WHERE account_id = $1 AND deleted_at IS NULL) AS templates,

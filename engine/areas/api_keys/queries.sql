@@ -33,5 +33,6 @@ UPDATE api_keys k SET last_used_at = greatest(k.last_used_at, n.at)
 FROM unnest($1::text[], $2::timestamptz[]) AS n (key_id, at) WHERE k.key_id = n.key_id;
 
 -- name: count_live_keys
--- How many keys of account $1 are not revoked.
-SELECT count(*) AS live FROM api_keys WHERE account_id = $1 AND revoked_at IS NULL;
+-- How many keys of account $1 are neither revoked nor past their expiry.
+SELECT count(*) AS live FROM api_keys
+WHERE account_id = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now());

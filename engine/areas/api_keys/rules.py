@@ -107,13 +107,19 @@ def checked_networks(texts: Iterable[str]) -> list[str]:
     found: set[Network] = set()
     for text in texts:
         try:
-            found.add(ip_network(text.strip()))
+            found.add(_unmapped(ip_network(text.strip())))
         except ValueError:
             shown = text[:50]
             raise invalid(
                 "networks", f"{shown!r} is no network. Write it like 203.0.113.0/24 or 2001:db8::/32, or one address."
             ) from None
     return [str(one) for one in sorted(found, key=lambda one: (one.version, one.network_address, one.prefixlen))]
+
+
+def _unmapped(network: Network) -> Network:
+    """IPv4 addresses in the clothes of IPv6 (RFC 4291 2.5.5.2) as what clients are known by, see `Reach.admits`."""
+    mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None
+    return network if mapped is None or network.prefixlen < 96 else IPv4Network((mapped, network.prefixlen - 96))
 
 
 def checked_expiry(text: str | None, at: datetime) -> datetime | None:

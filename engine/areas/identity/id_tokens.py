@@ -20,6 +20,7 @@ from joserfc.jwk import ECKey, OKPKey, RSAKey
 from msgspec import Struct
 
 from engine.areas.identity.types import Proven
+from engine.base.lines import is_line
 
 ALGORITHMS = frozenset(
     {
@@ -177,7 +178,7 @@ def proven(issuer: str, subject: str, email: object, verified: object, name: obj
     if not 0 < len(subject) <= 255 or not subject.isprintable():  # OpenID Connect Core 2: 255 ASCII characters
         raise BadToken("its subject is not a name")
     address = email if isinstance(email, str) and 0 < len(email) <= 320 and email.isprintable() else None
-    called = name if isinstance(name, str) and name.isprintable() else ""
+    called = name if isinstance(name, str) and is_line(name) else ""
     # Some providers write booleans as words (an Apple and a Cognito habit).
     return Proven(issuer, subject, address, verified is True or verified == "true", called.strip()[:120])
 

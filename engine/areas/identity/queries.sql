@@ -51,8 +51,8 @@ DELETE FROM identity_steps WHERE user_id = $1;
 UPDATE users SET name = $2 WHERE id = $1 AND name = '';
 
 -- name: ways_in
--- How user $1 can sign in beside identity $3, where $2 is the issuer of today.
+-- How user $1 can sign in beside identity $3 (null: with all of theirs), where $2 is the issuer of today.
 SELECT u.password_hash IS NOT NULL AS password,
-       (SELECT count(*) FROM passkeys p WHERE p.user_id = u.id) AS passkeys,
-       (SELECT count(*) FROM identities i WHERE i.user_id = u.id AND i.issuer = $2 AND i.id <> $3) AS identities
+       (SELECT count(*) FROM passkeys p WHERE p.user_id = u.id AND p.suspected_at IS NULL) AS passkeys,
+       (SELECT count(*) FROM identities i WHERE i.user_id = u.id AND i.issuer = $2 AND i.id IS DISTINCT FROM $3) AS identities
 FROM users u WHERE u.id = $1;

@@ -42,5 +42,5 @@ UPDATE passkeys SET name = $3 WHERE user_id = $1 AND id = $2
 RETURNING id, credential_id, name, transports, backed_up, created_at, last_used_at, suspected_at;
 
 -- name: delete_passkey
--- Forget passkey $2 of person $1; what it was called.
-DELETE FROM passkeys WHERE user_id = $1 AND id = $2 RETURNING name;
+-- Forget passkey $2 of person $1; what it was called, and whether it signed nobody in any more.
+DELETE FROM passkeys WHERE user_id = $1 AND id = $2 RETURNING name, suspected_at IS NOT NULL AS suspected;

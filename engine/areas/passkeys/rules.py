@@ -9,7 +9,8 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from engine.base.errors import ErrorType, Refusal, invalid
+from engine.base.errors import ErrorType, Refusal
+from engine.base.lines import checked_line
 from engine.base.secrets import random_base62
 
 NAME = "Waybill"  # of the relying party, as devices show it
@@ -79,10 +80,7 @@ def is_loopback(host: str) -> bool:
 
 def checked_name(name: str) -> str:
     """What a person calls a passkey, without the white space around it; 400 for what can't be shown in a list."""
-    stripped = name.strip()
-    if not stripped or len(stripped) > MOST_NAME or not stripped.isprintable():
-        raise invalid("name", f"`name` has 1 to {MOST_NAME} printable characters.")
-    return stripped
+    return checked_line(name, "name", MOST_NAME)
 
 
 def known_transports(named: Iterable[str]) -> list[str]:

@@ -49,7 +49,7 @@ def checked_addresses(texts: Sequence[str] | None) -> list[str] | None:
         except BadAddress as error:
             shown, field = text[:MOST_EMAIL], f"signatureAddresses[{place}]"
             raise Refusal(
-                ErrorType.INVALID_ADDRESS, f"{shown!r} is no address: {error}.", address=shown, field=field
+                ErrorType.INVALID_ADDRESS, f"{shown!r} is no address: {error}", address=shown, field=field
             ) from None
     return list(found)
 

@@ -9,9 +9,9 @@ SELECT id, email, name, password_hash, email_verified_at, totp_enabled_at IS NOT
 FROM users WHERE id = $1;
 
 -- name: lock_person
--- Person $1, whose row nobody else changes until this transaction ends.
+-- Person $1, whose row nobody else changes until this transaction ends; others may refer to it, whatever they have locked.
 SELECT id, email, name, password_hash, email_verified_at, totp_enabled_at IS NOT NULL AS has_totp, created_at
-FROM users WHERE id = $1 FOR UPDATE;
+FROM users WHERE id = $1 FOR NO KEY UPDATE;
 
 -- name: set_password
 -- The password of person $1 is from $3 on the one with hash $2.

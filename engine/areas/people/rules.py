@@ -18,11 +18,11 @@ def checked_email(text: str, field: str = "email") -> str:
     try:
         mailbox = parse_mailbox(text)
         if mailbox.name:
-            raise BadAddress("give the address alone, without a name")  # noqa: TRY301 - one refusal for both
+            raise BadAddress("Give the address alone, without a name.")  # noqa: TRY301 - one refusal for both
     except BadAddress as error:
         shown = text[:MOST_EMAIL]
         raise Refusal(
-            ErrorType.INVALID_ADDRESS, f"{shown!r} is no address to sign in with: {error}.", address=shown, field=field
+            ErrorType.INVALID_ADDRESS, f"{shown!r} is no address to sign in with: {error}", address=shown, field=field
         ) from None
     if len(mailbox.address) > MOST_EMAIL:
         raise invalid(field, f"`{field}` has at most {MOST_EMAIL} characters.")

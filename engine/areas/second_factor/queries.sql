@@ -1,6 +1,6 @@
 -- name: lock_factor
 -- The second factor of person $1, whose row nobody else changes until this transaction ends.
-SELECT email, totp_sealed, totp_enabled_at, totp_last_step FROM users WHERE id = $1 FOR UPDATE;
+SELECT email, totp_sealed, totp_enabled_at, totp_last_step FROM users WHERE id = $1 FOR NO KEY UPDATE;
 
 -- name: factor_state
 -- Since when person $1 has a second factor, and how many recovery codes are left.

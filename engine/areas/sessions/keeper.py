@@ -34,7 +34,7 @@ class Person(Struct, frozen=True):
 
     @property
     def suspended(self) -> bool:
-        """Whether the account is suspended: its people may look, and no more."""
+        """Whether the account is suspended: its people may look, and take access away."""
         return self.row.account_status == "suspended"
 
 

@@ -13,6 +13,7 @@ from engine.base.secrets import derived, digest, random_base62
 COOKIE = "svc_session"
 ABSOLUTE = timedelta(days=30)
 IDLE = timedelta(days=7)
+REMEMBERED = timedelta(days=30)  # after a session's end: its person is known from where it was
 TOUCH_AFTER = timedelta(minutes=1)  # a use is written when the one on record is older
 MOST_AGENT = 300
 LENGTH = 43  # of base62: 256 bits

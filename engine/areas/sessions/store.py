@@ -21,11 +21,17 @@ class SessionRow(Struct, frozen=True):
     role: str
     email: str
     name: str
+    display_name: str | None
     email_verified: bool
     has_totp: bool
     account_name: str
     plan: str
     account_status: str
+
+    @property
+    def shown_name(self) -> str:
+        """What others call the person."""
+        return self.display_name or self.name or self.email
 
 
 class SessionListRow(Struct, frozen=True):
@@ -49,7 +55,10 @@ INSERT = _SQL.command("insert_session")
 TOUCH = _SQL.command("touch_session")
 ROTATE = _SQL.command("rotate_session")
 MOVE = _SQL.command("move_session")
+PERSON_OF = _SQL.command("person_of_session")
 END = _SQL.command("end_session")
+END_ONE = _SQL.command("end_one_session")
 END_OTHERS = _SQL.command("end_other_sessions")
 FORGET = _SQL.command("forget_sessions")
 PLACES = _SQL.command("places_of")
+REMEMBER = _SQL.command("remember_place")

@@ -1,14 +1,18 @@
 -- name: list_members
 -- People on account $1, the longest there first, at most $2.
-SELECT m.user_id, u.email, u.name, m.role, u.email_verified_at IS NOT NULL AS email_verified,
+SELECT m.user_id, u.email, coalesce(u.display_name, u.name) AS name, m.role, u.email_verified_at IS NOT NULL AS email_verified,
        u.totp_enabled_at IS NOT NULL AS has_totp, m.created_at AS joined_at
 FROM members m JOIN users u ON u.id = m.user_id WHERE m.account_id = $1 ORDER BY m.created_at, m.user_id LIMIT $2;
 
 -- name: read_member
 -- Person $2 where they are on account $1.
-SELECT m.user_id, u.email, u.name, m.role, u.email_verified_at IS NOT NULL AS email_verified,
+SELECT m.user_id, u.email, coalesce(u.display_name, u.name) AS name, m.role, u.email_verified_at IS NOT NULL AS email_verified,
        u.totp_enabled_at IS NOT NULL AS has_totp, m.created_at AS joined_at
 FROM members m JOIN users u ON u.id = m.user_id WHERE m.account_id = $1 AND m.user_id = $2;
+
+-- name: lock_person
+-- Person $1: nobody signs them in or out anywhere until this transaction ends.
+SELECT id FROM users WHERE id = $1 FOR NO KEY UPDATE;
 
 -- name: lock_member
 -- Person $2 on account $1: nobody signs them in there, or changes their role, until this transaction ends.

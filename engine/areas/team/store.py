@@ -10,6 +10,7 @@ _SQL = Queries.beside(__file__)
 
 MEMBERS = _SQL.rows("list_members", MemberRow)
 MEMBER = _SQL.rows("read_member", MemberRow)
+_LOCK_PERSON = _SQL.command("lock_person")
 _LOCK_MEMBER = _SQL.command("lock_member")
 _LOCK_SESSIONS = _SQL.command("lock_sessions")
 WITH_ADDRESS = _SQL.command("member_with_address")
@@ -39,7 +40,8 @@ async def owners(connection: Conn, account: UUID) -> int:
 
 
 async def hold(connection: Conn, account: UUID, user: UUID) -> None:
-    """Keep a member and their sessions as they are until the transaction ends. Before the account's head is locked:
-    whoever signs in or out holds a session and then wants the head."""
+    """Keep a member and their sessions as they are until the transaction ends. The person comes first and the account's
+    head after all of them: in this order whoever signs in or out takes them."""
+    await _LOCK_PERSON.execute(connection, user)
     await _LOCK_MEMBER.execute(connection, account, user)
     await _LOCK_SESSIONS.execute(connection, account, user)

@@ -5,6 +5,10 @@ WITH burnt AS (
 )
 INSERT INTO single_use_tokens (digest, purpose, user_id, detail, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6);
 
+-- name: holder_of_token
+-- Whose token for purpose $2 has digest $1 and is good at $3.
+SELECT user_id FROM single_use_tokens WHERE digest = $1 AND purpose = $2 AND expires_at > $3;
+
 -- name: burn_token
 -- Use up the token with digest $1 for purpose $2 at $3.
 DELETE FROM single_use_tokens WHERE digest = $1 AND purpose = $2 AND expires_at > $3 RETURNING user_id, detail;

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from engine.areas.tokens import rules
 from engine.areas.tokens.rules import LIFETIME, Purpose
-from engine.store.queries import Conn, Queries
+from engine.store.queries import Conn, Queries, Source
 
 _SQL = Queries.beside(__file__)
 
@@ -21,6 +21,7 @@ class Burnt(Struct, frozen=True):
 
 
 _ISSUE = _SQL.command("issue_token")
+_HOLDER = _SQL.command("holder_of_token")
 _BURN = _SQL.rows("burn_token", Burnt)
 _BURN_OF = _SQL.command("burn_tokens_of")
 FORGET = _SQL.command("forget_tokens")
@@ -31,6 +32,15 @@ async def issue(
 ) -> None:
     """Make the token good from `at` on for its purpose's lifetime; an earlier one of the same purpose burns."""
     await _ISSUE.execute(connection, rules.digest_of(token), purpose.value, user, detail, at, at + LIFETIME[purpose])
+
+
+async def holder(source: Source, token: str, purpose: Purpose, at: datetime) -> UUID:
+    """Whose token it is, which stays good; raises the 400 of `rules.spent`."""
+    if rules.well_formed(token):
+        for row in await _HOLDER.records(source, rules.digest_of(token), purpose.value, at):
+            user: UUID = row["user_id"]
+            return user
+    raise rules.spent()
 
 
 async def burn(connection: Conn, token: str, purpose: Purpose, at: datetime) -> Burnt:
