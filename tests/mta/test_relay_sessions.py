@@ -206,7 +206,7 @@ async def test_who_does_not_log_in_is_sent_away(settings: Settings, tmp_path: Pa
 
 async def test_a_long_session_ends_between_two_messages(settings: Settings, pool: asyncpg.Pool, tmp_path: Path) -> None:
     account = await make_account(pool)
-    async with relaying(settings, tmp_path, relay_session_s=2.0) as relay:
+    async with relaying(settings, tmp_path, relay_session_s=4.0) as relay:
         client = await relay.logged_in(account)
         await asyncio.sleep(1.5)
         await client.envelope(account)
