@@ -1,7 +1,7 @@
 """Where the throw-away servers of tests keep their files: in memory, where the machine has plenty.
 
-A database of a test's own is 800 small files. A disk takes up to half a second of the kernel's time for them, memory
-a thirtieth of one, and nothing in these tests outlives a power cut: what must, is tested on a disk (`ops up`).
+A database of a test's own is 800 small files. A disk takes 50 to 500 ms of the kernel's time for them, memory 30;
+and nothing in these tests outlives a power cut: what must, is tested on a disk (`ops up`).
 """
 
 import os
