@@ -250,7 +250,7 @@ class PostgresServer(Server):
             # A page is logged in full once per checkpoint: fewer checkpoints, less WAL. 2 GB of WAL is
             # replayed in well under a minute.
             "checkpoint_timeout": "15min",
-            "max_wal_size": "2GB",
+            "max_wal_size": "2GB" if self._durable else "256MB",
             # Queue rows live for milliseconds: dead rows must go before the index scans crawl over them.
             "autovacuum_naptime": "10s",
             "autovacuum_vacuum_scale_factor": "0.05",
@@ -264,7 +264,7 @@ class PostgresServer(Server):
             # A DETAIL line quotes the row: addresses and digests stay out of the log.
             "log_error_verbosity": "terse",
             "log_parameter_max_length_on_error": "0",
-        }
+        } | ({} if self._durable else {"dynamic_shared_memory_type": "mmap"})  # killed, it leaves none outside its data
 
     def _make_data(self) -> None:
         """initdb into a folder aside, then rename: an interrupted start leaves no half-made data."""
@@ -367,12 +367,12 @@ class Temporary:
 
 
 @contextlib.contextmanager
-def temporary_servers() -> Iterator[Temporary]:
-    """Both servers in a fresh folder under the system's temporary one, gone at the end.
+def temporary_servers(root: Path | None = None) -> Iterator[Temporary]:
+    """Both servers in a fresh folder under `root` (else the system's temporary one), gone at the end.
 
     Enter from the main thread. Folders of test runs that were killed are cleared away on the way.
     """
-    root = _short_temp()
+    root = root or _short_temp()
     _clear_abandoned(root)
     folder = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=root))
     folder.chmod(0o711)  # ours alone to list; the servers' user passes through

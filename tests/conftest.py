@@ -1,9 +1,11 @@
 """What tests stand on: real servers of their own per worker, a migrated database, and the API on a real socket."""
 
 import asyncio
+import gc
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import aiohttp
 import asyncpg
@@ -14,11 +16,12 @@ from engine.base.settings import Settings
 from engine.store.migrate import migrate
 from engine.store.postgres import open_pool
 from ops.embedded import Temporary, temporary_servers
-from tests.harness import canaries
+from tests.harness import canaries, memory
 from tests.harness.accounts import PEPPER
 from tests.harness.api import Api, serving
 
 TEMPLATE = "waybill_template"
+JOURNEYS = Path(__file__).parent / "journeys"
 
 _NUMBERS = itertools.count(1)
 NewDatabase = Callable[[], Awaitable[str]]
@@ -29,10 +32,22 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
     return {"uvloop": uvloop.new_event_loop}
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The journeys first: one worker waits for its services while the others compute, and nobody starts them twice."""
+    items.sort(key=lambda item: JOURNEYS not in item.path.parents)
+
+
+def pytest_collection_finish() -> None:
+    """Eight thousand tests and what they import stay: from here on no collection of garbage needs to look at them."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Temporary]:
     """PostgreSQL and Valkey of this worker; they end with it, however it ends."""
-    with temporary_servers() as running:
+    with temporary_servers(memory.folder()) as running:
         yield running
 
 
@@ -51,25 +66,35 @@ async def template(servers: Temporary) -> str:
 
 
 @pytest.fixture(scope="session")
-def new_database(servers: Temporary, template: str) -> NewDatabase:
-    """Makes another migrated database and gives its URL: for tests that need a queue or a ledger to themselves."""
+def lasting_database(servers: Temporary, template: str) -> NewDatabase:
+    """Makes another migrated database and gives its URL: for what the tests of a module share."""
 
     async def make() -> str:
         name = f"waybill_{next(_NUMBERS)}"
-        connection = await asyncpg.connect(servers.database_url)
-        try:
-            await connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
-        finally:
-            await connection.close()
+        await _say(servers, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
         return _url(servers, name)
 
     return make
 
 
+@pytest.fixture
+async def new_database(servers: Temporary, lasting_database: NewDatabase) -> AsyncIterator[NewDatabase]:
+    """The same for one test that needs a queue or a ledger to itself; gone with the test, for each is 800 files."""
+    made: list[str] = []
+
+    async def make() -> str:
+        made.append(await lasting_database())
+        return made[-1]
+
+    yield make
+    for url in made:
+        await _say(servers, f"DROP DATABASE {urlsplit(url).path[1:]} WITH (FORCE)")
+
+
 @pytest.fixture(scope="session")
-async def database_url(new_database: NewDatabase) -> str:
+async def database_url(lasting_database: NewDatabase) -> str:
     """The database that the tests of this worker share: each makes its own accounts in it."""
-    return await new_database()
+    return await lasting_database()
 
 
 @pytest.fixture(scope="session")
@@ -147,3 +172,11 @@ def api_log(tmp_path: Path) -> Path:
 
 def _url(servers: Temporary, database: str) -> str:
     return servers.database_url.replace("/postgres?", f"/{database}?", 1)
+
+
+async def _say(servers: Temporary, statement: str) -> None:
+    connection = await asyncpg.connect(servers.database_url)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()

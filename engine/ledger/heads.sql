@@ -12,8 +12,9 @@ FOR NO KEY UPDATE OF h;
 SELECT h.account_id, h.seq, h.hash, h.rung, h.day, h.sent_today, h.month, h.sent_this_month, a.plan, a.status, a.daily_cap,
        a.monthly_cap, h.scheduled, a.parent_id, h.xmin AS version, a.xmin AS account_version
 FROM account_heads h JOIN accounts a ON a.id = h.account_id
-WHERE h.account_id IN (SELECT unnest($1::uuid[])
-                       UNION ALL SELECT c.parent_id FROM accounts c WHERE c.id = ANY($1::uuid[]) AND c.parent_id IS NOT NULL)
+WHERE h.account_id = ANY (ARRAY(
+    SELECT unnest($1::uuid[])
+    UNION ALL SELECT c.parent_id FROM accounts c WHERE c.id = ANY($1::uuid[]) AND c.parent_id IS NOT NULL))
 ORDER BY h.account_id
 FOR NO KEY UPDATE OF h;
 

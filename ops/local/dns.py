@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import os
 import signal
+import socket
 import struct
 import sys
 from collections import OrderedDict, deque
@@ -131,8 +132,9 @@ class Responder:
             self._tcp = await asyncio.start_server(self._serve_tcp, host, port)
             bound: tuple[str, int] = self._tcp.sockets[0].getsockname()[:2]
             try:
+                opened = _bound_udp(self._tcp.sockets[0].family, bound)
                 self._udp, _ = await asyncio.get_running_loop().create_datagram_endpoint(
-                    lambda: _Udp(self), local_addr=bound
+                    lambda: _Udp(self), sock=opened
                 )
                 break
             except OSError:
@@ -299,6 +301,17 @@ class Responder:
         below = "." + name
         exists = any(known.endswith(below) for known in self._zone)  # an empty name above others (RFC 8020)
         return ((rdtype, _TTL, []) if exists else None), False
+
+
+def _bound_udp(family: int, address: tuple[str, int]) -> socket.socket:
+    """A socket of our own: uvloop leaves its own one open where the port is taken."""
+    udp = socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        udp.bind(address)
+    except OSError:
+        udp.close()
+        raise
+    return udp
 
 
 class _Udp(asyncio.DatagramProtocol):

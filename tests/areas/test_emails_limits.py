@@ -99,8 +99,8 @@ async def test_parallel_accounts_each_get_their_own_cap(api: Api, pool: asyncpg.
 
 
 @pytest.fixture(scope="module")
-async def capped_database(new_database: NewDatabase) -> str:
-    return await new_database()
+async def capped_database(lasting_database: NewDatabase) -> str:
+    return await lasting_database()
 
 
 @pytest.fixture(scope="module")

@@ -22,8 +22,8 @@ NUMBER = iter(range(1_000_000))
 
 
 @pytest.fixture(scope="module")
-async def own_url(new_database: NewDatabase) -> str:
-    return await new_database()
+async def own_url(lasting_database: NewDatabase) -> str:
+    return await lasting_database()
 
 
 @pytest.fixture(scope="module")

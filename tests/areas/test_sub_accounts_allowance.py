@@ -16,8 +16,10 @@ from engine.base.settings import Settings
 from engine.flows.accept import Door
 from engine.flows.open_stream import close_stream, open_stream
 from engine.flows.sub_accounts import Change, change_sub_account, open_sub_account
+from engine.ledger import heads
 from engine.mail.address import parse_mailbox
 from engine.store.postgres import open_pool
+from tests.conftest import NewDatabase
 from tests.flows.schedules import comes_due, release, scheduled, standing, waybill
 from tests.flows.sending import Process, accepted, head_of, process, refused, request_of, stored
 from tests.harness.accounts import TestAccount, add_domain, make_account, set_status
@@ -192,3 +194,29 @@ async def test_a_sub_account_has_no_more_left_than_its_parent(pool: asyncpg.Pool
         found = await allowance.read(connection, child.id, clock.now())
 
     assert (found.monthly_limit, found.sent_this_month, found.remaining_this_month) == (8, 1, 6)
+
+
+@pytest.mark.parametrize(
+    "avoided", [(), ("hashjoin", "mergejoin", "seqscan", "hashagg")], ids=["usual", "nested loops"]
+)
+async def test_a_family_counted_by_somebody_else_is_locked_whole_whatever_the_plan(
+    new_database: NewDatabase, avoided: tuple[str, ...]
+) -> None:
+    pool = await open_pool(await new_database(), name="tests", largest=4)
+    for _ in range(5):
+        parent = await make_account(pool)
+    await pool.execute("ANALYZE")
+    child = await below(pool, parent)
+
+    async with pool.acquire() as counting, pool.acquire() as waiting:
+        for kind in avoided:
+            await waiting.execute(f"SET enable_{kind} = off")
+        async with counting.transaction():
+            await counting.execute("UPDATE account_heads SET sent_this_month = 7")
+            locked = asyncio.create_task(heads.lock_counted(waiting, [child.id]))
+            while not await pool.fetchval("SELECT 1 FROM pg_locks WHERE NOT granted"):
+                await asyncio.sleep(0.01)
+        found = await locked
+    await pool.close()
+
+    assert {account: head.sent_this_month for account, head in found.items()} == {parent.id: 7, child.id: 7}

@@ -90,10 +90,10 @@ class Cast(Struct):
 
 @pytest.fixture(scope="module")
 async def everybody(
-    settings: Settings, new_database: NewDatabase, tmp_path_factory: pytest.TempPathFactory, http: Any
+    settings: Settings, lasting_database: NewDatabase, tmp_path_factory: pytest.TempPathFactory, http: Any
 ) -> AsyncIterator[Cast]:
     """Two unrelated accounts and a parent with two sub-accounts, each with one of everything."""
-    database = await new_database()
+    database = await lasting_database()
     own = structs.replace(settings, database_url=database)
     pool = await open_pool(database, name="tests", largest=4)
     with serving(own, tmp_path_factory.mktemp("isolation") / "api.log") as url:

@@ -62,9 +62,9 @@ NOBODYS = {
 
 
 @pytest.fixture(scope="module")
-async def database(new_database: NewDatabase) -> str:
+async def database(lasting_database: NewDatabase) -> str:
     """A database of this module's own: every row in it is looked at."""
-    return await new_database()
+    return await lasting_database()
 
 
 @pytest.fixture(scope="module")

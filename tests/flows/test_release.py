@@ -26,9 +26,9 @@ ROUNDS = 100
 
 
 @pytest.fixture(scope="module")
-async def own(settings: Settings, new_database: NewDatabase) -> Settings:
+async def own(settings: Settings, lasting_database: NewDatabase) -> Settings:
     """A database whose schedule is these tests' alone: a release takes what is due, whoever it belongs to."""
-    return replace(settings, database_url=await new_database())
+    return replace(settings, database_url=await lasting_database())
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ from tests.harness.receiver import Hostile, Receiver, World, hang, until, verify
 
 
 @pytest.fixture(scope="module")
-async def here(settings: Settings, new_database: NewDatabase) -> AsyncIterator[World]:
-    async with world(settings, await new_database()) as one:
+async def here(settings: Settings, lasting_database: NewDatabase) -> AsyncIterator[World]:
+    async with world(settings, await lasting_database()) as one:
         yield one
 
 

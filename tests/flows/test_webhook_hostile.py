@@ -228,8 +228,8 @@ async def test_connections_are_given_up_in_time_though_never_idle() -> None:
 
 
 @pytest.fixture(scope="module")
-async def here(settings: Settings, new_database: NewDatabase) -> AsyncIterator[World]:
-    async with world(settings, await new_database()) as one:
+async def here(settings: Settings, lasting_database: NewDatabase) -> AsyncIterator[World]:
+    async with world(settings, await lasting_database()) as one:
         yield one
 
 

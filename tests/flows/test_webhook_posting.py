@@ -20,8 +20,8 @@ LADDER_S = (10, 60, 300, 1800, 7200, 21600, 43200)
 
 
 @pytest.fixture(scope="module")
-async def here(settings: Settings, new_database: NewDatabase) -> AsyncIterator[World]:
-    async with world(settings, await new_database()) as one:
+async def here(settings: Settings, lasting_database: NewDatabase) -> AsyncIterator[World]:
+    async with world(settings, await lasting_database()) as one:
         yield one
 
 

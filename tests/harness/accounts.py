@@ -1,5 +1,7 @@
 """Accounts for tests: each test makes its own, so that a leak between tenants becomes a failing test."""
 
+import functools
+import itertools
 from collections.abc import Collection
 from datetime import datetime
 from typing import ClassVar
@@ -19,6 +21,9 @@ from engine.base.secrets import digest
 from engine.store.caches import bump
 
 PEPPER = "test pepper, of no use anywhere else"
+# An RSA key takes a tenth of a second of CPU, and a thousand domains are made: so many that a test meets no pair twice.
+_PAIRS = 16
+_turns = itertools.count()
 
 
 class TestAccount(Struct, frozen=True):
@@ -137,6 +142,12 @@ async def _insert_domain(
     connection: asyncpg.pool.PoolConnectionProxy, account: UUID, name: str, *, verified: bool, pepper: str
 ) -> None:
     domain = ids.uuid7()
-    await domains.insert(connection, domain, account, name, pepper=pepper)
+    await domains.insert(connection, domain, account, name, pepper=pepper, keys=_pair(next(_turns) % _PAIRS))
     if verified:
         await domains.MARK.execute(connection, domain, "verified")
+
+
+@functools.cache
+def _pair(number: int) -> tuple[domains.FreshKey, ...]:
+    """One of the pairs of this worker, made when it is first asked for."""
+    return tuple(domains.fresh_pair("wb1"))

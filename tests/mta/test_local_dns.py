@@ -1,10 +1,14 @@
 """The local DNS responder, asked by dnspython's own resolver over real sockets."""
 
 import asyncio
+import contextlib
+import gc
 import os
+import socket
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -142,6 +146,18 @@ async def test_garbage_is_not_answered_and_harms_nothing(responder: Responder) -
     transport.close()
     responder.set("peer.test", "A", ["192.0.2.1"])
     assert await ask(responder, "peer.test", "A") == ["192.0.2.1"]
+
+
+async def test_a_port_that_is_taken_leaves_nothing_open() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken, warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        taken.bind(("127.0.0.1", 0))
+        with contextlib.suppress(OSError):
+            await Responder().start(port=taken.getsockname()[1])
+            pytest.fail("it is taken")
+        gc.collect()
+
+    assert [str(one.message) for one in said] == []
 
 
 # -- the local world -------------------------------------------------------------------------------------

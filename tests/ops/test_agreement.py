@@ -21,9 +21,9 @@ OTHER = {"key_pepper": "another pepper, just as long as the first one"}
 
 
 @pytest.fixture(scope="module")
-async def own_database(new_database: NewDatabase) -> str:
+async def own_database(lasting_database: NewDatabase) -> str:
     """A migrated database for these tests: each begins without an installation."""
-    return await new_database()
+    return await lasting_database()
 
 
 @pytest.fixture

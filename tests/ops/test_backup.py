@@ -119,9 +119,9 @@ class BackedUp(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-async def kept(settings: Settings, new_database: NewDatabase, tmp_path_factory: pytest.TempPathFactory) -> BackedUp:
+async def kept(settings: Settings, lasting_database: NewDatabase, tmp_path_factory: pytest.TempPathFactory) -> BackedUp:
     """One for all tests that only read it."""
-    url, folder = await new_database(), tmp_path_factory.mktemp("backup") / "b"
+    url, folder = await lasting_database(), tmp_path_factory.mktemp("backup") / "b"
     async with posted(settings, url) as mail:
         return BackedUp(url, folder, await write(url, folder), mail.account)
 

@@ -226,5 +226,5 @@ def test_real_locks_pin_every_requirement_with_hashes() -> None:
 
 
 def test_ops_test_runs_several_workers_unless_told_otherwise() -> None:
-    assert testing.command(["tests/ops"])[-3:] == ["-n", str(testing.WORKERS), "tests/ops"]
+    assert testing.command(["tests/ops"])[-5:] == ["-n", str(testing.WORKERS), "--dist", "worksteal", "tests/ops"]
     assert testing.command(["-n0"])[1:] == ["-m", "pytest", "-n0"]
