@@ -200,25 +200,43 @@ def _relieve(
     allowed: Mapping[int, tuple[str, ...]],
     cost: list[float],
 ) -> None:
-    """One shard after the other from a busy member to the idlest, each time the one that leaves both best off. Half
-    the slack is aimed at, so that the next little change moves nothing; ends where no move helps."""
+    """One shard after the other from a busy member to an idle one, the idlest that may have any, each time the one that
+    leaves both best off. Half the slack is aimed at, so that the next little change moves nothing; ends where no move
+    helps."""
     mine: dict[str, list[int]] = {name: [] for name in burden}
     for shard, owner in owners.items():
         mine[owner].append(shard)
-    for _ in range(len(cost)):
+    for _ in range(len(cost) * len(burden)):  # a shard may move on, and make room where it was
         if not _beyond(burden, SLACK / 2):
             return
-        idlest = min(burden, key=lambda name: (burden[name], name))
-        busy = sorted((name for name in burden if name != idlest), key=lambda name: (-burden[name], name))
-        step = next(filter(None, (_step(one, idlest, mine[one], burden, share, allowed, cost) for one in busy)), None)
+        step = _next_move(mine, burden, share, allowed, cost)
         if step is None:
             return
-        giver, moved = step
+        giver, taker, moved = step
         mine[giver].remove(moved)
-        mine[idlest].append(moved)
-        owners[moved] = idlest
+        mine[taker].append(moved)
+        owners[moved] = taker
         burden[giver] -= cost[moved] / share[giver]
-        burden[idlest] += cost[moved] / share[idlest]
+        burden[taker] += cost[moved] / share[taker]
+
+
+def _next_move(
+    mine: Mapping[str, Collection[int]],
+    burden: Mapping[str, float],
+    share: Mapping[str, float],
+    allowed: Mapping[int, tuple[str, ...]],
+    cost: list[float],
+) -> tuple[str, str, int] | None:
+    """(giver, taker, shard); the idlest and the busiest come first."""
+    idle = sorted(burden, key=lambda name: (burden[name], name))
+    for taker in idle:
+        for giver in reversed(idle):
+            if burden[giver] <= burden[taker]:
+                break
+            moved = _step(giver, taker, mine[giver], burden, share, allowed, cost)
+            if moved is not None:
+                return giver, taker, moved
+    return None
 
 
 def _step(
@@ -229,7 +247,7 @@ def _step(
     share: Mapping[str, float],
     allowed: Mapping[int, tuple[str, ...]],
     cost: list[float],
-) -> tuple[str, int] | None:
+) -> int | None:
     """The shard whose move leaves the busier of both with the least; None where every move would make it worse."""
     after = {
         shard: max(burden[giver] - cost[shard] / share[giver], burden[taker] + cost[shard] / share[taker])
@@ -237,7 +255,7 @@ def _step(
         if taker in allowed.get(shard, (taker,))
     }
     shard = min(after, key=lambda shard: (after[shard], shard), default=None)
-    return None if shard is None or after[shard] >= burden[giver] - _EVEN else (giver, shard)
+    return None if shard is None or after[shard] >= burden[giver] - _EVEN else shard
 
 
 @lru_cache(maxsize=65_536)
