@@ -114,3 +114,9 @@ def test_a_heavier_member_carries_more_of_the_load() -> None:
     owners = assign(64, {"a": 3.0, "b": 1.0}, {}, loads=loads)
 
     assert 44 <= sum(owner == "a" for owner in owners.values()) <= 52
+
+
+def test_a_map_by_load_is_at_rest_when_it_is_given() -> None:
+    members, loads = {"0": 1.0, "00": 2.0, "1": 0.5}, {0: 0.41}
+    owners = assign(1, members, {0: "1"}, loads=loads)
+    assert assign(1, members, owners, loads=loads) == owners
