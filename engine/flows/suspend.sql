@@ -71,7 +71,8 @@ ON CONFLICT DO NOTHING;
 
 -- name: count_outcomes
 -- Add the outcomes of at most $1 logs, at most $2 events of each, to their quarters: events with ids from $3 on. A
--- bounce that says that the service's own servers are refused says nothing of the account. Gives how many logs there
+-- bounce that says that the service's own servers are refused says nothing of the account, and nothing does that was
+-- simulated (the quotes are not to be had within the JSON's strings). Gives how many logs there
 -- were, and of them those that go on.
 WITH due AS MATERIALIZED (
     SELECT s.account_id, s.judged_seq AS after, least(h.seq, s.judged_seq + $2::bigint) AS upto, h.seq AS tip,
@@ -86,7 +87,8 @@ WITH due AS MATERIALIZED (
         WHERE account_id = due.account_id AND seq > due.after AND seq <= due.upto AND id >= $3
           AND type IN ('delivered', 'bounced', 'failed', 'complained') AND message_id >= due.forgiven
     ) e
-    WHERE e.type <> 'bounced' OR position('"scope":"site"' IN e.payload) = 0
+    WHERE (e.type <> 'bounced' OR position('"scope":"site"' IN e.payload) = 0)
+      AND position('"simulated":true' IN e.payload) = 0
 ), counted AS (
     INSERT INTO outcome_quarters AS q (account_id, quarter, settled, bounced, complained)
     SELECT account_id, quarter, count(*) FILTER (WHERE type <> 'complained'), count(*) FILTER (WHERE type = 'bounced'),
