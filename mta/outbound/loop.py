@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Iterable
 
 import asyncpg
+import msgspec
 import structlog
 
 from engine.areas.suppressions import store as suppressions
@@ -17,6 +18,7 @@ from engine.delivery.hints import HintReader, WokenShards
 from engine.delivery.queue import Row
 from engine.flows.settle import Attempt
 from engine.mail.address import canonical
+from engine.mail.simulator import Part, part_of
 from engine.store import metrics
 from engine.store.postgres import AWAY, heed_cancellation
 from engine.store.redis import Client
@@ -300,8 +302,8 @@ class Outbound:
         self.witness.routed(domain, route)
         signed = await self._unheld(signed, route.site)
         await self._sites.refresh()
-        if route.built_in:  # on this host: no stranger's policy applies, and no source address leaves from it
-            await self._bring(route, WITHOUT, [one for one in signed if self._hand.has(one)], None)
+        if route.built_in:
+            await self._simulate(route, [one for one in signed if self._hand.has(one)])
             return
         policies: dict[str | None, TlsPolicy] = {}
         for least in {one.row.min_tls for one in signed}:
@@ -310,6 +312,19 @@ class Outbound:
             mail = [one for one in signed if one.row.min_tls == least and self._hand.has(one)]  # not fenced meanwhile
             for source, part in await self._sites.by_source(route, mail):
                 await self._bring(route, policy, part, source)
+
+    async def _simulate(self, route: Route, mail: list[Delivery]) -> None:
+        """To the simulator, which is on this host: no stranger's policy applies, and no source address leaves from it.
+        What is slow has a site of its own, for nobody else to wait behind."""
+        quick: list[Delivery] = []
+        slow: list[Delivery] = []
+        for one in mail:
+            is_slow = any(part_of(address) is Part.SLOW for address in one.addresses)
+            (slow if is_slow else quick).append(one)
+        apart = msgspec.structs.replace(route, site=f"{Part.SLOW.value}.{route.site}")
+        for way, part in ((route, quick), (apart, slow)):
+            if part:
+                await self._bring(way, WITHOUT, part, None)
 
     async def _bring(self, route: Route, policy: TlsPolicy, mail: list[Delivery], source: Source | None) -> None:
         """Into the site's line; while it is left alone they share its last outcome, or wait for its probe."""
