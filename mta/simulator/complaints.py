@@ -89,7 +89,7 @@ class Complaints:
     async def _find(self) -> None:
         """What a process that was killed may have left; a complaint that came already comes no second time."""
         now = clock.now()
-        since, until = (ids.floor_of(clock.milliseconds(at)) for at in (now - LOOK_BACK, now))
+        since, until = (ids.floor_of(clock.milliseconds(at)) for at in (now - LOOK_BACK, now + LOOK_BACK))
         ending = f"@{self._domain}"
         try:
             found = await _DELIVERED_LATELY.records(self._pool, since, until, Part.COMPLAINED.value, ending, MOST_FOUND)
