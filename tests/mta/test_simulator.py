@@ -48,7 +48,7 @@ def test_the_name_decides_in_whatever_case_and_with_whatever_tag(address: str, p
 async def test_each_recipient_does_as_it_is_called(here: World, live: bool) -> None:
     """Live with an address to leave from, and TLS demanded: neither has anything to do with it."""
     mta = await (here.live(source_ips=(SourceIp("127.0.0.5"),)) if live else here.mta())
-    least = {"minTls": "verified"} if live else {}
+    least: dict[str, Any] = {"minTls": "verified"} if live else {}
     sent = {
         name: await here.send(at(name), **least)
         for name in ("Delivered", "bounced+sign.up", "deferred+7", "complained")
@@ -74,7 +74,7 @@ async def test_each_recipient_does_as_it_is_called(here: World, live: bool) -> N
     assert await here.suppressed() == []
     assert here.sink.most_open == 0
     assert "source_ip" not in dict(await here.waybill(unknown))["attempted"]
-    assert mta.outbound.witness.answers.others(DOMAIN, ids.uuid7()) is None
+    assert not mta.outbound.witness.answers._sites
     assert await here.pool.fetchval("SELECT count(*) FROM tls_days") == 0
     for message in (unknown, sent["complained"]):
         told = (await explain(here.pool, ids.format_id(ids.Kind.MESSAGE, message)))["explanation"]
@@ -123,10 +123,11 @@ async def test_a_complaint_before_the_last_recipient_is_settled_ends_the_message
 
     await here.until_step(message, "delivered", times=2)
     row = await here.pool.fetchrow("SELECT status, delivered_at FROM messages WHERE id = $1", message)
+    assert row is not None
     assert (row["status"], row["delivered_at"] is None) == ("complained", False)
 
 
-async def test_deferred_is_put_off_at_the_first_attempt_however_old_its_message(here: World) -> None:
+async def test_deferred_is_put_off_at_the_first_attempt_however_long_it_waited(here: World) -> None:
     message = await here.send(at("deferred"))
     await here.pool.execute("UPDATE queue SET due_at = clock_timestamp() + interval '0.4 s'")
     await here.flush_hints()
@@ -160,21 +161,16 @@ async def test_they_count_as_mail_and_nobody_is_judged_by_them(here: World) -> N
     await here.until_step(real, "delivered")
     await here.until_idle()
 
-    head = await here.pool.fetchrow("SELECT sent_today, rung FROM account_heads WHERE account_id = $1", account.id)
-    assert head["sent_today"] == 11
-    days = await here.pool.fetchrow(
-        "SELECT delivered, bounced, complained, failed FROM account_days WHERE account_id = $1", account.id
-    )
-    assert tuple(days) == (6, 5, 5, 0)
-    simulated = await here.pool.fetchrow(
-        "SELECT messages, settled, bounced, complained FROM simulated_days WHERE account_id = $1", account.id
-    )
-    assert tuple(simulated) == (10, 10, 5, 5)
+    async def row(query: str) -> tuple[int, ...]:
+        found = await here.pool.fetchrow(f"SELECT {query} WHERE account_id = $1", account.id)
+        assert found is not None
+        return tuple(found)
+
+    assert await row("sent_today FROM account_heads") == (11,)
+    assert await row("delivered, bounced, complained, failed FROM account_days") == (6, 5, 5, 0)
+    assert await row("messages, settled, bounced, complained FROM simulated_days") == (10, 10, 5, 5)
     await suspend.judge(here.pool, clock.now())
-    quarters = await here.pool.fetch(
-        "SELECT settled, bounced, complained FROM outcome_quarters WHERE account_id = $1", account.id
-    )
-    assert [tuple(row) for row in quarters] == [(1, 0, 0)]
+    assert await row("sum(settled), sum(bounced), sum(complained) FROM outcome_quarters") == (1, 0, 0)
 
 
 async def test_a_process_that_starts_makes_the_complaints_that_one_killed_left(here: World) -> None:
