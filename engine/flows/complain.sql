@@ -4,10 +4,10 @@ SELECT account_id, address FROM recipients WHERE message_id = $1 AND n = $2;
 
 -- name: recipient_as_it_stands
 -- The status of recipient $2 of message $1, held until the transaction ends, and whether a complaint of address $3 about
--- the message is in the log already.
+-- the message is in the log already. What servers said, which other events hold, need not be jsonb: it may name NUL.
 SELECT r.status, EXISTS (
-    SELECT 1 FROM events e WHERE e.message_id = $1 AND e.type = 'complained'
-       AND e.payload::jsonb #>> '{detail,recipient}' = $3) AS known
+    SELECT 1 FROM events e WHERE e.message_id = $1
+       AND CASE WHEN e.type = 'complained' THEN e.payload::jsonb #>> '{detail,recipient}' = $3 END) AS known
 FROM recipients r WHERE r.message_id = $1 AND r.n = $2 FOR NO KEY UPDATE OF r;
 
 -- name: mark_recipient

@@ -79,7 +79,7 @@ class Simulator:
         """Whether an attempt at this recipient is on record. By the record and not by the message's age: a message
         may wait for its date, or be held, for as long as it likes before its first attempt."""
         async with asyncio.timeout(LOOK_UP_S):
-            (row,) = await _ATTEMPTS_MADE.records(self._pool, message.message_id, address.lower())
+            (row,) = await _ATTEMPTS_MADE.records(self._pool, message.message_id, address)
         return bool(row["attempts"])
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -51,7 +51,7 @@ async def test_each_recipient_does_as_it_is_called(here: World, live: bool) -> N
     least: dict[str, Any] = {"minTls": "verified"} if live else {}
     sent = {
         name: await here.send(at(name), **least)
-        for name in ("Delivered", "bounced+sign.up", "deferred+7", "complained")
+        for name in ("Delivered", "bounced+sign.up", "Deferred+Ü7", "complained")
     }
     unknown = await here.send(at("nobody"))
 
@@ -62,9 +62,9 @@ async def test_each_recipient_does_as_it_is_called(here: World, live: bool) -> N
         assert (bounced["smtp_code"], bounced["enhanced_code"], bounced["class"]) == (550, "5.1.1", "user_unknown")
         assert (bounced["suppressed"], bounced["simulated"]) == (False, True)
     assert "delivered, bounced, deferred, complained, slow" in bounced["diagnostic"]
-    deferred = await outcome(here, sent["deferred+7"], "deferred")
+    deferred = await outcome(here, sent["Deferred+Ü7"], "deferred")
     assert (deferred["smtp_code"], deferred["scope"], deferred["attempt"]) == (452, "recipient", 1)
-    assert (await outcome(here, sent["deferred+7"], "delivered"))["attempt"] == 2
+    assert (await outcome(here, sent["Deferred+Ü7"], "delivered"))["attempt"] == 2
     complained = await outcome(here, sent["complained"], "complained")
     assert complained == {
         "recipient": at("complained"), "feedback_type": "abuse", "suppressed": False, "simulated": True,
