@@ -34,6 +34,8 @@ from mta.outbound.route import Router
 from mta.outbound.security import Security
 from mta.outbound.settling import SettlingThread
 from mta.outbound.sources_bind import check_sources
+from mta.simulator.complaints import Complaints
+from mta.simulator.server import Simulator
 from shards.member import Member
 
 ASK_S = 0.05
@@ -94,7 +96,9 @@ async def run(settings: Settings, name: str) -> None:
     client = redis_store.connect(settings.redis_url)
     listener = redis_store.connect(settings.redis_url, timeout_s=30)
     resolver = Resolver.from_settings(settings)
-    router = Router.from_settings(settings, resolver)
+    simulator = await Simulator.start(settings, pool)
+    complaints = Complaints(pool, simulator.domain)
+    router = Router.from_settings(settings, resolver, simulator_port=simulator.port)
     security = Security(settings, pool, resolver)
     preparer = Preparer(pool, settings, BlackBox(settings.state / "mta" / f"{name}.hand"))
     woken = WokenShards()
@@ -114,6 +118,7 @@ async def run(settings: Settings, name: str) -> None:
         preparer=preparer,
         settler=settler,
         security=security,
+        settled=complaints.settled,
     )
     member = outbound.member = Member(
         pool,
@@ -126,13 +131,15 @@ async def run(settings: Settings, name: str) -> None:
     )
     presence = Presence(pool, kind="mta", name=name, figures=lambda: _figures(outbound, member))
     stamps = Stamps(pool, [preparer.keys, member.cache, *outbound.caches])
-    work = asyncio.create_task(_work(presence, outbound, member, stamps, Wakes(listener), woken))
+    work = asyncio.create_task(_work(presence, outbound, member, stamps, Wakes(listener), woken, complaints))
     ended = asyncio.create_task(stop.wait())
     await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
     if work.done():
         ended.cancel()
         work.result()  # raises what ended it: the supervisor starts a fresh process
     await _stop(outbound, member, work, settings.drain_s)
+    await complaints.drain()
+    await simulator.close()
     await settler.close()
     await router.close()
     await security.close()
@@ -149,7 +156,13 @@ def _figures(outbound: Outbound, member: Member) -> Figures:
 
 
 async def _work(
-    presence: Presence, outbound: Outbound, member: Member, stamps: Stamps, wakes: Wakes, woken: WokenShards
+    presence: Presence,
+    outbound: Outbound,
+    member: Member,
+    stamps: Stamps,
+    wakes: Wakes,
+    woken: WokenShards,
+    complaints: Complaints,
 ) -> None:
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(presence.run())
@@ -157,6 +170,7 @@ async def _work(
         tasks.create_task(stamps.run())
         tasks.create_task(wakes.run(woken))
         tasks.create_task(outbound.run())
+        tasks.create_task(complaints.run())
         tasks.create_task(_watch())
         tasks.create_task(_announce(member))
 

@@ -279,6 +279,8 @@ _REFUSED_LATE = {
 
 def _recipient(one: RecipientRow, details: _Details) -> str:
     own = [(kind, at, detail) for kind, at, detail in details if detail.get("recipient") == one.address]
+    if own and own[-1][2].get("simulated"):
+        return _simulated(one, own, details)
     if one.status == Status.COMPLAINED.value:
         return (
             f"{one.address} got it and reported it as spam: nothing more goes to them. It is the sender's matter: "
@@ -300,6 +302,18 @@ def _recipient(one: RecipientRow, details: _Details) -> str:
     parts.append(f"What to do: {meaning.over if is_over and meaning.over else meaning.advice}.")
     if detail.get("suppressed") is True:
         parts.append("The address is suppressed now, so that no further mail is wasted on it.")
+    return " ".join(part for part in parts if part)
+
+
+def _simulated(one: RecipientRow, own: _Details, details: _Details) -> str:
+    """What its name says has become of it; nothing of it is anybody's matter."""
+    kind, at, detail = own[-1]
+    if kind == EventType.COMPLAINED.value:
+        verdict = f"a complaint came at {clock.iso(at)}, after the delivery"
+    else:
+        verdict = _verdict(kind, at, detail, one)
+    parts = [f"For {one.address}, {verdict}.", _said(detail), _waiting(one, details)]
+    parts.append("It is a simulator's, which does as it is called: nothing is wrong, and nobody is suppressed.")
     return " ".join(part for part in parts if part)
 
 

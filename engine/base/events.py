@@ -43,7 +43,8 @@ MOVES: dict[Status, frozenset[Status]] = {
     Status.DELIVERED: frozenset({Status.QUEUED, Status.SENDING}),
     Status.BOUNCED: frozenset({Status.QUEUED, Status.SENDING, Status.DELIVERED}),
     Status.FAILED: frozenset({Status.QUEUED, Status.SENDING}),
-    Status.COMPLAINED: frozenset({Status.DELIVERED}),
+    # One of several recipients may complain before the others are settled, or after they have bounced: see `complain`.
+    Status.COMPLAINED: frozenset({Status.DELIVERED, Status.SENDING, Status.BOUNCED, Status.FAILED, Status.REJECTED}),
     Status.REJECTED: frozenset({Status.QUEUED, Status.SENDING, Status.SCHEDULED}),
     Status.SCHEDULED: frozenset(),
     Status.CANCELED: frozenset({Status.SCHEDULED}),

@@ -37,6 +37,7 @@ from engine.flows import accepted_rows
 from engine.flows.accept_store import Made, Storer, goes_now, is_stored, replays_of
 from engine.flows.counting import Ceiling
 from engine.flows.decide import Decision, Pending, replayed
+from engine.mail.simulator import domain_of
 from engine.store import metrics
 from engine.store.caches import Cache
 from engine.store.deadlines import within
@@ -72,7 +73,12 @@ class Acceptor:
         self._settings = settings
         self._on_flush = on_flush
         self._ceiling = Ceiling(settings.platform_daily_ceiling)
-        self._storer = Storer(self._ceiling, shards=settings.shards, fresh_due_s=settings.fresh_due_s)
+        self._storer = Storer(
+            self._ceiling,
+            shards=settings.shards,
+            fresh_due_s=settings.fresh_due_s,
+            simulator=domain_of(settings.mail_host),
+        )
         self._group: GroupCommit[Pending, Accepted] = GroupCommit(self._flush, bad_data=BAD_DATA)
         self._held_bytes = 0
         self.domains: Cache[UUID, dict[str, str]] = Cache("domains", self._load_domains)

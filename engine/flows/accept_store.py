@@ -18,7 +18,7 @@ from engine.areas.suppressions import store as suppressions
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.flows import accepted_rows, counting
-from engine.flows.counting import Ceiling
+from engine.flows.counting import Ceiling, Simulated
 from engine.flows.decide import Pending, Replays, decide
 from engine.ledger import heads, log
 from engine.ledger.heads import Head
@@ -35,10 +35,11 @@ MOST_CAUTION = 5  # misses in a row that are counted: 31 batches go the sure way
 
 
 class Storer:
-    """Stores the batches of one process, one at a time."""
+    """Stores the batches of one process, one at a time. `simulator`: the domain whose mail is counted apart, too."""
 
-    def __init__(self, ceiling: Ceiling, *, shards: int, fresh_due_s: float) -> None:
+    def __init__(self, ceiling: Ceiling, *, shards: int, fresh_due_s: float, simulator: str) -> None:
         self._ceiling = ceiling
+        self._simulator = f"@{simulator}"
         self._shards = shards
         self._fresh_due = timedelta(seconds=fresh_due_s)
         self._known: dict[UUID, Head] = {}
@@ -54,7 +55,8 @@ class Storer:
         for.
         """
         self._split = split
-        if self._odds.good() and await self._store_as_remembered(connection, batch, at, made):
+        sure = any(map(self._is_simulated, batch))  # it has a count more to write, within the same transaction
+        if not sure and self._odds.good() and await self._store_as_remembered(connection, batch, at, made):
             return
         made.clear()
         await _mark_suppressed(connection, batch)
@@ -86,6 +88,20 @@ class Storer:
         self._decide(made, batch, locked, await _load_replays(connection, batch), at)
         if not await self._insert(connection, made, locked):
             raise RuntimeError("a head changed under its lock")
+        stored = {message.id for message in made.stored}
+        await counting.count_simulated(
+            connection,
+            [
+                Simulated(item.message.account_id, at.date(), messages=1)
+                for item in batch
+                if item.message.id in stored and self._is_simulated(item)
+            ],
+        )
+
+    def _is_simulated(self, item: Pending) -> bool:
+        """Whether it counts now, and goes to the simulator's recipients alone."""
+        message = item.message
+        return goes_now(message) and all(one.mailbox.address.endswith(self._simulator) for one in message.recipients)
 
     def _remembered(self, accounts: Collection[UUID], day: date) -> dict[UUID, Head] | None:
         """Copies of the heads of these accounts and of their parents, if all are known and stand at the day."""

@@ -3,19 +3,34 @@
 Acceptance and the release of scheduled messages count alike.
 """
 
+from collections.abc import Iterable
 from datetime import date, timedelta
 from uuid import UUID
 
+from msgspec import Struct
+
 from engine.ledger import quota
 from engine.ledger.heads import Head
-from engine.store.queries import Conn, Queries
+from engine.store.queries import Conn, Queries, columns
 
 _SQL = Queries.beside(__file__, "counting.sql")
 _DAY_COUNTS = _SQL.command("day_counts")
 _LEASE = _SQL.command("lease_ceiling")
 _ADD_LEASED = _SQL.command("add_leased")
+_COUNT_SIMULATED = _SQL.command("count_simulated")
 
 LEASE_CHUNK = 1_000
+
+
+class Simulated(Struct, frozen=True):
+    """What the simulator adds to an account's day: messages to nobody but its recipients, and these by their fate."""
+
+    account_id: UUID
+    day: date
+    messages: int = 0
+    settled: int = 0
+    bounced: int = 0
+    complained: int = 0
 
 
 async def turn_all(connection: Conn, locked: dict[UUID, Head], day: date) -> None:
@@ -24,10 +39,27 @@ async def turn_all(connection: Conn, locked: dict[UUID, Head], day: date) -> Non
     counts = {}
     if reviewed:
         rows = await _DAY_COUNTS.records(connection, reviewed, day - timedelta(days=1))
-        counts = {row["account_id"]: (row["bounced"], row["complained"], row["settled"]) for row in rows}
+        counts = {row["account_id"]: row for row in rows}
     for account, head in locked.items():
-        bounced, complained, settled = counts.get(account, (0, 0, 0))
-        quota.turn_to(head, day, bounced=bounced, complained=complained, settled=settled)
+        row = counts.get(account)
+        if row is None:
+            quota.turn_to(head, day)
+            continue
+        quota.turn_to(
+            head,
+            day,
+            bounced=row["bounced"],
+            complained=row["complained"],
+            settled=row["settled"],
+            simulated=row["simulated"],
+        )
+
+
+async def count_simulated(connection: Conn, counts: Iterable[Simulated]) -> None:
+    """Add to what was simulated, within the transaction that counts the same as any mail; heads must be locked."""
+    rows = [(one.account_id, one.day, one.messages, one.settled, one.bounced, one.complained) for one in counts]
+    if rows:
+        await _COUNT_SIMULATED.execute(connection, *columns(rows, 6))
 
 
 class Ceiling:

@@ -1,6 +1,12 @@
 -- name: day_counts
--- What became of the mail of accounts $1 on day $2.
-SELECT account_id, bounced, complained, delivered + bounced + failed AS settled FROM account_days WHERE account_id = ANY($1::uuid[]) AND day = $2;
+-- What became of the mail of accounts $1 on day $2, without what was simulated, and how many messages that was.
+SELECT n.account_id, coalesce(d.bounced, 0) - coalesce(s.bounced, 0) AS bounced,
+       coalesce(d.complained, 0) - coalesce(s.complained, 0) AS complained,
+       coalesce(d.delivered + d.bounced + d.failed, 0) - coalesce(s.settled, 0) AS settled,
+       coalesce(s.messages, 0) AS simulated
+FROM unnest($1::uuid[]) AS n (account_id)
+LEFT JOIN account_days d ON d.account_id = n.account_id AND d.day = $2
+LEFT JOIN simulated_days s ON s.account_id = n.account_id AND s.day = $2;
 
 -- name: lease_ceiling
 -- Lease from day $1 at least $2 (need) and up to $3 (chunk) messages under the ceiling $4. Chunks shrink as the
@@ -16,3 +22,14 @@ SELECT n AS granted FROM take;
 -- name: add_leased
 -- Day $1: $2 more messages are leased (negative: given back).
 UPDATE platform_days SET leased = leased + $2 WHERE day = $1;
+
+-- name: count_simulated
+-- Of accounts $1 on days $2 there were so many simulated messages $3; recipients settled $4, bounced $5, complained $6.
+INSERT INTO simulated_days AS d (account_id, day, messages, settled, bounced, complained)
+SELECT account_id, day, sum(messages), sum(settled), sum(bounced), sum(complained)
+FROM unnest($1::uuid[], $2::date[], $3::int[], $4::int[], $5::int[], $6::int[])
+     AS n (account_id, day, messages, settled, bounced, complained)
+GROUP BY account_id, day ORDER BY account_id, day
+ON CONFLICT (account_id, day) DO UPDATE
+SET messages = d.messages + excluded.messages, settled = d.settled + excluded.settled,
+    bounced = d.bounced + excluded.bounced, complained = d.complained + excluded.complained;

@@ -90,7 +90,8 @@ DELETE FROM message_quarters WHERE account_id = $1 AND (quarter, from_domain) IN
 -- name: delete_days
 -- Counts of account $1 for days before $2.
 WITH outcome AS (DELETE FROM account_days WHERE account_id = $1 AND day < $2 RETURNING day),
-     accepted AS (DELETE FROM accepted_days WHERE account_id = $1 AND day < $2 RETURNING day)
+     accepted AS (DELETE FROM accepted_days WHERE account_id = $1 AND day < $2 RETURNING day),
+     simulated AS (DELETE FROM simulated_days WHERE account_id = $1 AND day < $2)
 SELECT (SELECT count(*) FROM outcome) + (SELECT count(*) FROM accepted) AS gone;
 
 -- name: delete_platform_days

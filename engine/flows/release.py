@@ -23,10 +23,11 @@ from engine.base.settings import Settings
 from engine.delivery import partition, splits
 from engine.flows import counting
 from engine.flows.accepted_rows import by_domain
-from engine.flows.counting import Ceiling
+from engine.flows.counting import Ceiling, Simulated
 from engine.ledger import heads, log, quota
 from engine.ledger.heads import Head
 from engine.mail.address import canonical
+from engine.mail.simulator import domain_of
 from engine.store import metrics
 from engine.store.database_clock import DatabaseClock
 from engine.store.postgres import AWAY
@@ -173,6 +174,7 @@ async def _transact(
         if gone.account_id in locked:
             locked[gone.account_id].scheduled -= 1
     await _write(connection, settings, verdicts, lost, at)
+    await counting.count_simulated(connection, _simulated(verdicts, domain_of(settings.mail_host), at))
     await log.append(connection, log.seal_all(locked, _entries(verdicts, at)))
     await heads.save(connection, locked.values())
     return released, sum(verdict.status is not Status.SCHEDULED for _, verdict in verdicts)
@@ -245,6 +247,15 @@ def _shortage(head: Head, room: int, at: datetime, parent: Head | None) -> dict[
 
 def _failed(one: Waiting, why: dict[str, object]) -> Verdict:
     return Verdict(Status.REJECTED, EventType.SCHEDULE_FAILED, why | {"scheduled_at": clock.iso(one.due.due_at)})
+
+
+def _simulated(verdicts: Sequence[tuple[Waiting, Verdict]], domain: str, at: datetime) -> list[Simulated]:
+    """Those that go out now, to the simulator's recipients alone."""
+    return [
+        Simulated(one.due.account_id, at.date(), messages=1)
+        for one, verdict in verdicts
+        if verdict.status is Status.QUEUED and all(address.endswith(f"@{domain}") for _, address in one.recipients)
+    ]
 
 
 def _entries(verdicts: Sequence[tuple[Waiting, Verdict]], at: datetime) -> list[log.Entry]:

@@ -25,6 +25,8 @@ from engine.base import clock, ids
 from engine.base.events import MOVES, SETTLED, EventType, Status, status_of_message
 from engine.delivery.outcome import Outcome, Verdict, detail
 from engine.delivery.queue import Row
+from engine.flows import counting
+from engine.flows.counting import Simulated
 from engine.ledger import heads, log
 from engine.mail.address import canonical
 from engine.store.group import GroupCommit
@@ -76,6 +78,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     next_at: datetime | None  # when deferred recipients are tried again; None: they have failed
     made: bool = True  # False: it ended without having been tried
     others: dict[str, int] | None = None  # how the site answered other accounts lately, where that tells something
+    simulated: bool = False  # at the simulator's recipients: it suppresses nobody and says nothing of its account
 
 
 class Plan(Struct):
@@ -199,13 +202,14 @@ class Settler:
 
 def _parted(batch: Sequence[Attempt]) -> tuple[list[int], list[int]]:
     """Places of attempts that may be settled at once, and of those whose consequences reach further: a message with
-    recipients in other rows, an address to suppress, a row that stands in the batch twice."""
+    recipients in other rows, an address to suppress, a row that stands in the batch twice, a simulated fate."""
     whole: list[int] = []
     rest: list[int] = []
     seen: set[UUID] = set()
     for place, attempt in enumerate(batch):
         message = attempt.row.message_id
         further = len(attempt.results) < attempt.row.total or message in seen
+        further = further or attempt.simulated
         further = further or any(one.outcome is not None and one.outcome.suppress for one in attempt.results)
         seen.add(message)
         (rest if further else whole).append(place)
@@ -258,6 +262,8 @@ def _detail(result: Result, attempt: Attempt, kind: EventType) -> str:
         found["site_lately"] = attempt.others
     if kind is EventType.DEFERRED and attempt.next_at is not None:
         found["next_attempt_at"] = clock.iso(attempt.next_at)
+    if attempt.simulated:
+        found["simulated"] = True
     return log.detail_text(found)
 
 
@@ -282,6 +288,7 @@ async def _write(connection: Conn, plans: list[Plan], heads_held: Mapping[UUID, 
     messages = _message_columns(plans, stored)
     entries = [entry for one in plans for entry in one.entries]
     entries += await _suppress(connection, plans)
+    await counting.count_simulated(connection, _simulated(plans))
     events = log.seal_all(locked, entries)
     await _SETTLE.execute(
         connection,
@@ -359,16 +366,20 @@ def _response(result: Result) -> str | None:
 
 def _message_columns(plans: list[Plan], stored: dict[UUID, list[Status]]) -> tuple[list[object], ...]:
     """Message statuses. One attempt that covers all recipients decides alone; else the stored ones do."""
-    decided: dict[UUID, tuple[Status, datetime]] = {}
+    decided: dict[UUID, tuple[Status, datetime, bool]] = {}
     for one in plans:
         message = one.attempt.row.message_id
         statuses = stored.get(message) or [status for _, status in one.statuses]
-        decided[message] = (status_of_message(_on_the_way(statuses)), one.attempt.ended_at)
+        reached = all(status in _REACHED for status in statuses)
+        decided[message] = (status_of_message(_on_the_way(statuses)), one.attempt.ended_at, reached)
     rows = [
-        (message, status.value, at if status is Status.DELIVERED else None, _MOVES_TEXT[status])
-        for message, (status, at) in decided.items()
+        (message, status.value, at if reached else None, _MOVES_TEXT[status])
+        for message, (status, at, reached) in decided.items()
     ]
     return columns(rows, 4)
+
+
+_REACHED = (Status.DELIVERED, Status.COMPLAINED)  # one of several may complain before the last is delivered
 
 
 def _on_the_way(statuses: list[Status]) -> list[Status]:
@@ -427,6 +438,16 @@ async def _suppress(connection: Conn, plans: list[Plan]) -> list[log.Entry]:
             at,
         )
         for hit in await suppressions.add(connection, *columns(rows, 5))
+    ]
+
+
+def _simulated(plans: list[Plan]) -> list[Simulated]:
+    return [
+        Simulated(one.attempt.row.account_id, one.attempt.ended_at.date(), settled=1, bounced=status is Status.BOUNCED)
+        for one in plans
+        if one.attempt.simulated
+        for _, status in one.statuses
+        if status in _COUNTED
     ]
 
 

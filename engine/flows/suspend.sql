@@ -71,9 +71,10 @@ ON CONFLICT DO NOTHING;
 
 -- name: count_outcomes
 -- Add the outcomes of at most $1 logs, at most $2 events of each, to their quarters: events with ids from $3 on. A
--- bounce that says that the service's own servers are refused says nothing of the account. Gives how many logs there
--- were, and of them those that go on. The limit keeps the other conditions behind the walk along the log: with them the
--- planner reads everything that has come of any message.
+-- bounce that says that the service's own servers are refused says nothing of the account, and nothing does that was
+-- simulated (the quotes are not to be had within the JSON's strings). Gives how many logs there were, and of them those
+-- that go on. The limit keeps the other conditions behind the walk along the log: with them the planner reads everything
+-- that has come of any message.
 WITH due AS MATERIALIZED (
     SELECT s.account_id, s.judged_seq AS after, least(h.seq, s.judged_seq + $2::bigint) AS upto, h.seq AS tip,
            uuid7_floor((extract(epoch FROM coalesce(s.pardoned_at, '1970-01-01 00:00Z')) * 1000)::bigint) AS forgiven
@@ -89,6 +90,7 @@ WITH due AS MATERIALIZED (
     ) e
     WHERE e.type IN ('delivered', 'bounced', 'failed', 'complained') AND e.message_id >= due.forgiven
       AND (e.type <> 'bounced' OR position('"scope":"site"' IN e.payload) = 0)
+      AND position('"simulated":true' IN e.payload) = 0
 ), counted AS (
     INSERT INTO outcome_quarters AS q (account_id, quarter, settled, bounced, complained)
     SELECT account_id, quarter, count(*) FILTER (WHERE type <> 'complained'), count(*) FILTER (WHERE type = 'bounced'),

@@ -57,17 +57,20 @@ def due_for_review(head: Head, day: date) -> bool:
     return head.day == day - timedelta(days=1)
 
 
-def turn_to(head: Head, day: date, *, bounced: int = 0, complained: int = 0, settled: int = 0) -> None:
+def turn_to(
+    head: Head, day: date, *, bounced: int = 0, complained: int = 0, settled: int = 0, simulated: int = 0
+) -> None:
     """Bring the head to `day`: on a new day the review of the day before, on a new month a fresh count.
 
-    `bounced`, `complained` and `settled` count recipients of the day before. A head that is ahead of `day`
+    `bounced`, `complained` and `settled` count recipients of the day before, without those simulated; `simulated`
+    counts the messages that went to nobody else: they were sent, and earn nothing. A head that is ahead of `day`
     (the clock of another host) is left alone.
     """
     if head.day < day:
         if due_for_review(head, day):
             head.rung = reviewed_rung(
                 head.rung,
-                sent=head.sent_today,
+                sent=max(0, head.sent_today - simulated),
                 bounced=bounced,
                 complained=complained,
                 cap=daily_cap(head),

@@ -11,6 +11,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from engine.base.ids import ALPHABET, base32
+from engine.base.secrets import derived
 
 SHARED = 255
 _PREFIX = "b+"
@@ -25,6 +26,11 @@ class Origin(Struct, frozen=True):
 
     message_id: UUID
     place: int
+
+
+def key_of(pepper: str) -> bytes:
+    """The key of all return paths of an installation."""
+    return derived(pepper, "return path")
 
 
 def return_path(key: bytes, message_id: UUID, place: int, domain: str) -> str:

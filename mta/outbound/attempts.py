@@ -12,6 +12,7 @@ from engine.delivery.ladder import next_attempt_at
 from engine.delivery.outcome import Category, Outcome, Scope, Verdict, classify
 from engine.flows.settle import Attempt, Result
 from engine.mail.replies import Answer
+from engine.mail.simulator import domain_of
 from mta.outbound.blackbox import MOST_DEATHS
 from mta.outbound.prepare import Delivery
 
@@ -44,10 +45,14 @@ def attempt_of(
 ) -> Attempt:
     """An attempt with its outcomes by address, suppressed recipients among its results. `ladder_s`: the site's."""
     now = clock.now()
+    simulated = delivery.row.domain == domain_of(settings.mail_host)
     results = []
     for place, address in delivery.pairs:
         reason = delivery.suppressed.get(address)
-        results.append(Result(place, address, None if reason else outcomes[address], reason))
+        outcome = None if reason else outcomes[address]
+        if simulated and outcome is not None and outcome.suppress:
+            outcome = msgspec.structs.replace(outcome, suppress=False)
+        results.append(Result(place, address, outcome, reason))
     deferred = any(one.outcome is not None and one.outcome.verdict is Verdict.DEFERRED for one in results)
     next_at = None
     if deferred:
@@ -68,6 +73,7 @@ def attempt_of(
         conversation=conversation,
         signature=delivery.signature if deferred else None,
         next_at=next_at,
+        simulated=simulated,
     )
 
 

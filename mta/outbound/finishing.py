@@ -43,7 +43,7 @@ class Settles(Protocol):
 
 class Finisher:
     """What becomes of the deliveries in one process's hand. `on_fenced` hears that the leases are gone; `saw` is
-    shown every attempt before it is settled, and may add to it."""
+    shown every attempt before it is settled, and may add to it; `settled` hears of those that are on record."""
 
     def __init__(
         self,
@@ -56,6 +56,7 @@ class Finisher:
         spawn: Spawn,
         on_fenced: Callable[[], None],
         saw: Callable[[Attempt], Attempt],
+        settled: Callable[[Attempt], None],
     ) -> None:
         self._settings = settings
         self._pool = pool
@@ -65,6 +66,7 @@ class Finisher:
         self._spawn = spawn
         self._on_fenced = on_fenced
         self._saw = saw
+        self._settled = settled
         self._longest_s = 0.0
         self._faults: dict[tuple[UUID, str], int] = {}
 
@@ -88,6 +90,8 @@ class Finisher:
                 self._spawn(self._bury(delivery, error))
                 return
             else:
+                if done.result():
+                    self._settled(attempt)
                 self._hand.remember(delivery)
                 self._longest_s = max(self._longest_s, time.monotonic() - ended)
             self._hand.drop(delivery)

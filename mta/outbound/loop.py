@@ -6,9 +6,10 @@ What finds work, holds it in hand, paces it and finishes it has a file each; her
 import asyncio
 import functools
 import time
-from collections.abc import Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 
 import asyncpg
+import msgspec
 import structlog
 
 from engine.areas.suppressions import store as suppressions
@@ -17,6 +18,7 @@ from engine.delivery.hints import HintReader, WokenShards
 from engine.delivery.queue import Row
 from engine.flows.settle import Attempt
 from engine.mail.address import canonical
+from engine.mail.simulator import Part, part_of
 from engine.store import metrics
 from engine.store.postgres import AWAY, heed_cancellation
 from engine.store.redis import Client
@@ -35,7 +37,7 @@ from mta.outbound.site import Site
 from mta.outbound.sites import MEASURE_S, TEND_S, Sites
 from mta.outbound.sockets import Sockets
 from mta.outbound.sources_bind import Source
-from mta.outbound.tls_policy import MinTls, TlsPolicy
+from mta.outbound.tls_policy import WITHOUT, MinTls, TlsPolicy
 from mta.outbound.windows import Windows
 from mta.outbound.witness import Witness
 from shards.load import Load
@@ -47,9 +49,13 @@ RELEASE_S = 2.0  # for giving leases of windows back at the end: without it they
 _log = structlog.get_logger("mta")
 
 
+def _nobody(_: Attempt) -> None:
+    """Who listens when nobody does."""
+
+
 class Outbound:
     """Delivery for one process. `process` is a name that no other living process has; `loading`, where there is one,
-    has the sessions that find and load work."""
+    has the sessions that find and load work; `settled` hears of each attempt once it is on record."""
 
     def __init__(
         self,
@@ -65,6 +71,7 @@ class Outbound:
         settler: Settles,
         security: Security,
         loading: asyncpg.Pool | None = None,
+        settled: Callable[[Attempt], None] = _nobody,
     ) -> None:
         self._settings = settings
         self._pool = pool
@@ -91,7 +98,7 @@ class Outbound:
         )  # fmt: skip
         self._finisher = Finisher(
             settings=settings, pool=pool, reader=reader, settler=settler, hand=hand, spawn=self._spawn,
-            on_fenced=self._lose_all, saw=self._saw,
+            on_fenced=self._lose_all, saw=self._saw, settled=settled,
         )  # fmt: skip
         self._sites = Sites(
             settings=settings, pool=pool, hand=hand, windows=self._windows, process=process, spawn=self._spawn,
@@ -295,6 +302,9 @@ class Outbound:
         self.witness.routed(domain, route)
         signed = await self._unheld(signed, route.site)
         await self._sites.refresh()
+        if route.built_in:
+            await self._simulate(route, [one for one in signed if self._hand.has(one)])
+            return
         policies: dict[str | None, TlsPolicy] = {}
         for least in {one.row.min_tls for one in signed}:
             policies[least] = await self._security.policy(domain, route, MinTls(least or MinTls.OPPORTUNISTIC))
@@ -302,6 +312,19 @@ class Outbound:
             mail = [one for one in signed if one.row.min_tls == least and self._hand.has(one)]  # not fenced meanwhile
             for source, part in await self._sites.by_source(route, mail):
                 await self._bring(route, policy, part, source)
+
+    async def _simulate(self, route: Route, mail: list[Delivery]) -> None:
+        """To the simulator, which is on this host: no stranger's policy applies, and no source address leaves from it.
+        What is slow has a site of its own, for nobody else to wait behind."""
+        quick: list[Delivery] = []
+        slow: list[Delivery] = []
+        for one in mail:
+            is_slow = any(part_of(address) is Part.SLOW for address in one.addresses)
+            (slow if is_slow else quick).append(one)
+        apart = msgspec.structs.replace(route, site=f"{Part.SLOW.value}.{route.site}")
+        for way, part in ((route, quick), (apart, slow)):
+            if part:
+                await self._bring(way, WITHOUT, part, None)
 
     async def _bring(self, route: Route, policy: TlsPolicy, mail: list[Delivery], source: Source | None) -> None:
         """Into the site's line; while it is left alone they share its last outcome, or wait for its probe."""

@@ -15,13 +15,12 @@ import msgspec
 from msgspec import Struct
 
 from engine.areas.domains import store as domains
-from engine.base.secrets import derived
 from engine.base.settings import Settings
 from engine.delivery import queue
 from engine.delivery.queue import Row
 from engine.delivery.sources_store import Taken
 from engine.mail import dkim
-from engine.mail.return_path import SHARED, return_path
+from engine.mail.return_path import SHARED, key_of, return_path
 from engine.store.caches import Cache
 from mta.outbound.blackbox import BlackBox
 from mta.smtp.connection import Envelope
@@ -78,7 +77,7 @@ class Preparer:
             raise RuntimeError("delivery needs WAYBILL_KEY_PEPPER")
         self._pool = pool
         self._pepper = settings.key_pepper
-        self._path_key = derived(settings.key_pepper, "return path")
+        self._path_key = key_of(settings.key_pepper)
         self._bounce_domain = f"bounces.{settings.mail_host}"
         self._recent: OrderedDict[UUID, bytes] = OrderedDict()
         self.large = asyncio.Semaphore(MOST_LARGE)

@@ -15,6 +15,7 @@ from msgspec import Struct
 from engine.base.netaddr import is_public
 from engine.base.settings import Settings
 from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
+from engine.mail.simulator import domain_of
 from engine.store.deadlines import within
 from engine.store.resolver import (
     FAILURE_TTL_S,
@@ -33,6 +34,7 @@ from engine.store.shared import Shared
 
 MAX_HOSTS = 10  # of a thousand MX records the first ten are enough; Postfix smtp_mx_address_limit is 5
 MAX_ADDRESSES = 8  # per host and family
+LOOPBACK = "127.0.0.1"  # where the simulator listens
 HOSTS_WAIT_S = 4.0  # for the addresses of all MX hosts together; whoever is later is left out
 
 T = TypeVar("T")
@@ -57,12 +59,14 @@ class Route(Struct, frozen=True):
     """Where a domain's mail goes. `site` is the same for all domains with the same set of MX hosts.
 
     `authentic` says that the resolver validated the MX records, or that there are none and the domain's own address.
+    `built_in`: this process's own simulator, which DNS, TLS policies and source addresses have nothing to do with.
     """
 
     site: str
     hosts: tuple[Host, ...]
     port: int
     authentic: bool = False
+    built_in: bool = False
 
 
 class Unroutable(Struct, frozen=True):
@@ -77,8 +81,8 @@ class Router:
 
     `own_names` are host names of this service: where one is listed as MX, it and everything not more preferred
     is left out (RFC 5321 5.1). `listening` says that this service takes connections on `port`: then an MX with an
-    address of ours is ours, whatever it is called. `rng` orders equals: hosts of one preference, addresses of one
-    host.
+    address of ours is ours, whatever it is called. `simulator` is where its own domain goes, before DNS is asked.
+    `rng` orders equals: hosts of one preference, addresses of one host.
     """
 
     def __init__(
@@ -89,6 +93,7 @@ class Router:
         allow_private: bool = False,
         own_names: Iterable[str] = (),
         listening: bool = False,
+        simulator: Route | None = None,
         rng: random.Random | None = None,
         capacity: int = 50_000,
         clock: Callable[[], float] = time.monotonic,
@@ -98,14 +103,15 @@ class Router:
         self._allow_private = allow_private
         self._own_names = frozenset(name.lower() for name in own_names)
         self._listening = listening
+        self._simulator = simulator
         self._rng = rng or random.Random()
         self._clock = clock
         self._plans: Shared[str, _Plan] = Shared(self._plan, capacity, clock)
 
     @classmethod
-    def from_settings(cls, settings: Settings, resolver: Resolver) -> "Router":
+    def from_settings(cls, settings: Settings, resolver: Resolver, *, simulator_port: int = 0) -> "Router":
         """Live: the remote port, public hosts only. Local: everything goes to the built-in sink's port, which is
-        nobody's MX.
+        nobody's MX. `simulator_port`: this process's own; who only asks for routes has none.
 
         Who listens on the remote port beside us on the same host, such as another mail server, is not ourselves: so
         addresses count only where our own MX server has that port.
@@ -117,10 +123,13 @@ class Router:
             allow_private=local or settings.allow_private_mx,
             own_names=() if local else own_names(settings),
             listening=not local and settings.mx_port == settings.smtp_port,
+            simulator=_simulator(settings.mail_host, simulator_port),
         )
 
     async def route(self, domain: str) -> Route | Unroutable:
         """The hosts for `domain` (A- or U-label), in order of trial; equals are shuffled on every call."""
+        if self._simulator is not None and domain.lower() == self._simulator.site:
+            return self._simulator
         plan = await self._plans.get(domain)
         if plan.unroutable is not None:
             return plan.unroutable
@@ -264,6 +273,12 @@ class Router:
     def _defer(self, detail: str) -> "_Plan":
         answer = Answer(Phase.ROUTE, Break(BreakKind.DNS, detail))
         return _Plan(self._clock() + FAILURE_TTL_S, unroutable=Unroutable(answer))
+
+
+def _simulator(mail_host: str, port: int) -> Route:
+    """Its domain is its own site and mail host, with a window of its own."""
+    name = domain_of(mail_host)
+    return Route(name, (Host(name, (LOOPBACK,)),), port, built_in=True)
 
 
 def own_names(settings: Settings) -> frozenset[str]:

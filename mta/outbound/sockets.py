@@ -79,7 +79,8 @@ class Sockets:
     ) -> Opened | Tried:
         """A connection to the first server that takes one as the policy wants it; needs a `slot`. From a source only
         addresses of its family are tried."""
-        route = preferring(route, family)
+        if not route.built_in:
+            route = preferring(route, family)
         if source is not None:
             route = preferring(route, Family.IPV6_ONLY if source.family == "6" else Family.IPV4_ONLY)
         trial = _Trial(route, source)

@@ -126,7 +126,8 @@ class Witness:
             self._keep(attempt)
         site = self._site_of.get(attempt.row.domain)
         talk = attempt.conversation
-        if site is None or talk is None or "note" in talk:  # nobody was asked, or another message spoke for this one
+        # Nobody was asked, or another message spoke for this one, or nothing that happened there tells of a site.
+        if site is None or talk is None or "note" in talk or attempt.simulated:
             return attempt
         account, failed = attempt.row.account_id, False
         for result in attempt.results:

@@ -53,6 +53,7 @@ def test_every_form_of_a_name_is_one_name(text: str) -> None:
         ("me@example.com", "@-sign"), ("https://example.com/", "https://"), ("example.com:25", "https://"),
         ("co.uk", "registry"), ("COM.AU.", "registry"), ("or.jp", "registry"),
         (HOST, "this service"), (HOST.upper() + ".", "this service"), (f"bounces.{HOST}", "this service"),
+        (f"simulator.{HOST}", "this service"),
         (f"{'a' * 60}.{'b' * 60}.{'c' * 60}.{'d' * 55}.test", "longer"),
     ],
 )  # fmt: skip

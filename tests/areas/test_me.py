@@ -176,8 +176,9 @@ async def test_after_midnight_the_rung_is_the_one_the_first_send_will_find(
     await stand(pool, account, yesterday, sent=sent, rung=3, month=sent)
     await pool.execute(
         "INSERT INTO account_days (account_id, day, bounced, complained) VALUES ($1, $2, $3, $4)",
-        account.id, yesterday.date(), bounced, complained,
+        account.id, yesterday.date(), bounced + 7, complained + 5,
     )  # fmt: skip
+    await pool.execute("INSERT INTO simulated_days VALUES ($1, $2, 0, 12, 7, 5)", account.id, yesterday.date())
     async with pool.acquire() as connection:
         left = await allowance.read(connection, account.id, NOON)
         held = await allowance.read(connection, account.id, NOON + timedelta(days=1))

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import asyncpg
 import pytest
@@ -40,8 +41,10 @@ async def stands_at(
     sent: int,
     bounced: int = 0,
     complained: int = 0,
+    simulated: tuple[int, int, int, int] = (0, 0, 0, 0),
 ) -> None:
-    """As if the account had last sent some days ago."""
+    """As if the account had last sent some days ago; of it `simulated`: messages, and recipients settled, bounced and
+    complained."""
     day = datetime.now(UTC).date() - timedelta(days=days_ago)
     await pool.execute(
         "UPDATE account_heads SET rung = $2, day = $3, sent_today = $4 WHERE account_id = $1",
@@ -54,6 +57,7 @@ async def stands_at(
         "INSERT INTO account_days (account_id, day, bounced, complained) VALUES ($1, $2, $3, $4)",
         account.id, day, bounced, complained,
     )  # fmt: skip
+    await pool.execute("INSERT INTO simulated_days VALUES ($1, $2, $3, $4, $5, $6)", account.id, day, *simulated)
 
 
 # -- counting ---------------------------------------------------------------------------------
@@ -161,13 +165,25 @@ REVIEWS = [
     ("complaints over three in a thousand", {"rung": 3, "days_ago": 1, "sent": 1_000, "complained": 4}, 2),
     ("never below the first", {"rung": 0, "days_ago": 1, "sent": 10, "bounced": 10}, 0),
     ("never above the last", {"rung": 9, "days_ago": 1, "sent": 100_000}, 9),
+    ("simulated mail earns nothing", {"rung": 1, "days_ago": 1, "sent": 160, "simulated": (1, 0, 0, 0)}, 1),
+    ("nothing but simulated", {"rung": 1, "days_ago": 1, "sent": 200, "bounced": 99, "simulated": (200, 99, 99, 0)}, 1),
+    (
+        "simulated bounces and complaints cost nothing",
+        {"rung": 1, "days_ago": 1, "sent": 200, "bounced": 30, "complained": 9, "simulated": (30, 39, 30, 9)},
+        2,
+    ),
+    (
+        "nor do they thin out real ones",
+        {"rung": 3, "days_ago": 1, "sent": 1_000, "bounced": 11, "simulated": (900, 900, 0, 0)},
+        2,
+    ),
     ("an idle day holds", {"rung": 3, "days_ago": 2, "sent": 1_000, "bounced": 900}, 3),
 ]
 
 
 @pytest.mark.parametrize(("before", "rung"), [row[1:] for row in REVIEWS], ids=[row[0] for row in REVIEWS])
 async def test_the_day_before_is_reviewed_at_the_first_send(
-    door: Process, pool: asyncpg.Pool, before: dict[str, int], rung: int
+    door: Process, pool: asyncpg.Pool, before: dict[str, Any], rung: int
 ) -> None:
     account = await make_account(pool, daily_cap=None)
     await stands_at(pool, account, **before)

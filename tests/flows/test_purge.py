@@ -284,6 +284,7 @@ async def test_figures_go_after_more_than_a_year(own: asyncpg.Pool) -> None:
     for day in (old, kept):
         await own.execute("INSERT INTO account_days (account_id, day) VALUES ($1, $2)", account.id, day)
         await own.execute("INSERT INTO accepted_days VALUES ($1, $2, 1)", account.id, day)
+        await own.execute("INSERT INTO simulated_days (account_id, day) VALUES ($1, $2)", account.id, day)
         await own.execute("INSERT INTO platform_days (day) VALUES ($1)", day)
         quarter = figures.quarter_of(datetime.combine(day, time(12), UTC))
         await own.execute(
@@ -292,6 +293,6 @@ async def test_figures_go_after_more_than_a_year(own: asyncpg.Pool) -> None:
     found = await purged(own)
 
     assert found.figures == 3
-    for table in ("account_days", "accepted_days", "platform_days"):
+    for table in ("account_days", "accepted_days", "simulated_days", "platform_days"):
         assert [row["day"] for row in await own.fetch(f"SELECT day FROM {table}")] == [kept], table
     assert await own.fetchval("SELECT count(*) FROM message_quarters") == 1

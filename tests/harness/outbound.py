@@ -28,6 +28,8 @@ from mta.outbound.mta_sts_fetch import Fetcher
 from mta.outbound.prepare import Preparer
 from mta.outbound.route import Router
 from mta.outbound.security import Security
+from mta.simulator.complaints import Complaints
+from mta.simulator.server import Simulator
 from ops.local.sink import Sink
 from ops.local.sink_protocol import Conversation
 from shards.member import Member
@@ -36,6 +38,7 @@ from tests.harness.transport import SignedDns
 
 _DATABASE = 7  # of Valkey: apart from what other tests announce
 _STOP_S = 5.0
+SLOW_S, COMPLAINT_S = 1.0, 0.2  # of the simulator
 _SOON_S = 10.0  # a row due later than this is no part of what a test waits for
 
 
@@ -75,7 +78,11 @@ class Mta:
         self._opened.push_async_callback(listener.aclose)
         resolver = Resolver.from_settings(settings)
         self._opened.push_async_callback(resolver.close)
-        router = Router.from_settings(settings, resolver)
+        simulator = await Simulator.start(settings, pool, slow_s=SLOW_S)
+        self._opened.push_async_callback(simulator.close)
+        complaints = self.complaints = Complaints(pool, simulator.domain, delay_s=COMPLAINT_S)
+        self._opened.push_async_callback(complaints.drain)
+        router = Router.from_settings(settings, resolver, simulator_port=simulator.port)
         self._opened.push_async_callback(router.close)
         fetcher = None if self._fetcher is None else self._fetcher(resolver)
         security = self.security = Security(settings, pool, resolver, fetcher)
@@ -86,7 +93,7 @@ class Mta:
         self.outbound = Outbound(
             settings=settings, pool=pool, client=client, process=self.name,
             reader=HintReader(client, self.name), woken=woken, router=router,
-            preparer=preparer, settler=settler, security=security,
+            preparer=preparer, settler=settler, security=security, settled=complaints.settled,
         )  # fmt: skip
         self.member = self.outbound.member = Member(
             pool, name=self.name, shards=settings.shards, lease_s=settings.lease_s, on_gain=self.outbound.gained,
@@ -120,6 +127,7 @@ class Mta:
             tasks.create_task(stamps.run())
             tasks.create_task(wakes.run(woken))
             tasks.create_task(self.outbound.run())
+            tasks.create_task(self.complaints.run())
 
     async def _end(self) -> None:
         assert self._work is not None

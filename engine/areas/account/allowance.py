@@ -17,6 +17,7 @@ class _DayCounts(Struct):
     bounced: int
     complained: int
     settled: int
+    simulated: int
 
 
 _SETTLED_ON = _SQL.rows("settled_on", _DayCounts)
@@ -58,8 +59,15 @@ async def read(connection: Conn, account: UUID, at: datetime) -> Allowance:
     counts = None
     if quota.due_for_review(head, at.date()):
         counts = await _SETTLED_ON.first(connection, account, at.date() - timedelta(days=1))
-    counts = counts or _DayCounts(0, 0, 0)
-    quota.turn_to(head, at.date(), bounced=counts.bounced, complained=counts.complained, settled=counts.settled)
+    counts = counts or _DayCounts(0, 0, 0, 0)
+    quota.turn_to(
+        head,
+        at.date(),
+        bounced=counts.bounced,
+        complained=counts.complained,
+        settled=counts.settled,
+        simulated=counts.simulated,
+    )
     own = Allowance(
         daily_limit=quota.daily_cap(head),
         sent_today=head.sent_today,

@@ -1,0 +1,101 @@
+"""Complaints about what `complained@` took: seconds after the delivery is on record, by the way of every complaint.
+
+They wait in memory. A process that drains makes its own at once; one that was killed leaves them to the next that
+starts, which looks for them among the messages of the last minutes.
+"""
+
+import asyncio
+import time
+from collections import deque
+from datetime import timedelta
+from uuid import UUID
+
+import asyncpg
+import structlog
+
+from engine.base import clock, ids
+from engine.delivery.outcome import Verdict
+from engine.flows.complain import complain
+from engine.flows.settle import Attempt
+from engine.mail.simulator import Part, part_of
+from engine.store.postgres import AWAY, heed_cancellation
+from engine.store.queries import Queries
+
+DELAY_S = 3.0
+LOOK_BACK = timedelta(minutes=2)
+MOST_WAITING = 100_000
+MOST_FOUND = 1_000
+AGAIN_S = 1.0
+DRAIN_S = 2.0
+
+_log = structlog.get_logger("simulator")
+_DELIVERED_LATELY = Queries.beside(__file__, "complaints.sql").command("delivered_lately")
+
+
+class Complaints:
+    """Of one process: `settled` hears of every attempt, `run` beside the loop, then `drain`."""
+
+    def __init__(self, pool: asyncpg.Pool, domain: str, *, delay_s: float = DELAY_S) -> None:
+        self._pool = pool
+        self._domain = domain
+        self._delay_s = delay_s
+        self._waiting: deque[tuple[float, UUID, int]] = deque(maxlen=MOST_WAITING)  # when, message, place; oldest first
+        self._came = asyncio.Event()
+
+    def settled(self, attempt: Attempt) -> None:
+        """This attempt is on record."""
+        if not attempt.simulated:
+            return
+        for one in attempt.results:
+            delivered = one.outcome is not None and one.outcome.verdict is Verdict.DELIVERED
+            if delivered and part_of(one.address) is Part.COMPLAINED:
+                self._add(attempt.row.message_id, one.place)
+
+    async def run(self) -> None:
+        """Complain when it is time, until cancelled."""
+        await self._find()
+        while True:
+            if not self._waiting:
+                self._came.clear()
+                await self._came.wait()
+            await asyncio.sleep(max(0.0, self._waiting[0][0] - time.monotonic()))
+            if not await self._next():
+                await asyncio.sleep(AGAIN_S)
+
+    async def drain(self) -> None:
+        """Make those that wait now, as far as a moment allows."""
+        ends = time.monotonic() + DRAIN_S
+        while self._waiting and time.monotonic() < ends and await self._next():
+            pass
+
+    def _add(self, message: UUID, place: int) -> None:
+        self._waiting.append((time.monotonic() + self._delay_s, message, place))
+        self._came.set()
+
+    async def _next(self) -> bool:
+        """The oldest of them; False: Postgres is away, and it goes on waiting."""
+        _, message, place = self._waiting[0]
+        try:
+            await complain(self._pool, message, place, at=clock.now(), simulated=True)
+        except AWAY as error:
+            heed_cancellation()
+            _log.warning("simulated complaint waits", error=repr(error))
+            return False
+        except Exception:  # noqa: BLE001 - process loop: a fault costs this complaint, not the next
+            _log.exception("no simulated complaint", message=str(message))
+        self._waiting.popleft()
+        return True
+
+    async def _find(self) -> None:
+        """What a process that was killed may have left; a complaint that came already comes no second time."""
+        now = clock.now()
+        since, until = (ids.floor_of(clock.milliseconds(at)) for at in (now - LOOK_BACK, now + LOOK_BACK))
+        ending = f"@{self._domain}"
+        try:
+            found = await _DELIVERED_LATELY.records(self._pool, since, until, Part.COMPLAINED.value, ending, MOST_FOUND)
+        except AWAY as error:
+            heed_cancellation()
+            _log.warning("simulated complaints not looked for", error=repr(error))
+            return
+        for row in found:
+            self._add(row["message_id"], row["place"])
