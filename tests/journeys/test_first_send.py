@@ -52,7 +52,8 @@ async def test_a_message_arrives_signed_whole_and_without_its_bcc(
     [both] = arrived(service, to)
     [other] = arrived(service, cc)
     assert set(both.recipients) == {to, bcc}
-    assert octets(service, both) == octets(service, other)
+    # Of two domains each may be signed by a process of its own, and in another second.
+    assert octets(service, both).partition(b"\r\nFrom:")[2] == octets(service, other).partition(b"\r\nFrom:")[2] != b""
     content = octets(service, both)
     assert bcc.encode() not in content
     assert verifies(content, service)
