@@ -138,7 +138,7 @@ async def test_a_key_ends_at_its_time(api: Api, pool: asyncpg.Pool, admin: TestP
 
     key = ids.parse_id(ids.Kind.API_KEY, found["id"])
     async with pool.acquire() as connection, connection.transaction():
-        await connection.execute("UPDATE api_keys SET expires_at = now() WHERE id = $1", key)
+        await connection.execute("UPDATE api_keys SET expires_at = now() - interval '1 second' WHERE id = $1", key)
         await connection.execute("UPDATE stamps SET version = version + 1 WHERE kind = 'keys'")
     await asyncio.sleep(HEARD_S)
     answer = await api.get("/v1/me", found["token"])

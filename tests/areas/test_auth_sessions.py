@@ -191,7 +191,8 @@ async def test_signing_out_works_with_a_dead_session_and_with_none(api: Api, poo
 
 async def test_a_session_unused_for_a_week_is_over(api: Api, pool: asyncpg.Pool) -> None:
     ann = await person_of(pool)
-    await pool.execute("UPDATE sessions SET used_at = now() - $2::interval WHERE id = $1", ann.session_id, rules.IDLE)
+    unused_since = clock.now() - rules.IDLE - timedelta(seconds=1)
+    await pool.execute("UPDATE sessions SET used_at = $2 WHERE id = $1", ann.session_id, unused_since)
 
     assert (await api.get("/v1/me", person=ann)).status == 401
 
