@@ -546,7 +546,9 @@ async def test_five_wrong_codes_make_the_next_wait_though_it_is_right(api: Api, 
     assert (answer.status, answer.error["type"]) == (429, "rate_limited")
     assert 50 <= int(answer.headers["retry-after"]) <= 60
     assert [kind for kind, _ in await mails(pool, ann.person)].count("codes_refused") == 1
-    await pool.execute("UPDATE code_tries SET locked_until = now() - interval '1 second' WHERE user_id = $1", ann.person.id)
+    await pool.execute(
+        "UPDATE code_tries SET locked_until = now() - interval '1 second' WHERE user_id = $1", ann.person.id
+    )
     assert (await sign_in(api, ann.person, ann.code())).status == 200
     assert await pool.fetchval("SELECT count(*) FROM code_tries WHERE user_id = $1", ann.person.id) == 0
 

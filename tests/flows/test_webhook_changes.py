@@ -96,7 +96,9 @@ async def test_after_a_rotation_both_secrets_sign_for_a_day(here: World, receive
     await here.event(endpoint.account)
     async with here.posting():
         await here.until_posted(endpoint)
-        await here.pool.execute("UPDATE webhooks SET previous_until = now() - interval '1 second' WHERE id = $1", endpoint.id)
+        await here.pool.execute(
+            "UPDATE webhooks SET previous_until = now() - interval '1 second' WHERE id = $1", endpoint.id
+        )
         await here.event(endpoint.account)
         await here.until_posted(endpoint)
 
