@@ -10,7 +10,8 @@ WHERE look_at <= $1 ORDER BY look_at LIMIT $2 FOR UPDATE SKIP LOCKED;
 
 -- name: take_fairly
 -- The same with at most $3 of any account: one that has a million due keeps nobody waiting. Accounts are found by
--- skipping from one to the next through the index.
+-- skipping from one to the next through the index. The time is asked of the row that is locked too, which may have been
+-- moved since the others were looked at: of `due_at`, on which no index tempts the planner to go through all that is due.
 WITH RECURSIVE holder AS (
     (SELECT account_id FROM schedules ORDER BY account_id LIMIT 1)
     UNION ALL
@@ -25,7 +26,7 @@ WITH RECURSIVE holder AS (
     ORDER BY c.look_at LIMIT $2
 )
 SELECT s.message_id, s.account_id, s.due_at, s.deliver_by, s.min_tls FROM schedules s
-WHERE s.message_id IN (SELECT message_id FROM chosen) FOR UPDATE SKIP LOCKED;
+WHERE s.message_id IN (SELECT message_id FROM chosen) AND s.due_at <= $1 FOR UPDATE SKIP LOCKED;
 
 -- name: load_due
 -- What the release of messages $1 looks at, $2 and $3 bounding the ids for partition pruning: their sending domain as
