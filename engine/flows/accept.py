@@ -98,7 +98,7 @@ class Acceptor:
         where the request would be refused by now.
         """
         try:
-            message = await self._prepare(request, door, size_hint)
+            message = await self._prepare(request, door, size_hint, set())
         except Refusal:
             replay = (await self._replays_of(door, [request.idempotency_key])).get(request.idempotency_key or "")
             if replay is not None:
@@ -167,9 +167,9 @@ class Acceptor:
 
     # -- before the transaction ------------------------------------------------------------------
 
-    async def _prepare(self, request: SendRequest, door: Door, size_hint: int) -> Prepared:
+    async def _prepare(self, request: SendRequest, door: Door, size_hint: int, asked: set[str]) -> Prepared:
         sender = rules.sender_of(request)
-        await self._check_door(door, sender.domain, rules.stream_of(request))
+        await self._check_door(door, sender.domain, rules.stream_of(request), asked)
         rules.check_shape(request)
         at = clock.now()
         timing = rules.timing_of(request.scheduled_at, request.deliver_by, at, give_up_s=self._settings.give_up_s)
@@ -180,7 +180,7 @@ class Acceptor:
         return await _made(size_hint, partial(rules.prepare, request, sender, content, timing, **facts))
 
     async def _prepare_submitted(self, submitted: Submitted, door: Door, size_hint: int) -> Prepared:
-        await self._check_door(door, submitted.sender.domain, submitted.stream)
+        await self._check_door(door, submitted.sender.domain, submitted.stream, set())
         at = clock.now()
         give_up_s = self._settings.give_up_s
         timing = rules.timing_of(submitted.scheduled_at, submitted.deliver_by, at, give_up_s=give_up_s)
@@ -193,6 +193,7 @@ class Acceptor:
         """Each composed or refused. Templates make much of little, so what they make together is bounded too."""
         prepared: list[Prepared | Refusal] = []
         composed = 0
+        asked: set[str] = set()
         began = time.monotonic()
         for request, size in zip(requests, size_hints, strict=True):
             if time.monotonic() - began > BREATH_S:
@@ -202,7 +203,7 @@ class Acceptor:
                 prepared.append(request)
                 continue
             try:
-                message = await self._prepare(request, door, size)
+                message = await self._prepare(request, door, size, asked)
             except Refusal as refusal:
                 prepared.append(refusal)
                 continue
@@ -213,23 +214,22 @@ class Acceptor:
             prepared.append(message)
         return prepared
 
-    async def _check_door(self, door: Door, domain: str, stream: str) -> None:
+    async def _check_door(self, door: Door, domain: str, stream: str, asked: set[str]) -> None:
         """Whether the caller, and the account, may send from this domain on this stream.
 
         Before a refusal the tables are asked themselves: what was verified or opened a moment ago, in whatever process,
-        can be used at once.
+        can be used at once. Each of them once for a request, however many messages it has: `asked`.
         """
         if door.reach is not None:
             door.reach.check(domain, stream)
         account = door.account_id
-        verified = (await self.domains.get(account)).get(domain) == "verified"
-        if not verified and (await self.domains.anew(account)).get(domain) != "verified":
+        if not await _holds(self.domains, account, lambda known: known.get(domain) == "verified", asked):
             raise Refusal(
                 ErrorType.DOMAIN_NOT_VERIFIED,
                 f"{domain} is not a verified sending domain of this account. Add and verify it first.",
                 domain=domain,
             )
-        if stream not in await self.streams.get(account) and stream not in await self.streams.anew(account):
+        if not await _holds(self.streams, account, lambda known: stream in known, asked):
             raise invalid("stream", f"There is no stream named {stream!r} on this account.")
 
     async def _content(self, request: SendRequest, door: Door) -> Content:
@@ -318,6 +318,16 @@ class Acceptor:
 
     async def _load_streams(self, account: UUID) -> frozenset[str]:
         return frozenset(row.slug for row in await streams.LIST.fetch(self._pool, account))
+
+
+async def _holds(cache: Cache[UUID, Value], account: UUID, fits: Callable[[Value], bool], asked: set[str]) -> bool:
+    """Whether what is known of the account fits; before a no its table is asked, unless its kind is `asked` already."""
+    if fits(await cache.get(account)):
+        return True
+    if cache.kind in asked:
+        return False
+    asked.add(cache.kind)
+    return fits(await cache.anew(account))
 
 
 async def _made(size_hint: int, work: Callable[[], Value]) -> Value:

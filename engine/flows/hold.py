@@ -30,10 +30,11 @@ async def postpone(pool: asyncpg.Pool, rows: Sequence[Row], until: datetime, *, 
         if told:  # heads before rows, as in `hold_rows`
             await heads.lock(connection, {row.account_id for row in told})
         await queue.postpone(connection, silent, until, None)
+        # What was told of before waits on: its waybill needs no second event, its recipients show the new time.
+        await queue.show_next(connection, ((row, until) for row in rows if row.waiting is not None or row.key in news))
         if not told:
             return
         await queue.postpone(connection, [row.key for row in told], until, reason)
-        await queue.show_next(connection, ((row, until) for row in told))
         await tell(connection, ((row, {"reason": reason, "until": clock.iso(until)}) for row in told), now)
 
 
@@ -60,7 +61,7 @@ async def hold_rows(connection: Conn, held: Sequence[tuple[Row, Hold]], now: dat
     laid = [(*key, wanted[key][1].id, _look_at(wanted[key][1], now)) for key in rows]
     await holds.HOLD_ROWS.execute(connection, *columns(laid, 4))
     fresh = [wanted[key] for key, one in zip(rows, found, strict=True) if one["held_by"] != wanted[key][1].id]
-    await queue.show_next(connection, ((row, hold.until) for row, hold in fresh))
+    await queue.show_next(connection, ((row, hold.until) for row, hold in map(wanted.__getitem__, rows)))
     await tell(connection, ((row, _detail(hold)) for row, hold in fresh), now)
     return len(fresh)
 

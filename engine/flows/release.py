@@ -59,7 +59,7 @@ class Due(Struct, frozen=True):
 
 
 _TAKE = _SQL.rows("take_due", Due)
-_TAKE_FAIRLY = _SQL.rows("take_fairly", Due)
+TAKE_FAIRLY = _SQL.rows("take_fairly", Due)
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
@@ -131,7 +131,7 @@ async def _release(
         try:
             async with connection.transaction():
                 if fairly:
-                    taken = await _TAKE_FAIRLY.fetch(connection, at, size, FAIR_SHARE)
+                    taken = await TAKE_FAIRLY.fetch(connection, at, size, FAIR_SHARE)
                 else:
                     taken = await _TAKE.fetch(connection, at, size)
                 released, gone = await _transact(connection, settings, taken, ceiling.room(at.date()), at)

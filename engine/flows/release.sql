@@ -10,7 +10,9 @@ WHERE look_at <= $1 ORDER BY look_at LIMIT $2 FOR UPDATE SKIP LOCKED;
 
 -- name: take_fairly
 -- The same with at most $3 of any account: one that has a million due keeps nobody waiting. Accounts are found by
--- skipping from one to the next through the index.
+-- skipping from one to the next through the index, and their messages along the same one: rows are compared, and keys
+-- given as an array, since the planner may otherwise go through all that is due for each account. The time is asked of the
+-- row that is locked too, which may have been moved since it was looked for.
 WITH RECURSIVE holder AS (
     (SELECT account_id FROM schedules ORDER BY account_id LIMIT 1)
     UNION ALL
@@ -20,12 +22,14 @@ WITH RECURSIVE holder AS (
     SELECT c.message_id FROM holder h
     CROSS JOIN LATERAL (
         SELECT s.message_id, s.look_at FROM schedules s
-        WHERE s.account_id = h.account_id AND s.look_at <= $1 ORDER BY s.look_at LIMIT $3
+        WHERE (s.account_id, s.look_at) >= (h.account_id, '-infinity'::timestamptz)
+          AND (s.account_id, s.look_at) <= (h.account_id, $1)
+        ORDER BY s.account_id, s.look_at LIMIT $3
     ) c
     ORDER BY c.look_at LIMIT $2
 )
 SELECT s.message_id, s.account_id, s.due_at, s.deliver_by, s.min_tls FROM schedules s
-WHERE s.message_id IN (SELECT message_id FROM chosen) FOR UPDATE SKIP LOCKED;
+WHERE s.message_id = ANY (ARRAY(SELECT message_id FROM chosen)) AND s.due_at <= $1 FOR UPDATE SKIP LOCKED;
 
 -- name: load_due
 -- What the release of messages $1 looks at, $2 and $3 bounding the ids for partition pruning: their sending domain as

@@ -2,7 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Hashable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from engine.base.errors import unavailable
+
+WAIT_S = 2.5  # and up to five seconds of reading: together within the deadline of a request
 
 
 class Turns:
@@ -16,12 +20,19 @@ class Turns:
         self._asking: dict[Hashable, int] = {}
 
     @asynccontextmanager
-    async def of(self, owner: Hashable) -> AsyncIterator[None]:
-        """Wait for a turn, and have it until the block ends."""
+    async def of(self, owner: Hashable, *, wait_s: float = WAIT_S) -> AsyncIterator[None]:
+        """Wait for a turn, and have it until the block ends; a 503 where none comes: the others' reads take long, and
+        nothing is known of this one."""
         own = self._own.setdefault(owner, asyncio.Semaphore(self._each))
         self._asking[owner] = self._asking.get(owner, 0) + 1
         try:
-            async with own, self._gate:
+            async with AsyncExitStack() as held:
+                try:
+                    async with asyncio.timeout(wait_s):
+                        await held.enter_async_context(own)
+                        await held.enter_async_context(self._gate)
+                except TimeoutError:
+                    raise unavailable() from None
                 yield
         finally:
             self._asking[owner] -= 1

@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from engine.delivery import queue
-from engine.flows import suspend
+from engine.flows import release, suspend
 from engine.store.queries import Query
 
 # As after a busy minute: of the queue the planner knows the size alone.
@@ -16,6 +16,12 @@ MANY = {
         INSERT INTO queue (message_id, domain, shard, account_id, from_domain, recipients, total, due_at)
         SELECT gen_random_uuid(), 'many.test', n % 256, gen_random_uuid(), 'from.test', '[[0, "a@many.test"]]', 1, now()
         FROM generate_series(1, 20000) AS n""",
+    "schedules": """
+        INSERT INTO accounts (id, name, plan) VALUES ('a0000000-0000-7000-8000-000000000000', 'Many', 'scale');
+        INSERT INTO schedules (message_id, account_id, due_at, look_at)
+        SELECT gen_random_uuid(), 'a0000000-0000-7000-8000-000000000000', at, at
+        FROM generate_series(1, 20000) AS n, LATERAL (SELECT now() + n * interval '1 ms') AS t (at);
+        ANALYZE schedules""",
     "events": """
         INSERT INTO events (id, account_id, seq, type, message_id, occurred_at, payload, hash)
         SELECT uuid7_floor((extract(epoch FROM now()) * 1000)::bigint + n), 'a0000000-0000-7000-8000-000000000000', n,
@@ -66,3 +72,8 @@ async def test_outcomes_are_counted_along_the_logs_of_their_accounts(pool: async
     read = await read_by(pool, suspend._COUNT, "events", f"10, 10, '{UUID(int=0)}'")
     assert read
     assert read == {name for name in read if name.endswith("_account_id_seq_idx")}
+
+
+async def test_a_share_of_what_is_due_is_found_along_the_schedules_of_the_accounts(pool: asyncpg.Pool) -> None:
+    read = await read_by(pool, release.TAKE_FAIRLY, "schedules", "now(), 128, 8")
+    assert read == {"schedules_by_account", "schedules_pkey"}

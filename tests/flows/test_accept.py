@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
+from uuid import UUID
 
 import asyncpg
 import pytest
@@ -11,9 +12,22 @@ from msgspec.structs import replace
 
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
+from engine.flows.accept import Door
 from engine.store import postgres
+from engine.store.caches import Cache
 from ops.embedded import Temporary
-from tests.flows.sending import Process, accepted, head_of, message_id, process, refused, stored, suppress, until
+from tests.flows.sending import (
+    Process,
+    accepted,
+    head_of,
+    message_id,
+    process,
+    refused,
+    request_of,
+    stored,
+    suppress,
+    until,
+)  # fmt: skip
 from tests.harness.accounts import make_account
 
 NewDatabase = Callable[[], Awaitable[str]]
@@ -182,6 +196,21 @@ async def test_what_was_verified_or_opened_elsewhere_a_moment_ago_can_be_used(
     assert unverified.kind is ErrorType.DOMAIN_NOT_VERIFIED
     assert isinstance(unopened, Refusal)
     assert len(accepted([accepted_now, await door.try_send(account, stream="news")])) == 2
+
+
+async def test_a_refused_batch_asks_the_tables_once(door: Process, pool: asyncpg.Pool) -> None:
+    account, load, asked = await make_account(pool), door.acceptor.domains._load, []
+
+    async def counted(of: UUID) -> dict[str, str]:
+        asked.append(of)
+        return await load(of)
+
+    door.acceptor.domains = Cache("domains", counted)
+    requests = [request_of(account, **{"from": f"shop@no{place}.test"}) for place in range(100)]
+    decisions = await door.acceptor.accept_batch(requests, Door(account.id, "api"), size_hints=[0] * 100)
+
+    assert {one.kind for one in refused(decisions)} == {ErrorType.DOMAIN_NOT_VERIFIED}
+    assert len(asked) == 2, "once into memory, and once more before the refusals"
 
 
 # -- idempotency ------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from engine.base.errors import ErrorType, Refusal
 from engine.store import deadlines
 from engine.store.deadlines import within
 from engine.store.turns import Turns
@@ -80,3 +81,17 @@ async def test_an_owner_waits_for_its_own_turns_and_holds_nobody_else_up() -> No
 
     assert (most["a"], most["all"]) == (2, 3)
     assert vars(turns)["_own"] == {}, "what nobody waits for is not remembered"
+
+
+async def test_who_gets_no_turn_in_time_hears_503_and_not_that_its_own_read_takes_long() -> None:
+    turns = Turns(at_once=1, each=1)
+    for first in ("other", "own"):
+        async with turns.of(first):
+            with pytest.raises(Refusal) as refused:
+                async with asyncio.timeout(5), turns.of("own", wait_s=0.01):
+                    pass
+            assert refused.value.kind is ErrorType.UNAVAILABLE
+        async with turns.of("own"):
+            pass
+
+    assert vars(turns)["_own"] == {}

@@ -60,6 +60,26 @@ async def test_a_retry_that_is_put_off_shows_when_it_will_be(door: Process) -> N
     assert await next_tries(door.pool, message) == {"ann@peer.test": until}
     assert await told(door.pool, message) == [{"reason": "site_paused", "until": clock.iso(until)}]
 
+    again = until + LATER
+    await hold.postpone(door.pool, await rows_of(door.pool, message), again, reason="site_paused")
+    assert await next_tries(door.pool, message) == {"ann@peer.test": again}
+    assert len(await told(door.pool, message)) == 1
+
+
+async def test_a_hold_that_gets_another_end_is_shown_with_it(door: Process) -> None:
+    sent = await door.send(await make_account(door.pool), to=["ann@peer.test"])
+    await settle(door.pool, sent.id, ("ann@peer.test", 450, "4.2.1 later"), again_after=SOON)
+    message, on = message_id(sent), levers.chosen(HoldKind.DOMAIN, "peer.test")
+    shown = []
+    for end in (clock.now() + LATER, clock.now() + 2 * LATER):
+        await levers.suspend(door.pool, on, reason="they asked", until=end)
+        [standing] = await levers.standing(door.pool)
+        await hold.set_aside(door.pool, [(row, standing) for row in await rows_of(door.pool, message)])
+        shown.append(await next_tries(door.pool, message) == {"ann@peer.test": end})
+    await levers.resume(door.pool, on)
+
+    assert shown == [True, True]
+
 
 async def test_of_a_message_to_several_domains_each_step_names_its_own(door: Process) -> None:
     sent = await door.send(await make_account(door.pool), to=["ann@peer.test", "bob@kept.test"])

@@ -460,6 +460,25 @@ async def test_another_time_against_release_has_one_winner(own: Settings, door: 
     assert min(won["released"], won["moved"]) > 0, won  # else nothing was raced
 
 
+async def test_what_is_moved_while_a_release_looks_around_keeps_its_new_time(
+    own: Settings, door: Process, account: TestAccount
+) -> None:
+    message = await scheduled(door, account)
+    await comes_due(door.pool, message)
+    look_around = "LIMIT $2 + (SELECT 0 FROM pg_advisory_xact_lock_shared(22))"
+    query = look_around.join(release_flow.TAKE_FAIRLY.sql.split("LIMIT $2"))
+    async with releaser(own) as one, releaser(own) as two, two.acquire() as mover:
+        await mover.execute("SELECT pg_advisory_lock(22)")
+        taking = asyncio.ensure_future(one.fetch(query, clock.now(), 10, 10))  # its snapshot is older than the move
+        while not await mover.fetchval("SELECT count(*) FROM pg_locks WHERE objid = 22 AND NOT granted"):
+            await asyncio.sleep(0.005)
+        await reschedule(door.pool, account.id, message, within(hours=5), give_up_s=3600)
+        await mover.execute("SELECT pg_advisory_unlock(22)")
+        taken = await taking
+
+    assert taken == []
+
+
 # -- faults -----------------------------------------------------------------------------------
 
 

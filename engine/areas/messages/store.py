@@ -25,14 +25,14 @@ _BODY = _SQL.rows("read_body", BodyRow)
 async def page(
     source: Source, account: UUID, wanted: Filters, *, limit: int, timeout_s: float = LIST_TIMEOUT_S
 ) -> Page:
-    """At most `limit` messages, newest first; raises TimeoutError after `timeout_s`."""
+    """At most `limit` messages, newest first; raises TimeoutError when the read takes longer than `timeout_s`."""
     arguments = (
         account, wanted.low, wanted.high, limit + 1, wanted.status, wanted.domain, wanted.stream, wanted.tags,
         wanted.metadata, wanted.search,
     )  # fmt: skip
     turns = SEARCHES if wanted.unindexed else FILTERS if wanted.scans else None
     turn = nullcontext() if turns is None else turns.of(account)
-    async with asyncio.timeout(timeout_s), turn:
+    async with turn, asyncio.timeout(timeout_s):
         if wanted.to is None:
             rows = await _LIST.fetch(source, *arguments)
         else:

@@ -60,10 +60,10 @@ async def add(
 async def page(
     source: Source, account: UUID, wanted: Filters, *, limit: int, timeout_s: float = LIST_TIMEOUT_S
 ) -> Page:
-    """At most `limit` suppressions, newest first; raises TimeoutError after `timeout_s`."""
+    """At most `limit` suppressions, newest first; raises TimeoutError when the read takes longer than `timeout_s`."""
     before = wanted.before
     turn = nullcontext() if wanted.search is None else SEARCHES.of(account)
-    async with asyncio.timeout(timeout_s), turn:
+    async with turn, asyncio.timeout(timeout_s):
         rows = await _LIST.fetch(
             source, account, before.created_at, before.address, limit + 1, wanted.reason, wanted.search
         )
