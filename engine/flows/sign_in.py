@@ -129,7 +129,7 @@ async def sign_out(pool: asyncpg.Pool, pepper: str, secret: str) -> None:
     async with pool.acquire() as connection, connection.transaction():
         for row in await store.PERSON_OF.records(connection, digest):
             await people.LOCK.first(connection, row["user_id"])
-        ended = await store.END.records(connection, digest, clock.now())
+        ended = await store.END.records(connection, digest, clock.now(), _nobodys())
         for row in ended:
             person = ids.format_id(ids.Kind.USER, row["user_id"])
             session = ids.format_id(ids.Kind.SESSION, row["id"])
@@ -143,8 +143,8 @@ async def remember(connection: Conn, user: UUID, device: Device) -> None:
     Whoever uses up strangers' tries for their address must not keep them out while they have no session yet, or none
     any more.
     """
-    nobodys = os.urandom(32)  # no secret has this digest
-    await store.REMEMBER.execute(connection, ids.uuid7(), user, nobodys, device.address, device.agent, clock.now())
+    at = clock.now()
+    await store.REMEMBER.execute(connection, ids.uuid7(), user, _nobodys(), device.address, device.agent, at)
 
 
 async def revoke_one(pool: asyncpg.Pool, user: UUID, session: UUID) -> None:
@@ -181,6 +181,11 @@ async def forget_ended(pool: asyncpg.Pool, at: datetime) -> None:
 def _fresh(pepper: str, session: UUID, account: UUID) -> NewSession:
     secret = rules.new_secret()
     return NewSession(session, account, secret, rules.csrf_token(pepper, secret))
+
+
+def _nobodys() -> bytes:
+    """A digest that no secret has."""
+    return os.urandom(32)
 
 
 def _nowhere() -> Refusal:

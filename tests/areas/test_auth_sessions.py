@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from api.http.cookies import session_cookie
-from engine.areas.sessions import keeper, rules
+from engine.areas.sessions import keeper, rules, store
 from engine.areas.sessions.rules import Device
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
@@ -169,6 +169,8 @@ async def test_signing_out_ends_the_session_and_takes_the_cookie(api: Api, pool:
     assert answer.status == 204
     assert answer.cookie("svc_session") == ""
     assert (await api.get("/v1/me", person=ann)).status == 401
+    behind = clock.now() - timedelta(hours=1)  # as a host's clock may be, or be set back
+    assert await store.FIND.first(pool, rules.digest_of(PEPPER, ann.secret), behind, behind - rules.IDLE) is None
 
 
 async def test_one_row_is_left_of_all_that_were_signed_out_at_an_address(api: Api, pool: asyncpg.Pool) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 _MEMORY = Path("/dev/shm")
 # Of a container: version 2 and 1.
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-_ROOM = 2 * 1024**3  # a worker's servers take 200 MB
-_PLENTY = 4 * 1024**3
+_ROOM = 2 * 1024**3  # a worker's servers take 300 to 400 MB
+_PLENTY = 8 * 1024**3  # each worker and what it starts take a gigabyte besides, and these files can't be put aside
 
 
 def folder() -> Path | None:

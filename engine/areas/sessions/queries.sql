@@ -38,9 +38,11 @@ SELECT user_id FROM sessions WHERE digest = $1;
 
 -- name: end_session
 -- End the session with digest $1 at $2; its id, account and person. Its row stays for a while, for `places_of`, in place of
--- those that ended at its address before: a script may sign in and out all day.
+-- those that ended at its address before: a script may sign in and out all day. It keeps digest $3, which no secret has: a
+-- host whose clock is behind, or is set back, must not find it living.
 WITH ended AS (
-    UPDATE sessions SET expires_at = $2 WHERE digest = $1 AND expires_at > $2 RETURNING id, account_id, user_id, address
+    UPDATE sessions SET expires_at = $2, digest = $3 WHERE digest = $1 AND expires_at > $2
+    RETURNING id, account_id, user_id, address
 ), before AS (
     DELETE FROM sessions s USING ended e
     WHERE s.user_id = e.user_id AND s.address = e.address AND s.id <> e.id AND s.expires_at <= $2
