@@ -28,7 +28,7 @@ AWAY = (
     asyncpg.exceptions.CrashShutdownError,
     asyncpg.exceptions.TooManyConnectionsError,
     asyncpg.exceptions.QueryCanceledError,
-    asyncpg.exceptions.LockNotAvailableError,
+    asyncpg.exceptions.ObjectNotInPrerequisiteStateError,  # a lock not to be had in time; a closed database
     asyncpg.exceptions.DeadlockDetectedError,
     asyncpg.exceptions.InsufficientResourcesError,
     asyncpg.exceptions.PostgresSystemError,
