@@ -27,21 +27,27 @@ from msgspec import Struct
 
 Algorithm = Literal["rsa-sha256", "ed25519-sha256"]
 
-# Signed once more than they occur, so that none can be added on the way without breaking the signature
-# (RFC 6376 8.15): what a reader sees or answers to. A replayer who could add a To, Cc or Reply-To would make
-# our signature vouch for it; forwarders add none of these where they leave the body alone.
-_GUARDED: Final = (b"from", b"to", b"cc", b"reply-to", b"subject", b"date", b"message-id")
-# Signed as often as they occur and once more when they do: a second one could change how the body reads or
-# where an unsubscription goes, but software on the way may rightly add the first (RFC 8058 4 asks for h=).
-_GUARDED_IF_PRESENT: Final = (b"content-type", b"list-unsubscribe", b"list-unsubscribe-post")
-_SIGNED: Final = (b"mime-version", b"content-transfer-encoding", b"in-reply-to", b"references")
-
-_ORDER: Final = _GUARDED + _GUARDED_IF_PRESENT + _SIGNED
-_USUAL: Final = (
-    b"From", b"To", b"Cc", b"Reply-To", b"Subject", b"Date", b"Message-ID", b"Content-Type", b"List-Unsubscribe",
-    b"List-Unsubscribe-Post", b"MIME-Version", b"Content-Transfer-Encoding", b"In-Reply-To", b"References",
+# Listed in `h=` once more often than they occur, also when absent, so that nobody on the way can add one without breaking
+# the signature (RFC 6376 5.4.2, 8.15). These are the fields that may occur once (RFC 5322 3.6, RFC 2045 3, RFC 2183,
+# RFC 2919, RFC 8058, RFC 8098) and that tell readers or their programs who wrote, how to read the body, where to
+# answer, unsubscribe, complain or confirm. A mailing list that adds its own `Sender` or `List-Id` breaks the
+# signature; it has to sign with its own domain or seal with ARC (RFC 8617): ops/decisions/0046.
+_OVERSIGNED: Final = (
+    b"From", b"Sender", b"Reply-To", b"To", b"Cc", b"Subject", b"Date", b"Message-ID", b"In-Reply-To", b"References",
+    b"MIME-Version", b"Content-Type", b"Content-Transfer-Encoding", b"Content-Disposition", b"Content-ID",
+    b"Content-Description", b"List-Id", b"List-Unsubscribe", b"List-Unsubscribe-Post", b"Feedback-ID",
+    b"Disposition-Notification-To",
 )  # fmt: skip
-_PLACES: Final = {name: place for names in (_ORDER, _USUAL) for place, name in enumerate(names)}  # spared lower-casing
+# Signed as often as they occur: they may repeat, or another server may rightly add the first.
+_SIGNED: Final = (
+    b"List-Help", b"List-Subscribe", b"List-Post", b"List-Owner", b"List-Archive", b"CFBL-Address", b"Auto-Submitted",
+    b"Precedence", b"Importance", b"Priority", b"X-Priority", b"Content-Language", b"Comments", b"Keywords",
+    b"Resent-From", b"Resent-Sender", b"Resent-To", b"Resent-Cc", b"Resent-Date", b"Resent-Message-ID",
+)  # fmt: skip
+
+_USUAL: Final = _OVERSIGNED + _SIGNED  # in the spelling that most messages have, which spares lower-casing
+_ORDER: Final = tuple(name.lower() for name in _USUAL)
+_PLACES: Final = {name: place for names in (_ORDER, _USUAL) for place, name in enumerate(names)}
 _unfold = re.compile(rb"\r\n(?=[ \t])").sub
 _PKCS1: Final = PKCS1v15()
 _SHA256: Final = SHA256()
@@ -191,14 +197,14 @@ def _relaxed(head: bytes) -> bytes:
 
 @lru_cache(maxsize=256)
 def _name_list(found: tuple[tuple[int, int], ...]) -> str:
-    """The names of the fields found (places in `_ORDER`, and how many of each), and of the guards, divided by colons,
-    folded after a colon; nearly every message has the same ones."""
+    """Return the value of `h=`: each name as often as it is signed, divided by colons and folded after a colon.
+
+    `found` holds places in `_ORDER` and how many fields of each there are; nearly every message has the same ones.
+    """
     counts = dict(found)
     lines = [""]
     for place, name in enumerate(_ORDER):
-        count = counts.get(place, 0)
-        guard = name in _GUARDED or (count > 0 and name in _GUARDED_IF_PRESENT)
-        for _ in range(count + guard):
+        for _ in range(counts.get(place, 0) + (place < len(_OVERSIGNED))):
             if len(lines[-1]) + len(name) > _FOLD_AT:
                 lines.append("")
             lines[-1] += name.decode() + ":"

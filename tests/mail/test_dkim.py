@@ -226,27 +226,39 @@ MAIL = (
 )
 
 
-@pytest.mark.parametrize(
-    "field",
-    [
-        "From",
-        "To",
-        "Cc",
-        "Reply-To",
-        "Subject",
-        "Date",
-        "Message-ID",
-        "Content-Type",
-        "List-Unsubscribe",
-        "List-Unsubscribe-Post",
-    ],
+# RFC 5322 3.6 and the RFCs named in engine/mail/dkim.py: fields that may occur once.
+ONCE = (
+    "From", "Sender", "Reply-To", "To", "Cc", "Subject", "Date", "Message-ID", "In-Reply-To", "References",
+    "MIME-Version", "Content-Type", "Content-Transfer-Encoding", "Content-Disposition", "Content-ID",
+    "Content-Description", "List-Id", "List-Unsubscribe", "List-Unsubscribe-Post", "Feedback-ID",
+    "Disposition-Notification-To",
 )  # fmt: skip
-def test_nothing_a_reader_relies_on_can_be_added(field: str) -> None:
+REPEATABLE = ("List-Post", "List-Help", "CFBL-Address", "Auto-Submitted", "X-Priority", "Comments", "Resent-From")
+
+
+@pytest.mark.parametrize("field", ONCE)
+@pytest.mark.parametrize("mail", [MAIL, b"From: a@shop.test\r\n\r\nHello\r\n"], ids=["full", "bare"])
+def test_a_field_that_may_occur_once_cannot_be_added(mail: bytes, field: str) -> None:
     for added in (
-        signed(MAIL).replace(b"\r\n\r\nHello", f"\r\n{field}: forged\r\n\r\nHello".encode()),
-        f"{field}: forged\r\n".encode() + signed(MAIL),
+        signed(mail).replace(b"\r\n\r\nHello", f"\r\n{field}: forged\r\n\r\nHello".encode()),
+        f"{field}: forged\r\n".encode() + signed(mail),
     ):
         assert broken(added)
+
+
+@pytest.mark.parametrize("field", ONCE[1:] + REPEATABLE)
+def test_a_field_that_is_present_cannot_be_changed_or_taken_out(field: str) -> None:
+    line = f"{field}: mine\r\n".encode()
+    mime = signed(b"From: a@shop.test\r\n" + line + b"\r\nHello\r\n")
+
+    assert verifies(mime)
+    assert broken(mime.replace(line, f"{field}: forged\r\n".encode()))
+    assert broken(mime.replace(line, b""))
+
+
+@pytest.mark.parametrize("field", REPEATABLE)
+def test_a_field_that_may_repeat_can_be_added_on_the_way(field: str) -> None:
+    assert verifies(f"{field}: theirs\r\n".encode() + signed(MAIL))
 
 
 @pytest.mark.parametrize(
