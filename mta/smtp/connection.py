@@ -347,20 +347,20 @@ class Connection(asyncio.Protocol):
             if fault is None and blames_tls(phase, outcome, secured=session.tls is not None):
                 fault = Fault(FaultKind.VALIDATION_FAILURE, outcome.detail)
         if fault is not None and self._resumed:
-            sessions().forget(self._sni)
+            sessions(self._mode).forget(self._sni)
         return ConnectFailed(phase, outcome, opening(session.opening_steps), fault=fault, resumed=self._resumed)
 
     async def _handshake(self) -> None:
         """STARTTLS was answered 220; reading has been paused since, so no plaintext can slip in behind it."""
         if self._transport is None:
             return
-        self._resumed = sessions().offers(self._sni)
-        kept = sessions().shown(self._sni)
+        self._resumed = sessions(self._mode).offers(self._sni)
+        kept = sessions(self._mode).shown(self._sni)
         try:
             transport = await self._loop.start_tls(
                 self._transport,
                 self,
-                sessions(),
+                sessions(self._mode),
                 server_hostname=self._sni,
                 ssl_handshake_timeout=self._timeouts.tls_s,
                 ssl_shutdown_timeout=self._timeouts.quit_s,
@@ -397,7 +397,7 @@ class Connection(asyncio.Protocol):
             return
         found = self._transport.get_extra_info("ssl_object").session
         if found is not None:
-            sessions().keep(self._sni, found, self._shown)
+            sessions(self._mode).keep(self._sni, found, self._shown)
 
     # -- asyncio.Protocol ----------------------------------------------------------------------
 

@@ -26,6 +26,9 @@ MOST_SESSIONS = 512  # about 10 KB each
 LONGEST_SESSION_S = 3_600.0  # RFC 8446 4.6.1 allows seven days; a shorter memory forgets a mended server sooner
 MOST_VERDICTS = 2_000
 VERDICT_S = 3_600.0
+# OpenSSL's security level 0 is needed for the SHA-1 signatures of TLS 1.0 and 1.1, and for RSA keys of 1,024 bits.
+_ANY_CIPHER = "DEFAULT:!PSK:!SRP:@SECLEVEL=0"
+_OP_LEGACY_SERVER_CONNECT = 0x4  # openssl/ssl.h; Python names it from 3.12 on
 
 
 class TlsMode(StrEnum):
@@ -49,12 +52,21 @@ class Sessions(ssl.SSLContext):
     _kept: "OrderedDict[str, tuple[float, ssl.SSLSession, tuple[bytes, ...]]]"
 
     @classmethod
-    def made(cls) -> "Sessions":
-        """A fresh one, for TLS 1.2 or newer (RFC 8996 retired the older ones)."""
+    def made(cls, *, any_version: bool = False) -> "Sessions":
+        """Make a context for TLS 1.2 or newer (RFC 8996 retired the older versions).
+
+        With `any_version` it takes TLS 1.0 and 1.1, short keys and servers without RFC 5746 too: where plaintext is
+        the alternative, weak encryption is the better one (RFC 7435 3).
+        """
         context = cls(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if any_version:
+            context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED  # TLS 1.0: Python's contexts leave out SSLv3
+            context.set_ciphers(_ANY_CIPHER)
+            context.options |= _OP_LEGACY_SERVER_CONNECT
+        else:
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_RENEGOTIATION  # no mail server needs it, and a stalled one holds the session
         context._kept = OrderedDict()
         return context
@@ -100,10 +112,18 @@ class Sessions(ssl.SSLContext):
         return kept if kept is not None and kept[0] > time.monotonic() else None
 
 
+def sessions(mode: TlsMode) -> Sessions:
+    """Return the process's context for connections in `mode`; making one costs a millisecond.
+
+    Opportunistic connections have a context of their own, so that no session of an old TLS version is resumed where
+    a policy or a message demands more.
+    """
+    return _sessions(any_version=mode is TlsMode.OPPORTUNISTIC)
+
+
 @functools.cache
-def sessions() -> Sessions:
-    """The one of this process: making one costs a millisecond."""
-    return Sessions.made()
+def _sessions(*, any_version: bool) -> Sessions:
+    return Sessions.made(any_version=any_version)
 
 
 class Judgement(Struct, frozen=True):

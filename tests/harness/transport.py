@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ssl
+import warnings
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import NameOID
 
+from mta.smtp.tls import TlsMode, sessions
 from ops.local.dns import Responder
 
 _AD = 0x20  # in the fourth octet of a DNS header
@@ -53,8 +55,13 @@ class Certified:
         path.write_bytes(secret + b"".join(one.public_bytes(Encoding.PEM) for one in shown))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(path)
+        if most is not None and most < ssl.TLSVersion.TLSv1_2:
+            context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+            context.set_ciphers("DEFAULT:@SECLEVEL=0")  # their signatures use SHA-1
         if most is not None:
-            context.maximum_version = most
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # Python's, of TLS 1.0 and 1.1
+                context.maximum_version = most
         return context
 
     def authority(self, name: str) -> "Certified":
@@ -64,6 +71,12 @@ class Certified:
     def leaf(self, *names: str, at: datetime | None = None, ca: bool = False) -> "Certified":
         """A server's certificate for these names; with `at`, one that ended then."""
         return _made(names[0], names, self, until=at, ca=ca)
+
+
+def forget_sessions() -> None:
+    """Forget all client sessions of this process, so that the next handshakes are full ones."""
+    for mode in TlsMode:
+        sessions(mode)._kept.clear()
 
 
 def authority(name: str = "authority") -> Certified:

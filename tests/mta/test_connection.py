@@ -474,7 +474,7 @@ async def test_odd_server_names_out_of_dns_do_no_harm(context: ssl.SSLContext, n
 
 async def test_the_verdict_on_a_certificate_names_what_is_wrong(context: ssl.SSLContext) -> None:
     async with Sink(tls=context) as sink:
-        sessions().forget("mx.peer.test")
+        sessions(TlsMode.OPPORTUNISTIC).forget("mx.peer.test")
         connection = await connect(sink.address, TlsMode.OPPORTUNISTIC)
         assert connection._transport is not None
         session = connection._transport.get_extra_info("ssl_object")

@@ -23,10 +23,10 @@ from mta.smtp.certificates import Authorities, Shown
 from mta.smtp.connection import ConnectFailed, Connection, Timeouts, TlsMode
 from mta.smtp.dane import Dane, match, usable
 from mta.smtp.faults import Fault, FaultKind
-from mta.smtp.tls import Judge, sessions
+from mta.smtp.tls import Judge
 from ops.local.dns import Behaviour
 from ops.local.sink import Sink
-from tests.harness.transport import Certified, SignedDns, authority, self_signed
+from tests.harness.transport import Certified, SignedDns, authority, forget_sessions, self_signed
 
 MX, DOMAIN = "mx.peer.test", "peer.test"
 NOW = datetime.now(UTC)
@@ -35,9 +35,9 @@ DIGEST = b"x" * 32
 
 @pytest.fixture(autouse=True)
 def _no_session() -> Iterator[None]:
-    sessions()._kept.clear()
+    forget_sessions()
     yield
-    sessions()._kept.clear()
+    forget_sessions()
 
 
 def sha256(data: bytes) -> bytes:

@@ -12,7 +12,6 @@ from engine.areas.emails.types import Accepted, SendRequest
 from engine.base import ids
 from engine.base.settings import Settings
 from engine.delivery import queue
-from mta.smtp.tls import sessions
 from tests.conftest import NewDatabase
 from tests.flows.schedules import comes_due, release, scheduled, within
 from tests.flows.sending import message_id, process, request_of, rows_of
@@ -20,7 +19,7 @@ from tests.flows.test_accept_batch import hand_in
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Api
 from tests.harness.outbound import World, world
-from tests.harness.transport import Certified, authority, self_signed
+from tests.harness.transport import Certified, authority, forget_sessions, self_signed
 
 LATER_S = (60.0,)
 DOMAIN, MX, SERVER = "secure.test", "mx.secure.test", "127.0.0.3"
@@ -28,9 +27,9 @@ DOMAIN, MX, SERVER = "secure.test", "mx.secure.test", "127.0.0.3"
 
 @pytest.fixture(autouse=True)
 def _no_session() -> Iterator[None]:
-    sessions()._kept.clear()
+    forget_sessions()
     yield
-    sessions()._kept.clear()
+    forget_sessions()
 
 
 @pytest.fixture(scope="module")

@@ -17,10 +17,9 @@ from mta.outbound import sockets
 from mta.outbound.mta_sts_fetch import Fetcher
 from mta.outbound.tls_report import KEEP, TlsReport, TlsSession
 from mta.smtp.faults import Fault, FaultKind
-from mta.smtp.tls import sessions
 from ops.local.dns import Behaviour
 from tests.harness.outbound import CountingSink, World
-from tests.harness.transport import Certified, PolicyHost, authority, policy_host, self_signed
+from tests.harness.transport import Certified, PolicyHost, authority, forget_sessions, policy_host, self_signed
 
 LATER_S = (60.0,)  # a retry that no test waits for
 DOMAIN, MX, SERVER = "secure.test", "mx.secure.test", "127.0.0.3"
@@ -29,9 +28,9 @@ BARE = ("PIPELINING",)
 
 @pytest.fixture(autouse=True)
 def _no_session() -> Iterator[None]:
-    sessions()._kept.clear()
+    forget_sessions()
     yield
-    sessions()._kept.clear()
+    forget_sessions()
 
 
 @pytest.fixture(scope="module")

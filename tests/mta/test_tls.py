@@ -17,7 +17,7 @@ from mta.smtp.connection import ConnectFailed, Connection, Envelope, Timeouts, T
 from mta.smtp.faults import FaultKind
 from mta.smtp.tls import MOST_SESSIONS, Judge, Sessions, sessions
 from ops.local.sink import Sink
-from tests.harness.transport import Certified, authority, self_signed
+from tests.harness.transport import Certified, authority, forget_sessions, self_signed
 
 QUICK = Timeouts(connect_s=2.0, tls_s=2.0, reply_s=2.0, quit_s=0.2)
 MX = "mx.peer.test"
@@ -26,9 +26,9 @@ NOW = datetime.now(UTC)
 
 @pytest.fixture(autouse=True)
 def _no_session() -> Iterator[None]:
-    sessions()._kept.clear()
+    forget_sessions()
     yield
-    sessions()._kept.clear()
+    forget_sessions()
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +157,7 @@ async def test_a_verdict_on_the_certificate_stands_beside_version_and_cipher(
         (authority("nobody").leaf(MX), "mx.peer.test", "unverified: issued by nobody we trust"),
         (self_signed(MX), "mx.self.test", "unverified: self-signed"),
     ):
-        sessions()._kept.clear()
+        forget_sessions()
         async with showing(certified, tmp_path) as sink:
             connection = await connect(sink, judge, name=name)
             assert connection.tls is not None
@@ -262,7 +262,7 @@ async def test_a_session_made_without_demands_opens_no_door_that_wants_a_certifi
     async with showing(self_signed(MX), tmp_path) as sink:
         await (await connect(sink, judge)).close()
         failed = await refusal(sink, judge)
-        assert failed.resumed
+        assert not failed.resumed
         assert failed.fault is not None
         assert failed.fault.kind is FaultKind.NOT_TRUSTED
 
@@ -276,26 +276,42 @@ async def test_a_session_of_another_server_with_the_same_name_does_no_harm(judge
             await connection.close()
 
 
-def test_nobody_can_renegotiate_or_talk_us_into_an_old_protocol() -> None:
-    context = sessions()
-    assert context.options & ssl.OP_NO_RENEGOTIATION
-    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+def test_nobody_can_renegotiate_and_policies_demand_tls_1_2() -> None:
+    for mode in TlsMode:
+        context = sessions(mode)
+        assert context.options & ssl.OP_NO_RENEGOTIATION
+        assert context.options & ssl.OP_NO_SSLv3
+        demanding = mode is not TlsMode.OPPORTUNISTIC
+        assert (context.minimum_version is ssl.TLSVersion.TLSv1_2) is demanding
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
+async def test_an_old_server_gets_the_tls_it_has_unless_more_is_demanded(
+    root: Certified, judge: Judge, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    async with showing(root.leaf(MX), tmp_path, most=version) as sink:
+        connection = await connect(sink, judge)
+        assert connection.tls is not None
+        assert connection.tls.version == version.name.replace("_", ".")
+        await connection.close()
+        for mode in (TlsMode.VERIFIED, TlsMode.ENCRYPTED):
+            assert (await refusal(sink, judge, mode)).fault is not None
 
 
 async def test_a_failed_handshake_forgets_the_session(judge: Judge, tmp_path: Path) -> None:
     async with showing(self_signed(MX), tmp_path) as sink:
         await (await connect(sink, judge)).close()
-        assert sessions().offers(MX)
+        assert sessions(TlsMode.OPPORTUNISTIC).offers(MX)
         sink.script("STARTTLS", raw=b"220 go\r\n", times=1)  # and then no TLS
         failed = await refusal(sink, judge, TlsMode.OPPORTUNISTIC)
         assert failed.fault is not None
-        assert not sessions().offers(MX)
+        assert not sessions(TlsMode.OPPORTUNISTIC).offers(MX)
 
 
 async def test_kept_sessions_are_bounded_and_end(judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with showing(self_signed(MX), tmp_path) as sink:
         await (await connect(sink, judge)).close()
-        _, session, shown = sessions()._kept[MX]
+        _, session, shown = sessions(TlsMode.OPPORTUNISTIC)._kept[MX]
     kept = Sessions.made()
     for number in range(MOST_SESSIONS + 10):
         kept.keep(f"mx{number}.test", session, shown)
