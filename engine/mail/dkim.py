@@ -27,10 +27,10 @@ from msgspec import Struct
 
 Algorithm = Literal["rsa-sha256", "ed25519-sha256"]
 
-# Listed in `h=` once more often than they occur, also when absent, so that nobody on the way can add one without breaking
-# the signature (RFC 6376 5.4.2, 8.15). These are the fields that may occur once (RFC 5322 3.6, RFC 2045 3, RFC 2183,
-# RFC 2919, RFC 8058, RFC 8098) and that tell readers or their programs who wrote, how to read the body, where to
-# answer, unsubscribe, complain or confirm. A mailing list that adds its own `Sender` or `List-Id` breaks the
+# Listed in `h=` once more often than they occur, also when absent, so that nobody on the way can add one without
+# breaking the signature (RFC 6376 5.4.2, 8.15). These are the fields that may occur once (RFC 5322 3.6, RFC 2045 3,
+# RFC 2183, RFC 2919, RFC 8058, RFC 8098) and that tell readers or their programs who wrote, how to read the body,
+# where to answer, unsubscribe, complain or confirm. A mailing list that adds its own `Sender` or `List-Id` breaks the
 # signature; it has to sign with its own domain or seal with ARC (RFC 8617): ops/decisions/0046.
 _OVERSIGNED: Final = (
     b"From", b"Sender", b"Reply-To", b"To", b"Cc", b"Subject", b"Date", b"Message-ID", b"In-Reply-To", b"References",

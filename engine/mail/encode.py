@@ -6,7 +6,7 @@ Nothing here produces a bare CR, a bare LF, a NUL or a line above 998 octets.
 import binascii
 import re
 from struct import Struct as Packing
-from typing import Final
+from typing import Final, Literal
 
 MAX_LINE: Final = 998  # RFC 5322 2.1.1, without CRLF
 
@@ -35,6 +35,11 @@ def text_body(text: str) -> tuple[str, bytes]:
     raw = text.encode()
     if _is_plain(raw):
         return "7bit", raw.replace(b"\n", b"\r\n")
+    return shorter(raw)
+
+
+def shorter(raw: bytes) -> tuple[Literal["quoted-printable", "base64"], bytes]:
+    """Return a text in LF lines as quoted-printable or base64, whichever is shorter, with the encoding's name."""
     in_base64 = _base64_size(len(raw) + raw.count(b"\n"))
     foreign = len(raw) - len(raw.translate(None, _PLAIN))
     if len(raw) + 2 * foreign < in_base64:  # quoted-printable is at least this long

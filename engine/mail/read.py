@@ -8,7 +8,7 @@ way.
 
 import binascii
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
@@ -57,6 +57,21 @@ class File(Struct, frozen=True):
     cid: str | None = None  # without its angle brackets
 
 
+class Entity(NamedTuple):
+    """One node of the MIME tree (RFC 2045 2.4), with offsets in the message.
+
+    `composite`: multipart or message/rfc822, whose entities follow. `message`: it has a message's header.
+    """
+
+    start: int
+    body: int
+    end: int
+    kind: str
+    encoding: str  # as declared, in lower case; "" where nothing is
+    composite: bool
+    message: bool
+
+
 class _Part(NamedTuple):
     """A leaf of the MIME tree: its fields, and where in the message its content lies."""
 
@@ -71,8 +86,13 @@ class _Part(NamedTuple):
 
 
 class _Node(NamedTuple):
+    """An entity with the offsets of those within it; `message`: it has a message's header."""
+
+    start: int
     part: _Part
-    boundary: bytes  # b"": a leaf
+    boundary: bytes  # b"": no multipart
+    inner: Sequence[tuple[int, int]] = ()
+    message: bool = False
 
 
 def bodies(mime: bytes) -> Bodies:
@@ -113,23 +133,39 @@ def files(mime: bytes) -> Iterator[File]:
             yield File(part.names, part.kind, _content(mime, part), part.cid)
 
 
+def entities(mime: bytes) -> Iterator[Entity]:
+    """Walk all entities, each before those within it, into attached messages too. Raises UnreadableMail."""
+    for node in _nodes(mime, into_messages=True):
+        part = node.part
+        yield Entity(node.start, part.start, part.end, part.kind, part.encoding, bool(node.inner), node.message)
+
+
 def _leaves(mime: bytes) -> Iterator[_Part]:
-    """All leaves in order, walked with a stack of our own."""
-    waiting = [(0, len(mime), 0)]
+    """All leaves in order; a multipart without a single delimiter line is shown as it is."""
+    for node in _nodes(mime):
+        if not node.inner:
+            yield node.part._replace(kind="text/plain") if node.boundary else node.part
+
+
+def _nodes(mime: bytes, *, into_messages: bool = False) -> Iterator[_Node]:
+    """Walk the tree in order with a stack of our own; `into_messages` goes on into message/rfc822."""
+    waiting = [(0, len(mime), 0, True)]
     nodes = 0
     while waiting:
-        start, end, depth = waiting.pop()
+        start, end, depth, message = waiting.pop()
         nodes += 1
         if nodes > MAX_PARTS:
             raise UnreadableMail(f"The message has more than {MAX_PARTS} parts.")
-        part, boundary = _node(mime, start, end)
-        inner = _divided(mime, part, boundary) if boundary else []
-        if not inner:  # a multipart without a single delimiter line is shown as it is
-            yield part._replace(kind="text/plain") if boundary else part
-            continue
-        if depth == MAX_DEPTH:
+        node = _node(mime, start, end)
+        part, inside = node.part, into_messages and node.part.kind == "message/rfc822"
+        if node.boundary:
+            node = node._replace(inner=_divided(mime, part, node.boundary), message=message)
+        elif message or inside:
+            node = node._replace(inner=[(part.start, part.end)] if inside else (), message=message)
+        yield node
+        if node.inner and depth == MAX_DEPTH:
             raise UnreadableMail(f"The message nests deeper than {MAX_DEPTH} multiparts.")
-        waiting += [(a, b, depth + 1) for a, b in reversed(inner)]
+        waiting += [(a, b, depth + 1, inside) for a, b in reversed(node.inner)]
 
 
 def _node(mime: bytes, start: int, end: int) -> _Node:
@@ -156,7 +192,7 @@ def _node(mime: bytes, start: int, end: int) -> _Node:
     charset = parameters.get("charset", "utf-8")
     names = _names(_parameters(declared), parameters) if attached else ()
     cid = fields[b"id"].strip().removeprefix("<").removesuffix(">") if attached and b"id" in fields else None
-    return _Node(_Part(kind, charset, encoding, attached, body, end, names, cid or None), boundary)
+    return _Node(start, _Part(kind, charset, encoding, attached, body, end, names, cid or None), boundary)
 
 
 def _header_bounds(mime: bytes, start: int, end: int) -> tuple[int, int]:

@@ -194,9 +194,13 @@ async def test_utf8_headers_need_smtputf8(relay: TestRelay, account: TestAccount
     await client.close()
 
 
-async def test_eight_bit_content_is_taken(client: Client, account: TestAccount, pool: asyncpg.Pool) -> None:
+async def test_8_bit_content_is_encoded_before_it_is_signed(
+    client: Client, account: TestAccount, pool: asyncpg.Pool
+) -> None:
     row = await stored(pool, await client.send(account, message(account, body="Grüße\r\n")))
-    assert bytes(row["mime"]).endswith("Grüße\r\n".encode())
+    kept = message_from_bytes(bytes(row["mime"]), policy=policy.default)
+    assert bytes(row["mime"]).isascii()
+    assert kept.get_content() == "Grüße\r\n"
 
 
 # -- what must never pass ------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any, Final, get_type_hints
 from uuid import UUID
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from engine.areas.emails import rules
 from engine.areas.emails.types import (
@@ -33,6 +33,7 @@ from engine.mail.attachments import blocked_extension
 from engine.mail.fields import text_of
 from engine.mail.headers import date_field
 from engine.mail.read import File, UnreadableMail, bodies, files
+from engine.mail.seven_bit import to_seven_bit
 from engine.mail.submitted import MAX_SUBJECT, Mail, Option
 
 STREAM: Final = "transactional"
@@ -50,6 +51,7 @@ class Submitted(Struct, frozen=True, kw_only=True):
     recipients: list[Recipient]
     attachments: list[StoredAttachment]
     mail: Mail
+    size_bytes: int  # of the message as the client wrote it, before 8-bit parts were encoded
     host: str  # our name in the trace field
     stream: str = STREAM
     tags: list[str] = []
@@ -85,7 +87,8 @@ def read(octets: bytes, recipients: Sequence[Mailbox], *, smtputf8: bool, host: 
         sender=found.sender,
         recipients=addressed,
         attachments=attachments,
-        mail=found,
+        mail=found if found.smtputf8 else structs.replace(found, kept=to_seven_bit(found.kept)),
+        size_bytes=len(found.kept),
         host=host,
         request_digest=digest,
         **given,
@@ -104,7 +107,7 @@ def prepare(
 ) -> Prepared:
     """The message ready to be stored, with the fields it lacked; 413 above `most_bytes` as the client wrote it."""
     found = submitted.mail
-    if len(found.kept) > most_bytes:
+    if submitted.size_bytes > most_bytes:
         raise rules.too_large(most_bytes)
     public_id = ids.format_id(ids.Kind.MESSAGE, message_id)
     mime = mail.complete(
