@@ -28,6 +28,7 @@ _plain_address = re.compile(rf"({_ATEXT}+(?:\.{_ATEXT}+)*)@({_DOMAIN})").fullmat
 _plain_domain = re.compile(_DOMAIN).fullmatch
 _quoted_name = re.compile(r'"((?:[^"\\]|\\.)*)"').fullmatch
 _unquoted_specials = re.compile(r'[<>",;@\\]').search
+_shown_address = re.compile(r"[^\s<>\"'(),;:@]{1,64}@((?:[^\s<>\"'(),;:@.]+\.)+[^\s<>\"'(),;:@.]+)").finditer
 _FORBIDDEN: Final = {"Cc", "Cs", "Zl", "Zp"}  # controls, lone surrogates, line and paragraph separators
 
 
@@ -77,6 +78,45 @@ def parse_mailbox(text: str) -> Mailbox:
     if not bracket:
         raise BadAddress("The address ends with > but has no <; write it as: Name <name@example.com>.")
     return Mailbox(_display_name(name.strip(" ")), _address(address.strip(" ")))
+
+
+def check_sender(mailbox: Mailbox) -> None:
+    """Raise BadAddress for a From mailbox whose display name shows an address of another domain."""
+    shown = impersonated(mailbox)
+    if shown is not None:
+        raise BadAddress(
+            f"The display name shows the address {shown}, which does not belong to {mailbox.domain};"
+            " take it out of the name."
+        )
+
+
+def impersonated(mailbox: Mailbox) -> str | None:
+    """Return the first address in the display name whose domain is not the mailbox's own; None when there is none.
+
+    Mail programs show the name and hide the address, so that `"bank@example.com" <x@shop.test>` reads as mail from
+    the bank. A domain above or below the mailbox's own is its own. Look-alikes of `@` and of the full stop count,
+    and invisible characters do not separate.
+    """
+    if "@" not in mailbox.name and mailbox.name.isascii():
+        return None
+    plain = "".join([letter for letter in mailbox.name if unicodedata.category(letter) != "Cf"])
+    plain = unicodedata.normalize("NFKC", plain).replace("\u3002", ".")
+    for found in _shown_address(plain):
+        domain = _comparable(found[1])
+        if not _same_organisation(domain, mailbox.domain):
+            return found[0]
+    return None
+
+
+def _comparable(domain: str) -> str:
+    try:
+        return domain_name(domain)
+    except BadAddress:  # no usable domain, and still an address to a reader
+        return domain.lower()
+
+
+def _same_organisation(one: str, other: str) -> bool:
+    return one == other or one.endswith(f".{other}") or other.endswith(f".{one}")
 
 
 def canonical(address: str) -> str:

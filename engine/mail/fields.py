@@ -7,6 +7,7 @@ one way.
 import binascii
 import codecs
 import re
+import unicodedata
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -25,6 +26,8 @@ _unquoted_specials = re.compile(r'[<>",;:@\\]').search
 _comment = re.compile(r"\(([^()\\]*)\)").sub
 _trailing_comment = re.compile(r"([^\s()]+)[ \t]*\(([^()\\]*)\)").fullmatch
 _controls = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]+").sub
+_hidden_control = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]").search  # all but the tab
+_mapped_stops = re.compile("[\u3002\uff0e\uff61]").search  # UTS 46 2.3 maps them to the full stop
 # Python codecs that are no charsets of mail: they evaluate escapes, or take quadratic time.
 _NO_CHARSET: Final = frozenset({"unicode-escape", "raw-unicode-escape", "idna", "punycode", "undefined"})
 
@@ -116,6 +119,17 @@ def decoded(text: str) -> str:
     return "".join(pieces)
 
 
+def hidden_control(value: bytes) -> str | None:
+    """Return the first control character (but the tab) that an encoded word of a field's value decodes to.
+
+    Programs that decode before they look for line ends would read a new header field or a new line there.
+    """
+    if b"=?" not in value:
+        return None
+    found = _hidden_control(decoded(value.replace(b"\r\n", b"").decode("utf-8", "replace")))
+    return None if found is None else found[0]
+
+
 def _end_run(pieces: list[str], run: list[bytes], charset: str) -> None:
     if run:
         pieces.append(in_charset(b"".join(run), charset))
@@ -179,11 +193,11 @@ def mailbox(entry: str) -> Mailbox:
         raise BadAddress(f"The address and its name are longer than {MAX_ENTRY} characters.")
     old = _trailing_comment(entry)
     if old is not None:
-        return Mailbox(_shown(old[2]), parse_mailbox(old[1]).address)
+        return Mailbox(_shown(old[2]), _unmapped(old[1]).address)
     if "(" in entry and '"' not in entry:
         entry = _comment(" ", entry).strip(" \t")
     if not entry.endswith(">"):
-        return parse_mailbox(entry)
+        return _unmapped(entry)
     name, bracket, address = entry[:-1].rpartition("<")
     if not bracket:
         raise BadAddress("The address ends with > but has no <.")
@@ -193,7 +207,20 @@ def mailbox(entry: str) -> Mailbox:
         name = _escaped(r"\1", quoted[1])
     elif name.lower() != address.lower() and (special := _unquoted_specials(name)) is not None:
         raise BadAddress(f"The name before the address holds {special[0]} outside quotes.")
-    return Mailbox(_shown(name), parse_mailbox(address).address)
+    return Mailbox(_shown(name), _unmapped(address).address)
+
+
+def _unmapped(address: str) -> Mailbox:
+    """Return the mailbox of an address that is passed on as it is written; raises BadAddress.
+
+    A domain that only IDNA's mapping (UTS 46) makes usable is refused: other programs do not map it, or differently.
+    """
+    domain = address.rpartition("@")[2].rstrip("> ")
+    if not domain.isascii():
+        lowered = domain.lower()
+        if _mapped_stops(domain) or unicodedata.normalize("NFKC", lowered) != lowered:
+            raise BadAddress(f"The domain {domain} is written with characters that programs read differently.")
+    return parse_mailbox(address)
 
 
 def _shown(name: str) -> str:

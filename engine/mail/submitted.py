@@ -12,8 +12,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from engine.mail.address import BadAddress, Mailbox
-from engine.mail.fields import MAX_HEADER, BadHeader, Field, divided, entries, fields, mailbox, text_of
+from engine.mail.address import BadAddress, Mailbox, check_sender
+from engine.mail.fields import MAX_HEADER, BadHeader, Field, divided, entries, fields, hidden_control, mailbox, text_of
 from engine.mail.headers import date_field
 
 MAX_LINE: Final = 998  # octets without CRLF: RFC 5321 4.5.3.1.6
@@ -118,6 +118,7 @@ def read(octets: bytes, *, smtputf8: bool) -> Mail:
     if not in_ascii:
         _check_charset(head, announced=smtputf8)
     _check_counts(header)
+    _check_words(header)
     kept_fields, removed = _sorted(header)
     kept = octets
     if removed:
@@ -202,6 +203,16 @@ def _check_counts(header: list[Field]) -> None:
         raise Unsendable(Flaw.LOOP, f"The message went through {hops} servers; it seems to run in a loop.")
 
 
+def _check_words(header: list[Field]) -> None:
+    for field in header:
+        control = hidden_control(field.value)
+        if control is not None:
+            name = field.name.decode()
+            raise Unsendable(
+                Flaw.HEADER, f"An encoded word in {name} holds a control character (U+{ord(control):04X}); take it out."
+            )
+
+
 def _sorted(header: list[Field]) -> tuple[list[Field], list[Field]]:
     """(fields that stay, fields that are taken out). An empty Date or Message-ID counts as missing."""
     stay: list[Field] = []
@@ -221,6 +232,8 @@ def _sender(header: list[Field]) -> Mailbox:
     if len(listed) != 1:
         raise Unsendable(Flaw.SENDER, f"From holds {len(listed) or 'no'} addresses; it must hold exactly one.")
     try:
-        return mailbox(listed[0])
+        found = mailbox(listed[0])
+        check_sender(found)
     except BadAddress as error:
         raise Unsendable(Flaw.SENDER, f"From is not an address we can send as: {error}") from error
+    return found

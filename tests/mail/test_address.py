@@ -5,7 +5,7 @@ from email_validator import EmailNotValidError, validate_email
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.mail.address import BadAddress, Mailbox, canonical, domain_name, parse_mailbox
+from engine.mail.address import BadAddress, Mailbox, canonical, domain_name, impersonated, parse_mailbox
 from tests.mail.drafts import THOROUGH
 
 
@@ -150,3 +150,22 @@ def test_any_text_is_a_mailbox_or_one_error(text: str) -> None:
     assert parse_mailbox(mailbox.address) == Mailbox("", mailbox.address)
     assert canonical(mailbox.address) == canonical(canonical(mailbox.address))
     assert not set(mailbox.name + mailbox.address) & set("\r\n\0")
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("<a@legit.test>", "a@legit.test"),
+        ("Bank (a@legit.test)", "a@legit.test"),
+        ("a＠legit。test", "a@legit.test"),
+        ("a@\u200blegit.test", "a@legit.test"),
+        ("ann@shop.test via b@legit.test", "b@legit.test"),
+        ("a@notshop.test", "a@notshop.test"),
+        ("Ann", None),
+        ("Ann @ Work", None),
+        ("ann@shop.test", None),
+        ("ANN@Mail.Shop.Test", None),
+    ],
+)
+def test_an_address_of_another_domain_in_the_display_name_is_found(name: str, shown: str | None) -> None:
+    assert impersonated(Mailbox(name, "x@shop.test")) == shown

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.areas.emails import submitted as area
 from engine.base.errors import Refusal
-from engine.mail.address import Mailbox
+from engine.mail.address import Mailbox, impersonated
 from engine.mail.compose import compose
 from engine.mail.read import files
 from engine.mail.submitted import MAX_LINE, Flaw, Unsendable, check_octets, complete, read, written
@@ -31,7 +31,7 @@ def flaw_of(octets: bytes, *, smtputf8: bool = False) -> Flaw | None:
 
 
 @THOROUGH
-@given(drafts(utf8=True))
+@given(drafts(utf8=True).filter(lambda draft: impersonated(draft.sender) is None))
 def test_what_we_compose_is_taken_and_kept(draft) -> None:  # type: ignore[no-untyped-def]
     mime = compose(draft).mime
     mail = read(mime, smtputf8=True)
@@ -86,6 +86,46 @@ def test_a_header_alone_becomes_a_message_with_an_empty_body() -> None:
 )
 def test_flaws_are_told_apart(octets: bytes, flaw: Flaw) -> None:
     assert flaw_of(octets) is flaw
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "From: =?utf-8?q?Ann=0D=0ABcc:_x?= <a@b.test>",
+        "From: =?utf-8?b?QQBC?= <a@b.test>",
+        "From: =?utf-7?q?+AAo-?= <a@b.test>",
+        'From: "=?utf-8?q?=E2=80=A8?=" <a@b.test>',
+        "From: a@b.test\r\nSubject: =?utf-8?q?Hi=0A?=",
+        "From: a@b.test\r\nTo: =?utf-8?q?=1B?= <c@d.test>",
+        "From: a@b.test\r\nX-Own: =?utf-8?q?a?=\r\n =?utf-8?q?=7F?=",
+    ],
+)
+def test_an_encoded_word_that_hides_a_control_character_is_refused(field: str) -> None:
+    with pytest.raises(Unsendable, match=r"control character \(U\+[0-9A-F]{4}\)") as raised:
+        read(f"{field}\r\n\r\nx\r\n".encode(), smtputf8=False)
+    assert raised.value.flaw is Flaw.HEADER
+
+
+def test_an_encoded_tab_or_plain_text_passes() -> None:
+    read(b"From: =?utf-8?q?J=C3=B6rg?= <a@b.test>\r\nSubject: =?utf-8?q?a=09b?= =?odd\r\n\r\nx\r\n", smtputf8=False)
+
+
+@pytest.mark.parametrize(
+    "sender",
+    ['"<a@legit.test>" <x@b.test>', "=?utf-8?q?a=40legit=2Etest?= <x@b.test>", "x@b.test (a@legit.test)"],
+)
+def test_a_sender_that_shows_an_address_of_another_domain_is_refused(sender: str) -> None:
+    with pytest.raises(Unsendable, match=r"a@legit\.test, which does not belong to b\.test") as raised:
+        read(f"From: {sender}\r\n\r\nx\r\n".encode(), smtputf8=False)
+    assert raised.value.flaw is Flaw.SENDER
+
+
+@pytest.mark.parametrize("domain", ["b。test", "b．test", "ｂ.test", "b｡test"])
+def test_a_domain_that_programs_read_differently_is_refused(domain: str) -> None:
+    for sender in (f"x@{domain}", f"Ann <x@{domain}>", f"x@{domain} (Ann)"):
+        with pytest.raises(Unsendable, match="read differently"):
+            read(f"From: {sender}\r\n\r\nx\r\n".encode(), smtputf8=True)
+    assert read("From: x@bücher.test\r\n\r\nx\r\n".encode(), smtputf8=True).sender.domain == "xn--bcher-kva.test"
 
 
 def test_several_of_the_same_trace_or_free_field_are_fine() -> None:

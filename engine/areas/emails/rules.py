@@ -27,7 +27,7 @@ from engine.areas.emails.types import (
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.mail import attachments as files
-from engine.mail.address import BadAddress, Mailbox, canonical, parse_mailbox
+from engine.mail.address import BadAddress, Mailbox, canonical, check_sender, parse_mailbox
 from engine.mail.compose import BadDraft, Composed, Draft, compose
 from engine.mail.parts import Attachment
 
@@ -306,7 +306,9 @@ def request_digest(request: SendRequest) -> bytes:
 
 @lru_cache(maxsize=10_000)
 def _sender(text: str) -> Mailbox:
-    return parse_mailbox(text)
+    found = parse_mailbox(text)
+    check_sender(found)
+    return found
 
 
 def _recipient(text: str, field: str) -> Mailbox:
