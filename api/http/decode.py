@@ -20,6 +20,7 @@ from api.http.stream import Connection
 from engine.base import shapes
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.settings import Settings
+from engine.base.suggest import MAX_NAME, hint
 from engine.store.deadlines import within
 
 LARGE_BYTES = 1024 * 1024  # decoding more takes over a millisecond: off the event loop
@@ -130,7 +131,7 @@ def decode_query(request: falcon.asgi.Request, shape: type[Struct] | None, *, le
         if name not in names:
             if lenient:
                 continue
-            raise invalid(name, f"There is no query parameter {name!r} here.")
+            raise invalid(name, f"Unknown query parameter `{name[:MAX_NAME]}`.{hint(name, names)}")
         if names[name]:
             values.setdefault(name, []).append(value)
         elif name in values:
@@ -154,7 +155,7 @@ def refusal_of(error: msgspec.ValidationError, shape: Any, given: object) -> Ref
     """A validation error of plain data as a refusal that names the field and says what it must be."""
     fault = shapes.fault_of(error, shape, given)
     field = fault.path or "body"
-    return invalid(field, f"`{field}` {fault.words}.")
+    return invalid(field, fault.sentence(field))
 
 
 def _pairs(request: falcon.asgi.Request) -> Iterable[tuple[str, str]]:

@@ -291,7 +291,7 @@ class RequestId:
 
 
 async def on_http_error(
-    request: falcon.asgi.Request,  # noqa: ARG001 - Falcon's signature
+    request: falcon.asgi.Request,
     response: falcon.asgi.Response,
     error: falcon.HTTPError,
     params: dict[str, object],  # noqa: ARG001
@@ -299,7 +299,7 @@ async def on_http_error(
     """Falcon's own refusals (routing, transport) in our envelope."""
     metrics.TALLY.add(metrics.REQUESTS, "unrouted", str(error.status)[:3])
     allowed = dict(error.headers or {}) if not isinstance(error.headers, list) else dict(error.headers)
-    refuse(response, _translated(error))
+    refuse(response, _translated(error, request.method, allowed.get("Allow", "")))
     if "Allow" in allowed:
         response.set_header("Allow", allowed["Allow"])
 
@@ -336,12 +336,12 @@ def cursor_id(kind: ids.Kind, text: str | None) -> UUID | None:
         raise invalid("before", f"`before` must be the `nextCursor` of an earlier page: {error}.") from None
 
 
-def _translated(error: falcon.HTTPError) -> Refusal:
+def _translated(error: falcon.HTTPError, method: str, allowed: str) -> Refusal:
     status = int(str(error.status)[:3])
     if status == 404:
         return Refusal(ErrorType.NOT_FOUND, "There is nothing at this path.")
     if status == 405:
-        return Refusal(ErrorType.METHOD_NOT_ALLOWED, "This path does not take that method.")
+        return Refusal(ErrorType.METHOD_NOT_ALLOWED, f"This path does not take {method}. It takes {allowed}.")
     if status == 413:
         return Refusal(ErrorType.PAYLOAD_TOO_LARGE, "The request is too large.")
     if status == 415:

@@ -11,6 +11,8 @@ from typing import Any
 
 from msgspec import Struct, ValidationError, inspect
 
+from engine.base.suggest import nearest
+
 MOST_SHOWN = 200  # characters of an entry's name
 SLUG_WORDS = "lower-case letters and digits in groups joined by single hyphens"
 _PATTERNS = {r"^[a-z0-9]+(-[a-z0-9]+)*$": SLUG_WORDS}
@@ -20,13 +22,24 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*?)`")
 _ENTRY = "..."  # how msgspec writes the place of an entry of an object
 _NO_TYPE = inspect.AnyType()
+UNKNOWN = "is not a known field"
 
 
 class Fault(Struct, frozen=True):
-    """Where the fault is, `to[1]` or `metadata.order` ("" for the whole), and what is wrong: "must be a string"."""
+    """Where the fault is, `to[1]` or `metadata.order` ("" for the whole), and what is wrong: "must be a string".
+
+    `meant` is the known field that an unknown one comes close to.
+    """
 
     path: str
     words: str
+    meant: str | None = None
+
+    def sentence(self, path: str) -> str:
+        """Say the fault of a value at `path` (as the caller knows it) in one or two sentences."""
+        if self.words != UNKNOWN:
+            return f"`{path}` {self.words}."
+        return f"Unknown field `{path}`." + ("" if self.meant is None else f" Did you mean `{self.meant}`?")
 
 
 def fault_of(error: ValidationError, shape: Any, given: object) -> Fault:
@@ -34,13 +47,14 @@ def fault_of(error: ValidationError, shape: Any, given: object) -> Fault:
     sentence = str(error)
     at = _AT.search(sentence)
     path, kind = _walked(_type_of(shape), given, at[2] if at else "")
-    for pattern, words in ((_UNKNOWN, "is not a field here"), (_MISSING, "is required")):
+    for pattern, words in ((_UNKNOWN, UNKNOWN), (_MISSING, "is required")):
         named = pattern.search(sentence)
         if named:
-            return Fault(f"{path}.{named[1]}" if path else named[1], words)
+            meant = nearest(named[1], _fields_of(kind)) if words == UNKNOWN else None
+            return Fault(f"{path}.{named[1]}" if path else named[1], words, meant)
     if at and at[1]:
         return Fault(path, f"must name each entry by {_described(_names_of(kind))}")
-    wanted = _described(kind)
+    wanted = _described(kind) + _wrapping(kind, sentence)
     return Fault(path, f"must be {wanted}" if wanted else f"is not usable: {sentence[: at.start() if at else None]}")
 
 
@@ -74,6 +88,20 @@ def _field(kind: inspect.Type, name: str) -> inspect.Type:
     struct = _one_of(kind, inspect.StructType)
     fields = () if struct is None else struct.fields
     return next((field.type for field in fields if field.encode_name == name), _NO_TYPE)
+
+
+def _fields_of(kind: inspect.Type) -> list[str]:
+    struct = _one_of(kind, inspect.StructType)
+    return [] if struct is None else [field.encode_name for field in struct.fields]
+
+
+def _wrapping(kind: inspect.Type, sentence: str) -> str:
+    """Say in which field a list belongs that was given in place of the object."""
+    struct = _one_of(kind, inspect.StructType)
+    if struct is None or "got `array`" not in sentence:
+        return ""
+    lists = [field.encode_name for field in struct.fields if _one_of(field.type, inspect.ListType) is not None]
+    return f" that holds the list in `{lists[0]}`" if len(struct.fields) == 1 and lists else ""
 
 
 def _item(given: object, name: str) -> object:

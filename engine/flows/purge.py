@@ -18,6 +18,7 @@ import structlog
 from msgspec import Struct, field
 
 from engine.areas.account.rules import retention_days
+from engine.areas.emails.types import IDEMPOTENCY_DAYS
 from engine.areas.statistics import jobs as figures
 from engine.areas.statistics.rules import KEPT_DAYS, QUARTER, quarter_of
 from engine.base import clock, ids
@@ -28,7 +29,6 @@ from engine.store.queries import Conn, Queries
 _SQL = Queries.beside(__file__, "purge.sql")
 _LOCK = 0x57617970  # "Wayp": one purge at a time on a database
 SWEEP_EVERY = timedelta(hours=20)  # each account about once a day
-KEY_DAYS = 30  # a request is not repeated with the same idempotencyKey a month later
 MOST_ROWS = 500  # in one transaction: some 10 ms
 MOST_KEYS = 5_000
 MOST_ACCOUNTS = 100
@@ -165,7 +165,7 @@ async def outlook(pool: asyncpg.Pool, at: datetime) -> Outlook:
                     [one.account_id for one in keepers],
                     [bound.message if rows else nothing for bound, rows in zip(bounds, partial, strict=True)],
                     [bound.event if rows else nothing for bound, rows in zip(bounds, partial, strict=True)],
-                    _floor(at - timedelta(days=KEY_DAYS)),
+                    _floor(at - timedelta(days=IDEMPOTENCY_DAYS)),
                     timeout=600,
                 )
             ]
@@ -268,7 +268,7 @@ class Sweep:
             await asyncio.sleep(PAUSE_S)
 
     async def _keys(self) -> None:
-        before, last = _floor(self._at - timedelta(days=KEY_DAYS)), ""
+        before, last = _floor(self._at - timedelta(days=IDEMPOTENCY_DAYS)), ""
         while not self._late():
             (page,) = await _DELETE_KEYS.fetch(self._connection, self._account, last, MOST_KEYS, before)
             self._purged.idempotency_keys += page.gone

@@ -17,7 +17,7 @@ from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Answer, Api, serving
 from tests.harness.cloudflare import TOKEN, CloudflareServer
 
-FIELDS = {"id", "name", "status", "createdAt", "verifiedAt", "lastCheckedAt", "signing", "records"}
+FIELDS = {"id", "name", "status", "createdAt", "verifiedAt", "lastCheckedAt", "signing", "records", "operatorRecords"}
 RECORD_FIELDS = {"type", "host", "value", "required", "status", "found", "purpose", "note", "problem"}
 
 
@@ -89,14 +89,16 @@ async def test_an_added_domain_is_pending_and_shows_what_to_publish(own: Api, ac
     assert not domain["name"].endswith(".")
     assert (domain["status"], domain["verifiedAt"], domain["lastCheckedAt"]) == ("pending", None, None)
     assert domain["signing"] == {"selector": "wb1", "next": None, "retiring": None, "retiresAt": None}
-    assert all(set(record) == RECORD_FIELDS for record in domain["records"])
+    assert all(set(record) == RECORD_FIELDS for record in domain["records"] + domain["operatorRecords"])
     assert {record["status"] for record in domain["records"]} == {"missing"}
     hosts = [record["host"] for record in domain["records"]]
     assert hosts[0] == f"wb1._domainkey.{domain['name']}"
     assert f"wb2._domainkey.{domain['name']}" in hosts
     assert {record["purpose"] for record in domain["records"]} == {
-        "dkim", "return_path", "dmarc", "inbound", "mta_sts", "tls_rpt",
+        "dkim", "dmarc", "inbound", "mta_sts", "tls_rpt",
     }  # fmt: skip
+    assert {record["purpose"] for record in domain["operatorRecords"]} == {"return_path"}
+    assert all(record["host"].endswith(domain["name"]) for record in domain["records"])
     assert [record["host"] for record in domain["records"] if record["required"]] == hosts[:1]
     assert read.json == setup.json == domain
 

@@ -213,3 +213,24 @@ def test_checks_spread_by_a_tenth_either_way() -> None:
     ]
 
     assert waits == pytest.approx([EVERY_S * 0.9, EVERY_S * 1.1])
+
+
+@pytest.mark.parametrize(
+    ("name", "provider"),
+    [
+        ("gmail.com", "gmail.com"),
+        ("GMAIL.com.", "gmail.com"),
+        ("mail.gmail.com", "gmail.com"),
+        ("yahoo.co.uk", "yahoo.co.uk"),
+        ("hotmail.fr", "hotmail.fr"),
+        ("web.de", "web.de"),
+    ],
+)
+def test_a_domain_of_a_public_mailbox_provider_is_refused(name: str, provider: str) -> None:
+    with pytest.raises(Refusal, match=f"{provider} gives mailboxes to the public"):
+        rules.checked_name(name, "mail.test")
+
+
+@pytest.mark.parametrize("name", ["notgmail.com", "gmail.example.com", "yahoo.example.com", "hotmail.dev", "web.dev"])
+def test_a_name_that_only_resembles_a_provider_is_taken(name: str) -> None:
+    assert rules.checked_name(name, "mail.test") == name

@@ -34,6 +34,7 @@ async def send(api: Api, account: TestAccount, **fields: object) -> str:
 async def read(api: Api, account: TestAccount, message: str) -> dict[str, Any]:
     answer = await api.get(f"/v1/messages/{message}", account.token)
     assert answer.status == 200, answer
+    assert (await api.get(f"/v1/emails/{message}", account.token)).json == answer.json
     found: dict[str, Any] = answer.json
     return found
 

@@ -231,3 +231,34 @@ async def test_a_malformed_query_string_is_a_400(api: Api, account: TestAccount,
     answer = await api.get(f"/v1/messages?{query}", account.token)
 
     assert (answer.status, answer.error["type"]) == (400, "invalid_request")
+
+
+async def test_a_misspelt_field_or_parameter_is_told_its_neighbour(api: Api, account: TestAccount) -> None:
+    body = {"from": account.sender, "to": "ann@people.test", "text": "x"}
+    snake = await api.post("/v1/emails", account.token, body | {"reply_to": "a@b.test"})
+    far = await api.post("/v1/emails", account.token, body | {"colour": "red"})
+    nested = await api.post("/v1/emails", account.token, body | {"attachments": [{"file_name": "a"}]})
+    query = await api.get("/v1/messages?tags=x", account.token)
+
+    assert snake.error["message"] == "Unknown field `reply_to`. Did you mean `replyTo`?"
+    assert far.error["message"] == "Unknown field `colour`."
+    assert (nested.error["field"], nested.error["message"]) == (
+        "attachments[0].file_name", "Unknown field `attachments[0].file_name`. Did you mean `filename`?",
+    )  # fmt: skip
+    assert query.error["message"] == "Unknown query parameter `tags`. Did you mean `tag`?"
+
+
+async def test_a_bare_list_as_a_batch_is_told_where_it_belongs(api: Api, account: TestAccount) -> None:
+    answer = await api.post("/v1/emails/batch", account.token, [{"from": account.sender}])
+
+    assert (answer.status, answer.error["field"]) == (400, "body")
+    assert answer.error["message"] == "`body` must be an object that holds the list in `messages`."
+
+
+async def test_a_method_that_a_path_does_not_take_is_told_those_it_takes(api: Api, account: TestAccount) -> None:
+    answer = await api.delete("/v1/emails", account.token)
+
+    assert (answer.status, answer.error["type"]) == (405, "method_not_allowed")
+    assert answer.error["message"].startswith("This path does not take DELETE. It takes ")
+    assert "POST" in answer.error["message"]
+    assert "POST" in answer.headers["allow"]

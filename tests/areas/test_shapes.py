@@ -52,14 +52,14 @@ class Whole(Struct, forbid_unknown_fields=True, kw_only=True):
         ({"parts": [None]}, "parts[0] must be an object"),
         ({"parts": [{"partName": ""}]}, "parts[0].partName must be a string of at least 1 character"),
         ({"parts": [{}]}, "parts[0].partName is required"),
-        ({"parts": [{"partName": "x", "a": 1}]}, "parts[0].a is not a field here"),
+        ({"parts": [{"partName": "x", "a": 1}]}, "parts[0].a is not a known field"),
         ({"either": 1}, "either must be a string of at most 3 characters or a list of 1 to 2 items"),
         ({"either": ["a", 1]}, "either[1] must be a string"),
         ({"named": []}, "named must be an object"),
         ({"named": {"a": "b", "c": 5, "d": 6}}, "named.c must be a string of at most 2 characters"),
         ({"named": {"a": "b", "c.d[0]": "abc"}}, "named.c.d[0] must be a string of at most 2 characters"),
         ({"named": {"": "b"}}, "named must name each entry by a string of at least 1 character"),
-        ({"unknown": 1}, "unknown is not a field here"),
+        ({"unknown": 1}, "unknown is not a known field"),
         ([], " must be an object"),
     ],
     ids=repr,
@@ -96,4 +96,4 @@ def test_any_fault_of_a_request_has_words(wrong: dict[str, Any]) -> None:
     except msgspec.ValidationError as error:
         found = fault_of(error, SendRequest, whole)
         assert found.path
-        assert found.words.startswith(("must be ", "must name ", "is required", "is not a field here"))
+        assert found.words.startswith(("must be ", "must name ", "is required", "is not a known field"))

@@ -55,13 +55,13 @@ async def test_a_new_endpoint_shows_its_secret_once(api: Api, account: TestAccou
 
     assert answer.status == 201
     new = answer.json
-    assert set(new) == {"id", "url", "eventTypes", "status", "signingSecret"}
+    assert set(new) == {"id", "url", "eventTypes", "status", "signingSecret", "warnings"}
     assert new["id"].startswith("whk_")
     assert (new["url"], new["eventTypes"], new["status"]) == (URL, ["bounced", "made.up"], "active")
     assert new["signingSecret"].startswith("whsec_")
     assert len(new["signingSecret"]) == 38
     listed = (await api.get("/v1/webhooks", account.token)).json
-    assert set(listed["data"][0]) == {"id", "url", "eventTypes", "status", "createdAt"}
+    assert set(listed["data"][0]) == {"id", "url", "eventTypes", "status", "createdAt", "warnings"}
     assert listed["data"][0]["id"] == new["id"]
     read = (await api.get(f"/v1/webhooks/{new['id']}", account.token)).json
     assert read == listed["data"][0]
@@ -370,3 +370,14 @@ async def test_a_suspended_account_can_not_change_its_endpoints(
     await asyncio.sleep(0.6)
 
     assert (await api.post("/v1/webhooks", account.token, {"url": URL})).status == 401
+
+
+async def test_names_that_match_no_event_are_kept_and_warned_of(api: Api, account: TestAccount) -> None:
+    wanted = {"url": URL, "eventTypes": ["delivered", "Bounce", "inbound.received", "odd"]}
+    made = (await api.post("/v1/webhooks", account.token, wanted)).json
+    read = (await api.get(f"/v1/webhooks/{made['id']}", account.token)).json
+
+    assert made["eventTypes"] == wanted["eventTypes"]
+    assert [one["field"] for one in made["warnings"]] == ["eventTypes[1]", "eventTypes[3]"]
+    assert "Did you mean `bounced`?" in made["warnings"][0]["message"]
+    assert read["warnings"] == made["warnings"]

@@ -5,17 +5,27 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from api.http.session import AccountShown, PersonShown
-from engine.areas.people.rules import MOST_EMAIL, MOST_PASSWORD
+from engine.areas.people.rules import LEAST_PASSWORD, MOST_EMAIL, MOST_PASSWORD
 
 Email = Annotated[str, Meta(min_length=1, max_length=MOST_EMAIL)]
 Password = Annotated[str, Meta(min_length=1, max_length=MOST_PASSWORD)]
+
+
+NewPassword = Annotated[
+    str,
+    Meta(
+        max_length=MOST_PASSWORD,
+        description="Not easy to guess: zxcvbn's score must be 3 or 4",
+        extra_json_schema={"minLength": LEAST_PASSWORD},
+    ),
+]
 
 
 class SignUp(Struct, rename="camel", forbid_unknown_fields=True):
     """`POST /v1/auth/signup`."""
 
     email: Email
-    password: Password
+    password: NewPassword
     account_name: Annotated[str, Meta(min_length=1, max_length=120)] | None = None
     challenge_token: Annotated[str, Meta(max_length=4_000)] | None = None
 

@@ -130,7 +130,8 @@ def _fields(row: DomainRow, keys: Sequence[KeyRow], checks: Sequence[Checked]) -
         "verified_at": _iso(row.verified_at),
         "last_checked_at": _iso(row.checked_at),
         "signing": _signing(keys),
-        "records": [_record(check) for check in checks],
+        "records": [_record(check) for check in checks if not check.wanted.by_operator],
+        "operator_records": [_record(check) for check in checks if check.wanted.by_operator],
     }
 
 

@@ -60,7 +60,11 @@ class Domain(Struct, rename="camel", kw_only=True):
     verified_at: str | None
     last_checked_at: str | None
     signing: Signing
-    records: list[Record]
+    records: Annotated[list[Record], Meta(description="What the owner of the domain publishes")]
+    operator_records: Annotated[
+        list[Record],
+        Meta(description="What the operator of this service publishes for all domains; not your task"),
+    ]
 
 
 class CheckedDomain(Domain, kw_only=True):

@@ -214,6 +214,16 @@ OPERATIONS = (
     ),
     Operation(
         method="GET",
+        path="/v1/emails/{id}",
+        tag="Emails",
+        summary="Read a message: the same answer as GET /v1/messages/{id}",
+        access=Access.KEY,
+        scopes=("messages:read",),
+        reply=MessageDetail,
+        handler=read_message,
+    ),
+    Operation(
+        method="GET",
         path="/v1/messages/{id}/attachments/{attachmentId}",
         tag="Messages",
         summary="Download an attachment",

@@ -15,6 +15,7 @@ from api.areas.webhooks.schemas import (
     Queued,
     ReplayRequest,
     SecretMade,
+    Warned,
     Webhook,
     WebhookChange,
     WebhookMade,
@@ -22,7 +23,7 @@ from api.areas.webhooks.schemas import (
 )
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, Operation
-from engine.areas.webhooks import store
+from engine.areas.webhooks import rules, store
 from engine.areas.webhooks.types import AttemptRow, DeliveryRow, EndpointRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid, not_found
@@ -43,7 +44,7 @@ async def create(call: Call) -> WebhookMade:
         pepper=_pepper(call),
         actor=call.actor,
     )
-    return WebhookMade(_public(made.id), made.url, made.event_types, "active", made.secret)
+    return WebhookMade(_public(made.id), made.url, made.event_types, "active", made.secret, _warnings(made.event_types))
 
 
 async def list_webhooks(call: Call) -> WebhookPage:
@@ -142,7 +143,12 @@ def _public(webhook: UUID) -> str:
 
 def _webhook(row: EndpointRow) -> Webhook:
     status = cast("Literal['active', 'disabled']", row.status)
-    return Webhook(_public(row.id), row.url, row.event_types, status, clock.iso(row.created_at))
+    made_at, warnings = clock.iso(row.created_at), _warnings(row.event_types)
+    return Webhook(_public(row.id), row.url, row.event_types, status, made_at, warnings)
+
+
+def _warnings(names: list[str]) -> list[Warned]:
+    return [Warned(f"eventTypes[{names.index(name)}]", text) for name, text in rules.unmatched(names).items()]
 
 
 def _delivery(row: DeliveryRow) -> Delivery:

@@ -51,6 +51,16 @@ class ListQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the page before")] | None = None
 
 
+class Warned(Struct, rename="camel"):
+    """An entry of `eventTypes` that will not match any event."""
+
+    field: Annotated[str, Meta(examples=["eventTypes[0]"])]
+    message: str
+
+
+Warnings = Annotated[list[Warned], Meta(description="What will probably not do what was meant; empty as a rule")]
+
+
 class Webhook(Struct, rename="camel"):
     """An endpoint; its secret is never shown again."""
 
@@ -59,6 +69,7 @@ class Webhook(Struct, rename="camel"):
     event_types: list[str]
     status: Standing
     created_at: str
+    warnings: Warnings
 
 
 class WebhookMade(Struct, rename="camel"):
@@ -69,6 +80,7 @@ class WebhookMade(Struct, rename="camel"):
     event_types: list[str]
     status: Standing
     signing_secret: str
+    warnings: Warnings
 
 
 class WebhookPage(Struct, rename="camel"):

@@ -99,9 +99,7 @@ class Keys:
 
 def unauthorized() -> Refusal:
     """The one answer to every failed authentication."""
-    return Refusal(
-        ErrorType.UNAUTHORIZED, "Send a valid API key as `Authorization: Bearer <key>`. This request carried none."
-    )
+    return Refusal(ErrorType.UNAUTHORIZED, "No valid API key. Send one as `Authorization: Bearer <key>`.")
 
 
 def check_scope(caller: Caller, scopes: tuple[str, ...]) -> None:

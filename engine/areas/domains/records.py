@@ -17,7 +17,7 @@ from msgspec import structs
 
 from engine.areas.domains.reports import report_address
 from engine.areas.domains.suffixes import is_registry_name
-from engine.areas.domains.types import Checked, Finding, Identity, KeyRow, Place, RecordStatus, Wanted
+from engine.areas.domains.types import Checked, Finding, Identity, KeyRow, Place, RecordStatus, RecordType, Wanted
 from engine.base import clock
 
 Answers = Mapping[Place, tuple[str, ...] | None]  # None: DNS gave no usable answer
@@ -41,13 +41,16 @@ def wanted_records(
     """Every record of the domain's set-up, the keys that sign first."""
     host = identity.mail_host
     bounces = bounce_domain(host)
-    by_service = "Published by the operator of this service for all domains; mail's return path lies there."
+    by_service = "Published by the operator of this service for all domains: nothing to do for you. Bounces go there."
     dmarc = report_address(identity.report_key, "dmarc", domain, host)
     tls = report_address(identity.report_key, "tls", domain, host)
+    return_path: list[tuple[RecordType, str]] = [("TXT", f"v=spf1 a:{host} -all"), ("MX", f"{MX_PREFERENCE} {host}")]
     return [
         *sorted((key_record(name, key) for key in keys), key=lambda one: (not one.required, one.host)),
-        Wanted("TXT", bounces, f"v=spf1 a:{host} -all", required=False, purpose="return_path", note=by_service),
-        Wanted("MX", bounces, f"{MX_PREFERENCE} {host}", required=False, purpose="return_path", note=by_service),
+        *[
+            Wanted(kind, bounces, value, required=False, purpose="return_path", note=by_service, by_operator=True)
+            for kind, value in return_path
+        ],
         Wanted(
             "TXT", f"_dmarc.{name}", f"v=DMARC1; p=none; rua=mailto:{dmarc}", required=False, purpose="dmarc",
             note="A suggestion: any policy of yours will do. Reports that name this address feed your statistics.",

@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from engine.areas.domains.mailbox_providers import mailbox_provider
 from engine.areas.domains.records import bounce_domain
 from engine.areas.domains.suffixes import is_registry_name
 from engine.areas.domains.types import DomainStatus, KeyRow, RecordStatus
@@ -71,6 +72,13 @@ def checked_name(text: str, mail_host: str) -> str:
         raise invalid("name", f"The name is longer than {MOST_NAME} characters: its DNS records would not fit.")
     if is_registry_name(name):
         raise invalid("name", f"{name} belongs to a registry. Add a domain below it, such as example.{name}.")
+    provider = mailbox_provider(name)
+    if provider is not None:
+        raise invalid(
+            "name",
+            f"{provider} gives mailboxes to the public, and nobody else can publish the DNS records that sending needs."
+            " Add a domain of your own.",
+        )
     if name == mail_host.lower() or name.endswith(f".{mail_host.lower()}"):
         raise invalid("name", f"{name} belongs to this service itself ({bounce_domain(mail_host)} takes the bounces).")
     return name

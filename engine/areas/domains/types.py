@@ -76,6 +76,7 @@ class Wanted(Struct, frozen=True):
     purpose: Purpose
     selector: str | None = None  # of a DKIM record
     note: str | None = None
+    by_operator: bool = False  # published once for all domains, under the service's own host
 
     @property
     def place(self) -> Place:

@@ -27,6 +27,7 @@ from engine.areas.emails.types import (
 )
 from engine.base import ids, shapes
 from engine.base.errors import ErrorType, Refusal, invalid
+from engine.base.suggest import hint
 from engine.mail import submitted as mail
 from engine.mail.address import Mailbox, canonical
 from engine.mail.attachments import blocked_extension
@@ -223,7 +224,10 @@ def _options(options: Sequence[Option]) -> dict[str, Any]:
     for option in options:
         folded = option.name.lower()
         if folded not in _READERS:
-            raise invalid(option.name, f"`{option.name}` is not a header of this service; the message was not sent.")
+            meant = hint(folded, (name.title() for name in _READERS))
+            raise invalid(
+                option.name, f"`{option.name}` is not a header of this service; the message was not sent.{meant}"
+            )
         names.setdefault(folded, option.name)
         texts.setdefault(folded, []).append(option.text)
     found: dict[str, Any] = {}
@@ -348,7 +352,7 @@ def _request(found: Mail, given: dict[str, Any], recipients: Sequence[Recipient]
         return msgspec.convert(request, SendRequest)
     except msgspec.ValidationError as error:
         fault = shapes.fault_of(error, SendRequest, request)
-        raise invalid("body", f"The message can't be sent with a template: `{fault.path}` {fault.words}.") from None
+        raise invalid("body", f"The message can't be sent with a template: {fault.sentence(fault.path)}") from None
 
 
 def _wire_name(field: str) -> str:

@@ -10,6 +10,7 @@ from engine.mail.address import Mailbox
 
 SLUG = r"^[a-z0-9]+(-[a-z0-9]+)*$"
 MOST_RECIPIENTS = 50
+IDEMPOTENCY_DAYS = 30  # a request is not repeated with the same idempotencyKey a month later
 MOST_ATTACHMENTS = 100
 MOST_CONTENT = 13_981_016  # base64 characters of one attachment: 10 MiB
 MOST_HEADER_NAME, MOST_HEADER_VALUE = 200, 2_000
@@ -71,7 +72,18 @@ class SendRequest(
     ] = None
     tags: Annotated[list[Tag], Meta(max_length=10)] | None = None
     metadata: dict[Name, Annotated[str, Meta(max_length=512)]] | None = None
-    idempotency_key: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
+    idempotency_key: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=255,
+                description="A repeated send with the same key answers with the id of the first message."
+                f" A key is remembered for {IDEMPOTENCY_DAYS} days; after that it is new again",
+            ),
+        ]
+        | None
+    ) = None
     scheduled_at: Annotated[
         Moment | None,
         Meta(

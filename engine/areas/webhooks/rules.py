@@ -15,10 +15,15 @@ import yarl
 
 from engine.base import clock, ids, secrets
 from engine.base.errors import Refusal, invalid
+from engine.base.events import EventType
+from engine.base.suggest import hint
 from engine.delivery.ladder import Ladder
 
 MOST_URL, MOST_TYPES, MOST_TYPE = 2_000, 20, 100  # characters, names, characters of a name
 MOST_ANSWER_BYTES = 4_096
+EVENT_TYPES = frozenset(EventType) | {
+    "inbound.received", "alert.fired", "domain.verified", "domain.failed", "suppression.added", "webhook.test",
+}  # fmt: skip
 SECRET_PREFIX = "whsec_"  # noqa: S105 - of every secret, itself none
 SECRET_LENGTH = 32
 PREVIOUS_HOURS = 24  # how long the former secret signs beside a new one
@@ -119,6 +124,15 @@ def checked_types(names: Sequence[str]) -> list[str]:
             field = f"eventTypes[{place}]"
             raise invalid(field, f"`{field}` must have 1 to {MOST_TYPE} characters, none of them NUL.")
     return list(names)
+
+
+def unmatched(names: Sequence[str]) -> dict[str, str]:
+    """Return the names that match no event this service has, each with a sentence for its author."""
+    return {
+        name: f"No event of this service is called `{name}`; it will not match until one is.{hint(name, EVENT_TYPES)}"
+        for name in names
+        if name not in EVENT_TYPES
+    }
 
 
 def new_secret() -> str:
