@@ -164,8 +164,7 @@ OPERATIONS = (
         method="POST",
         path="/v1/auth/login",
         tag="Auth",
-        summary="Sign in with a password: sets the cookie `svc_session`, HttpOnly, SameSite=Lax and Secure (not Secure where "
-        "the service is reached by plain http, as on loopback, because browsers would drop the cookie)",
+        summary="Sign in with a password",
         access=Access.NONE,
         request=LogIn,
         reply=Session,

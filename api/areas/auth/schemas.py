@@ -52,7 +52,11 @@ class SignedUp(Struct, rename="camel"):
 
 
 class LogIn(Struct, rename="camel", forbid_unknown_fields=True):
-    """`POST /v1/auth/login`. `code`: of the authenticator app or a recovery code, where one is set up."""
+    """`POST /v1/auth/login`. `code`: of the authenticator app or a recovery code, where one is set up.
+
+    The answer sets the cookie `svc_session`: HttpOnly, SameSite=Lax and Secure. Only in local mode, where people reach
+    the service by plain http on loopback, `Secure` is left out, because browsers would not send the cookie.
+    """
 
     email: Email
     password: Password
