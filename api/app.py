@@ -42,6 +42,7 @@ from api.areas.webhooks import resources as webhooks
 from api.console import pages
 from api.http import dispatch, openapi
 from api.http.body import BodyMemory
+from api.http.decode import set_query_aside
 from api.http.farewell import LINGER_S, before_stopping
 from api.http.forwarded import with_client
 from api.http.operation import Access, Call, Operation, Raw
@@ -108,7 +109,6 @@ def create_app(settings: Settings | None = None) -> App:
     app.add_middleware(dispatch.RequestId(over_tls=known.public_url.startswith("https://")))
     app.add_middleware(lifespan)
     lifespan.app = app
-    app.req_options.keep_blank_qs_values = True
     app.add_error_handler(falcon.HTTPError, dispatch.on_http_error)
     app.add_error_handler(Exception, dispatch.on_bug)
     app.resp_options.default_media_type = "application/json"
@@ -133,6 +133,7 @@ class Patient(falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]):
             return
         if self._proxies:
             scope = with_client(scope, self._proxies)
+        set_query_aside(scope)
         connection = open_connection(scope, receive, send, self._write_s)
         await connection.run(super().__call__(scope, _nothing_yet, connection.send))
         await connection.drain(scope["headers"])

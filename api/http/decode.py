@@ -1,6 +1,6 @@
 """From bytes and query strings to typed Structs, or a 400 that names the field."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from functools import lru_cache
 from typing import Any, get_args, get_origin
 from urllib.parse import parse_qsl
@@ -12,6 +12,8 @@ from msgspec import Struct
 from engine.base import shapes
 from engine.base.errors import ErrorType, Refusal, invalid
 
+MAX_PARAMETERS = 100  # of a query string, which has up to 64 KB
+_QUERY = "waybill.query"
 LARGE_BYTES = 1024 * 1024  # decoding more takes over a millisecond: off the event loop
 
 
@@ -72,10 +74,21 @@ def refusal_of(error: msgspec.ValidationError, shape: Any, given: object) -> Ref
     return invalid(field, f"`{field}` {fault.words}.")
 
 
-def _pairs(request: falcon.asgi.Request) -> Iterable[tuple[str, str]]:
+def set_query_aside(scope: MutableMapping[str, Any]) -> None:
+    """Move the query string of an ASGI scope to where `decode_query` finds it: Falcon would parse all of it for every
+    request, and a query of 30,000 parameters takes 18 ms."""
+    scope[_QUERY] = scope["query_string"]
+    scope["query_string"] = b""
 
+
+def _pairs(request: falcon.asgi.Request) -> Iterable[tuple[str, str]]:
+    query: bytes = request.scope[_QUERY]
+    if not query:
+        return ()
+    if query.count(b"&") >= MAX_PARAMETERS:
+        raise invalid("query", f"A query string may have {MAX_PARAMETERS} parameters at the most.")
     try:
-        return parse_qsl(request.query_string, keep_blank_values=True, strict_parsing=False, errors="strict")
+        return parse_qsl(query.decode(), keep_blank_values=True, strict_parsing=False, errors="strict")
     except (ValueError, UnicodeDecodeError):
         raise invalid("query", "The query string is not valid UTF-8 percent-encoding.") from None
 

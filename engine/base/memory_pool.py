@@ -101,8 +101,7 @@ class Reservation:
         self._on_revoke: Callable[[], None] | None = None
 
     def begin(self, on_revoke: Callable[[], None]) -> None:
-        """Content begins to arrive. Until `complete` the pool may take the memory back, and then calls `on_revoke`, which
-        drops the content."""
+        """Content begins to arrive. Until `complete` the pool may take the memory back; `on_revoke` drops the content."""
         self._on_revoke = on_revoke
         self._pool.watch(self)
 
