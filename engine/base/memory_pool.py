@@ -46,6 +46,8 @@ class MemoryPool:
 
     def take(self, reservation: "Reservation", size_bytes: int) -> None:
         """Reserve octets more. Raises 429 beyond the share of the owner, 503 when the pool is full."""
+        if not size_bytes:
+            return
         owner = self._by_owner.get(reservation.owner, 0) + size_bytes
         part = self._by_part.get(reservation.part, 0) + size_bytes
         if owner > self._owner_limit or part > self._part_limit:
