@@ -15,7 +15,6 @@ from typing import Any
 import asyncpg
 import falcon
 import falcon.asgi
-import msgspec
 import structlog
 from msgspec import Struct
 
@@ -42,7 +41,8 @@ from api.areas.templates import resources as templates
 from api.areas.webhooks import resources as webhooks
 from api.console import pages
 from api.http import dispatch, openapi
-from api.http.decode import GRACE_S, Inflight
+from api.http.body import BodyMemory
+from api.http.decode import set_query_aside
 from api.http.farewell import LINGER_S, before_stopping
 from api.http.forwarded import with_client
 from api.http.operation import Access, Call, Operation, Raw
@@ -52,8 +52,7 @@ from engine.areas.audit.verifier import Verifier
 from engine.areas.identity.provider import Provider
 from engine.areas.sessions.keeper import Sessions
 from engine.areas.tails.hub import Tails
-from engine.base import clock, ids, logs
-from engine.base.errors import invalid
+from engine.base import clock, logs
 from engine.base.settings import Settings, load
 from engine.delivery import queue
 from engine.delivery.hints import Hints
@@ -61,7 +60,6 @@ from engine.flows.accept import Acceptor
 from engine.store import metrics, partitions
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
-from engine.store.deadlines import within
 from engine.store.limits import Limits
 from engine.store.passwords import Passwords
 from engine.store.postgres import AWAY, close_pool, open_pool
@@ -111,7 +109,6 @@ def create_app(settings: Settings | None = None) -> App:
     app.add_middleware(dispatch.RequestId(over_tls=known.public_url.startswith("https://")))
     app.add_middleware(lifespan)
     lifespan.app = app
-    app.req_options.keep_blank_qs_values = True
     app.add_error_handler(falcon.HTTPError, dispatch.on_http_error)
     app.add_error_handler(Exception, dispatch.on_bug)
     app.resp_options.default_media_type = "application/json"
@@ -119,11 +116,11 @@ def create_app(settings: Settings | None = None) -> App:
 
 
 class Patient(falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]):
-    """Falcon, with a deadline for the first octets of a body: Falcon itself waits for them before it calls anybody."""
+    """Falcon, which waits for nothing of a body: operations read it from the connection, after they have looked at the
+    credentials and the declared size."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
-        self._deadline_s = min(settings.body_deadline_s, GRACE_S)
         self._write_s = settings.stream_write_s
         self._proxies = settings.http_proxy_networks
 
@@ -136,32 +133,15 @@ class Patient(falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]):
             return
         if self._proxies:
             scope = with_client(scope, self._proxies)
-        try:
-            with within(self._deadline_s):
-                first = await receive()
-        except TimeoutError:
-            await _too_slow(send)
-            return
-        events = [first]
-
-        async def replay() -> Any:  # for Falcon, which asks for the first event: operations read from the connection
-            return events.pop() if events else await receive()
-
-        connection = open_connection(scope, first, receive, send, self._write_s)
-        await connection.run(super().__call__(scope, replay, connection.send))
+        set_query_aside(scope)
+        connection = open_connection(scope, receive, send, self._write_s)
+        await connection.run(super().__call__(scope, _nothing_yet, connection.send))
+        await connection.drain(scope["headers"])
 
 
-async def _too_slow(send: Any) -> None:
-    refusal = invalid("body", "The request body came too slowly.")
-    metrics.TALLY.add(metrics.REQUESTS, "unrouted", str(refusal.status))
-    body = msgspec.json.encode(refusal.envelope())
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        (dispatch.REQUEST_ID.lower().encode(), ids.encode(ids.uuid7()).encode()),
-    ]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+async def _nothing_yet() -> Any:
+    """ASGI's receive for Falcon, which asks for the first event of a request before it does anything."""
+    return {"type": "http.request", "body": b"", "more_body": True}
 
 
 class Lifespan:
@@ -260,7 +240,7 @@ def _add_routes(app: App, services: Services) -> None:
         keys=services.keys,
         sessions=services.sessions,
         limits=services.limits,
-        inflight=Inflight(services.settings.max_inflight_bytes),
+        memory=BodyMemory(services.settings),
         suspects={},
         on_answer=_count,
     )
@@ -282,7 +262,7 @@ def _count(operation: str, status: int, refused: str | None) -> None:
 
 def _description() -> Operation:
     async def describe(call: Call) -> Raw:
-        return Raw(_document(call.settings.public_url), "application/json")
+        return Raw(_document(call.settings.public_url, call.settings.max_request_bytes), "application/json")
 
     return Operation(
         method="GET",
@@ -295,8 +275,8 @@ def _description() -> Operation:
 
 
 @functools.lru_cache(maxsize=1)
-def _document(server: str) -> bytes:
-    return openapi.document(all_operations(), server=server)
+def _document(server: str, max_request_bytes: int) -> bytes:
+    return openapi.document(all_operations(), server=server, max_request_bytes=max_request_bytes)
 
 
 class Health:

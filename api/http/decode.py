@@ -1,13 +1,6 @@
-"""From bytes and query strings to typed Structs, or a 400 that names the field.
+"""From bytes and query strings to typed Structs, or a 400 that names the field."""
 
-Bodies are read with a bound, a deadline and a minimum rate; the bytes that all requests of a worker hold at
-once are bounded too.
-"""
-
-import asyncio
-import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, MutableMapping
 from functools import lru_cache
 from typing import Any, get_args, get_origin
 from urllib.parse import parse_qsl
@@ -16,89 +9,13 @@ import falcon.asgi
 import msgspec
 from msgspec import Struct
 
-from api.http.stream import Connection
 from engine.base import shapes
 from engine.base.errors import ErrorType, Refusal, invalid
-from engine.base.settings import Settings
 from engine.base.suggest import MAX_NAME, hint
-from engine.store.deadlines import within
 
+MAX_PARAMETERS = 100  # of a query string, which has up to 64 KB
+_QUERY = "waybill.query"
 LARGE_BYTES = 1024 * 1024  # decoding more takes over a millisecond: off the event loop
-SWALLOWED_BYTES, SWALLOW_S = 16 * 1024 * 1024, 3.0
-GRACE_S = 5.0  # before the minimum rate is asked for
-
-
-class Inflight:
-    """The request bytes one worker holds."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self.held = 0
-
-    def take(self, count: int) -> None:
-        """Reserve, or refuse with 503: memory is bounded, whoever sends."""
-        if self.held + count > self._most:
-            raise Refusal(
-                ErrorType.UNAVAILABLE,
-                "The server is busy receiving large requests. Nothing was accepted; try again shortly.",
-                retry_after_s=2,
-            )
-        self.held += count
-
-    def give(self, count: int) -> None:
-        """Release."""
-        self.held -= count
-
-
-async def read_body(connection: Connection, declared: int | None, settings: Settings, inflight: Inflight) -> bytes:
-    """The whole body, of `declared` octets where its client says so.
-
-    Its bytes stay counted in `inflight` until the caller gives them back. Raises 413 above the bound, 400 when it comes
-    too slowly.
-    """
-    limit = settings.max_request_bytes
-    chunks: list[bytes] = []
-    size = 0
-    started = time.monotonic()
-    try:
-        _check_size(declared or 0, limit)
-        while declared is None or size < declared:
-            with within(_patience(settings, size, time.monotonic() - started)):
-                chunk = await connection.more()
-            if not chunk:
-                break
-            size += len(chunk)
-            _check_size(size, limit)
-            inflight.take(len(chunk))
-            chunks.append(chunk)
-    except Refusal:
-        inflight.give(sum(map(len, chunks)))
-        await _swallow(connection)
-        raise
-    except TimeoutError:
-        inflight.give(sum(map(len, chunks)))
-        raise invalid("body", "The request body came too slowly.") from None
-    except BaseException:
-        inflight.give(sum(map(len, chunks)))
-        raise
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-
-async def _swallow(connection: Connection) -> None:
-    """Read on for a moment after a refusal: a client that still writes hears it only when its writing gets through."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(SWALLOW_S):
-            size = 0
-            while (chunk := await connection.more()) and size <= SWALLOWED_BYTES:
-                size += len(chunk)
-
-
-def _patience(settings: Settings, size: int, elapsed: float) -> float:
-    """Seconds the next chunk may take: until the deadline, or until the mean rate falls below the minimum."""
-    allowed = settings.body_deadline_s
-    if settings.body_min_bytes_per_s:
-        allowed = min(allowed, GRACE_S + size / settings.body_min_bytes_per_s)
-    return max(0.0, allowed - elapsed)
 
 
 def check_media_type(request: falcon.asgi.Request) -> None:
@@ -158,10 +75,21 @@ def refusal_of(error: msgspec.ValidationError, shape: Any, given: object) -> Ref
     return invalid(field, fault.sentence(field))
 
 
-def _pairs(request: falcon.asgi.Request) -> Iterable[tuple[str, str]]:
+def set_query_aside(scope: MutableMapping[str, Any]) -> None:
+    """Move the query string of an ASGI scope to where `decode_query` finds it: Falcon would parse all of it for every
+    request, and a query of 30,000 parameters takes 18 ms."""
+    scope[_QUERY] = scope["query_string"]
+    scope["query_string"] = b""
 
+
+def _pairs(request: falcon.asgi.Request) -> Iterable[tuple[str, str]]:
+    query: bytes = request.scope[_QUERY]
+    if not query:
+        return ()
+    if query.count(b"&") >= MAX_PARAMETERS:
+        raise invalid("query", f"A query string may have {MAX_PARAMETERS} parameters at the most.")
     try:
-        return parse_qsl(request.query_string, keep_blank_values=True, strict_parsing=False, errors="strict")
+        return parse_qsl(query.decode(), keep_blank_values=True, strict_parsing=False, errors="strict")
     except (ValueError, UnicodeDecodeError):
         raise invalid("query", "The query string is not valid UTF-8 percent-encoding.") from None
 
@@ -175,11 +103,6 @@ def _parameters(shape: type[Struct] | None) -> Mapping[str, bool]:
         field.encode_name: any(get_origin(part) is list for part in (field.type, *get_args(field.type)))
         for field in msgspec.structs.fields(shape)
     }
-
-
-def _check_size(size: int, limit: int) -> None:
-    if size > limit:
-        raise Refusal(ErrorType.PAYLOAD_TOO_LARGE, f"A request may have {limit} bytes at the most.", limit=limit)
 
 
 def _plain(body: bytes, error: msgspec.ValidationError) -> object:

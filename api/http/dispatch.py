@@ -13,12 +13,13 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from api.http import auth, decode, stream
+from api.http import auth, body, decode, stream
 from api.http.operation import Access, Call, Operation, Raw, Streamed
 from engine.areas.api_keys import keyring
 from engine.areas.sessions.keeper import Person, Sessions
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
+from engine.base.netaddr import network_of
 from engine.base.plans import CAPS, Plan
 from engine.base.settings import Settings
 from engine.store import limits, metrics
@@ -63,7 +64,7 @@ class Door(Struct):
     keys: keyring.Keys
     sessions: Sessions
     limits: limits.Limits
-    inflight: decode.Inflight
+    memory: body.BodyMemory
     suspects: "dict[str, Suspect]"
     on_answer: Callable[[str, int, str | None], None]  # operation id, status, refusal type
 
@@ -83,6 +84,7 @@ def _responder(door: Door, operation: Operation) -> Responder:
     decoder = None if operation.request is None else msgspec.json.Decoder(operation.request)
 
     id_of_operation = operation.id
+    limit = operation.body_limit(door.settings.max_request_bytes)
     deadline_s = operation.deadline_s or (READ_DEADLINE_S if operation.method == "GET" else WRITE_DEADLINE_S)
 
     async def respond(request: falcon.asgi.Request, response: falcon.asgi.Response, **path: str) -> None:
@@ -90,9 +92,12 @@ def _responder(door: Door, operation: Operation) -> Responder:
         refused: str | None = None
         try:
             await _admit(door, operation, call, response)
+            body.check_size(call.request.content_length or 0, limit)
             call.query = decode.decode_query(request, operation.query, lenient=operation.lenient_query)
             if decoder is not None:
-                await _read(door, operation, call, decoder)
+                await _read(door, operation, call, decoder, limit)
+            elif _has_body(call.request):
+                await _receive(door, call, limit)
             with within(deadline_s):
                 answer = await operation.handler(call)
             _answer(response, operation, call, answer)
@@ -107,7 +112,8 @@ def _responder(door: Door, operation: Operation) -> Responder:
             refused = ErrorType.UNAVAILABLE.value
             refuse(response, unavailable())
         finally:
-            door.inflight.give(call.body_bytes)
+            if call.memory is not None:
+                call.memory.release()
         door.on_answer(id_of_operation, int(str(response.status)[:3]), refused)
 
     return respond
@@ -175,7 +181,7 @@ def _persons_rate(settings: Settings, person: Person) -> int:
 
 
 def _address(call: Call) -> str:
-    return f"ip:{call.request.remote_addr}"
+    return f"ip:{network_of(call.request.remote_addr)}"
 
 
 async def _heed_suspect(door: Door, call: Call, response: falcon.asgi.Response) -> None:
@@ -217,21 +223,37 @@ async def _limit(door: Door, bucket: str, rate: float, response: falcon.asgi.Res
         raise limits.refusal(standing)
 
 
-async def _read(door: Door, operation: Operation, call: Call, decoder: msgspec.json.Decoder[Any]) -> None:
+async def _read(door: Door, operation: Operation, call: Call, decoder: msgspec.json.Decoder[Any], limit: int) -> None:
     may_be_empty = operation.no_body_is_empty and not call.request.content_length
     if not may_be_empty:
         decode.check_media_type(call.request)
-    connection = stream.connection_of(call.request.scope)
-    body = await decode.read_body(connection, call.request.content_length, door.settings, door.inflight)
-    call.body_bytes = len(body)
-    if not body and operation.no_body_is_empty:
-        body = b"{}"  # some clients name a type for the body that they do not send
+    content = await _receive(door, call, limit)
+    call.body_bytes = len(content)
+    if not content and operation.no_body_is_empty:
+        content = b"{}"  # some clients name a type for the body that they do not send
     elif may_be_empty:
         decode.check_media_type(call.request)
-    if len(body) > decode.LARGE_BYTES:
-        call.body = await asyncio.to_thread(decode.decode_body, body, decoder)
+    if len(content) > decode.LARGE_BYTES:
+        call.body = await asyncio.to_thread(decode.decode_body, content, decoder)
     else:
-        call.body = decode.decode_body(body, decoder)
+        call.body = decode.decode_body(content, decoder)
+
+
+async def _receive(door: Door, call: Call, limit: int) -> bytes:
+    """The body's octets, which count against the memory of who sends them until the request is answered."""
+    if call.caller is not None:
+        call.memory = door.memory.callers.open(call.caller.account_id, call.caller.key_id)
+    elif call.signed_in is not None:
+        call.memory = door.memory.callers.open(call.signed_in.account_id, call.signed_in.user_id)
+    else:
+        call.memory = door.memory.strangers.open(_address(call))
+    connection = stream.connection_of(call.request.scope)
+    return await body.read_body(connection, call.request.content_length, limit, door.settings, call.memory)
+
+
+def _has_body(request: falcon.asgi.Request) -> bool:
+    """Whether a body follows a request of HTTP/1.1 (RFC 9112 section 6.3)."""
+    return bool(request.content_length) or request.get_header("Transfer-Encoding") is not None
 
 
 def _answer(

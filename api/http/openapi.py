@@ -12,10 +12,12 @@ from api.http.auth import CSRF_HEADER
 from api.http.operation import Access, Operation
 from engine.areas.sessions.rules import COOKIE
 from engine.base.errors import REGISTRY, ErrorType
+from engine.base.settings import Settings
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
 _REF = "#/components/schemas/{name}"
 VERSION = "1.0.0"
+DEFAULT_REQUEST_BYTES = Settings().max_request_bytes
 _RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}}
 
 
@@ -27,15 +29,15 @@ _SECURITY: dict[Access, list[dict[str, list[str]]]] = {
 }
 
 
-def document(operations: Iterable[Operation], *, server: str) -> bytes:
-    """The document as JSON."""
+def document(operations: Iterable[Operation], *, server: str, max_request_bytes: int = DEFAULT_REQUEST_BYTES) -> bytes:
+    """The document as JSON. `max_request_bytes`: what the settings allow the largest requests."""
     listed = list(operations)
     types = [part for one in listed for part in (one.request, one.query, one.reply) if part is not None]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     by_type = {id(kind): schema for kind, schema in zip(types, schemas, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
     for one in listed:
-        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, by_type, components)
+        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, by_type, components, max_request_bytes)
     components = {**components, "Error": _error_schema()}
     return orjson.dumps(
         {
@@ -61,13 +63,17 @@ def document(operations: Iterable[Operation], *, server: str) -> bytes:
     )
 
 
-def _operation(one: Operation, by_type: dict[int, Any], components: dict[str, Any]) -> dict[str, Any]:
+def _operation(
+    one: Operation, by_type: dict[int, Any], components: dict[str, Any], max_request_bytes: int
+) -> dict[str, Any]:
+    limit = one.body_limit(max_request_bytes)
     described: dict[str, Any] = {
         "operationId": one.id,
         "tags": [one.tag],
         "summary": one.summary,
         "security": _SECURITY[one.access],
-        "responses": _responses(one, by_type),
+        "responses": _responses(one, by_type, limit),
+        "x-max-body-bytes": limit,
     }
     needs = _needs(one)
     if needs:
@@ -102,6 +108,7 @@ def _operation(one: Operation, by_type: dict[int, Any], components: dict[str, An
         described["parameters"] = parameters
     if one.request is not None:
         described["requestBody"] = {
+            "description": f"At most {limit} bytes.",
             "required": not one.no_body_is_empty,
             "content": {"application/json": {"schema": by_type[id(one.request)]}},
         }
@@ -130,7 +137,7 @@ def _query_parameters(query: type[Struct], by_type: dict[int, Any], components: 
     return found
 
 
-def _responses(one: Operation, by_type: dict[int, Any]) -> dict[str, Any]:
+def _responses(one: Operation, by_type: dict[int, Any], limit: int) -> dict[str, Any]:
     answers: dict[str, Any] = {}
     for status in (one.success, *one.also):
         answer: dict[str, Any] = {"description": "Success", "headers": {"X-Request-Id": {"schema": {"type": "string"}}}}
@@ -152,7 +159,7 @@ def _responses(one: Operation, by_type: dict[int, Any]) -> dict[str, Any]:
     for status, kinds in sorted(by_status.items()):
         answers[str(status)] = {
             **({"headers": _RETRY_AFTER} if status in {429, 503} else {}),
-            "description": ", ".join(f"`{kind.value}`" for kind in kinds),
+            "description": ", ".join(f"`{kind.value}`" for kind in kinds) + _bound_of(kinds, limit),
             "content": {
                 "application/json": {
                     "schema": {
@@ -165,6 +172,10 @@ def _responses(one: Operation, by_type: dict[int, Any]) -> dict[str, Any]:
             },
         }
     return answers
+
+
+def _bound_of(kinds: Iterable[ErrorType], limit: int) -> str:
+    return f": a body of more than {limit} bytes" if ErrorType.PAYLOAD_TOO_LARGE in kinds else ""
 
 
 _EVIDENCE = sorted({field for entry in REGISTRY.values() for field in entry.fields})

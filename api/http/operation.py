@@ -12,10 +12,12 @@ from uuid import UUID
 import falcon.asgi
 from msgspec import Struct
 
+from api.http import body_limits
 from engine.areas.api_keys.keyring import Caller
 from engine.areas.sessions.keeper import Person
 from engine.base import ids
 from engine.base.errors import ErrorType
+from engine.base.memory_pool import Reservation
 from engine.base.roles import Role
 from engine.base.settings import Settings
 
@@ -44,6 +46,7 @@ class Call(Struct):
     body: Any = None
     query: Any = None
     body_bytes: int = 0
+    memory: Reservation | None = None  # for the body, until the request is answered
     status: int | None = None  # set by the handler when it is not the operation's success
     cookies: tuple[str, ...] = ()  # `Set-Cookie` values of the answer, see api.http.cookies
     headers: tuple[tuple[str, str], ...] = ()  # other header fields of the answer, where it succeeds
@@ -135,6 +138,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     scopes: tuple[str, ...] = ()  # any one of them
     role: Role | None = None  # the least, for a signed-in person; None: whoever is on the account
     request: Any = None  # Struct type of the body
+    max_body_bytes: int | None = None  # None: what the schema of `request` can need
+    carries_messages: bool = False  # the body may be as large as the settings allow any request to be
     query: type[Struct] | None = None
     lenient_query: bool = False  # parameters that we do not know are passed over: somebody else writes them
     headers: tuple[HeaderField, ...] = ()
@@ -166,10 +171,21 @@ class Operation(Struct, frozen=True, kw_only=True):
         """Whether people of a suspended account are refused: they may look, change their own, and take access away."""
         return self.needs_csrf and (self.access is Access.KEY or self.role is not None) and not self.open_to_suspended
 
+    def body_limit(self, max_request_bytes: int) -> int:
+        """The octets that a body may have, where no request may have more than `max_request_bytes`."""
+        if self.request is None:
+            return body_limits.NO_BODY_BYTES
+        if self.carries_messages:
+            return max_request_bytes
+        return min(max_request_bytes, self.max_body_bytes or body_limits.bytes_needed(self.request))
+
     def all_refusals(self) -> tuple[ErrorType, ...]:
         """Every refusal this operation can answer, in the registry's order."""
-        # Unknown query parameters are refused everywhere.
-        own = {ErrorType.INVALID_REQUEST, ErrorType.RATE_LIMITED, ErrorType.UNAVAILABLE, *self.refusals}
+        # Unknown query parameters and large bodies are refused everywhere.
+        own = {
+            ErrorType.INVALID_REQUEST, ErrorType.RATE_LIMITED, ErrorType.UNAVAILABLE, ErrorType.PAYLOAD_TOO_LARGE,
+            *self.refusals,
+        }  # fmt: skip
         if self.access is not Access.NONE:
             own |= {ErrorType.UNAUTHORIZED, ErrorType.FORBIDDEN}
         if self.needs_csrf:
@@ -177,7 +193,7 @@ class Operation(Struct, frozen=True, kw_only=True):
             if self.stops_suspended:
                 own |= {ErrorType.ACCOUNT_SUSPENDED}
         if self.request is not None:
-            own |= {ErrorType.PAYLOAD_TOO_LARGE, ErrorType.UNSUPPORTED_MEDIA_TYPE}
+            own.add(ErrorType.UNSUPPORTED_MEDIA_TYPE)
         if "{" in self.path:
             own.add(ErrorType.NOT_FOUND)
         return tuple(kind for kind in ErrorType if kind in own)

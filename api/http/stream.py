@@ -7,7 +7,7 @@ therefore holds its own request and nothing else: the piece in hand, the server'
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ import structlog
 from api.http import farewell
 from api.http.farewell import Farewell
 from api.http.operation import Streamed
+from engine.store.deadlines import within
 from engine.store.postgres import AWAY
 
 LAST_WORDS_S: Final = 1.0
@@ -23,10 +24,18 @@ PIECE_BYTES: Final = 64 * 1024  # in `stream_write_s`: 2 KB a second by default
 UNSENT_BYTES: Final = 128 * 1024  # in the kernel for one connection, beyond what its peer has room for
 _TCP_NOTSENT_LOWAT: Final = 25  # linux/tcp.h; Python names it from 3.12 on
 _KEY: Final = "waybill.connection"
-_END: Final[Mapping[str, Any]] = {"type": "http.request"}
+DRAIN_S: Final = 3.0
+MAX_DRAINED_BYTES: Final = 16 * 1024 * 1024
+FREE_DRAINED_PIECES: Final = 64
+MIN_DRAINED_PIECE_BYTES: Final = 1024  # on average, beyond those
+_FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 _FOUND_S, _LOOK_S = 10.0, 0.05
 
 _log = structlog.get_logger("api")
+
+
+class Disconnected(Exception):  # noqa: N818 - named for what happened
+    """The client closed the connection, or broke its framing, before the body was complete."""
 
 
 class TooSlow(Exception):  # noqa: N818 - named for what the client is
@@ -37,13 +46,11 @@ class Connection:
     """One request's way to its client and back: ASGI's receive and send, with a bound on the writes of a stream."""
 
     __slots__ = (
-        "_answer", "_closing", "_event", "_gone", "_names", "_receive", "_send", "_task", "_watcher", "_write_s",
+        "_answer", "_body_ended", "_closing", "_gone", "_names", "_receive", "_send", "_task", "_watcher", "_write_s",
     )  # fmt: skip
 
-    def __init__(
-        self, first: Mapping[str, Any], receive: Callable[[], Any], send: Callable[[Any], Any], write_s: float
-    ) -> None:
-        self._event: Mapping[str, Any] | None = first  # the next one of the body; None: it has to be received
+    def __init__(self, receive: Callable[[], Any], send: Callable[[Any], Any], write_s: float) -> None:
+        self._body_ended = False
         self._receive = receive
         self._send = send
         self._write_s = write_s
@@ -51,14 +58,38 @@ class Connection:
         self._closing = self._gone = False
 
     async def more(self) -> bytes:
-        """The next piece of the body; empty behind the last, and when the client has gone."""
-        while True:
-            event = await self._receive() if self._event is None else self._event
-            ends = not event.get("more_body", False)
-            self._event = _END if ends else None
+        """The next piece of the body; empty behind the last. Raises Disconnected."""
+        while not self._body_ended:
+            event = await self._receive()
+            if event["type"] == "http.disconnect":
+                self._body_ended = True
+                raise Disconnected
+            self._body_ended = not event.get("more_body", False)
             piece: bytes = event.get("body", b"")
-            if piece or ends:
+            if piece:
                 return piece
+        return b""
+
+    def body_ended(self) -> None:
+        """The body has all the octets that its client declared: there is nothing more to read."""
+        self._body_ended = True
+
+    async def drain(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Read on for a moment behind the answer where a body was left unread: a client that is still writing hears the
+        answer only when its writing gets through (RFC 9112 section 9.6). What is left then closes the connection.
+        """
+        if self._body_ended or self._answer is not None or Farewell.begun:
+            return
+        if not any(name in _FRAMING for name, _ in headers):
+            return
+        size = count = 0
+        with suppress(TimeoutError, Disconnected), within(DRAIN_S):
+            while size < MAX_DRAINED_BYTES and count < FREE_DRAINED_PIECES + size // MIN_DRAINED_PIECE_BYTES:
+                piece = await self.more()
+                if not piece:
+                    return
+                size += len(piece)
+                count += 1
 
     def carry(self, answer: Streamed, **names: str) -> None:
         """Take charge of a stream: from here on it will be closed, and a client that leaves ends its request."""
@@ -145,13 +176,12 @@ def _pieces(message: MutableMapping[str, Any]) -> Iterator[MutableMapping[str, A
 
 def open_connection(
     scope: MutableMapping[str, Any],
-    first: Mapping[str, Any],
     receive: Callable[[], Any],
     send: Callable[[Any], Any],
     write_s: float,
 ) -> Connection:
-    """The connection of one request, kept in its scope; `first` is the event that was received of it already."""
-    connection = scope[_KEY] = Connection(first, receive, send, write_s)
+    """The connection of one request, kept in its scope."""
+    connection = scope[_KEY] = Connection(receive, send, write_s)
     return connection
 
 

@@ -1,11 +1,12 @@
-"""Which IP addresses belong to the public Internet: asked before every connection to a stranger's host.
+"""Which IP addresses belong to the public Internet: asked before every connection to a stranger's host. And which
+network counts as one client, for limits by address.
 
 `ipaddress.is_global` calls several of the ranges below global (NAT64 and 6to4 forms of private addresses,
 site-local, multicast), so the answer is a list of its own: the IANA special-purpose registries
 (RFC 6890 and its updates), and for IPv6 only global unicast 2000::/3 to begin with.
 """
 
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 _V4 = tuple(
     IPv4Network(text)
@@ -59,3 +60,16 @@ def is_public(ip: str | IPv4Address | IPv6Address) -> bool:
     if ip.scope_id is not None or ip not in _V6_GLOBAL:
         return False
     return not any(ip in network for network in _V6)
+
+
+def network_of(address: str) -> str:
+    """An IPv4 address, or the /64 of an IPv6 one: that much a single host can make up."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(parsed, IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return str(ip_network((parsed, 64), strict=False).network_address)
+    return str(parsed)

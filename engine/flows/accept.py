@@ -30,6 +30,7 @@ from engine.areas.templates import rules as template_rules
 from engine.areas.templates.store import Shelf
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, NoRoom, Refusal, invalid, unavailable
+from engine.base.memory_pool import MemoryPool
 from engine.base.settings import Settings
 from engine.delivery.hints import Hints
 from engine.delivery.splits import Splits
@@ -80,7 +81,7 @@ class Acceptor:
             simulator=domain_of(settings.mail_host),
         )
         self._group: GroupCommit[Pending, Accepted] = GroupCommit(self._flush, bad_data=BAD_DATA)
-        self._held_bytes = 0
+        self._memory = MemoryPool.for_accounts(2 * settings.max_inflight_bytes, largest=settings.max_request_bytes)
         self.domains: Cache[UUID, dict[str, str]] = Cache("domains", self._load_domains)
         self.streams: Cache[UUID, frozenset[str]] = Cache("streams", self._load_streams)
         self.templates = Shelf(pool)
@@ -106,7 +107,7 @@ class Acceptor:
             raise
         except AWAY as error:
             raise unavailable() from error
-        return await self._committed(self._group.submit(Pending(message)), len(message.mime))
+        return await self._committed(self._group.submit(Pending(message)), door, len(message.mime))
 
     async def accept_submitted(self, submitted: Submitted, door: Door, *, size_hint: int = 0) -> Accepted:
         """Accept one message that its client composed; the same business as `accept`."""
@@ -119,7 +120,7 @@ class Acceptor:
             raise
         except AWAY as error:
             raise unavailable() from error
-        return await self._committed(self._group.submit(Pending(message)), len(message.mime))
+        return await self._committed(self._group.submit(Pending(message)), door, len(message.mime))
 
     async def accept_batch(
         self, requests: Sequence[SendRequest | Refusal], door: Door, *, size_hints: Sequence[int]
@@ -141,7 +142,7 @@ class Acceptor:
             raise unavailable() from error
         ready = [one for one in prepared if isinstance(one, Prepared)]
         work = self._group.submit_set([Pending(one) for one in ready])
-        results = iter(await self._committed(work, sum([len(one.mime) for one in ready])))
+        results = iter(await self._committed(work, door, sum([len(one.mime) for one in ready])))
         decisions: list[Decision] = []
         for request, made, size in zip(requests, prepared, size_hints, strict=True):
             if isinstance(made, Prepared):
@@ -267,12 +268,14 @@ class Acceptor:
 
     # -- the transaction -------------------------------------------------------------------------
 
-    async def _committed(self, work: Awaitable[Value], size_bytes: int) -> Value:
+    async def _committed(self, work: Awaitable[Value], door: Door, size_bytes: int) -> Value:
         """What the group commit made of it, within a bound of time and, for all that waits, of memory."""
-        if self._held_bytes + size_bytes > 2 * self._settings.max_inflight_bytes:
+        memory = self._memory.open(door.account_id)
+        try:
+            memory.take(size_bytes)
+        except Refusal:
             _close(work)
-            raise unavailable(2)
-        self._held_bytes += size_bytes
+            raise
         try:
             with within(COMMIT_TIMEOUT_S):
                 return await work
@@ -282,7 +285,7 @@ class Acceptor:
             _log.warning("acceptance unavailable", error=repr(error))
             raise _away(error) from error
         finally:
-            self._held_bytes -= size_bytes
+            memory.release()
 
     async def _flush(self, batch: Sequence[Pending]) -> list[Accepted | Exception]:
         started = asyncio.get_running_loop().time()

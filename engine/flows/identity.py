@@ -21,9 +21,10 @@ from engine.areas.sessions import store as sessions
 from engine.areas.sessions.rules import Device
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
+from engine.base.netaddr import network_of
 from engine.base.settings import Settings
 from engine.flows.identity_links import Services, recognise, settle
-from engine.flows.log_in import network_of, slow_down
+from engine.flows.log_in import slow_down
 from engine.flows.second_factor import ELSEWHERE
 from engine.flows.second_factor import proven as proven_by
 from engine.flows.sign_in import NewSession, open_session, revoke_one

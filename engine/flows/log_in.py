@@ -6,7 +6,6 @@ stranger who empties it keeps nobody out.
 """
 
 import math
-from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Protocol
 
 import asyncpg
@@ -18,6 +17,7 @@ from engine.areas.sessions import store as sessions
 from engine.areas.sessions.rules import Device
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
+from engine.base.netaddr import network_of
 from engine.base.settings import Settings
 from engine.flows import second_factor
 from engine.flows.sign_in import NewSession, Outdated, open_session
@@ -71,19 +71,6 @@ async def slow_down(limits: Limits, what: str, address: str | None, device: Devi
         standing = await limits.check(bucket, rate, burst_s=60)
         if not standing.allowed:
             raise too_many(standing.retry_after_s)
-
-
-def network_of(address: str) -> str:
-    """An IPv4 address, or the /64 of an IPv6 one: that much a single host can make up."""
-    try:
-        parsed = ip_address(address)
-    except ValueError:
-        return address
-    if isinstance(parsed, IPv6Address):
-        if parsed.ipv4_mapped is not None:
-            return str(parsed.ipv4_mapped)
-        return str(ip_network((parsed, 64), strict=False).network_address)
-    return str(parsed)
 
 
 def wrong() -> Refusal:

@@ -14,6 +14,7 @@ from aiosmtpd.smtp import MISSING, AuthResult, LoginPassword
 from engine.areas.api_keys.keyring import Caller
 from engine.areas.emails.types import MOST_RECIPIENTS
 from engine.base.errors import ErrorType, Refusal, unavailable
+from engine.base.pace import Pace
 from engine.base.plans import CAPS, Plan
 from engine.mail.address import BadAddress, canonical, parse_mailbox
 from engine.store import limits
@@ -27,7 +28,6 @@ from mta.relay.logins import Failed
 
 MOST_RCPT: Final = 1_000  # RCPT commands in one transaction, those answered 452 among them
 HANDSHAKE_S: Final = 30.0
-CONTENT_GRACE_S: Final = 10.0  # before the minimum rate is asked for
 
 _log = structlog.get_logger("relay")
 
@@ -214,24 +214,26 @@ class Dialog(Frame):
         if argument:
             raise BadCommand("501 5.5.4 DATA takes nothing")
         self._say("354 End with a dot on a line of its own")
-        began = self.loop.time()
-        content = await self._inbox.content(
-            self._desk.settings.max_message_bytes, self._desk.held, lambda size: self._patience(began, size)
+        settings = self._desk.settings
+        pace = Pace(
+            self.loop.time(), deadline_s=settings.relay_session_s, min_bytes_per_s=settings.body_min_bytes_per_s
         )
-        self._reset_timeout()
+        assert self._login is not None
+        caller = self._login.caller
+        reservation = self._desk.memory.open(caller.account_id, caller.key_id)
         try:
+            content = await self._inbox.content(
+                settings.max_message_bytes, reservation, lambda size: self._patience(pace, size)
+            )
+            self._reset_timeout()
             self._say(await self._taken(content))
         finally:
-            if content.dropped is None:
-                self._desk.held.give(content.size)
+            reservation.release()
             self._forget_transaction()
 
-    def _patience(self, began: float, size: int) -> None:
-        """How long the next octets may take: no longer than ever, and the mean rate must not fall below the minimum."""
-        least = self._desk.settings.body_min_bytes_per_s
-        allowed = self._desk.settings.relay_idle_s
-        if least:
-            allowed = min(allowed, began + CONTENT_GRACE_S + size / least - self.loop.time())
+    def _patience(self, pace: Pace, size: int) -> None:
+        """How long the next octets may take: no longer than ever, and the content has to grow at its pace."""
+        allowed = min(self._desk.settings.relay_idle_s, pace.patience_s(size, self.loop.time()))
         self._reset_timeout(max(allowed, 0.001))
 
     async def _taken(self, content: Content) -> str:

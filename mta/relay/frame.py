@@ -12,12 +12,13 @@ from typing import Final, Protocol, cast
 import structlog
 from aiosmtpd.smtp import SMTP, AuthResult
 
+from engine.base.memory_pool import MemoryPool
 from engine.base.settings import Settings
 from engine.mail.address import Mailbox
 from engine.store.limits import Limits
 from mta.relay import commands
 from mta.relay.commands import BadCommand
-from mta.relay.inbox import Flaw, Gone, Held, Inbox
+from mta.relay.inbox import Flaw, Gone, Inbox
 from mta.relay.intake import Intake
 from mta.relay.logins import Login, Logins
 
@@ -43,7 +44,7 @@ class Desk(Protocol):
     logins: Logins
     limits: Limits
     intake: Intake
-    held: Held
+    memory: MemoryPool
 
     @property
     def context(self) -> ssl.SSLContext:

@@ -9,6 +9,9 @@ from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from engine.base.errors import Refusal
+from engine.base.memory_pool import Reservation
+
 MOST_AHEAD: Final = 256 * 1024  # octets a client may send ahead of being read
 END: Final = b"\r\n.\r\n"
 MOST_THROWN: Final = 16 * 1024 * 1024  # octets of one line, before its sender is cut off
@@ -47,25 +50,6 @@ class Line(NamedTuple):
     flaw: Flaw | None = None
 
 
-class Held:
-    """The octets of content that all sessions of a process hold at once."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self.octets = 0
-
-    def take(self, count: int) -> bool:
-        """Reserve; False when there is no room."""
-        if self.octets + count > self._most:
-            return False
-        self.octets += count
-        return True
-
-    def give(self, count: int) -> None:
-        """Release."""
-        self.octets -= count
-
-
 class Inbox:
     """What one client sent and nobody took yet; fed by the protocol.
 
@@ -76,6 +60,7 @@ class Inbox:
     def __init__(self, before_wait: Callable[[], Awaitable[None]]) -> None:
         self._before_wait = before_wait
         self._buffer = bytearray()
+        self._searched = self._discarded = 0  # octets of the content under way
         self._ended = False
         self._waiter: asyncio.Future[None] | None = None
         self._transport: asyncio.ReadTransport | None = None
@@ -119,42 +104,42 @@ class Inbox:
             searched = len(self._buffer)
             await self._fill()
 
-    async def content(self, most: int, held: Held, on_wait: Callable[[int], None]) -> Content:
-        """Everything up to the final dot. Beyond `most` octets, or without room in `held`, it is read and dropped.
+    async def content(self, most: int, reservation: Reservation, on_wait: Callable[[int], None]) -> Content:
+        """Everything up to the final dot. Beyond `most` octets, or without memory for it, it is read and dropped.
 
-        `on_wait` is told how many octets came, before each wait for more. What is not dropped stays counted in
-        `held` with its `size` until the caller gives that back. Raises Gone; then nothing is held.
+        `on_wait` is told how many octets came, before each wait for more. The caller releases the reservation. Raises
+        Gone.
         """
         # The CRLF that ended the DATA command is the one before the first line (RFC 5321 4.1.1.4).
         self._buffer[:0] = b"\r\n"
+        self._searched = self._discarded = 0
+        most_stuffed = most + most // 64
         dropped: Dropped | None = None
-        searched = gone = taken = 0
-        try:
-            while (end := self._buffer.find(END, searched)) < 0:
-                searched = max(0, len(self._buffer) - len(END) + 1)
-                if dropped is None:
-                    dropped, taken = _account(len(self._buffer), most + most // 64, held, taken)
-                if dropped is not None:
-                    gone += searched
-                    del self._buffer[:searched]
-                    searched = 0
-                on_wait(gone + len(self._buffer))
-                await self._fill()
-            if dropped is None:
-                dropped, taken = _account(end, most + most // 64, held, taken)
-            octets = b"" if dropped is not None else bytes(self._buffer[2 : end + 2])
-            del self._buffer[: end + len(END)]
-        except BaseException:
-            held.give(taken)
-            raise
+        reservation.begin(on_revoke=self._discard)
+        while (end := self._buffer.find(END, self._searched)) < 0:
+            self._searched = max(0, len(self._buffer) - len(END) + 1)
+            dropped = dropped or _reserve(len(self._buffer), most_stuffed, reservation)
+            if dropped is not None:
+                self._discard()
+            on_wait(self._discarded + len(self._buffer))
+            await self._fill()
+        dropped = dropped or _reserve(end, most_stuffed, reservation)
+        octets = b"" if dropped is not None else bytes(self._buffer[2 : end + 2])
+        del self._buffer[: end + len(END)]
         if dropped is not None:
-            return Content(b"", dropped, gone + end)
-        held.give(taken - len(octets))
+            return Content(b"", dropped, self._discarded + end)
+        reservation.complete()
         content = unstuffed(octets) if b"\r\n." in octets or octets[:1] == b"." else octets
         if len(content) > most:  # stuffed dots don't count (RFC 1870 3)
-            held.give(len(octets))
             return Content(b"", Dropped.SIZE, len(octets))
         return Content(content, None, len(octets))
+
+    def _discard(self) -> None:
+        """Forget the content that came, but for octets that may begin its end."""
+        count = max(0, len(self._buffer) - len(END) + 1)
+        del self._buffer[:count]
+        self._discarded += count
+        self._searched = 0
 
     async def _fill(self) -> None:
         """Wait until more has come."""
@@ -178,17 +163,17 @@ class Inbox:
             self._waiter.set_result(None)
 
 
-def _account(size: int, most: int, held: Held, taken: int) -> tuple[Dropped | None, int]:
-    """(why content of that size is given up, octets now reserved for it)."""
+def _reserve(size: int, most: int, reservation: Reservation) -> Dropped | None:
+    """Reserve memory for content of that size; why it is given up where it is."""
     if size > most + len(END):
-        held.give(taken)
-        return Dropped.SIZE, 0
-    if size > taken:
-        if not held.take(size - taken):
-            held.give(taken)
-            return Dropped.MEMORY, 0
-        return None, size
-    return None, taken
+        reservation.release()
+        return Dropped.SIZE
+    try:
+        reservation.take(max(0, size - reservation.octets))
+    except Refusal:
+        reservation.release()
+        return Dropped.MEMORY
+    return None
 
 
 def unstuffed(octets: bytes) -> bytes:

@@ -17,13 +17,13 @@ from typing import Any, Final
 
 import structlog
 
+from engine.base.memory_pool import MemoryPool
 from engine.base.settings import Settings
 from engine.store.limits import Limits
 from mta.relay import counts, proxy
 from mta.relay.certificates import Certificates
 from mta.relay.dialog import HANDSHAKE_S, Dialog
 from mta.relay.frame import Frame
-from mta.relay.inbox import Held
 from mta.relay.intake import Intake
 from mta.relay.logins import Logins
 
@@ -51,7 +51,7 @@ class Relay:
         self.logins = logins
         self.limits = limits
         self.intake = intake
-        self.held = Held(settings.max_inflight_bytes)
+        self.memory = MemoryPool.for_accounts(settings.max_inflight_bytes, largest=settings.max_message_bytes)
         self._certificates = certificates
         self._listeners: dict[socket.socket, bool] = {}  # and whether TLS begins with the first octet
         self._tasks: set[asyncio.Task[None]] = set()

@@ -23,6 +23,10 @@ from ops.drill import catalogue
 @click.option("--hanging", default=500, show_default=True, help="With --webhooks: endpoints that never answer.")
 @click.option("--tails", type=click.IntRange(1, 5_000), help="Measure so many open live tails instead.")
 @click.option("--people", is_flag=True, help="Measure requests of signed-in people and signing in instead.")
+@click.option(
+    "--readers", is_flag=True, help="Measure what the worst input costs each reader of outside octets instead."
+)
+@click.option("--only", help="With --readers: cases that hold this text.")
 @click.option("--relay", is_flag=True, help="Measure accepting over SMTP beside accepting over HTTP instead.")
 @click.option("--lock-step", is_flag=True, help="With --relay: a client that waits for each reply.")
 @click.option("--each", type=click.IntRange(min=0), default=0, help="With --relay: messages a session; 0: all.")
@@ -42,6 +46,8 @@ def bench(
     hanging: int,
     tails: int | None,
     people: bool,
+    readers: bool,
+    only: str | None,
     relay: bool,
     lock_step: bool,
     each: int,
@@ -49,12 +55,14 @@ def bench(
     **options: Any,
 ) -> None:
     """Measure a service of its own: rate, CPU per message, latencies."""
-    from ops.bench import run, run_people, run_relay, run_tails, run_webhooks  # noqa: PLC0415
+    from ops.bench import run, run_people, run_readers, run_relay, run_tails, run_webhooks  # noqa: PLC0415
 
     if tails is not None:
         raise click.exceptions.Exit(run_tails(tails=tails, as_json=options["as_json"]))
     if people:
         raise click.exceptions.Exit(run_people(requests=options["messages"] // 10, as_json=options["as_json"]))
+    if readers:
+        raise click.exceptions.Exit(run_readers(as_json=options["as_json"], only=only))
     if relay:
         chosen = {name: options[name] for name in ("messages", "connections", "runs", "profile", "as_json")}
         raise click.exceptions.Exit(run_relay(**chosen, pipelined=not lock_step, each=each))

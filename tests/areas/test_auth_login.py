@@ -13,8 +13,9 @@ from msgspec import Struct, structs
 from engine.areas.people import store as people
 from engine.areas.sessions.rules import Device
 from engine.base.errors import ErrorType, Refusal
+from engine.base.netaddr import network_of
 from engine.base.settings import Settings
-from engine.flows.log_in import STRANGERS, log_in, network_of
+from engine.flows.log_in import STRANGERS, log_in
 from engine.flows.sign_in import Outdated, open_session, sign_out
 from engine.store.limits import Limits
 from engine.store.passwords import LANES, MEMORY_KIB, MOST_WAITING, TIME_COST, Passwords

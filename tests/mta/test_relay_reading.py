@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.base.errors import REGISTRY, ErrorType, Refusal
+from engine.base.memory_pool import MemoryPool, Reservation
 from mta.relay import commands, proxy, replies
 from mta.relay.commands import BadCommand
-from mta.relay.inbox import END, MOST_AHEAD, MOST_THROWN, Content, Dropped, Flaw, Gone, Held, Inbox, unstuffed
+from mta.relay.inbox import END, MOST_AHEAD, MOST_THROWN, Content, Dropped, Flaw, Gone, Inbox, unstuffed
 
 UNHURRIED = settings(deadline=None, database=None)
 pieces = st.sampled_from([b"\r", b"\n", b"\r\n", b".", b"..", b"a", b"\r\n.\r\n", b"\0", b"\r\n.", b".\r\n"])
@@ -58,9 +59,13 @@ def fed(octets: Sequence[bytes], *, end: bool = True) -> tuple[Inbox, Wire]:
     return inbox, wire
 
 
-async def content_of(octets: Sequence[bytes], most: int = 10_000, held: Held | None = None) -> Content:
+async def content_of(octets: Sequence[bytes], most: int = 10_000, held: Reservation | None = None) -> Content:
     inbox, _ = fed(octets)
-    return await inbox.content(most, held or Held(10**9), lambda _size: None)
+    return await inbox.content(most, held or memory().open("an account"), lambda _size: None)
+
+
+def memory(total: int = 10**9) -> MemoryPool:
+    return MemoryPool(total, owner_limit=total, part_limit=total)
 
 
 # -- content -----------------------------------------------------------------------------------------
@@ -75,7 +80,7 @@ async def test_content_ends_at_the_first_real_end_however_it_is_cut(
     whole = b"\r\n" + octets
     end = whole.index(END)
     inbox, _ = fed(cut(octets, places), end=False)
-    found = await inbox.content(10_000, Held(10**9), lambda _size: None)
+    found = await inbox.content(10_000, memory().open("an account"), lambda _size: None)
     raw = whole[2 : end + 2]
     assert found == Content(unstuffed(raw), None, len(raw))
     rest = bytes(inbox._buffer)
@@ -92,26 +97,42 @@ async def test_what_was_stuffed_is_unstuffed(content: bytes) -> None:
 
 
 async def test_content_beyond_the_bounds_is_read_and_dropped() -> None:
-    held = Held(1_000)
+    pool = memory(1_000)
     line = b"x" * 98 + b"\r\n"
-    fits = await content_of([line] * 9 + [b".\r\n"], 900, held)
-    assert (len(fits.octets), fits.dropped, held.octets) == (900, None, 900)
-    assert (await content_of([line] * 2 + [b".\r\n"], 900, held)).dropped is Dropped.MEMORY
-    assert held.octets == 900
-    held.give(fits.size)
-    assert held.octets == 0
-    assert (await content_of([line] * 9 + [b"x\r\n.\r\n"], 900, held)).dropped is Dropped.SIZE
-    found = await content_of([line] * 5_000 + [b".\r\n"], 900, held)
-    assert (found.octets, found.dropped, held.octets) == (b"", Dropped.SIZE, 0)
+    first = pool.open("first")
+    fits = await content_of([line] * 9 + [b".\r\n"], 900, first)
+    assert (len(fits.octets), fits.dropped) == (900, None)
+    assert 900 <= pool.held <= 905
+    assert (await content_of([line] * 2 + [b".\r\n"], 900, pool.open("second"))).dropped is Dropped.MEMORY
+    first.release()
+    assert pool.held == 0
+    assert (await content_of([line] * 9 + [b"x\r\n.\r\n"], 900, first)).dropped is Dropped.SIZE
+    first.release()
+    found = await content_of([line] * 5_000 + [b".\r\n"], 900, pool.open("first"))
+    assert (found.octets, found.dropped, pool.held) == (b"", Dropped.SIZE, 0)
     assert found.size == pytest.approx(500_000, abs=10)
 
 
-async def test_a_client_that_leaves_holds_nothing() -> None:
-    held = Held(1_000)
+async def test_content_that_arrives_gives_way_to_an_account_that_holds_less() -> None:
+    pool = memory(1_000)
+    large = pool.open("large")
+    inbox, wire = fed([], end=False)
+    reading = asyncio.create_task(inbox.content(10_000, large, lambda _size: None))
+    inbox.feed(b"x" * 900, wire)
+    while pool.held < 900:
+        await asyncio.sleep(0)
+    pool.open("small").take(200)
+
+    assert (large.revoked, pool.held) == (True, 200)
+    inbox.feed(b"y" * 50 + END, wire)
+    found = await reading
+    assert (found.dropped, found.octets, found.size, pool.held) == (Dropped.MEMORY, b"", 952, 200)
+
+
+async def test_a_client_that_leaves_gets_no_content() -> None:
     inbox, _ = fed([b"x" * 500, b"y" * 100])
     with pytest.raises(Gone):
-        await inbox.content(10_000, held, lambda _size: None)
-    assert held.octets == 0
+        await inbox.content(10_000, memory(1_000).open("an account"), lambda _size: None)
 
 
 async def test_a_client_far_ahead_is_held_back_until_somebody_reads() -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from engine.base import clock
+from engine.base import clock, pace
 from engine.base.settings import Settings
-from mta.relay import dialog, frame, proxy
+from mta.relay import frame, proxy
 from mta.relay.logins import BURST_S, FAILURES_PER_S
 from mta.relay.process import close_services
 from ops.local import certificate
@@ -222,7 +222,7 @@ async def test_a_long_session_ends_between_two_messages(
 async def test_slow_content_is_cut_off(
     settings: Settings, pool: asyncpg.Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dialog, "CONTENT_GRACE_S", 0.3)
+    monkeypatch.setattr(pace, "WINDOW_S", 0.3)
     account = await make_account(pool)
     async with relaying(settings, tmp_path, body_min_bytes_per_s=5_000) as relay:
         client = await relay.logged_in(account)
@@ -235,7 +235,7 @@ async def test_slow_content_is_cut_off(
         assert (await client.reply()).startswith("421 4.4.2 ")
         assert time.monotonic() - began < 5
         await until_sessions(relay, 0)
-        assert relay.services.relay.held.octets == 0
+        assert relay.services.relay.memory.held == 0
 
 
 # -- numbers ---------------------------------------------------------------------------------------------
@@ -294,13 +294,13 @@ async def test_content_of_all_sessions_is_bounded_together(
         await first.envelope(account)
         await first.write(large)
         async with asyncio.timeout(5):
-            while relay.services.relay.held.octets < 600_000:
+            while relay.services.relay.memory.held < 600_000:
                 await asyncio.sleep(0.01)
         assert (await second.send(account, large)).startswith("452 4.3.1 [unavailable] ")
         await first.write(b".\r\n")
         assert (await first.reply()).startswith("250 ")
         assert (await second.send(account, large)).startswith("250 ")
-        assert relay.services.relay.held.octets == 0
+        assert relay.services.relay.memory.held == 0
         await first.close()
         await second.close()
 
@@ -314,7 +314,7 @@ async def test_a_client_that_leaves_in_the_middle_leaves_no_message(
     await client.write(message(account) * 1_000)
     await client.close()
     await until_sessions(relay, before)
-    assert relay.services.relay.held.octets == 0
+    assert relay.services.relay.memory.held == 0
     assert await pool.fetchval("SELECT count(*) FROM messages WHERE account_id = $1", account.id) == 0
 
 

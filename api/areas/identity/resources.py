@@ -11,6 +11,7 @@ from api.areas.identity.schemas import (
     Start,
 )
 from api.http import auth
+from api.http.body_limits import MAX_STRANGER_BYTES
 from api.http.cookies import http_only, session_cookie
 from api.http.dispatch import path_id
 from api.http.operation import Access, Call, Operation, Raw
@@ -186,6 +187,7 @@ OPERATIONS = (
         summary="Sign in with the id token of a one-tap button",
         access=Access.NONE,
         request=OneTap,
+        max_body_bytes=MAX_STRANGER_BYTES,  # an ID token: base64url, which needs no escapes
         reply=Session,
         deadline_s=DEADLINE_S,
         refusals=(*_PROVEN, ErrorType.EMAIL_UNVERIFIED, ErrorType.INVALID_ADDRESS),

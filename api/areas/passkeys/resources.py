@@ -20,6 +20,7 @@ from api.areas.passkeys.schemas import (
     SignInOptions,
 )
 from api.http import auth
+from api.http.body_limits import MAX_STRANGER_BYTES
 from api.http.cookies import http_only
 from api.http.dispatch import path_id
 from api.http.operation import Access, Call, Operation
@@ -30,6 +31,7 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType
 from engine.flows import passkeys
 
+MAX_REGISTRATION_BYTES = 128 * 1024  # 50,000 characters of base64url, and the members that browsers add
 _COOKIE_PATH = "/v1/auth/passkeys/login"
 _LIFETIME_S = int(rules.LIFETIME.total_seconds())
 
@@ -158,6 +160,7 @@ OPERATIONS = (
         summary="Register the passkey that the browser has made",
         access=Access.SESSION,
         request=FinishRegistration,
+        max_body_bytes=MAX_REGISTRATION_BYTES,
         reply=Passkey,
         success=201,
         refusals=(ErrorType.CONFLICT, ErrorType.INVALID_STATE),
@@ -209,6 +212,7 @@ OPERATIONS = (
         summary="Sign in with a passkey",
         access=Access.NONE,
         request=FinishSignIn,
+        max_body_bytes=MAX_STRANGER_BYTES,  # base64url, which needs no escapes
         reply=Session,
         refusals=(ErrorType.INVALID_CREDENTIALS, ErrorType.UNAUTHORIZED, ErrorType.FORBIDDEN, ErrorType.INVALID_STATE),
         handler=post_login_verify,

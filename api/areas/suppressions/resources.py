@@ -33,6 +33,7 @@ from engine.flows import suppress
 from engine.flows.suppress import Change
 
 EXPORT_ROWS = 1000  # a query, and a piece of the answer
+MAX_IMPORT_BYTES = 2 * 1024 * 1024  # 1,000 rows of an address, a reason and what other services' exports hold beside
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -186,6 +187,7 @@ OPERATIONS = (
         access=Access.KEY,
         scopes=("suppressions:write",),
         request=ImportIn,
+        max_body_bytes=MAX_IMPORT_BYTES,
         reply=ImportReply,
         refusals=(ErrorType.NOT_FOUND,),
         handler=import_suppressions,

@@ -29,6 +29,10 @@ from engine.flows import publish_template
 from engine.flows.publish_template import Change, Opened
 from engine.flows.slugs import is_slug
 
+# Two texts of a million characters, as the common encoders write them: UTF-8, or escapes of other scripts.
+MAX_TEMPLATE_BYTES = 16 * 1024 * 1024
+MAX_VALUES_BYTES = 8 * 1024 * 1024  # 200 values of 5,000 characters likewise
+
 
 async def list_templates(call: Call) -> TemplatePage:
     """A page of the account's templates, without their bodies."""
@@ -221,6 +225,7 @@ OPERATIONS = (
         access=Access.KEY,
         scopes=_WRITES,
         request=TemplateIn,
+        max_body_bytes=MAX_TEMPLATE_BYTES,
         reply=Template,
         success=201,
         refusals=(ErrorType.CONFLICT, ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND),
@@ -234,6 +239,7 @@ OPERATIONS = (
         access=Access.KEY,
         scopes=_READS,
         request=UnsavedPreviewIn,
+        max_body_bytes=MAX_TEMPLATE_BYTES + MAX_VALUES_BYTES,
         reply=Preview,
         refusals=(ErrorType.TEMPLATE_ERROR,),
         handler=preview_unsaved,
@@ -256,6 +262,7 @@ OPERATIONS = (
         access=Access.KEY,
         scopes=_WRITES,
         request=TemplatePatch,
+        max_body_bytes=MAX_TEMPLATE_BYTES,
         reply=Template,
         handler=change_template,
     ),
@@ -288,6 +295,7 @@ OPERATIONS = (
         access=Access.KEY,
         scopes=_READS,
         request=PreviewIn,
+        max_body_bytes=MAX_VALUES_BYTES,
         reply=Preview,
         refusals=(ErrorType.TEMPLATE_ERROR,),
         no_body_is_empty=True,

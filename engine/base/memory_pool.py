@@ -1,0 +1,159 @@
+"""Memory for content that clients are sending, shared fairly: no client can keep another one's content out.
+
+The API reads request bodies, the relay reads messages, and both compose mail in memory. A pool bounds what a process
+holds for all of them, for one owner (an account, or a network without credentials) and for one part of an owner (an API
+key). When the pool is full, the owner that holds the most loses content that it is still sending, until every owner has
+its share.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import Final
+
+from engine.base.errors import ErrorType, Refusal
+
+RETRY_AFTER_S: Final = 2
+
+
+class MemoryPool:
+    """The octets that a process holds for many owners.
+
+    `owner_limit` and `part_limit` bound one owner and one part of an owner, whether or not the pool is full.
+    """
+
+    def __init__(self, total: int, *, owner_limit: int, part_limit: int) -> None:
+        self.total = total
+        self.held = 0
+        self._owner_limit = owner_limit
+        self._part_limit = part_limit
+        self._by_owner: dict[Hashable, int] = {}
+        self._by_part: dict[Hashable, int] = {}
+        self._arriving: dict[Hashable, set[Reservation]] = {}
+
+    @classmethod
+    def for_accounts(cls, total: int, *, largest: int) -> "MemoryPool":
+        """Return a pool of which one account gets three quarters and one key half at the most, and each of them always
+        room for one content of the `largest` size."""
+        least = min(total, largest)
+        return cls(total, owner_limit=max(least, total * 3 // 4), part_limit=max(least, total // 2))
+
+    def open(self, owner: Hashable, part: Hashable = None) -> "Reservation":
+        """Return an empty reservation for `part` of `owner`; without a part for the owner alone."""
+        return Reservation(self, owner, owner if part is None else part)
+
+    def watch(self, reservation: "Reservation") -> None:
+        """Revoke this reservation when an owner that holds less needs the memory."""
+        self._arriving.setdefault(reservation.owner, set()).add(reservation)
+
+    def take(self, reservation: "Reservation", size_bytes: int) -> None:
+        """Reserve octets more. Raises 429 beyond the share of the owner, 503 when the pool is full."""
+        if not size_bytes:
+            return
+        owner = self._by_owner.get(reservation.owner, 0) + size_bytes
+        part = self._by_part.get(reservation.part, 0) + size_bytes
+        if owner > self._owner_limit or part > self._part_limit:
+            raise _share_exceeded(self._owner_limit if owner > self._owner_limit else self._part_limit)
+        if self.held + size_bytes > self.total and not self._make_room(size_bytes, owner):
+            raise full()
+        self._by_owner[reservation.owner] = owner
+        self._by_part[reservation.part] = part
+        self.held += size_bytes
+        reservation.octets += size_bytes
+
+    def give(self, reservation: "Reservation") -> None:
+        """Release all octets of a reservation."""
+        if not reservation.octets:
+            return
+        _subtract(self._by_owner, reservation.owner, reservation.octets)
+        _subtract(self._by_part, reservation.part, reservation.octets)
+        self.held -= reservation.octets
+        reservation.octets = 0
+
+    def settle(self, reservation: "Reservation") -> None:
+        """Leave this reservation alone from here on."""
+        arriving = self._arriving.get(reservation.owner)
+        if arriving is not None:
+            arriving.discard(reservation)
+            if not arriving:
+                del self._arriving[reservation.owner]
+
+    def _make_room(self, size_bytes: int, own: int) -> bool:
+        """Revoke content of owners that would hold more than `own` octets; True when `size_bytes` fit."""
+        while self.held + size_bytes > self.total:
+            largest = max(self._arriving, key=lambda owner: self._by_owner.get(owner, 0), default=None)
+            if largest is None or self._by_owner.get(largest, 0) <= own:
+                return False
+            victim = max(self._arriving[largest], key=lambda reservation: reservation.octets)
+            if not victim.octets:  # all that this owner holds has arrived and is being handled
+                return False
+            victim.revoke()
+        return True
+
+
+class Reservation:
+    """What one request or message holds of a pool, from its first octet until it is answered."""
+
+    __slots__ = ("_on_revoke", "_pool", "octets", "owner", "part", "revoked")
+
+    def __init__(self, pool: MemoryPool, owner: Hashable, part: Hashable) -> None:
+        self._pool = pool
+        self.owner = owner
+        self.part = part
+        self.octets = 0
+        self.revoked = False
+        self._on_revoke: Callable[[], None] | None = None
+
+    def begin(self, on_revoke: Callable[[], None]) -> None:
+        """Content begins to arrive. Until `complete` the pool may take the memory back; `on_revoke` drops the content."""
+        self._on_revoke = on_revoke
+        self._pool.watch(self)
+
+    def take(self, size_bytes: int) -> None:
+        """Reserve octets more. Raises 429 beyond the share of the owner; 503 when the pool is full, or when the pool
+        took the memory back."""
+        if self.revoked:
+            raise full()
+        self._pool.take(self, size_bytes)
+
+    def complete(self) -> None:
+        """All content has arrived: the pool leaves it alone. Raises 503 when the pool took the memory back before."""
+        if self.revoked:
+            raise full()
+        self._pool.settle(self)
+
+    def release(self) -> None:
+        """Give everything back; releasing again does nothing."""
+        self._pool.settle(self)
+        self._pool.give(self)
+
+    def revoke(self) -> None:
+        """Take the memory back from content that is still arriving."""
+        self.revoked = True
+        self.release()
+        if self._on_revoke is not None:
+            self._on_revoke()
+
+
+def full() -> Refusal:
+    """Return the 503 of a pool without room."""
+    return Refusal(
+        ErrorType.UNAVAILABLE,
+        "The server is busy receiving large requests. Nothing was accepted; try again shortly.",
+        retry_after_s=RETRY_AFTER_S,
+    )
+
+
+def _share_exceeded(limit: int) -> Refusal:
+    return Refusal(
+        ErrorType.RATE_LIMITED,
+        f"Your requests that are under way hold {limit} bytes together, which is your share. Send large requests one "
+        "after the other.",
+        retry_after_s=RETRY_AFTER_S,
+    )
+
+
+def _subtract(held: dict[Hashable, int], name: Hashable, size_bytes: int) -> None:
+    left = held[name] - size_bytes
+    if left:
+        held[name] = left
+    else:
+        del held[name]

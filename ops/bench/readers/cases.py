@@ -1,0 +1,57 @@
+"""The worst inputs of every reader, in one list: add a reader's case where the reader is added.
+
+A case of HTTP is a request that the running API reads. A case of a function is octets that a parser takes in this
+process; the other doors (SMTP, MIME, templates, DNS, answers to webhooks) add theirs so.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+SIZE_BYTES = 2 * 1024 * 1024
+
+
+class Target(Struct, frozen=True):
+    """The API under measurement, and a key that may do everything."""
+
+    host: str
+    port: int
+    key: str
+    sender: str
+
+
+class Request(Struct, frozen=True):
+    """What goes over a socket. With `apart` each piece is a TCP segment of its own."""
+
+    pieces: Sequence[bytes]
+    apart: bool = False
+
+
+class HttpCase(Struct, frozen=True):
+    """A request at its worst for one reader; `bound` says what ends it."""
+
+    reader: str
+    worst: str
+    bound: str
+    request: Callable[[Target], Request]
+
+
+class FunctionCase(Struct, frozen=True):
+    """Input at its worst for one function; what `read` raises counts as an answer."""
+
+    reader: str
+    worst: str
+    bound: str
+    content: Callable[[], bytes]
+    read: Callable[[bytes], Any]
+
+
+Case = HttpCase | FunctionCase
+
+
+def all_cases() -> Iterable[Case]:
+    """Every case, in the order of the table."""
+    from ops.bench.readers import http, json_bodies  # noqa: PLC0415 - their cases are made of what is defined here
+
+    return (*http.CASES, *json_bodies.CASES)

@@ -1,0 +1,122 @@
+"""Every operation bounds its body, and asks for credentials before it reads one."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import aiohttp
+import asyncpg
+import orjson
+import pytest
+from msgspec import structs
+
+from api.app import all_operations
+from api.http import openapi
+from api.http.body_limits import MAX_STRANGER_BYTES, NO_BODY_BYTES
+from api.http.operation import Access, Operation
+from engine.base.scopes import SCOPES
+from engine.base.settings import Settings
+from tests.harness.accounts import TestAccount, make_account
+from tests.harness.api import Api, serving
+from tests.harness.people import TestPerson, make_person
+from tests.harness.wire import Wire, chunked, wire
+
+OPERATIONS = all_operations()
+GUARDED = [one for one in OPERATIONS if one.access is not Access.NONE]
+MAX_REQUEST_BYTES = 128 * 1024  # here, so that a body above each bound is small
+JSON = "Content-Type: application/json"
+HUGE = "Content-Length: 50000000"
+
+
+def name_of(operation: Operation) -> str:
+    return f"{operation.method} {operation.path}"
+
+
+@pytest.fixture(scope="module")
+def bounded_url(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    own = structs.replace(settings, max_request_bytes=MAX_REQUEST_BYTES, request_rate=100_000)
+    with serving(own, tmp_path_factory.mktemp("bounded") / "api.log") as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def bounded(bounded_url: str, http: aiohttp.ClientSession) -> Api:
+    return Api(bounded_url, http)
+
+
+@pytest.fixture(scope="module")
+async def account(pool: asyncpg.Pool) -> TestAccount:
+    return await make_account(pool, scopes=sorted(SCOPES))
+
+
+@pytest.fixture(scope="module")
+async def owner(pool: asyncpg.Pool, account: TestAccount) -> TestPerson:
+    return await make_person(pool, account.id)
+
+
+async def begin(
+    connection: Wire, operation: Operation, account: TestAccount | None, owner: TestPerson | None, *fields: str
+) -> None:
+    """The head of a request that may call the operation; None: with credentials that are not good."""
+    path = re.sub(r"\{\w+\}", "x", operation.path)
+    token = person = None
+    if operation.access is Access.SESSION:
+        person = owner or TestPerson(*[OPERATIONS] * 3, "", "x" * 43, "x")  # type: ignore[arg-type]
+    elif operation.access is not Access.NONE:
+        token = "nonsense" if account is None else account.token
+    await connection.head(operation.method, path, JSON, *fields, token=token, person=person)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=name_of)
+async def test_a_declared_size_above_the_bound_is_refused_before_an_octet_is_read(
+    operation: Operation, bounded: Api, account: TestAccount, owner: TestPerson
+) -> None:
+    limit = operation.body_limit(MAX_REQUEST_BYTES)
+    async with wire(bounded) as connection:
+        await begin(connection, operation, account, owner, f"Content-Length: {limit + 1}")
+        answer = await connection.answer()
+
+    assert (answer.status, answer.error["type"], answer.error["limit"]) == (413, "payload_too_large", limit)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=name_of)
+async def test_a_body_above_the_bound_is_refused_while_it_arrives(
+    operation: Operation, bounded: Api, account: TestAccount, owner: TestPerson
+) -> None:
+    limit = operation.body_limit(MAX_REQUEST_BYTES)
+    async with wire(bounded) as connection:
+        await begin(connection, operation, account, owner, "Transfer-Encoding: chunked")
+        await connection.write(chunked([b" " * (limit // 2), b" " * (limit - limit // 2 + 1)], end=False))
+        answer = await connection.answer()
+
+    assert (answer.status, answer.error["type"], answer.error["limit"]) == (413, "payload_too_large", limit)
+
+
+@pytest.mark.parametrize("operation", GUARDED, ids=name_of)
+async def test_bad_credentials_are_refused_before_an_octet_is_read(operation: Operation, bounded: Api) -> None:
+    async with wire(bounded) as connection:
+        await begin(connection, operation, None, None, HUGE)
+        answer = await connection.answer()
+
+    assert (answer.status, answer.error["type"]) == (401, "unauthorized")
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    found: dict[str, Any] = orjson.loads(openapi.document(OPERATIONS, server="http://127.0.0.1"))
+    return found
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=name_of)
+def test_every_operation_has_a_bound_and_says_it(operation: Operation, document: dict[str, Any]) -> None:
+    described = document["paths"][operation.path][operation.method.lower()]
+    largest = Settings().max_request_bytes
+    limit = operation.body_limit(largest)
+
+    assert described["x-max-body-bytes"] == limit
+    assert f"more than {limit} bytes" in described["responses"]["413"]["description"]
+    assert limit == largest if operation.carries_messages else limit <= largest // 2
+    if operation.access is Access.NONE:
+        assert limit <= MAX_STRANGER_BYTES
+    if operation.request is None:
+        assert limit == NO_BODY_BYTES
