@@ -52,6 +52,6 @@ Case = HttpCase | FunctionCase
 
 def all_cases() -> Iterable[Case]:
     """Every case, in the order of the table."""
-    from ops.bench.readers import http, json_bodies  # noqa: PLC0415 - their cases are made of what is defined here
+    from ops.bench.readers import http, json_bodies, mail, peers  # noqa: PLC0415 - made of what is defined here
 
-    return (*http.CASES, *json_bodies.CASES)
+    return (*http.CASES, *json_bodies.CASES, *mail.CASES, *peers.CASES)
