@@ -79,13 +79,20 @@ class MemoryPool:
     def _make_room(self, size_bytes: int, own: int) -> bool:
         """Revoke content of owners that would hold more than `own` octets; True when `size_bytes` fit."""
         while self.held + size_bytes > self.total:
-            larger = (owner for owner in self._arriving if self._by_owner.get(owner, 0) > own)
-            victims = (one for owner in larger for one in self._arriving[owner] if one.octets)
-            victim = max(victims, key=lambda one: (self._by_owner[one.owner], one.octets), default=None)
+            victim = self._victim(own)
             if victim is None:
                 return False
             victim.revoke()
         return True
+
+    def _victim(self, own: int) -> "Reservation | None":
+        """The largest content that still arrives of the owner that holds the most, if that is more than `own`."""
+        larger = [owner for owner in self._arriving if self._by_owner.get(owner, 0) > own]
+        for owner in sorted(larger, key=self._by_owner.__getitem__, reverse=True):
+            largest = max(self._arriving[owner], key=lambda reservation: reservation.octets)
+            if largest.octets:
+                return largest
+        return None
 
 
 class Reservation:
