@@ -79,14 +79,20 @@ class MemoryPool:
     def _make_room(self, size_bytes: int, own: int) -> bool:
         """Revoke content of owners that would hold more than `own` octets; True when `size_bytes` fit."""
         while self.held + size_bytes > self.total:
-            largest = max(self._arriving, key=lambda owner: self._by_owner.get(owner, 0), default=None)
-            if largest is None or self._by_owner.get(largest, 0) <= own:
-                return False
-            victim = max(self._arriving[largest], key=lambda reservation: reservation.octets)
-            if not victim.octets:  # all that this owner holds has arrived and is being handled
+            victim = self._victim(own)
+            if victim is None:
                 return False
             victim.revoke()
         return True
+
+    def _victim(self, own: int) -> "Reservation | None":
+        """The largest content that still arrives of the owner that holds the most, if that is more than `own`."""
+        larger = [owner for owner in self._arriving if self._by_owner.get(owner, 0) > own]
+        for owner in sorted(larger, key=self._by_owner.__getitem__, reverse=True):
+            largest = max(self._arriving[owner], key=lambda reservation: reservation.octets)
+            if largest.octets:
+                return largest
+        return None
 
 
 class Reservation:
@@ -103,7 +109,8 @@ class Reservation:
         self._on_revoke: Callable[[], None] | None = None
 
     def begin(self, on_revoke: Callable[[], None]) -> None:
-        """Content begins to arrive. Until `complete` the pool may take the memory back; `on_revoke` drops the content."""
+        """Content begins to arrive. Until `complete` the pool may take the memory back; `on_revoke` drops the
+        content then."""
         self._on_revoke = on_revoke
         self._pool.watch(self)
 

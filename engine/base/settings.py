@@ -83,9 +83,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     platform_daily_ceiling: int = 1_000_000
     max_message_bytes: int = 40 * MEBIBYTE
     max_request_bytes: int = 60 * MEBIBYTE  # a single send: base64 and JSON around the message
-    max_inflight_bytes: int = 256 * MEBIBYTE  # request bodies held by one API worker at once
+    max_inflight_bytes: int = 256 * MEBIBYTE  # bodies held by one API worker at once, an eighth of it for strangers'
     body_deadline_s: float = 60.0
-    body_min_bytes_per_s: int = 500  # Postfix smtpd_min_data_rate
+    body_min_bytes_per_s: int = 500  # in every window of 5 s: Postfix smtpd_min_data_rate
     request_rate: int = 0  # requests per second for every key; 0: the plan's own
     unauthenticated_rate: int = 10  # requests per second per IP
     sign_in_rate: int = 5  # tries a minute to sign in, to sign up or for a forgotten password, per network and address

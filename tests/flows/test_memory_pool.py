@@ -73,6 +73,16 @@ def test_content_that_has_arrived_is_left_alone() -> None:
     assert not whole.revoked
 
 
+def test_an_owner_whose_content_has_arrived_protects_no_other_that_still_sends() -> None:
+    pool = pool_of()
+    arriving(pool, "a", 50, "key 1").complete()
+    pool.open("a").begin(on_revoke=lambda: None)  # begun, and nothing of it has come
+    sending = arriving(pool, "b", 40)
+    arriving(pool, "c", 20)
+
+    assert (sending.revoked, pool.held) == (True, 70)
+
+
 @UNHURRIED
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60), st.sampled_from(["complete", "release", "-"]))))
 def test_what_is_held_is_the_sum_of_all_reservations_and_ends_at_nothing(steps: list[tuple[str, int, str]]) -> None:

@@ -34,20 +34,23 @@ def _slow_head(target: Target) -> Request:
     return Request([octets[at : at + 1] for at in range(len(octets))], apart=True)
 
 
-_PIECES = "pieces of a body"
+_CHUNK_OF_512 = b"200\r\n%b\r\n" % (b" " * 512)
+_PIECES = "256 pieces, then 512 octets each"
+_DRAINED = "64 pieces, then 1 KB each"
 _HEAD = "100 fields, 64 KB"
+_QUERY = "100 parameters, 64 KB"
 CASES = (
     HttpCase("body, no credentials", "chunks of one octet", _PIECES, _chunks("POST /v1/auth/login", key=False)),
     HttpCase("body, GET", "chunks of one octet", _PIECES, _chunks("GET /v1/me", key=True)),
-    HttpCase("body, unknown path", "chunks of one octet", "pieces drained", _chunks("POST /none", key=False)),
-    HttpCase("body, wrong key", "chunks of one octet", "pieces drained", _chunks("POST /v1/emails", key=False)),
+    HttpCase("body, unknown path", "chunks of one octet", _DRAINED, _chunks("POST /none", key=False)),
+    HttpCase("body, wrong key", "chunks of one octet", _DRAINED, _chunks("POST /v1/emails", key=False)),
     HttpCase("body, key", "chunks of one octet", _PIECES, _chunks("POST /v1/emails", key=True)),
     HttpCase("body, key", "segments of one octet", _PIECES, _segments),
     HttpCase(
         "body, key",
-        "chunks of 256 octets",
+        "chunks of 512 octets",
         "60 MB",
-        _chunks("POST /v1/emails", key=True, piece=b"100\r\n%b\r\n" % (b" " * 256)),
+        _chunks("POST /v1/emails", key=True, piece=_CHUNK_OF_512),
     ),
     HttpCase(
         "body, key",
@@ -74,13 +77,13 @@ CASES = (
     HttpCase("Cookie", "60 KB of quotes", _HEAD, _headed(f"Cookie: svc_session={chr(34) * HEAD_BYTES}", key=False)),
     HttpCase("X-Request-Id", "60 KB", _HEAD, _headed(f"X-Request-Id: {'x' * HEAD_BYTES}")),
     HttpCase("X-Forwarded-For", "60 KB of hops", _HEAD, _headed(f"X-Forwarded-For: {'1.1.1.1,' * (HEAD_BYTES // 8)}")),
-    HttpCase("query", "30,000 parameters", "64 KB", _headed(start=f"GET /v1/me?{'a&' * (HEAD_BYTES // 2)}")),
-    HttpCase("query", "15,000 of a list", "64 KB", _headed(start=f"GET /v1/messages?{'status=&' * (HEAD_BYTES // 8)}")),
-    HttpCase("query", "20,000 escapes", "64 KB", _headed(start=f"GET /v1/messages?search={'%41' * (HEAD_BYTES // 3)}")),
+    HttpCase("query", "30,000 parameters", _QUERY, _headed(start=f"GET /v1/me?{'a&' * (HEAD_BYTES // 2)}")),
+    HttpCase("query", "15,000 of a list", _QUERY, _headed(start=f"GET /v1/messages?{'status=&' * (HEAD_BYTES // 8)}")),
+    HttpCase("query", "20,000 escapes", _QUERY, _headed(start=f"GET /v1/messages?search={'%41' * (HEAD_BYTES // 3)}")),
     HttpCase(
         "query, no credentials",
         "30,000 parameters",
-        "64 KB",
+        _QUERY,
         _headed(start=f"GET /v1/auth/idp/callback?{'a&' * (HEAD_BYTES // 2)}", key=False),
     ),
     HttpCase("path", "30,000 segments", "64 KB", _headed(start=f"GET {'/a' * (HEAD_BYTES // 2)}", key=False)),

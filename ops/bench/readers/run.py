@@ -21,7 +21,7 @@ from ops.fleet import PortTaken
 from ops.supervise import StartFailed
 
 MAX_US_PER_OCTET: Final = 1.0
-MAX_MS: Final = 5.0  # of one request: a small input may cost more per octet than the mark
+MAX_MS: Final = 100.0  # of one request: what a bound ends early may cost more for each octet that came
 _UNLIMITED: Final = 1_000_000_000
 
 
