@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import aiohttp
 import asyncpg
@@ -61,7 +62,7 @@ async def begin(
     path = re.sub(r"\{\w+\}", "x", operation.path)
     token = person = None
     if operation.access is Access.SESSION:
-        person = owner or TestPerson(*[OPERATIONS] * 3, "", "x" * 43, "x")  # type: ignore[arg-type]
+        person = owner or TestPerson(uuid4(), uuid4(), uuid4(), "", secret="x" * 43, csrf="x")
     elif operation.access is not Access.NONE:
         token = "nonsense" if account is None else account.token
     await connection.head(operation.method, path, JSON, *fields, token=token, person=person)
