@@ -126,7 +126,8 @@ CASES = (
         "template", "tags", f"{template.MOST_TAGS:,} tags", _filled(b"{{a}}"), lambda text: _compiled(text.decode())
     ),
     FunctionCase(
-        "template", "sections one after another", f"depth {template.MOST_DEPTH}", lambda: (b"{{#a}}" * 30 + b"{{/a}}" * 30) * 80,
+        "template", "sections one after another", f"depth {template.MOST_DEPTH}",
+        lambda: (b"{{#a}}" * 30 + b"{{/a}}" * 30) * 80,
         lambda text: _compiled(text.decode()),
     ),
     FunctionCase(
