@@ -23,6 +23,7 @@ class Kind(StrEnum):
     """What a recipient domain's servers do."""
 
     SILENT = "silent"  # accept the connection, and stop answering at a stage of the conversation
+    DRIP = "drip"  # the same, but they send a line of an endless reply every two seconds
     DEAD = "dead"  # drop every SYN: the connection attempt gets no answer
     MIXED = "mixed"  # every other server is silent, the rest are dead
     DNS_SILENT = "dns-silent"  # the domain's name servers never answer
@@ -34,6 +35,8 @@ class Stage(StrEnum):
 
     GREETING = "greeting"
     EHLO = "ehlo"
+    STARTTLS = "starttls"
+    TLS = "tls"  # STARTTLS is answered, the handshake is not
     MAIL = "mail"
     RCPT = "rcpt"
     DATA = "data"

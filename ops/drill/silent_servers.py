@@ -1,7 +1,8 @@
 """Mail servers that fall silent: each on its own loopback address, at the port that the service delivers to.
 
-A silent server answers up to one stage of the conversation and then keeps the connection open without a word. A dead
-one is a listening socket whose queue of accepted connections is full: Linux drops every further SYN to it.
+A silent server answers up to one stage of the conversation and then keeps the connection open without a word, or with
+a reply that never ends. A dead one is a listening socket whose queue of accepted connections is full: Linux drops
+every further SYN to it.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import os
 import resource
 import socket
 from contextlib import AsyncExitStack
-from typing import Final, Self
+from typing import Final, Self, cast
 
 from ops.drill.silent_cases import Case, Kind, Stage, address
 
@@ -17,12 +18,16 @@ _BACKLOG: Final = 128
 _SPARE_FILES: Final = 8_192  # for the connections that silent servers accept, and all else
 _PROBE_S: Final = 0.3
 _FILL_S: Final = 2.0
+_DRIP_S: Final = 2.0
 _REPLIES: Final = {
-    Stage.EHLO: b"250 silent.test\r\n", Stage.MAIL: b"250 2.1.0 ok\r\n", Stage.RCPT: b"250 2.1.5 ok\r\n",
+    Stage.GREETING: b"220 silent.test ESMTP\r\n", Stage.EHLO: b"250 silent.test\r\n",
+    Stage.STARTTLS: b"220 2.0.0 go on\r\n", Stage.MAIL: b"250 2.1.0 ok\r\n", Stage.RCPT: b"250 2.1.5 ok\r\n",
     Stage.DATA: b"354 go on\r\n", Stage.DOT: b"250 2.0.0 ok\r\n",
 }  # fmt: skip
+_OFFERING_TLS: Final = b"250-silent.test\r\n250 STARTTLS\r\n"
 _VERBS: Final = {
-    b"EHLO": Stage.EHLO, b"HELO": Stage.EHLO, b"MAIL": Stage.MAIL, b"RCPT": Stage.RCPT, b"DATA": Stage.DATA,
+    b"EHLO": Stage.EHLO, b"HELO": Stage.EHLO, b"STAR": Stage.STARTTLS, b"MAIL": Stage.MAIL,
+    b"RCPT": Stage.RCPT, b"DATA": Stage.DATA,
 }  # fmt: skip
 
 
@@ -66,7 +71,7 @@ class SilentServers:
             return
         listener = _bound(address(place), self._port)
         server = await asyncio.get_running_loop().create_server(
-            lambda: _Conversation(self._case.stage, self._conversations), sock=listener, backlog=_BACKLOG
+            lambda: _Conversation(self._case, self._conversations), sock=listener, backlog=_BACKLOG
         )
         self._opened.callback(server.close)
 
@@ -85,19 +90,18 @@ class SilentServers:
 class _Conversation(asyncio.Protocol):
     """One connection to a silent server."""
 
-    def __init__(self, stage: Stage, conversations: set[asyncio.Transport]) -> None:
-        self._stage = stage
+    def __init__(self, case: Case, conversations: set[asyncio.Transport]) -> None:
+        self._case = case
         self._conversations = conversations
         self._rest = b""
         self._in_content = False
-        self._silent = stage is Stage.GREETING
+        self._silent = False
+        self._dripping: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._conversations.add(transport)
-        if not self._silent:
-            transport.write(b"220 silent.test ESMTP\r\n")
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is not one by class
+        self._conversations.add(self._transport)
+        self._answer(Stage.GREETING)
 
     def data_received(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\r\n")
@@ -107,22 +111,44 @@ class _Conversation(asyncio.Protocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         self._conversations.discard(self._transport)
+        if self._dripping is not None:
+            self._dripping.cancel()
 
     def _read(self, line: bytes) -> None:
-        if self._in_content and line != b".":
+        if self._in_content:
+            if line == b".":
+                self._in_content = False
+                self._answer(Stage.DOT)
             return
-        stage = Stage.DOT if self._in_content else _VERBS.get(line[:4].upper())
-        if stage is self._stage:
-            self._silent = True
-            return
-        self._in_content = stage is Stage.DATA
+        stage = _VERBS.get(line[:4].upper())
         if stage is not None:
-            self._transport.write(_REPLIES[stage])
+            self._answer(stage)
         elif line[:4].upper() == b"QUIT":
             self._transport.write(b"221 2.0.0 bye\r\n")
             self._transport.close()
         else:
             self._transport.write(b"250 2.0.0 ok\r\n")
+
+    def _answer(self, stage: Stage) -> None:
+        """Reply to a stage, or fall silent at it."""
+        wanted = self._case.stage
+        if stage is wanted:
+            self._fall_silent(stage)
+            return
+        tls = stage is Stage.EHLO and wanted in (Stage.STARTTLS, Stage.TLS)
+        self._transport.write(_OFFERING_TLS if tls else _REPLIES[stage])
+        self._in_content = stage is Stage.DATA
+        if stage is Stage.STARTTLS:
+            self._silent = True
+
+    def _fall_silent(self, stage: Stage) -> None:
+        self._silent = True
+        if self._case.kind is Kind.DRIP:
+            self._drip(_REPLIES[stage][:3] + b"-wait\r\n")
+
+    def _drip(self, line: bytes) -> None:
+        self._transport.write(line)
+        self._dripping = asyncio.get_running_loop().call_later(_DRIP_S, self._drip, line)
 
 
 def _bound(ip: str, port: int) -> socket.socket:
