@@ -64,6 +64,11 @@ class Case(Struct, frozen=True, kw_only=True):
         """How many addresses the servers listen on."""
         return min(self.addresses or self.sites, self.sites, MAX_ADDRESSES)
 
+    @property
+    def has_servers(self) -> bool:
+        """True where the drill runs servers of its own."""
+        return self.kind not in (Kind.WELL, Kind.DNS_SILENT)
+
     def is_dead(self, place: int) -> bool:
         """Return True if the server on address number `place` drops connection attempts."""
         return self.kind is Kind.DEAD or (self.kind is Kind.MIXED and place % 2 == 1)

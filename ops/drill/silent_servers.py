@@ -45,7 +45,7 @@ class SilentServers:
         self._opened = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        if self._case.kind in (Kind.WELL, Kind.DNS_SILENT):
+        if not self._case.has_servers:
             return self
         _allow_files(self._case.used_addresses + _SPARE_FILES)
         try:

@@ -148,7 +148,7 @@ def _of_count(case: Case, count: Count) -> list[Check]:
 
 def _of_load(case: Case, load: Load) -> list[Check]:
     checks = [Check("no mta process ends", not load.mta_restarted, "restarted" if load.mta_restarted else "none")]
-    if case.used_addresses == case.sites:  # each server has one message
+    if case.has_servers and case.used_addresses == case.sites:  # each server has one message
         checks.append(
             Check("one message opens one connection at a time", load.most_to_one <= 1, f"{load.most_to_one} at once")
         )
