@@ -5,21 +5,17 @@ another bad habit of the sink. The rule: the 95th percentile of the other nine, 
 within twice what it was while all were well.
 """
 
-import asyncio
-import time
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Final, Self
+from typing import Final
 
-import aiohttp
 from msgspec import Struct
 
 from ops.drill.catalogue import Order
+from ops.drill.paced import Letter, PacedClient, Sent, arrivals, percentile
 from ops.drill.report import Check, Report
 from ops.drill.sends import Access
 from ops.drill.service import Service
 from ops.drill.stage import first_access, played
-from ops.local.sink_store import entries
 
 SITES: Final = 10
 RATE: Final = 50  # messages a second: about a tenth of what two cores deliver, so that queues are the sites' own
@@ -37,7 +33,6 @@ HABITS: Final = {  # local parts that the sink knows; a fresh {n} is a fresh add
 SETTINGS: Final = {"REQUEST_RATE": "100000", "RETRY_LADDER_S": "60"}
 _WARM_S: Final = 3.0
 _ARRIVE_S: Final = 15.0  # for the last ones of a phase
-_ATTEMPT_S: Final = 20.0
 _LEAST: Final = 20  # arrivals below which a percentile says nothing
 
 
@@ -66,11 +61,6 @@ class Verdict(Struct, kw_only=True):
         return all(one.arrived == one.sent and one.times_baseline <= WITHIN for one in self.phases)
 
 
-class _Sent(Struct):
-    test_id: str
-    answered_at: float  # wall clock, as the sink's
-
-
 def run(_order: Order) -> Report:
     """At the pace and for the time that the rule was made for."""
 
@@ -84,9 +74,8 @@ async def drill(
     service: Service, *, rate: int, seconds: float, habits: Sequence[str] = tuple(HABITS), access: Access | None = None
 ) -> Verdict:
     """Measure on a running service whose retries come late enough not to disturb a phase."""
-    client = _Client(service.base_url, access or first_access(service))
-    async with client:
-        await client.send("warm", round(rate * _WARM_S), rate, None)
+    async with PacedClient(service.base_url, access or first_access(service)) as client:
+        await _send(client, "warm", round(rate * _WARM_S), rate, None)
         baseline = await _phase(service, client, WELL, round(rate * seconds), rate, None)
         baseline.times_baseline = 1.0
         count = round(rate * seconds)
@@ -94,7 +83,7 @@ async def drill(
     return Verdict(rate=rate, phases=phases)
 
 
-async def _at_best(service: Service, client: "_Client", habit: str, count: int, rate: int, baseline: Phase) -> Phase:
+async def _at_best(service: Service, client: PacedClient, habit: str, count: int, rate: int, baseline: Phase) -> Phase:
     """The phase; measured again where it breaks the rule, because whatever else the machine does can only add."""
     best: Phase | None = None
     for number in range(1, TRIES + 1):
@@ -113,20 +102,12 @@ async def _at_best(service: Service, client: "_Client", habit: str, count: int, 
 
 
 async def _phase(
-    service: Service, client: "_Client", name: str, count: int, rate: int, habit: str | None, number: int = 1
+    service: Service, client: PacedClient, name: str, count: int, rate: int, habit: str | None, number: int = 1
 ) -> Phase:
     run_name = "".join(letter if letter.isalnum() else "-" for letter in f"{name}-{number}")
-    sent = await client.send(run_name, count, rate, habit)
+    sent = await _send(client, run_name, count, rate, habit)
     waiting = {one.test_id: one.answered_at for one in sent}
-    arrived: dict[str, float] = {}
-    ends = time.monotonic() + _ARRIVE_S
-    while len(arrived) < len(waiting) and time.monotonic() < ends:
-        await asyncio.sleep(0.25)
-        arrived = {
-            entry.test_id: datetime.fromisoformat(entry.at).timestamp()
-            for entry in await asyncio.to_thread(lambda: list(entries(service.sink)))
-            if entry.test_id in waiting
-        }
+    arrived = await arrivals(service.sink, waiting, _ARRIVE_S)
     waits = sorted(max(0.0, at - waiting[test_id]) * 1_000 for test_id, at in arrived.items())
     return Phase(
         tenth=HABITS.get(name, name),
@@ -139,58 +120,25 @@ async def _phase(
     )
 
 
-class _Client:
-    """Sends over the API at a given pace, whatever the answers take."""
+async def _send(client: PacedClient, name: str, count: int, rate: int, habit: str | None) -> list[Sent]:
+    """Send `count` messages in turn to the sites, the first site's to an address of that habit; return the others'.
 
-    def __init__(self, base_url: str, access: Access) -> None:
-        self._url = f"{base_url}/v1/emails"
-        self._sender = access.sender
-        self._session = aiohttp.ClientSession(
-            headers={"Authorization": f"Bearer {access.key}"},
-            connector=aiohttp.TCPConnector(limit=64),
-            timeout=aiohttp.ClientTimeout(total=_ATTEMPT_S),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=False,
-        )
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._session.close()
-
-    async def send(self, name: str, count: int, rate: int, habit: str | None) -> list[_Sent]:
-        """So many, in turn to the sites; the first site's go to an address of that habit. Returns the other sites'."""
-        began = time.monotonic()
-        async with asyncio.TaskGroup() as tasks:
-            under_way = []
-            for number in range(count):
-                await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
-                site = number % SITES
-                local = habit.format(n=number) if site == 0 and habit is not None else f"reader+{name}-{number}"
-                test_id = f"{name}-{number}"
-                task = tasks.create_task(self._one(test_id, f"{local}@bystander{site}.test"))
-                if site:
-                    under_way.append(task)
-        return [task.result() for task in under_way]
-
-    async def _one(self, test_id: str, address: str) -> _Sent:
-        body = {
-            "from": self._sender, "to": address, "subject": "Drill", "text": "Never mind the neighbours.\n",
-            "headers": {"X-Test-Id": test_id},
-        }  # fmt: skip
-        async with self._session.post(self._url, json=body) as answer:
-            text = await answer.text()
-            at = time.time()
-            if answer.status != 202:
-                raise RuntimeError(f"not accepted: {answer.status} {text[:200]}")
-        return _Sent(test_id, at)
+    Raises RuntimeError for a message that is not accepted.
+    """
+    letters = []
+    for number in range(count):
+        site = number % SITES
+        local = habit.format(n=number) if site == 0 and habit is not None else f"reader+{name}-{number}"
+        letters.append(Letter(f"{name}-{number}", f"{local}@bystander{site}.test"))
+    sent = await client.send(letters, rate)
+    for one in sent:
+        if one.message_id is None:
+            raise RuntimeError(f"not accepted: {one.status} {one.said}")
+    return [one for number, one in enumerate(sent) if number % SITES]
 
 
 def _percentile(ordered: Sequence[float], part: float) -> float:
-    if len(ordered) < _LEAST:
-        return float("inf")
-    return round(ordered[min(len(ordered) - 1, int(part * len(ordered)))], 1)
+    return percentile(ordered, part) if len(ordered) >= _LEAST else float("inf")
 
 
 def _report(verdict: Verdict) -> Report:

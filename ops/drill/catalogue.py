@@ -6,7 +6,7 @@ starts and ends a service of its own; it prints nothing.
 
 import importlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -22,6 +22,7 @@ class Order(Struct, frozen=True, kw_only=True):
     rounds: int  # faults during the run; what a round is the drill says
     rng: random.Random
     minutes: float | None = None  # for those that go by time; None: their own default
+    options: Mapping[str, str | int] = {}  # those that only some drills take, as far as they are given
 
 
 class Drill(Struct, frozen=True, kw_only=True):
@@ -36,16 +37,28 @@ class Drill(Struct, frozen=True, kw_only=True):
     messages_each: int = 0  # a round, where rounds make the length
     rounds: int = 5
     in_all: bool = True  # False: too long for `all`
+    options: tuple[str, ...] = ()  # of `ops drill`, beside those that all drills take
 
     def missing(self) -> str | None:
         """Why it can't run here, None when it can."""
         return next((why for need in self.needs if (why := need.missing()) is not None), None)
 
-    def order(self, messages: int | None, rounds: int | None, rng: random.Random, minutes: float | None) -> Order:
+    def order(
+        self,
+        messages: int | None,
+        rounds: int | None,
+        rng: random.Random,
+        minutes: float | None,
+        options: Mapping[str, str | int] | None = None,
+    ) -> Order:
         """What the operator said, and this drill's own figures for the rest."""
         times = rounds or self.rounds
         return Order(
-            messages=messages or max(self.messages, self.messages_each * times), rounds=times, rng=rng, minutes=minutes
+            messages=messages or max(self.messages, self.messages_each * times),
+            rounds=times,
+            rng=rng,
+            minutes=minutes,
+            options=options or {},
         )
 
     def run(self, order: Order) -> Report:
@@ -312,6 +325,15 @@ CATALOGUE: Final = (
         says="One site of ten misbehaves, and the delivery times of the other nine are compared.",
         rows=(19, 20, 22),
         where="ops.drill.bystander:run",
+    ),
+    Drill(
+        name="silent-sites",
+        says="A tenant mails thousands of servers that never answer, and other mail must not wait for them.",
+        rows=(19, 26),
+        where="ops.drill.silent_sites:run",
+        messages=10_000,  # one to each domain
+        rounds=1,
+        options=("kind", "stage", "accounts", "addresses"),
     ),
 )
 

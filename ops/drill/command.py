@@ -2,7 +2,7 @@
 
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -26,6 +26,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     rounds: int | None = None
     minutes: float | None = None
     seed: int | None = None  # of all that is drawn; None draws that too, and says it
+    options: Mapping[str, str | int] = {}  # that only some drills take
     as_json: bool = False
 
 
@@ -36,6 +37,11 @@ def run(name: str, asked: Asked) -> int:
         _list(as_json=asked.as_json)
         return 0
     wanted = [drill for drill in catalogue.CATALOGUE if drill.in_all] if name == ALL else [catalogue.named(name)]
+    for drill in wanted:
+        refused = [option for option in asked.options if option not in drill.options]
+        if refused:
+            _say(f"The drill {drill.name} has no option --{refused[0]}; it can be given to: {_takers(refused[0])}.")
+            return 2
     seed = random.SystemRandom().getrandbits(32) if asked.seed is None else asked.seed
     reports: list[Report] = []
     skipped: dict[str, str] = {}
@@ -56,7 +62,13 @@ def run(name: str, asked: Asked) -> int:
 def _one(drill: Drill, asked: Asked, seed: int) -> Report:
     _say(f"{drill.name} (seed {seed}): {drill.says}")
     # A drill of several draws what it would draw alone with the same seed.
-    return drill.run(drill.order(asked.messages, asked.rounds, random.Random(f"{drill.name} {seed}"), asked.minutes))
+    rng = random.Random(f"{drill.name} {seed}")
+    return drill.run(drill.order(asked.messages, asked.rounds, rng, asked.minutes, asked.options))
+
+
+def _takers(option: str) -> str:
+    """Return the names of the drills that take this option."""
+    return ", ".join(drill.name for drill in catalogue.CATALOGUE if option in drill.options)
 
 
 def _conclude(reports: Sequence[Report], skipped: dict[str, str], asked: Asked, seed: int) -> None:

@@ -32,7 +32,7 @@ class World:
 
     def __init__(self, service: Service) -> None:
         [self.dns_port] = free_ports(1)
-        self.names = Responder(fallback=self._ask)
+        self.names = Responder(fallback=self._ask, cache=True)
         self._service = service
         self._wires: list[Wire] = []
         self._loop = asyncio.new_event_loop()

@@ -1,0 +1,52 @@
+"""Counts the connections to a drill's own servers from /proc/net/tcp, once a second."""
+
+import asyncio
+import re
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Self
+
+SAMPLE_S: Final = 1.0
+_TABLE: Final = Path("/proc/net/tcp")
+
+
+class OpenConnections:
+    """What was open at once, and how many there were. Shorter ones than a sample's distance may be missed.
+
+    `pattern` finds a line of the table, its groups are the local and the remote end. An asynchronous context manager:
+    it counts while entered.
+    """
+
+    def __init__(self, pattern: re.Pattern[bytes]) -> None:
+        self.most_open = 0
+        self.most_to_one = 0  # at once, to the same remote end
+        self._pattern = pattern
+        self._seen: set[tuple[bytes, bytes]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    @property
+    def opened(self) -> int:
+        """How many different connections were seen."""
+        return len(self._seen)
+
+    def count(self, table: bytes) -> None:
+        """Take one sample."""
+        found = self._pattern.findall(table)
+        self._seen.update(found)
+        self.most_open = max(self.most_open, len(found))
+        each = Counter(remote for _, remote in found)
+        self.most_to_one = max(self.most_to_one, max(each.values(), default=0))
+
+    async def _run(self) -> None:
+        while True:
+            self.count(await asyncio.to_thread(_TABLE.read_bytes))
+            await asyncio.sleep(SAMPLE_S)
