@@ -7,7 +7,8 @@ import pytest
 
 from engine.areas.identity.id_tokens import BadToken
 from engine.base.errors import Refusal
-from ops.bench.readers.cases import FunctionCase, HttpCase, Target, all_cases
+from ops.bench.readers.cases import FunctionCase, HttpCase, Target
+from ops.bench.readers.catalogue import all_cases
 from ops.bench.readers.measuring import Cost, measured
 from ops.bench.readers.run import MAX_MS, above_mark
 

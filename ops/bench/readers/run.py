@@ -13,7 +13,8 @@ from engine.base import settings
 from engine.base.errors import Refusal
 from engine.store.postgres import AWAY
 from ops.bench import measure, report
-from ops.bench.readers.cases import Target, all_cases
+from ops.bench.readers.cases import Target
+from ops.bench.readers.catalogue import all_cases
 from ops.bench.readers.measuring import Cost, measured
 from ops.bench.service import SENDER, own_service
 from ops.embedded import CannotServe
