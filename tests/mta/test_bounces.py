@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from engine.delivery.outcome import _REPLIES, Category, Outcome, Scope, Verdict, classify, detail
+from engine.delivery.outcome import Category, Outcome, Scope, Verdict, classify, detail
+from engine.delivery.reply_rules import HINTS, RECIPIENTS, REFUSALS
 from engine.mail.replies import Answer, Phase, Reply
 
 DATA = Path(__file__).parents[1] / "data"
@@ -47,7 +48,9 @@ def tell(figures: str) -> None:
 
 
 def test_the_set_is_large_held_out_and_labelled_with_its_sources() -> None:
-    written = {" ".join(rule.example.lower().split()) for rule in _REPLIES.rules + _REPLIES.hints}
+    written = {
+        " ".join(rule.example.lower().split()) for rules in (REFUSALS, RECIPIENTS, HINTS) for rule in rules.table
+    }
     counts = Counter(one.label for one in BOUNCES)
 
     assert set(counts) == {"dead", "full", "refused", "soft"}
