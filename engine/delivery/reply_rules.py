@@ -86,7 +86,7 @@ class _Words:
     __slots__ = ("_phrase",)
 
     def __init__(self, words: tuple[str, ...]) -> None:
-        self._phrase = Phrase(f"({'|'.join(words)})", {})
+        self._phrase = Phrase("{words}", {"words": words})
 
     def any_in(self, words: str) -> bool:
         return self._phrase.is_in(words)

@@ -80,8 +80,7 @@ def _host(name: str, block_lists: tuple[str, ...]) -> str:
 
 # --- phrases -------------------------------------------------------------------------------------
 
-_SET = re.compile(r"\{(\w+)\}")
-_PIECE = re.compile(r"\)\?|[()|…]|[^\s()|…]+")
+_PIECE = re.compile(r"\)\?|[()|…]|\{\w+\}|[^\s()|…{}]+")
 
 
 class Phrase:
@@ -90,44 +89,57 @@ class Phrase:
     __slots__ = ("_find", "openings")
 
     def __init__(self, pattern: str, sets: Mapping[str, Sequence[str]]) -> None:
-        pattern = _SET.sub(lambda name: f"({'|'.join(sets[name[1]])})", pattern)
         pieces = _PIECE.findall(pattern)
-        self.openings = frozenset(_openings(pieces))
-        gap = _gap(sets.get("elsewhere", ()))
-        self._find = re.compile("(?<= )" + "".join(_expression(piece, gap) for piece in pieces)).search
+        self.openings = frozenset(_openings(pieces, sets))
+        self._find = re.compile("(?<= )" + "".join(_expression(piece, sets) for piece in pieces)).search
 
     def is_in(self, words: str) -> bool:
         """Return True if the phrase occurs in `words`."""
         return self._find(words) is not None
 
 
-def _openings(pieces: list[str]) -> Iterator[str]:
-    """The first words of the first group, or the first word."""
-    if pieces[0] != "(":
-        yield plain(pieces[0]).split()[0]
-        return
-    end = next(at for at, piece in enumerate(pieces) if piece in {")", ")?"})
-    if pieces[end] == ")?":
-        raise ValueError(f"a phrase begins with the optional words {pieces[1:end]}; begin it with a word")
-    for before, piece in zip(pieces, pieces[1:end], strict=False):
-        if before in {"(", "|"}:
-            yield plain(piece).split()[0]
+def _openings(pieces: list[str], sets: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """The first words of the alternatives that the phrase begins with."""
+    first = [pieces[0]]
+    if pieces[0] == "(":
+        end = next(at for at, piece in enumerate(pieces) if piece in {")", ")?"})
+        if pieces[end] == ")?":
+            raise ValueError(f"a phrase begins with the optional words {pieces[1:end]}; begin it with a word")
+        first = [piece for before, piece in zip(pieces, pieces[1:end], strict=False) if before in {"(", "|"}]
+    for piece in first:
+        for word in sets[piece[1:-1]] if piece.startswith("{") else (piece,):
+            yield plain(word).split()[0]
 
 
-def _expression(piece: str, gap: str) -> str:
+def _expression(piece: str, sets: Mapping[str, Sequence[str]]) -> str:
     if piece == "(":
         return "(?:"
     if piece == "…":
-        return gap
+        return _gap(sets.get("elsewhere", ()))
     if piece in {")", ")?", "|"}:
         return piece
-    return re.escape(plain(piece).strip()) + " "
+    if piece.startswith("{"):
+        return _one_of(sets[piece[1:-1]])
+    return _word(piece)
+
+
+def _word(text: str) -> str:
+    return re.escape(plain(text).strip()) + " "
+
+
+def _one_of(words: Sequence[str]) -> str:
+    """Any of `words`, grouped by their first letter: a tenth of the comparisons of a plain alternation."""
+    by_letter: dict[str, list[str]] = {}
+    for word in words:
+        expression = _word(word)
+        by_letter.setdefault(expression[0], []).append(expression[1:])
+    return "(?:" + "|".join(f"{letter}(?:{'|'.join(rest)})" for letter, rest in by_letter.items()) + ")"
 
 
 def _gap(elsewhere: Sequence[str]) -> str:
     """Up to MAX_GAP words, none of them in `elsewhere`: those begin to speak about somebody else."""
-    forbidden = "|".join(re.escape(plain(word).strip()) for word in elsewhere)
-    return f"(?:(?!(?:{forbidden}) )[^ ]+ ){{0,{MAX_GAP}}}?" if forbidden else f"(?:[^ ]+ ){{0,{MAX_GAP}}}?"
+    unless = f"(?!{_one_of(elsewhere)})" if elsewhere else ""
+    return f"(?:{unless}[^ ]+ ){{0,{MAX_GAP}}}?"
 
 
 def index(phrases: Sequence[Phrase]) -> dict[str, tuple[int, ...]]:
