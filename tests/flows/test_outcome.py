@@ -165,7 +165,7 @@ def test_temporary_refusal_is_deferred_with_its_scope(line: str, category: Categ
         (Phase.GREETING, "521 mx.b.test does not accept mail", D, Category.UNAVAILABLE, SITE),
         (Phase.GREETING, "550 rejected", D, Category.UNAVAILABLE, SITE),
         (Phase.GREETING, "421 4.3.2 try later", D, Category.UNAVAILABLE, SITE),
-        (Phase.EHLO, "550 Access denied - Invalid HELO name", B, Category.UNAVAILABLE, SITE),
+        (Phase.EHLO, "550 Access denied - Invalid HELO name", B, Category.AUTH, SITE),
         (Phase.STARTTLS, "502 not implemented", D, Category.PROTOCOL, SITE),
         (Phase.MAIL, "550 rejected", B, Category.SENDER_REFUSED, MESSAGE),
         (Phase.MAIL, "550 5.1.0 sender rejected", B, Category.SENDER_REFUSED, MESSAGE),
