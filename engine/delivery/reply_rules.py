@@ -72,9 +72,7 @@ class Rules:
         return self._compiled[place].phrase.is_in(words)
 
 
-_TABLE = msgspec.convert(
-    tomllib.loads((Path(__file__).parent / "provider_replies.toml").read_text("utf-8")), _Table
-)
+_TABLE = msgspec.convert(tomllib.loads((Path(__file__).parent / "provider_replies.toml").read_text("utf-8")), _Table)
 REFUSALS = Rules(_TABLE.refusals, _TABLE.sets)
 RECIPIENTS = Rules(_TABLE.recipients, _TABLE.sets)
 HINTS = Rules(_TABLE.hints, _TABLE.sets)

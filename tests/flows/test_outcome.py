@@ -260,7 +260,9 @@ def test_no_rule_matches_the_nearest_reply_that_means_something_else(rules: Rule
     rule = rules.table[place]
     matched = rules.matches(place, words_of(rule.unlike)) and rule.status is None
     assert not matched
-    near = set(re.findall(r"\w{3,}", rule.unlike.lower())) & set(re.findall(r"\w{3,}", f"{rule.phrase} {rule.example}".lower()))
+    near = set(re.findall(r"\w{3,}", rule.unlike.lower())) & set(
+        re.findall(r"\w{3,}", f"{rule.phrase} {rule.example}".lower())
+    )
     assert near, "the counter-example shares no word with the rule"
 
 

@@ -191,7 +191,10 @@ def test_the_sets_hold_replies_of_thirty_servers_and_providers(labels: set[str])
     assert len({re.split(r"[,;]", one.source)[0] for one in named}) >= 30
 
 
-@given(st.sampled_from([one for one in EVERY if one.label == "dead"]), st.sampled_from(["spam", "policy", "blocked", "dnsbl"]))
+@given(
+    st.sampled_from([one for one in EVERY if one.label == "dead"]),
+    st.sampled_from(["spam", "policy", "blocked", "dnsbl"]),
+)
 def test_what_a_reply_quotes_changes_nothing(one: Bounce, word: str) -> None:
     quoted = f"{one.text} [{word}.{word}.example.com] <{word}@{word}.example> https://{word}.example/{word}"
     assert one._replace(text=quoted).outcome.suppress == one.outcome.suppress
