@@ -1,11 +1,9 @@
 """What a remote answer means: verdict, scope and class, decided here and nowhere else.
 
-A reply is read in steps, first finding wins: telling words (`provider_replies.toml`), an enhanced status that
-tells (RFC 3463), vague words, a vague status, the three-digit code. Then the phase corrects the scope: before RCPT
-nothing can be about a recipient, and after the content a code alone is about the message. The first digit of the
-code alone decides between deferred and bounced. What is read out of a vague status or a code alone suppresses only
-where the reply says nothing more, or some word of it is about a mailbox: `553 RP:RDN` is about none. And no code
-suppresses where the words tell of a state that passes.
+A reply is read in steps, first finding wins: words that refuse us, words about the mailbox (`provider_replies.toml`),
+an enhanced status that tells (RFC 3463), general words, a vague status, the three-digit code. Then the phase corrects
+the scope: before RCPT nothing can be about a recipient, and after the content a code alone is about the message. The
+first digit of the code alone decides between deferred and bounced. `_read()` says what is clear enough to suppress.
 """
 
 import re

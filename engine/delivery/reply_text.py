@@ -7,6 +7,7 @@ whole words; `provider_replies.toml` holds all of them and describes how they ar
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from unicodedata import combining, normalize
 
 __all__ = ["Phrase", "index", "plain"]
@@ -105,7 +106,7 @@ def _openings(pieces: list[str], sets: Mapping[str, Sequence[str]]) -> Iterator[
         end = next(at for at, piece in enumerate(pieces) if piece in {")", ")?"})
         if pieces[end] == ")?":
             raise ValueError(f"a phrase begins with the optional words {pieces[1:end]}; begin it with a word")
-        first = [piece for before, piece in zip(pieces, pieces[1:end], strict=False) if before in {"(", "|"}]
+        first = [piece for before, piece in pairwise(pieces[:end]) if before in {"(", "|"}]
     for piece in first:
         for word in sets[piece[1:-1]] if piece.startswith("{") else (piece,):
             yield plain(word).split()[0]
