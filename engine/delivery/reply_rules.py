@@ -93,7 +93,7 @@ class _Words:
 _PASSING = _Words(_TABLE.passing)
 _ABOUT_US = _Words(_TABLE.about_us)
 _MAILBOX = _Words((*_TABLE.sets["mailbox"], "@"))
-_BARE = frozenset(plain(text) for text in _TABLE.bare_texts)
+_BARE = frozenset(f" {plain(text).strip()} " for text in _TABLE.bare_texts)
 
 
 def words_of(text: str) -> str:
@@ -102,8 +102,9 @@ def words_of(text: str) -> str:
 
 
 def is_bare(words: str) -> bool:
-    """Return True if a reply says no more than its code."""
-    return words.replace(" @ ", " ") in _BARE or words in _BARE
+    """Return True if a reply says no more than its code, apart from the addresses and hosts that it names."""
+    said = " ".join(word for word in words.split() if word not in {"@", "@host"})
+    return f" {said} " in _BARE
 
 
 def is_passing(words: str) -> bool:
