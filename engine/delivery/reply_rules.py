@@ -92,7 +92,7 @@ class _Words:
 
 _PASSING = _Words(_TABLE.passing)
 _ABOUT_US = _Words(_TABLE.about_us)
-_MAILBOX = _Words((*_TABLE.sets["mailbox"], "@"))
+_MAILBOX = _Words(_TABLE.sets["mailbox"])
 _BARE = frozenset(f" {plain(text).strip()} " for text in _TABLE.bare_texts)
 
 
