@@ -1,20 +1,14 @@
 """What a remote answer means: verdict, scope and class, decided here and nowhere else.
 
-A reply is read in steps, first finding wins: telling words (`provider_replies.toml`), an enhanced status that
-tells (RFC 3463), vague words, a vague status, the three-digit code. Then the phase corrects the scope: before RCPT
-nothing can be about a recipient, and after the content a code alone is about the message. The first digit of the
-code alone decides between deferred and bounced. What is read out of a vague status or a code alone suppresses only
-where the reply says nothing more, or some word of it is about a mailbox: `553 RP:RDN` is about none. And no code
-suppresses where the words tell of a state that passes.
+A reply is read in steps, first finding wins: words that refuse us, words about the mailbox (`provider_replies.toml`),
+an enhanced status that tells (RFC 3463), general words, a vague status, the three-digit code. Then the phase corrects
+the scope: before RCPT nothing can be about a recipient, and after the content a code alone is about the message. The
+first digit of the code alone decides between deferred and bounced. `_read()` says what is clear enough to suppress.
 """
 
 import re
-import tomllib
 from enum import StrEnum
-from pathlib import Path
-from typing import NamedTuple
 
-import msgspec
 from msgspec import Struct
 
 from engine.delivery.reply_codes import (
@@ -26,6 +20,15 @@ from engine.delivery.reply_codes import (
     by_status,
     by_vague_status,
     subject_of,
+)
+from engine.delivery.reply_rules import (
+    HINTS,
+    RECIPIENTS,
+    REFUSALS,
+    is_bare,
+    is_passing,
+    names_a_mailbox_only,
+    words_of,
 )
 from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
 
@@ -55,22 +58,6 @@ class Outcome(Struct, frozen=True):
 # Looking up an enum member by attribute costs 40 ns in Python 3.11; every delivery passes here.
 _BODY = Phase.BODY
 _DELIVERED, _RECIPIENT, _ACCEPTED = Verdict.DELIVERED, Scope.RECIPIENT, Category.ACCEPTED
-
-
-class _TextRule(Struct, frozen=True):
-    text: str
-    category: Category = msgspec.field(name="class")
-    scope: Scope = Scope.RECIPIENT
-    example: str = ""
-    source: str = ""
-
-
-class _Replies(Struct, frozen=True):
-    bare_texts: tuple[str, ...]
-    mailbox_words: tuple[str, ...]
-    passing_words: tuple[str, ...]
-    rules: tuple[_TextRule, ...]
-    hints: tuple[_TextRule, ...]
 
 
 def classify(answer: Answer, *, alone: bool = True) -> Outcome:
@@ -110,10 +97,6 @@ def detail(outcome: Outcome) -> dict[str, str | int]:
 
 
 # --- replies -------------------------------------------------------------------------------------
-
-_HERE = Path(__file__).parent
-_REPLIES = msgspec.convert(tomllib.loads((_HERE / "provider_replies.toml").read_text("utf-8")), _Replies)
-_ELLIPSIS = " … "
 
 # Only these say that the address itself is dead. A full mailbox is bounced (the code is permanent) but
 # people empty mailboxes: a soft failure never suppresses.
@@ -157,11 +140,7 @@ def _refused(phase: Phase, reply: Reply, *, alone: bool) -> Outcome:
     if phase is Phase.ROUTE:
         found = _unroutable(status)
     else:
-        text = _plain(reply.text, status)
-        plain = _by_text(_RULES, text)
-        telling = plain or by_status(status, reply.code) or _by_text(_HINTS, text)
-        sure = plain is not None or ((telling is not None or _speaks_of_a_mailbox(text)) and not _passes(text))
-        found = telling or by_vague_status(status) or by_code(phase, reply.code) or by_phase(phase, reply.code)
+        found, sure = _read(phase, reply.code, status, words_of(reply.text))
         found = _within(phase, found, alone=alone)
     one_of_many = phase is Phase.RCPT and found.scope is Scope.SESSION and not alone
     bounced = severity == 5 and phase not in _NEVER_FINAL and not one_of_many
@@ -192,17 +171,6 @@ def _status(reply: Reply, severity: int) -> str | None:
     return match[1] if match is not None and match[1].startswith(str(severity)) else None
 
 
-def _plain(text: str, status: str | None) -> str:
-    """Lower case, single spaces around and between, without the status that many servers repeat on every line, and
-    without addresses: `<virus@b.test> unknown` is about no virus."""
-    if status is not None:
-        text = text.replace(status, "")
-    words = text.lower().split()
-    if "@" in text:
-        words = [word for word in words if "@" not in word]
-    return f" {' '.join(words)} "
-
-
 def _unroutable(status: str | None) -> Finding:
     """A null MX is the owner's own word (RFC 7505). Other findings of our resolver never suppress: a
     resolver gone wrong, or a domain lapsed for a day, must not cost a customer its whole list."""
@@ -211,49 +179,23 @@ def _unroutable(status: str | None) -> Finding:
     return Finding(Category.DNS, Scope.SITE)
 
 
-def _speaks_of_a_mailbox(text: str) -> bool:
-    """True where `text` says nothing beyond its code, or some word of it is about a mailbox."""
-    return text.strip() in _REPLIES.bare_texts or any(word in text for word in _REPLIES.mailbox_words)
+def _read(phase: Phase, code: int, status: str | None, words: str) -> tuple[Finding, bool]:
+    """What a reply says, and whether it says so clearly enough to suppress an address.
 
-
-def _passes(text: str) -> bool:
-    """True where `text` tells of a state that passes, such as a full mailbox, whatever the code says."""
-    return any(word in text for word in _REPLIES.passing_words)
-
-
-def _by_text(rules: "tuple[_Words, ...]", text: str) -> Finding | None:
-    for first, rest, finding in rules:
-        at = text.find(first)
-        if at >= 0 and (not rest or _follow(text, at + len(first), rest)):
-            return finding
-    return None
-
-
-def _follow(text: str, at: int, fragments: tuple[str, ...]) -> bool:
-    for fragment in fragments:
-        at = text.find(fragment, at)
-        if at < 0:
-            return False
-        at += len(fragment)
-    return True
-
-
-class _Words(NamedTuple):
-    first: str
-    rest: tuple[str, ...]
-    finding: Finding
-
-
-def _compiled(rules: tuple[_TextRule, ...]) -> tuple[_Words, ...]:
-    words = []
-    for rule in rules:
-        first, *rest = rule.text.split(_ELLIPSIS)
-        words.append(_Words(first, tuple(rest), Finding(rule.category, rule.scope)))
-    return tuple(words)
-
-
-_RULES = _compiled(_REPLIES.rules)
-_HINTS = _compiled(_REPLIES.hints)
+    Words come before the status where they tell, and after it where they are general. A state that passes is no
+    reason to suppress, whatever the code is. Where nothing tells but a code, a reply that says no more suppresses, and
+    so does one that names a mailbox without a word about us.
+    """
+    if (refusal := REFUSALS.first(words, status)) is not None:
+        return refusal, False
+    telling = RECIPIENTS.first(words, status) or by_status(status, code)
+    if telling is not None:
+        return telling, not is_passing(words)
+    vague = HINTS.first(words, status)
+    if vague is not None:
+        return vague, False
+    found = by_vague_status(status) or by_code(phase, code) or by_phase(phase, code)
+    return found, is_bare(words) or (names_a_mailbox_only(words) and not is_passing(words))
 
 
 def _within(phase: Phase, found: Finding, *, alone: bool) -> Finding:

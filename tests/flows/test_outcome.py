@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.delivery.outcome import _REPLIES, Category, Outcome, Scope, Verdict, classify, detail
+from engine.delivery.outcome import Category, Outcome, Scope, Verdict, classify, detail
+from engine.delivery.reply_rules import HINTS, RECIPIENTS, REFUSALS, Rules, words_of
 from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
 
 D, B = Verdict.DEFERRED, Verdict.BOUNCED
@@ -164,7 +165,7 @@ def test_temporary_refusal_is_deferred_with_its_scope(line: str, category: Categ
         (Phase.GREETING, "521 mx.b.test does not accept mail", D, Category.UNAVAILABLE, SITE),
         (Phase.GREETING, "550 rejected", D, Category.UNAVAILABLE, SITE),
         (Phase.GREETING, "421 4.3.2 try later", D, Category.UNAVAILABLE, SITE),
-        (Phase.EHLO, "550 Access denied - Invalid HELO name", B, Category.UNAVAILABLE, SITE),
+        (Phase.EHLO, "550 Access denied - Invalid HELO name", B, Category.AUTH, SITE),
         (Phase.STARTTLS, "502 not implemented", D, Category.PROTOCOL, SITE),
         (Phase.MAIL, "550 rejected", B, Category.SENDER_REFUSED, MESSAGE),
         (Phase.MAIL, "550 5.1.0 sender rejected", B, Category.SENDER_REFUSED, MESSAGE),
@@ -238,13 +239,31 @@ def test_broken_conversation_is_always_tried_again(
     assert (outcome.suppress, outcome.smtp_code, outcome.diagnostic) == (False, None, "what happened")
 
 
-@pytest.mark.parametrize("kind", ["rules", "hints"])
-def test_every_rule_reads_its_own_example(kind: str) -> None:
-    for rule in getattr(_REPLIES, kind):
-        outcome = said(Phase.RCPT, rule.example)
-        assert (outcome.category, outcome.scope) == (rule.category, rule.scope), rule
-        assert rule.text == rule.text.lower()
-        assert rule.source
+RULES = [
+    pytest.param(rules, place, id=f"{kind}-{place}")
+    for kind, rules in (("refusals", REFUSALS), ("recipients", RECIPIENTS), ("hints", HINTS))
+    for place in range(len(rules.table))
+]
+
+
+@pytest.mark.parametrize(("rules", "place"), RULES)
+def test_every_rule_decides_its_example_and_has_a_source(rules: Rules, place: int) -> None:
+    rule = rules.table[place]
+    outcome = said(Phase.RCPT, rule.example)
+    assert (outcome.category, outcome.scope) == (rule.category, rule.scope)
+    assert rules.matches(place, words_of(rule.example)), "another rule or the code decided the example"
+    assert len(rule.source) > 3
+
+
+@pytest.mark.parametrize(("rules", "place"), RULES)
+def test_no_rule_matches_the_nearest_reply_that_means_something_else(rules: Rules, place: int) -> None:
+    rule = rules.table[place]
+    matched = rules.matches(place, words_of(rule.unlike)) and rule.status is None
+    assert not matched
+    near = set(re.findall(r"\w{3,}", rule.unlike.lower())) & set(
+        re.findall(r"\w{3,}", f"{rule.phrase} {rule.example}".lower())
+    )
+    assert near, "the counter-example shares no word with the rule"
 
 
 def test_acceptance_of_the_body_is_a_delivery() -> None:
@@ -270,7 +289,7 @@ def test_status_inside_the_text_counts_and_an_ip_address_does_not() -> None:
     assert classify(Answer(Phase.RCPT, Reply(550, "no", "5.rubbish"))).enhanced_code is None
 
 
-WORDS = st.sampled_from([rule.text for rule in _REPLIES.rules + _REPLIES.hints])
+WORDS = st.sampled_from([rule.example for rules in (REFUSALS, RECIPIENTS, HINTS) for rule in rules.table])
 TEXTS = st.one_of(st.text(max_size=60), st.lists(st.one_of(WORDS, st.text(max_size=8))).map(" ".join))
 STATUS = st.one_of(
     st.none(),

@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from engine.delivery.outcome import _REPLIES, Category, Outcome, Scope, Verdict, classify, detail
+from engine.delivery.outcome import Category, Outcome, Scope, Verdict, classify, detail
+from engine.delivery.reply_rules import HINTS, RECIPIENTS, REFUSALS
 from engine.mail.replies import Answer, Phase, Reply
 
 DATA = Path(__file__).parents[1] / "data"
@@ -47,7 +50,9 @@ def tell(figures: str) -> None:
 
 
 def test_the_set_is_large_held_out_and_labelled_with_its_sources() -> None:
-    written = {" ".join(rule.example.lower().split()) for rule in _REPLIES.rules + _REPLIES.hints}
+    written = {
+        " ".join(rule.example.lower().split()) for rules in (REFUSALS, RECIPIENTS, HINTS) for rule in rules.table
+    }
     counts = Counter(one.label for one in BOUNCES)
 
     assert set(counts) == {"dead", "full", "refused", "soft"}
@@ -159,3 +164,37 @@ def test_a_refusal_of_us_behind_a_bare_code_is_hardly_ever_mistaken() -> None:
     wrong = [one.text for one in refused if one.outcome.suppress]
     tell(f"\nthird set: {len(wrong)} of {len(refused)} refusals of us suppressed")
     assert len(wrong) / len(refused) <= MOST_MISTAKEN, wrong
+
+
+# -- further sets: by server and provider, gathered afterwards, and replies that quote telling words ------
+
+SERVERS, UNSEEN, QUOTED = read("bounces-servers.tsv"), read("bounces-unseen.tsv"), read("bounces-quoted.tsv")
+EVERY = [*BOUNCES, *HELD_OUT, *WORDS, *SERVERS, *UNSEEN, *QUOTED]
+FEWEST_SUPPRESSED = 0.97  # of dead addresses
+MOST_SUPPRESSED = 0.005  # of all other replies
+
+
+@pytest.mark.parametrize("bounces", [SERVERS, UNSEEN, QUOTED, EVERY], ids=["servers", "unseen", "quoted", "every"])
+def test_dead_addresses_are_suppressed_and_hardly_any_other(bounces: list[Bounce]) -> None:
+    dead = [one for one in bounces if one.label == "dead"]
+    others = [one for one in bounces if one.label != "dead"]
+    missed = [one.text for one in dead if not one.outcome.suppress]
+    wrong = [one.text for one in others if one.outcome.suppress]
+    tell(f"\n{len(dead) - len(missed)} of {len(dead)} dead, {len(wrong)} of {len(others)} others suppressed")
+    assert 1 - len(missed) / len(dead) >= FEWEST_SUPPRESSED, missed
+    assert len(wrong) / len(others) <= MOST_SUPPRESSED, wrong
+
+
+@pytest.mark.parametrize("labels", [{"dead"}, {"full", "refused", "soft"}])
+def test_the_sets_hold_replies_of_thirty_servers_and_providers(labels: set[str]) -> None:
+    named = [one for one in [*BOUNCES, *SERVERS, *UNSEEN] if one.label in labels]
+    assert len({re.split(r"[,;]", one.source)[0] for one in named}) >= 30
+
+
+@given(
+    st.sampled_from([one for one in EVERY if one.label == "dead" and one.outcome.suppress]),
+    st.sampled_from(["spam", "policy", "blocked", "dnsbl"]),
+)
+def test_what_a_reply_quotes_changes_nothing(one: Bounce, word: str) -> None:
+    quoted = f"{one.text} [{word}.{word}.example.com] <{word}@{word}.example> https://{word}.example/{word}"
+    assert one._replace(text=quoted).outcome.suppress == one.outcome.suppress

@@ -1,0 +1,117 @@
+"""The rules of `provider_replies.toml`, compiled once: what the words of a reply mean.
+
+Called by `outcome.py`, which decides when the words come before the codes.
+"""
+
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from engine.delivery.reply_codes import Category, Finding, Scope
+from engine.delivery.reply_text import Phrase, index, plain
+
+__all__ = ["HINTS", "RECIPIENTS", "REFUSALS", "Rules", "is_bare", "is_passing", "names_a_mailbox_only", "words_of"]
+
+
+class Rule(Struct, frozen=True, forbid_unknown_fields=True):
+    """One rule as `provider_replies.toml` holds it; the head of that file says what each field means."""
+
+    phrase: str
+    category: Category = msgspec.field(name="class")
+    scope: Scope
+    example: str
+    unlike: str
+    source: str
+    status: str | None = None
+
+
+class _Table(Struct, frozen=True, forbid_unknown_fields=True):
+    block_lists: tuple[str, ...]
+    bare_texts: tuple[str, ...]
+    passing: tuple[str, ...]
+    about_us: tuple[str, ...]
+    sets: dict[str, tuple[str, ...]]
+    refusals: tuple[Rule, ...]
+    recipients: tuple[Rule, ...]
+    hints: tuple[Rule, ...]
+
+
+class _Compiled(NamedTuple):
+    phrase: Phrase
+    status: str | None
+    finding: Finding
+
+
+class Rules:
+    """Rules of one kind in their order. An index by first word spares most of them for a given text."""
+
+    __slots__ = ("_compiled", "_places", "table")
+
+    def __init__(self, table: tuple[Rule, ...], sets: dict[str, tuple[str, ...]]) -> None:
+        self.table = table
+        self._compiled = tuple(
+            _Compiled(Phrase(rule.phrase, sets), rule.status, Finding(rule.category, rule.scope)) for rule in table
+        )
+        self._places = index([rule.phrase for rule in self._compiled])
+
+    def first(self, words: str, status: str | None) -> Finding | None:
+        """Return what the first rule that matches `words` means; `status` is the enhanced status of the reply."""
+        places = self._places
+        candidates = {place for word in set(words.split()) for place in places.get(word, ())}
+        for place in sorted(candidates):
+            rule = self._compiled[place]
+            if (rule.status is None or (status is not None and status[2:] == rule.status)) and rule.phrase.is_in(words):
+                return rule.finding
+        return None
+
+    def matches(self, place: int, words: str) -> bool:
+        """Return True if the rule at `place`, taken alone, matches `words`."""
+        return self._compiled[place].phrase.is_in(words)
+
+
+_TABLE = msgspec.convert(tomllib.loads((Path(__file__).parent / "provider_replies.toml").read_text("utf-8")), _Table)
+REFUSALS = Rules(_TABLE.refusals, _TABLE.sets)
+RECIPIENTS = Rules(_TABLE.recipients, _TABLE.sets)
+HINTS = Rules(_TABLE.hints, _TABLE.sets)
+
+
+class _Words:
+    """A list of words and short phrases, any of which may occur in a text."""
+
+    __slots__ = ("_phrase",)
+
+    def __init__(self, words: tuple[str, ...]) -> None:
+        self._phrase = Phrase("{words}", {"words": words})
+
+    def any_in(self, words: str) -> bool:
+        return self._phrase.is_in(words)
+
+
+_PASSING = _Words(_TABLE.passing)
+_ABOUT_US = _Words(_TABLE.about_us)
+_MAILBOX = _Words(_TABLE.sets["mailbox"])
+_BARE = frozenset(f" {plain(text).strip()} " for text in _TABLE.bare_texts)
+
+
+def words_of(text: str) -> str:
+    """Return the words of a reply's text, ready for the rules."""
+    return plain(text, _TABLE.block_lists)
+
+
+def is_bare(words: str) -> bool:
+    """Return True if a reply says no more than its code, apart from the addresses and hosts that it names."""
+    said = " ".join(word for word in words.split() if word not in {"@", "@host"})
+    return f" {said} " in _BARE
+
+
+def is_passing(words: str) -> bool:
+    """Return True if a reply speaks of a state that passes, such as a full mailbox, whatever its code says."""
+    return _PASSING.any_in(words)
+
+
+def names_a_mailbox_only(words: str) -> bool:
+    """Return True if a reply names a mailbox and has no word about us, our host or our message."""
+    return _MAILBOX.any_in(words) and not _ABOUT_US.any_in(words)
