@@ -46,11 +46,12 @@ class Connection:
     """One request's way to its client and back: ASGI's receive and send, with a bound on the writes of a stream."""
 
     __slots__ = (
-        "_answer", "_body_ended", "_closing", "_gone", "_names", "_receive", "_send", "_task", "_watcher", "_write_s",
+        "_answer", "_body_ended", "_broken", "_closing", "_gone", "_names", "_receive", "_send", "_task", "_watcher",
+        "_write_s",
     )  # fmt: skip
 
     def __init__(self, receive: Callable[[], Any], send: Callable[[Any], Any], write_s: float) -> None:
-        self._body_ended = False
+        self._body_ended = self._broken = False
         self._receive = receive
         self._send = send
         self._write_s = write_s
@@ -62,7 +63,7 @@ class Connection:
         while not self._body_ended:
             event = await self._receive()
             if event["type"] == "http.disconnect":
-                self._body_ended = True
+                self._body_ended = self._broken = True  # nothing behind it may be taken for a request
                 raise Disconnected
             self._body_ended = not event.get("more_body", False)
             piece: bytes = event.get("body", b"")
@@ -100,7 +101,7 @@ class Connection:
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
         """ASGI's send; raises TooSlow for a client that has not taken a piece of a stream in time."""
-        if Farewell.begun:
+        if Farewell.begun or self._broken:
             message = farewell.closing(message)
         if self._answer is None:
             await self._send(message)

@@ -1,8 +1,4 @@
-"""What a case of a reader is: the shapes that the lists of worst inputs are made of.
-
-A case of HTTP is a request that the running API reads. A case of a function is octets that a parser takes in this
-process; the other doors (SMTP, MIME, templates, DNS, answers to webhooks) add theirs so.
-"""
+"""What a case is: a request that the running API reads, or octets that a parser takes in this process."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
