@@ -15,8 +15,6 @@ from typing import Any
 import asyncpg
 import falcon
 import falcon.asgi
-import msgspec
-import structlog
 from msgspec import Struct
 
 from api.areas.account import resources as account
@@ -41,19 +39,19 @@ from api.areas.team import resources as team
 from api.areas.templates import resources as templates
 from api.areas.webhooks import resources as webhooks
 from api.console import pages
-from api.http import dispatch, openapi
+from api.http import dispatch, framing, openapi, paths
 from api.http.decode import GRACE_S, Inflight
 from api.http.farewell import LINGER_S, before_stopping
 from api.http.forwarded import with_client
 from api.http.operation import Access, Call, Operation, Raw
-from api.http.stream import guard_listeners, open_connection
+from api.http.stream import broken_body, guard_listeners, open_connection
 from engine.areas.api_keys.keyring import TOUCH_S, Keys
 from engine.areas.audit.verifier import Verifier
 from engine.areas.identity.provider import Provider
 from engine.areas.sessions.keeper import Sessions
 from engine.areas.tails.hub import Tails
-from engine.base import clock, ids, logs
-from engine.base.errors import invalid
+from engine.base import clock, logs
+from engine.base.errors import Refusal, invalid
 from engine.base.settings import Settings, load
 from engine.delivery import queue
 from engine.delivery.hints import Hints
@@ -72,8 +70,6 @@ CHECK_S = 2.0
 LEAST_DISK_BYTES = 512 * 1024 * 1024
 
 App = falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]
-
-_log = structlog.get_logger("api")
 
 
 class Services(Struct):
@@ -125,6 +121,7 @@ class Patient(falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]):
         super().__init__()
         self._deadline_s = min(settings.body_deadline_s, GRACE_S)
         self._write_s = settings.stream_write_s
+        self._max_request_bytes = settings.max_request_bytes
         self._proxies = settings.http_proxy_networks
 
     async def __call__(  # type: ignore[override]  # as in Falcon: its ASGI App overrides its WSGI App
@@ -136,11 +133,22 @@ class Patient(falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]):
             return
         if self._proxies:
             scope = with_client(scope, self._proxies)
+        if scope["http_version"] == "1":  # as Granian names HTTP/1.0; ASGI says "1.0"
+            scope["http_version"] = "1.0"
+        try:
+            framing.check(scope, self._max_request_bytes)
+            paths.make_routable(scope)
+        except Refusal as refusal:
+            await framing.answer(refusal, receive, send)
+            return
         try:
             with within(self._deadline_s):
                 first = await receive()
         except TimeoutError:
-            await _too_slow(send)
+            await framing.answer(invalid("body", "The request body came too slowly."), receive, send)
+            return
+        if first["type"] == "http.disconnect":
+            await framing.answer(broken_body(), receive, send)
             return
         events = [first]
 
@@ -149,19 +157,6 @@ class Patient(falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]):
 
         connection = open_connection(scope, first, receive, send, self._write_s)
         await connection.run(super().__call__(scope, replay, connection.send))
-
-
-async def _too_slow(send: Any) -> None:
-    refusal = invalid("body", "The request body came too slowly.")
-    metrics.TALLY.add(metrics.REQUESTS, "unrouted", str(refusal.status))
-    body = msgspec.json.encode(refusal.envelope())
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        (dispatch.REQUEST_ID.lower().encode(), ids.encode(ids.uuid7()).encode()),
-    ]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 class Lifespan:

@@ -16,6 +16,7 @@ import structlog
 from api.http import farewell
 from api.http.farewell import Farewell
 from api.http.operation import Streamed
+from engine.base.errors import Refusal, invalid
 from engine.store.postgres import AWAY
 
 LAST_WORDS_S: Final = 1.0
@@ -37,7 +38,8 @@ class Connection:
     """One request's way to its client and back: ASGI's receive and send, with a bound on the writes of a stream."""
 
     __slots__ = (
-        "_answer", "_closing", "_event", "_gone", "_names", "_receive", "_send", "_task", "_watcher", "_write_s",
+        "_answer", "_broken", "_closing", "_event", "_gone", "_names", "_receive", "_send", "_task", "_watcher",
+        "_write_s",
     )  # fmt: skip
 
     def __init__(
@@ -48,12 +50,15 @@ class Connection:
         self._send = send
         self._write_s = write_s
         self._answer: Streamed | None = None
-        self._closing = self._gone = False
+        self._broken = self._closing = self._gone = False
 
     async def more(self) -> bytes:
-        """The next piece of the body; empty behind the last, and when the client has gone."""
+        """The next piece of the body; empty behind the last. Raises Refusal when the body ends before its time."""
         while True:
             event = await self._receive() if self._event is None else self._event
+            if event["type"] == "http.disconnect":
+                self._event, self._broken = _END, True
+                raise broken_body()
             ends = not event.get("more_body", False)
             self._event = _END if ends else None
             piece: bytes = event.get("body", b"")
@@ -69,7 +74,7 @@ class Connection:
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
         """ASGI's send; raises TooSlow for a client that has not taken a piece of a stream in time."""
-        if Farewell.begun:
+        if Farewell.begun or self._broken:
             message = farewell.closing(message)
         if self._answer is None:
             await self._send(message)
@@ -141,6 +146,18 @@ def _pieces(message: MutableMapping[str, Any]) -> Iterator[MutableMapping[str, A
     for start in range(0, len(body), PIECE_BYTES):
         more = start + PIECE_BYTES < len(body) or message.get("more_body", False)
         yield {**message, "body": body[start : start + PIECE_BYTES], "more_body": more}
+
+
+def broken_body() -> Refusal:
+    """A 400 for a body that broke off or whose framing is wrong: the server tells the two apart to nobody.
+
+    RFC 9112 8: such a message is incomplete, and what has come of it must not be taken for the whole.
+    """
+    return invalid(
+        "body",
+        "The request body is incomplete: the connection ended before its declared length or its last chunk, or a chunk "
+        "is malformed. Nothing was accepted.",
+    )
 
 
 def open_connection(

@@ -1,0 +1,54 @@
+"""Turn the raw path of a request into the path that the router matches, and its parameters back into text.
+
+The ASGI server decodes a path before it can be divided into segments, so that `a%2Fb` becomes two of them. The router
+gets a path made from the undecoded octets instead (RFC 3986 2.2 and 2.4: divide first, decode each part once).
+"""
+
+import re
+from collections.abc import Mapping, MutableMapping
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes
+
+from engine.base.errors import ErrorType, Refusal, invalid
+
+MAX_PATH_BYTES: Final = 4096  # the longest that any operation needs: an address of 320 characters, each encoded
+_INCOMPLETE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
+
+
+def make_routable(scope: MutableMapping[str, Any]) -> None:
+    """Set the `path` of an ASGI scope to what `routable` makes of its `raw_path`; raises Refusal as that does."""
+    raw: bytes = scope["raw_path"]
+    if b"%" in raw or len(raw) > MAX_PATH_BYTES or not raw:
+        scope["path"] = routable(raw)
+
+
+def routable(raw: bytes) -> str:
+    """Return the path with each segment decoded once, and with `%25` and `%2F` for a `%` or `/` within a segment.
+
+    Raises Refusal: 404 for a path that is longer than any that exists, 400 for octets that are not percent-encoded
+    UTF-8 and for a request target without a path.
+    """
+    if not raw:
+        raise invalid("path", "The request target has no path. Send one that begins with `/`.")
+    if len(raw) > MAX_PATH_BYTES:
+        raise Refusal(ErrorType.NOT_FOUND, f"There is nothing at this path: it has more than {MAX_PATH_BYTES} bytes.")
+    if incomplete := _INCOMPLETE.search(raw):
+        shown = incomplete[0].decode("ascii", "replace")
+        raise invalid("path", f"The path holds `{shown}`, which is not a percent-encoded octet. Write `%25` for `%`.")
+    try:
+        return "/".join(map(_segment, raw.split(b"/")))
+    except UnicodeDecodeError:
+        raise invalid("path", "The path is not UTF-8 once it is decoded. Percent-encode its UTF-8 octets.") from None
+
+
+def parameters(matched: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the parameters that the router matched in a path of `routable`, as plain text."""
+    return {name: _plain(text) for name, text in matched.items()}
+
+
+def _plain(text: str) -> str:
+    return text.replace("%2F", "/").replace("%25", "%") if "%" in text else text
+
+
+def _segment(raw: bytes) -> str:
+    return unquote_to_bytes(raw).decode("utf-8").replace("%", "%25").replace("/", "%2F")
