@@ -25,20 +25,20 @@ def make_routable(scope: MutableMapping[str, Any]) -> None:
 def routable(raw: bytes) -> str:
     """Return the path with each segment decoded once, and with `%25` and `%2F` for a `%` or `/` within a segment.
 
-    Raises Refusal: 404 for a path that is longer than any that exists, 400 for octets that are not percent-encoded
-    UTF-8 and for a request target without a path.
+    Raises Refusal: 404 for a path that nothing can be at (not percent-encoded UTF-8, or longer than any that exists),
+    400 for a request target without a path.
     """
     if not raw:
         raise invalid("path", "The request target has no path. Send one that begins with `/`.")
     if len(raw) > MAX_PATH_BYTES:
-        raise Refusal(ErrorType.NOT_FOUND, f"There is nothing at this path: it has more than {MAX_PATH_BYTES} bytes.")
+        raise _nothing_here(f"it has more than {MAX_PATH_BYTES} bytes.")
     if incomplete := _INCOMPLETE.search(raw):
         shown = incomplete[0].decode("ascii", "replace")
-        raise invalid("path", f"The path holds `{shown}`, which is not a percent-encoded octet. Write `%25` for `%`.")
+        raise _nothing_here(f"`{shown}` is not a percent-encoded octet. Write `%25` for `%`.")
     try:
         return "/".join(map(_segment, raw.split(b"/")))
     except UnicodeDecodeError:
-        raise invalid("path", "The path is not UTF-8 once it is decoded. Percent-encode its UTF-8 octets.") from None
+        raise _nothing_here("decoded, it is not UTF-8.") from None
 
 
 def parameters(matched: Mapping[str, str]) -> Mapping[str, str]:
@@ -52,3 +52,7 @@ def _plain(text: str) -> str:
 
 def _segment(raw: bytes) -> str:
     return unquote_to_bytes(raw).decode("utf-8").replace("%", "%25").replace("/", "%2F")
+
+
+def _nothing_here(why: str) -> Refusal:
+    return Refusal(ErrorType.NOT_FOUND, f"There is nothing at this path: {why}")
