@@ -142,7 +142,7 @@ def _shipped_haproxy(site: Site) -> str:
 
 
 def _caddy(site: Site, block: str) -> str:
-    return f"{{\n admin off\n auto_https off\n persist_config off\n}}\nhttp://{site.listen} {block}\n"
+    return f"{{\n admin off\n auto_https off\n}}\nhttp://{site.listen} {block}\n"
 
 
 def _plain_caddy(*directives: str) -> Callable[[Site], str]:
@@ -174,7 +174,10 @@ PROXIES = (
     Proxy("HAProxy as shipped", "haproxy", _shipped_haproxy, shipped=True, tls=True),
     Proxy("HAProxy, nothing but its defaults", "haproxy", _plain_haproxy("option httpchk")),
     Proxy("HAProxy that closes", "haproxy", _plain_haproxy("option httpclose")),
-    Proxy("HAProxy that buffers requests", "haproxy", _plain_haproxy("option http-buffer-request", "http-reuse always")),
+    Proxy(
+        "HAProxy that buffers requests", "haproxy",
+        _plain_haproxy("option http-buffer-request", "http-reuse always"),
+    ),
     Proxy("Caddy as shipped", "caddy", _shipped_caddy, shipped=True, limit=60 * MIB),
     Proxy("Caddy, nothing but reverse_proxy", "caddy", _plain_caddy()),
     Proxy("Caddy that closes", "caddy", _plain_caddy("flush_interval -1", "transport http {", "keepalive off", "}")),
