@@ -39,10 +39,12 @@ a list, or given twice with different values; a `Transfer-Encoding` that does no
 `Content-Length` of 18446744073709551614 or 18446744073709551615.
 
 It closes without an answer: HTTP/2 (the API speaks HTTP/1.0 and 1.1), a head that is not complete within 30 s, a \
-connection that is idle for 30 s, and a client that shuts down its sending side before it has its answer. It accepts what RFC 9112 allows: lines that end in a bare LF, an absolute \
-request target (which also stands in for a missing `Host`), equal `Content-Length` fields, and `Content-Length` beside \
-`Transfer-Encoding: chunked`, of which the latter counts and after which the connection is closed. Trailers and \
-chunk extensions of less than 16 KiB are read and ignored, as is an `Expect` other than `100-continue`.
+connection that is idle for 30 s, and a client that shuts down its sending side before it has its answer.
+
+It accepts what RFC 9112 allows: lines that end in a bare LF, an absolute request target (which also stands in for a \
+missing `Host`), equal `Content-Length` fields, and `Content-Length` beside `Transfer-Encoding: chunked`, of which the \
+latter counts and after which the connection is closed. Trailers and chunk extensions of less than 16 KiB are read and \
+ignored, as is an `Expect` other than `100-continue`.
 """
 _RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}}
 
