@@ -15,7 +15,6 @@ from typing import Any
 import asyncpg
 import falcon
 import falcon.asgi
-import structlog
 from msgspec import Struct
 
 from api.areas.account import resources as account
@@ -40,7 +39,7 @@ from api.areas.team import resources as team
 from api.areas.templates import resources as templates
 from api.areas.webhooks import resources as webhooks
 from api.console import pages
-from api.http import dispatch, openapi
+from api.http import dispatch, framing, openapi, paths
 from api.http.body import BodyMemory
 from api.http.decode import set_query_aside
 from api.http.farewell import LINGER_S, before_stopping
@@ -53,6 +52,7 @@ from engine.areas.identity.provider import Provider
 from engine.areas.sessions.keeper import Sessions
 from engine.areas.tails.hub import Tails
 from engine.base import clock, logs
+from engine.base.errors import Refusal
 from engine.base.settings import Settings, load
 from engine.delivery import queue
 from engine.delivery.hints import Hints
@@ -70,8 +70,6 @@ CHECK_S = 2.0
 LEAST_DISK_BYTES = 512 * 1024 * 1024
 
 App = falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]
-
-_log = structlog.get_logger("api")
 
 
 class Services(Struct):
@@ -122,6 +120,7 @@ class Patient(falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]):
     def __init__(self, settings: Settings) -> None:
         super().__init__()
         self._write_s = settings.stream_write_s
+        self._max_request_bytes = settings.max_request_bytes
         self._proxies = settings.http_proxy_networks
 
     async def __call__(  # type: ignore[override]  # as in Falcon: its ASGI App overrides its WSGI App
@@ -133,6 +132,14 @@ class Patient(falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]):
             return
         if self._proxies:
             scope = with_client(scope, self._proxies)
+        if scope["http_version"] == "1":  # as Granian names HTTP/1.0; ASGI says "1.0"
+            scope["http_version"] = "1.0"
+        try:
+            framing.check(scope, self._max_request_bytes)
+            paths.make_routable(scope)
+        except Refusal as refusal:
+            await framing.answer(refusal, receive, send)
+            return
         set_query_aside(scope)
         connection = open_connection(scope, receive, send, self._write_s)
         await connection.run(super().__call__(scope, _nothing_yet, connection.send))

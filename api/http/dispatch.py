@@ -13,7 +13,7 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from api.http import auth, body, decode, stream
+from api.http import auth, body, decode, paths, stream
 from api.http.operation import Access, Call, Operation, Raw, Streamed
 from engine.areas.api_keys import keyring
 from engine.areas.sessions.keeper import Person, Sessions
@@ -34,7 +34,7 @@ MOST_SUSPECTS = 10_000
 REQUEST_ID = "X-Request-Id"
 _JSON = "application/json"
 # OWASP REST Security Cheat Sheet: answers are data, never a page, never stored, never framed.
-_CAREFUL = (
+CAREFUL = (
     ("Cache-Control", "no-store"),
     ("X-Content-Type-Options", "nosniff"),
     ("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'"),
@@ -88,7 +88,7 @@ def _responder(door: Door, operation: Operation) -> Responder:
     deadline_s = operation.deadline_s or (READ_DEADLINE_S if operation.method == "GET" else WRITE_DEADLINE_S)
 
     async def respond(request: falcon.asgi.Request, response: falcon.asgi.Response, **path: str) -> None:
-        call = Call(request, door.services, door.settings, path)
+        call = Call(request, door.services, door.settings, paths.parameters(path))
         refused: str | None = None
         try:
             await _admit(door, operation, call, response)
@@ -301,7 +301,7 @@ class RequestId:
     """
 
     def __init__(self, *, over_tls: bool) -> None:
-        self._headers = [*_CAREFUL, *([_INSIST] if over_tls else [])]
+        self._headers = [*CAREFUL, *([_INSIST] if over_tls else [])]
 
     async def process_request(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
         """Before routing, so that a 404 carries it too."""

@@ -18,6 +18,36 @@ _PARAMETER = re.compile(r"\{(\w+)\}")
 _REF = "#/components/schemas/{name}"
 VERSION = "1.0.0"
 DEFAULT_REQUEST_BYTES = Settings().max_request_bytes
+DESCRIPTION = """\
+Transactional email: accepted durably, signed, delivered, and told about truthfully. The `Idempotency-Key` header is \
+not read: use the body field `idempotencyKey`.
+
+**Paths.** A path is divided at its slashes before it is decoded, and each part is decoded once: percent-encode a \
+parameter as a whole, `/` as `%2F` and `%` as `%25`. `+` stands for itself. What is not percent-encoded UTF-8 is a 404.
+
+**Errors.** Every refusal of the API is an object `error` with `type` and `message`. A request whose framing is \
+ambiguous or broken is refused in the same form, as `invalid_request`, and its connection is closed: `Host` missing in \
+HTTP/1.1, malformed or repeated, a `Transfer-Encoding` other than `chunked` alone, a request target without a path, an \
+unknown method, an upgrade to a WebSocket, a malformed chunk, and a body that ends early. A body that is declared \
+larger than the limit is a 413 before any of it is read.
+
+**Answers without that object.** The HTTP server in front of the API answers some requests itself, with an empty body, \
+and closes the connection:
+- 400: a request line or a header line that is malformed (another version of HTTP/1 than 1.0 and 1.1, white space \
+before a colon or a folded line, NUL or a bare CR, octets that no URL may hold); a `Content-Length` that is no number, \
+a list, or given twice with different values; a `Transfer-Encoding` that does not end in `chunked`, or any in HTTP/1.0.
+- 414: a request target longer than 65,534 bytes.
+- 431: more than 100 header fields, a head that is too large (64 KiB always pass, 128 KiB never), or a \
+`Content-Length` of 18446744073709551614 or 18446744073709551615.
+
+It closes without an answer: HTTP/2 (the API speaks HTTP/1.0 and 1.1), a head that is not complete within 30 s, a \
+connection that is idle for 30 s, and a client that shuts down its sending side before it has its answer.
+
+It accepts what RFC 9112 allows: lines that end in a bare LF, an absolute request target (which also stands in for a \
+missing `Host`), equal `Content-Length` fields, and `Content-Length` beside `Transfer-Encoding: chunked`, of which the \
+latter counts and after which the connection is closed. Trailers and chunk extensions of less than 16 KiB are read and \
+ignored, as is an `Expect` other than `100-continue`.
+"""
 _RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}}
 
 
@@ -45,8 +75,7 @@ def document(operations: Iterable[Operation], *, server: str, max_request_bytes:
             "info": {
                 "title": "Waybill",
                 "version": VERSION,
-                "description": "Transactional email: accepted durably, signed, delivered, and told about truthfully. "
-                "The `Idempotency-Key` header is not read: use the body field `idempotencyKey`.",
+                "description": DESCRIPTION,
                 "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
             },
             "servers": [{"url": server}],

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from granian import net
-from granian.constants import Interfaces, Loops
+from granian.constants import HTTPModes, Interfaces, Loops
 from granian.http import HTTP1Settings
 from granian.server.mp import MPServer
 
@@ -26,6 +26,7 @@ from ops import launch, sockets
 
 CONNECTIONS = 10_000  # one worker serves at once: by default as many as the backlog, which live tails alone would fill
 _NET: Any = net  # its stub knows neither the holder nor its arguments: descriptor, is a unix socket, backlog
+MAX_HEAD_BYTES = 64 * 1024  # of a request; Granian's default of 408 KiB has it parsed anew after each of many reads
 HEADER_TIMEOUT_MS = 30_000  # Postfix cuts at 300 s; a request's head is far smaller than a dialogue
 
 
@@ -80,13 +81,15 @@ def main() -> int:
         factory=True,
         interface=Interfaces.ASGI,
         loop=Loops.uvloop,
+        http=HTTPModes.http1,  # what load balancers speak by default; one parser and one set of limits
+        websockets=False,  # an upgrade to one comes to the application as a request, which refuses it in its envelope
         workers=settings.api_workers,
         backlog=sockets.QUEUE,
         backpressure=CONNECTIONS,
         respawn_failed_workers=True,
         respawn_interval=0.5,
         workers_kill_timeout=max(1, round(settings.drain_s)),
-        http1_settings=HTTP1Settings(header_read_timeout=HEADER_TIMEOUT_MS),
+        http1_settings=HTTP1Settings(header_read_timeout=HEADER_TIMEOUT_MS, max_buffer_size=MAX_HEAD_BYTES),
         log_enabled=True,
         log_access=False,
     ).serve()

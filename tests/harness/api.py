@@ -19,6 +19,7 @@ from msgspec import Struct, structs
 
 from engine.base.settings import PREFIX, Settings, to_environ
 from ops import launch
+from ops.processes.api import MAX_HEAD_BYTES
 
 ROOT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 30.0
@@ -172,7 +173,8 @@ def _start(settings: Settings, port: int, log: Path) -> "subprocess.Popen[bytes]
     environ = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
     words = [
         sys.executable, "-m", "granian", "--interface", "asgi", "--factory", "--workers", "1", "--host", "127.0.0.1",
-        "--port", str(port), "--loop", "uvloop", "--log-level", "warning", "tests.harness.served:create_app",
+        "--port", str(port), "--loop", "uvloop", "--log-level", "warning", "--http", "1", "--no-ws",
+        "--http1-buffer-size", str(MAX_HEAD_BYTES), "tests.harness.served:create_app",
     ]  # fmt: skip
     with log.open("ab") as output:
         return subprocess.Popen(

@@ -1,11 +1,9 @@
 """Suppressions: the list, adding by hand and in bulk, lifting, and the export."""
 
 import asyncio
-import contextlib
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from typing import Any
-from urllib.parse import unquote
 from uuid import UUID
 
 import asyncpg
@@ -85,35 +83,24 @@ async def export_suppressions(call: Call) -> Streamed:
 
 async def read_suppression(call: Call) -> Suppression:
     """Whether an address is suppressed, and why; named in any form that means it."""
-    for address in _meant(call.path["address"]):
-        row = (await store.read(call.services.pool, call.account_id, [address])).get(address)
-        if row is not None:
-            return _suppression(row)
-    raise not_found("suppressed address")
+    address = _named(call)
+    row = (await store.read(call.services.pool, call.account_id, [address])).get(address)
+    if row is None:
+        raise not_found("suppressed address")
+    return _suppression(row)
 
 
 async def lift_suppression(call: Call) -> None:
     """Send to an address again, named in any form that means it."""
-    for address in _meant(call.path["address"]):
-        try:
-            await suppress.lift(call.services.pool, call.account_id, address, actor=call.actor)
-        except Refusal as refusal:
-            if refusal.kind is not ErrorType.NOT_FOUND:
-                raise
-        else:
-            return
-    raise not_found("suppressed address")
+    await suppress.lift(call.services.pool, call.account_id, _named(call), actor=call.actor)
 
 
-def _meant(text: str) -> Iterator[str]:
-    """The canonical addresses that a path may name.
-
-    A path can't carry a slash that is part of an address, not even as %2F: servers decode paths before they part them.
-    Encoded twice it comes through; `%` is a letter of addresses too, so the plain reading goes first.
-    """
-    for reading in dict.fromkeys((text, unquote(text))):
-        with contextlib.suppress(Refusal):  # what is no address is not suppressed
-            yield rules.address_of(reading)
+def _named(call: Call) -> str:
+    """Return the canonical address that the path names; what is no address is as unknown as any other (404)."""
+    try:
+        return rules.address_of(call.path["address"])
+    except Refusal:
+        raise not_found("suppressed address") from None
 
 
 async def _lines(pool: asyncpg.Pool, account: UUID, wanted: Filters) -> AsyncGenerator[bytes, None]:
