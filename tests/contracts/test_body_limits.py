@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import aiohttp
 import asyncpg
@@ -24,6 +25,7 @@ from tests.harness.wire import Wire, chunked, wire
 OPERATIONS = all_operations()
 GUARDED = [one for one in OPERATIONS if one.access is not Access.NONE]
 MAX_REQUEST_BYTES = 128 * 1024  # here, so that a body above each bound is small
+NOBODY = TestPerson(UUID(int=0), UUID(int=0), UUID(int=0), "nobody@people.test", "x" * 43, "x")
 JSON = "Content-Type: application/json"
 LARGE = "Content-Length: 100000"  # more than most bounds, and never sent
 
@@ -61,7 +63,7 @@ async def begin(
     path = re.sub(r"\{\w+\}", "x", operation.path)
     token = person = None
     if operation.access is Access.SESSION:
-        person = owner or TestPerson(*[OPERATIONS] * 3, "", "x" * 43, "x")  # type: ignore[arg-type]
+        person = owner or NOBODY
     elif operation.access is not Access.NONE:
         token = "nonsense" if account is None else account.token
     await connection.head(operation.method, path, JSON, *fields, token=token, person=person)

@@ -4,20 +4,20 @@ from collections import Counter
 
 import pytest
 
-from ops.bench.readers.cases import FunctionCase, HttpCase, Target, all_cases
+from ops.bench.readers.cases import FunctionCase, HttpCase, Target
 from ops.bench.readers.measuring import Cost, measured
+from ops.bench.readers.registry import ALL_CASES
 from ops.bench.readers.run import MAX_MS, above_mark
 
 TARGET = Target("127.0.0.1", 1, "a-key", "shop@bench.test")
-CASES = list(all_cases())
 
 
 def test_each_case_has_a_name_of_its_own_and_names_its_bound() -> None:
-    assert max(Counter((case.reader, case.worst) for case in CASES).values()) == 1
-    assert all(case.bound for case in CASES)
+    assert max(Counter((case.reader, case.worst) for case in ALL_CASES).values()) == 1
+    assert all(case.bound for case in ALL_CASES)
 
 
-@pytest.mark.parametrize("case", [one for one in CASES if isinstance(one, HttpCase)], ids=lambda one: one.worst)
+@pytest.mark.parametrize("case", [one for one in ALL_CASES if isinstance(one, HttpCase)], ids=lambda one: one.worst)
 def test_a_case_of_http_is_a_whole_request(case: HttpCase) -> None:
     octets = b"".join(case.request(TARGET).pieces)
     head, end, body = octets.partition(b"\r\n\r\n")

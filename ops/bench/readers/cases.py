@@ -1,10 +1,6 @@
-"""The worst inputs of every reader, in one list: add a reader's case where the reader is added.
+"""What a case is: a request that the running API reads, or octets that a parser takes in this process."""
 
-A case of HTTP is a request that the running API reads. A case of a function is octets that a parser takes in this
-process; the other doors (SMTP, MIME, templates, DNS, answers to webhooks) add theirs so.
-"""
-
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -48,10 +44,3 @@ class FunctionCase(Struct, frozen=True):
 
 
 Case = HttpCase | FunctionCase
-
-
-def all_cases() -> Iterable[Case]:
-    """Every case, in the order of the table."""
-    from ops.bench.readers import http, json_bodies  # noqa: PLC0415 - their cases are made of what is defined here
-
-    return (*http.CASES, *json_bodies.CASES)

@@ -13,8 +13,9 @@ from engine.base import settings
 from engine.base.errors import Refusal
 from engine.store.postgres import AWAY
 from ops.bench import measure, report
-from ops.bench.readers.cases import Target, all_cases
+from ops.bench.readers.cases import Target
 from ops.bench.readers.measuring import Cost, measured
+from ops.bench.readers.registry import ALL_CASES
 from ops.bench.service import SENDER, own_service
 from ops.embedded import CannotServe
 from ops.fleet import PortTaken
@@ -49,7 +50,7 @@ async def _measured(only: str | None, voice: report.Progress) -> list[Cost]:
         target = Target(service.settings.api_host, service.settings.api_port, service.access.key, SENDER)
         pids = measure.tree_of(service.pids()["api"])
         costs = []
-        for case in all_cases():
+        for case in ALL_CASES:
             if only is None or only in f"{case.reader} {case.worst}":
                 voice.say(f"{case.reader}: {case.worst}")
                 costs.append(await asyncio.to_thread(measured, case, target, pids))
