@@ -31,17 +31,18 @@ class RawAnswer(Struct, frozen=True):
         return None
 
 
-async def exchange(base_url: str, *pieces: bytes, ends: bool = False) -> list[RawAnswer]:
+async def exchange(base_url: str, *pieces: bytes, ends: bool = False, most: int | None = None) -> list[RawAnswer]:
     """Write the pieces to a connection of their own and return every answer until the server closes it.
 
-    `ends`: stop sending behind them (a half-close). Raises TimeoutError for a server that does not close.
+    `ends`: stop sending behind them (a half-close). `most`: return when so many answers are there. Raises TimeoutError
+    for a server that does not close.
     """
     address = urlsplit(base_url)
     reader, writer = await asyncio.open_connection(
         address.hostname, address.port, ssl=_TRUSTING if address.scheme == "https" else None
     )
     try:
-        received = asyncio.create_task(_received(reader))
+        received = asyncio.create_task(_received(reader, most))
         with suppress(ConnectionError):
             for piece in pieces:
                 writer.write(piece)
@@ -55,11 +56,14 @@ async def exchange(base_url: str, *pieces: bytes, ends: bool = False) -> list[Ra
         writer.transport.abort()
 
 
-async def _received(reader: asyncio.StreamReader) -> bytes:
+async def _received(reader: asyncio.StreamReader, most: int | None) -> bytes:
     octets = b""
     with suppress(ConnectionError):  # a reset ends it as well
         while piece := await reader.read(65536):
             octets += piece
+            with suppress(ValueError):  # the last one is not whole yet
+                if most is not None and len(list(answers(octets))) >= most:
+                    break
     return octets
 
 

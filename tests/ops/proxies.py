@@ -142,7 +142,9 @@ def _shipped_haproxy(site: Site) -> str:
 
 
 def _caddy(site: Site, block: str) -> str:
-    return f"{{\n admin off\n auto_https off\n}}\nhttp://{site.listen} {block}\n"
+    host, port = site.listen.split(":")
+    bound = block.replace("{", f"{{\nbind {host}", 1)
+    return f"{{\n admin off\n auto_https off\n}}\nhttp://:{port} {bound}\n"
 
 
 def _plain_caddy(*directives: str) -> Callable[[Site], str]:
