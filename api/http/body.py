@@ -6,7 +6,7 @@ Credentials are checked before a body is read, and a declared size before its fi
 import time
 from typing import Final
 
-from api.http.stream import Connection, Disconnected
+from api.http.stream import Connection
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.memory_pool import MemoryPool, Reservation
 from engine.base.pace import Pace
@@ -56,8 +56,6 @@ async def read_body(
         await _receive(connection, declared, limit, settings, reservation, pieces)
     except TimeoutError:
         raise invalid("body", "The request body came too slowly.") from None
-    except Disconnected:
-        raise invalid("body", "The connection ended before the request body was complete.") from None
     reservation.complete()
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 

@@ -17,6 +17,7 @@ from engine.base.settings import Settings
 _PARAMETER = re.compile(r"\{(\w+)\}")
 _REF = "#/components/schemas/{name}"
 VERSION = "1.0.0"
+DEFAULT_REQUEST_BYTES = Settings().max_request_bytes
 DESCRIPTION = """\
 Transactional email: accepted durably, signed, delivered, and told about truthfully. The `Idempotency-Key` header is \
 not read: use the body field `idempotencyKey`.
@@ -47,7 +48,6 @@ missing `Host`), equal `Content-Length` fields, and `Content-Length` beside `Tra
 latter counts and after which the connection is closed. Trailers and chunk extensions of less than 16 KiB are read and \
 ignored, as is an `Expect` other than `100-continue`.
 """
-DEFAULT_REQUEST_BYTES = Settings().max_request_bytes
 _RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}}
 
 

@@ -16,6 +16,7 @@ import structlog
 from api.http import farewell
 from api.http.farewell import Farewell
 from api.http.operation import Streamed
+from engine.base.errors import Refusal, invalid
 from engine.store.deadlines import within
 from engine.store.postgres import AWAY
 
@@ -34,10 +35,6 @@ _FOUND_S, _LOOK_S = 10.0, 0.05
 _log = structlog.get_logger("api")
 
 
-class Disconnected(Exception):  # noqa: N818 - named for what happened
-    """The client closed the connection, or broke its framing, before the body was complete."""
-
-
 class TooSlow(Exception):  # noqa: N818 - named for what the client is
     """A piece of a stream was not taken in time."""
 
@@ -51,20 +48,20 @@ class Connection:
     )  # fmt: skip
 
     def __init__(self, receive: Callable[[], Any], send: Callable[[Any], Any], write_s: float) -> None:
-        self._body_ended = self._broken = False
+        self._body_ended = False
         self._receive = receive
         self._send = send
         self._write_s = write_s
         self._answer: Streamed | None = None
-        self._closing = self._gone = False
+        self._broken = self._closing = self._gone = False
 
     async def more(self) -> bytes:
-        """The next piece of the body; empty behind the last. Raises Disconnected."""
+        """The next piece of the body; empty behind the last. Raises Refusal when the body ends before its time."""
         while not self._body_ended:
             event = await self._receive()
             if event["type"] == "http.disconnect":
-                self._body_ended = self._broken = True  # nothing behind it may be taken for a request
-                raise Disconnected
+                self._body_ended = self._broken = True
+                raise broken_body()
             self._body_ended = not event.get("more_body", False)
             piece: bytes = event.get("body", b"")
             if piece:
@@ -84,7 +81,7 @@ class Connection:
         if not any(name in _FRAMING for name, _ in headers):
             return
         size = count = 0
-        with suppress(TimeoutError, Disconnected), within(DRAIN_S):
+        with suppress(TimeoutError, Refusal), within(DRAIN_S):
             while size < MAX_DRAINED_BYTES and count < FREE_DRAINED_PIECES + size // MIN_DRAINED_PIECE_BYTES:
                 piece = await self.more()
                 if not piece:
@@ -173,6 +170,18 @@ def _pieces(message: MutableMapping[str, Any]) -> Iterator[MutableMapping[str, A
     for start in range(0, len(body), PIECE_BYTES):
         more = start + PIECE_BYTES < len(body) or message.get("more_body", False)
         yield {**message, "body": body[start : start + PIECE_BYTES], "more_body": more}
+
+
+def broken_body() -> Refusal:
+    """A 400 for a body that broke off or whose framing is wrong: the server tells the two apart to nobody.
+
+    RFC 9112 8: such a message is incomplete, and what has come of it must not be taken for the whole.
+    """
+    return invalid(
+        "body",
+        "The request body is incomplete: the connection ended before its declared length or its last chunk, or a chunk "
+        "is malformed. Nothing was accepted.",
+    )
 
 
 def open_connection(
