@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 from engine.areas.templates import rules, store
 from engine.areas.templates.types import Checked, Content, Variable
 from engine.base import clock
-from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
+from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.plans import CAPS, Plan
 from engine.flows.open_account import full, locked_plan, record
 from engine.flows.slugs import is_slug, slug_of
@@ -104,7 +104,12 @@ async def change(pool: asyncpg.Pool, account: UUID, slug: str, wanted: Change, *
         done = await _change(pool, account, before, name, checked, publishes=publishes, actor=actor)
         if done is not None:
             return done
-    raise unavailable(1)
+    raise Refusal(
+        ErrorType.RATE_LIMITED,
+        f"Other requests of this account changed {slug!r} at the same time, {_TRIES} times. Send changes of one "
+        "template one after another.",
+        retry_after_s=1,
+    )
 
 
 async def delete(pool: asyncpg.Pool, account: UUID, slug: str, *, actor: str | None = None) -> None:
