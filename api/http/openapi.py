@@ -69,9 +69,9 @@ def _operation(one: Operation, by_type: dict[int, Any], components: dict[str, An
         "security": _SECURITY[one.access],
         "responses": _responses(one, by_type),
     }
-    needs = _needs(one)
-    if needs:
-        described["description"] = needs
+    told = " ".join(text for text in (one.note, _needs(one)) if text)
+    if told:
+        described["description"] = told
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in _PARAMETER.findall(one.path)

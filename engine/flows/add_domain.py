@@ -22,6 +22,7 @@ from engine.base.secrets import derived
 from engine.base.settings import Settings
 from engine.flows.open_account import full, locked_plan, record
 from engine.store import caches
+from engine.store.database_clock import new_id
 from engine.store.turns import Turns
 
 _REPORTS: Final = "report addresses"  # the purpose of the derived key
@@ -59,15 +60,16 @@ async def add_domain(
     another account holds as verified, 403 past the plan's number.
     """
     assert settings.key_pepper is not None
-    normal, domain = rules.checked_name(name, settings.mail_host), ids.uuid7()
-    public_id = ids.format_id(ids.Kind.DOMAIN, domain)
+    normal = rules.checked_name(name, settings.mail_host)
     await _refuse_held(pool, account, normal)  # before the work of making keys; asked again under the lock
     pair, both = await store.pair_for(pool, account, normal)
     keys = await make_pair(account, pair)
     standby = await make_pair(account, rules.other(pair)) if both else []
-    detail = {"id": public_id, "name": normal}
     async with pool.acquire() as connection, connection.transaction():
         plan = await locked_plan(connection, account)
+        domain = await new_id(connection)
+        public_id = ids.format_id(ids.Kind.DOMAIN, domain)
+        detail = {"id": public_id, "name": normal}
         await _refuse_held(connection, account, normal)
         used = len(await store.NAMES.fetch(connection, account))
         limit = CAPS[plan].sending_domains

@@ -66,8 +66,8 @@ class Turns:
         wait = max(1, math.ceil((own.asking - 1) / self._each * turn_s))
         return Refusal(
             ErrorType.RATE_LIMITED,
-            f"This account runs {self._each} {self._work} at once already, and they take long. Wait {wait} s, and send "
-            "fewer at the same time.",
+            f"Too many {self._work} of this account at once: {self._each} may run at the same time, and those before "
+            f"this one take long. Wait {wait} s, and send fewer at the same time.",
             retry_after_s=wait,
         )
 

@@ -49,6 +49,29 @@ async def test_the_refusal_says_whose_work_is_waited_for(at_work: tuple[str, ...
     assert ("searches" in refusal.message) == (kind is ErrorType.RATE_LIMITED)
 
 
+async def test_an_owner_waits_for_its_own_turns_and_holds_nobody_else_up() -> None:
+    turns, running, most = Turns("searches", at_once=3, each=2), {"a": 0, "b": 0}, {"a": 0, "b": 0, "all": 0}
+    free = asyncio.Event()
+
+    async def read(owner: str) -> None:
+        async with turns.of(owner):
+            running[owner] += 1
+            most[owner] = max(most[owner], running[owner])
+            most["all"] = max(most["all"], sum(running.values()))
+            await free.wait()
+            running[owner] -= 1
+
+    reads = [asyncio.create_task(read(owner)) for owner in ["a"] * 10 + ["b"] * 10]
+    await asyncio.sleep(0.01)
+    assert running == {"a": 2, "b": 1}
+    reads[0].cancel()
+    free.set()
+    await asyncio.gather(*reads, return_exceptions=True)
+
+    assert (most["a"], most["all"]) == (2, 3)
+    assert vars(turns)["_owners"] == {}, "what nobody waits for is not remembered"
+
+
 async def test_who_waits_behind_own_work_that_waits_for_others_is_not_blamed() -> None:
     turns = Turns("searches", at_once=2, each=1)
     async with holding(turns, "bob", "eve"):

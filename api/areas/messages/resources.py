@@ -196,6 +196,10 @@ OPERATIONS = (
         path="/v1/messages",
         tag="Messages",
         summary="List messages",
+        note="Newest first, by the time at which a request came in; a message appears with its commit, mostly some "
+        "milliseconds and at most 15 seconds later. Of messages accepted at once one may therefore appear below "
+        "another that was there before. To learn of every message, follow `GET /v1/events?after=` or "
+        "`GET /v1/messages/tail`: the log has no gaps.",
         access=Access.KEY,
         scopes=("messages:read",),
         query=ListQuery,
