@@ -104,9 +104,9 @@ def _operation(
         "responses": _responses(one, by_type, limit),
         "x-max-body-bytes": limit,
     }
-    needs = _needs(one)
-    if needs:
-        described["description"] = needs
+    told = " ".join(text for text in (one.note, _needs(one)) if text)
+    if told:
+        described["description"] = told
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in _PARAMETER.findall(one.path)

@@ -133,6 +133,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     summary: str
     access: Access
     handler: Handler
+    note: str = ""  # what callers need to know beside the summary, for the OpenAPI document
     success: int = 200
     also: tuple[int, ...] = ()  # other success statuses with the same reply
     scopes: tuple[str, ...] = ()  # any one of them

@@ -43,7 +43,7 @@ from engine.store import metrics
 from engine.store.caches import Cache
 from engine.store.deadlines import within
 from engine.store.group import GroupCommit, Overloaded
-from engine.store.postgres import AWAY, BAD_DATA
+from engine.store.postgres import AWAY, BAD_DATA, MissingPartition
 
 LARGE_REQUEST_BYTES = 256 * 1024  # composing more than this takes over a millisecond: off the event loop
 BREATH_S = 0.001  # a batch is composed so long in one go: others have their turn in between
@@ -295,7 +295,11 @@ class Acceptor:
             split = await self._splits.now()
             async with self._pool.acquire() as connection:
                 await self._ceiling.reserve(connection, at.date(), sum([goes_now(item.message) for item in batch]))
-                await self._storer.store(connection, batch, at, split, made)
+                try:
+                    await self._storer.store(connection, batch, at, split, made)
+                except MissingPartition:  # nothing was stored, and by now the partition is there
+                    made.clear()
+                    await self._storer.store(connection, batch, at, split, made)
         except asyncpg.exceptions.InternalClientError:
             raise  # a session whose server had gone: nothing was sent
         except AWAY:

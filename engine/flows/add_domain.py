@@ -5,6 +5,7 @@ is not locked for the time that takes.
 """
 
 import asyncio
+from collections.abc import Hashable
 from typing import Final
 from uuid import UUID
 
@@ -21,9 +22,12 @@ from engine.base.secrets import derived
 from engine.base.settings import Settings
 from engine.flows.open_account import full, locked_plan, record
 from engine.store import caches
+from engine.store.database_clock import new_id
+from engine.store.turns import Turns
 
 _REPORTS: Final = "report addresses"  # the purpose of the derived key
-_MAKING_KEYS = asyncio.Semaphore(2)  # 0.1 s of CPU each: not more at once than a small host has left
+_MAKING_KEYS = Turns("makings of keys", at_once=2, each=1)  # 0.1 s of CPU each: no more than a small host has left
+_KEYS_WAIT_S = 10.0
 
 
 class NewDomain(Struct, frozen=True):
@@ -56,15 +60,16 @@ async def add_domain(
     another account holds as verified, 403 past the plan's number.
     """
     assert settings.key_pepper is not None
-    normal, domain = rules.checked_name(name, settings.mail_host), ids.uuid7()
-    public_id = ids.format_id(ids.Kind.DOMAIN, domain)
+    normal = rules.checked_name(name, settings.mail_host)
     await _refuse_held(pool, account, normal)  # before the work of making keys; asked again under the lock
     pair, both = await store.pair_for(pool, account, normal)
-    keys = await make_pair(pair)
-    standby = await make_pair(rules.other(pair)) if both else []
-    detail = {"id": public_id, "name": normal}
+    keys = await make_pair(account, pair)
+    standby = await make_pair(account, rules.other(pair)) if both else []
     async with pool.acquire() as connection, connection.transaction():
         plan = await locked_plan(connection, account)
+        domain = await new_id(connection)
+        public_id = ids.format_id(ids.Kind.DOMAIN, domain)
+        detail = {"id": public_id, "name": normal}
         await _refuse_held(connection, account, normal)
         used = len(await store.NAMES.fetch(connection, account))
         limit = CAPS[plan].sending_domains
@@ -98,15 +103,15 @@ async def remove_domain(pool: asyncpg.Pool, account: UUID, domain: UUID, *, acto
         await caches.bump(connection, "domains")
 
 
-async def make_pair(pair: str) -> list[FreshKey]:
-    """Fresh keys under `wb1` or `wb2`, made off the event loop."""
-    async with _MAKING_KEYS:
+async def make_pair(owner: Hashable, pair: str) -> list[FreshKey]:
+    """Make fresh keys under `wb1` or `wb2`, off the event loop. Raises 429 where `owner` has too many made at once."""
+    async with _MAKING_KEYS.of(owner, wait_s=_KEYS_WAIT_S):
         return await asyncio.to_thread(store.fresh_pair, pair)
 
 
-async def make_key(selector: str, algorithm: str) -> FreshKey:
-    """One fresh key, made off the event loop."""
-    async with _MAKING_KEYS:
+async def make_key(owner: Hashable, selector: str, algorithm: str) -> FreshKey:
+    """Make one fresh key, off the event loop; raises as `make_pair`."""
+    async with _MAKING_KEYS.of(owner, wait_s=_KEYS_WAIT_S):
         return await asyncio.to_thread(store.fresh_key, selector, algorithm)
 
 

@@ -50,7 +50,7 @@ async def retire_keys(pool: asyncpg.Pool, settings: Settings) -> int:
     assert settings.key_pepper is not None
     due = await store.DUE_TO_RETIRE.fetch(pool, clock.now(), MOST_RETIRED)
     for old in due:
-        fresh = await make_key(old.selector, old.algorithm)
+        fresh = await make_key(old.domain_id, old.selector, old.algorithm)
         sealed = store.seal_key(old.domain_id, fresh, pepper=settings.key_pepper)
         await store.REPLACE_RETIRED.execute(pool, old.domain_id, old.selector, old.public_txt, sealed, fresh.public_txt)
     return len(due)

@@ -26,6 +26,7 @@ from engine.base.plans import CAPS
 from engine.flows.open_account import full, locked_plan, record
 from engine.mail.address import BadAddress, domain_name
 from engine.store import caches
+from engine.store.database_clock import new_id
 from engine.store.queries import Conn, Source
 
 
@@ -77,11 +78,11 @@ async def give_key(
     networks = None if asked.networks is None else rules.checked_networks(asked.networks)
     names = None if asked.domains is None else _names(asked.domains)
     slugs = None if asked.streams is None else sorted(set(asked.streams))
-    fresh, key = rules.new_key(), ids.uuid7()
+    fresh = rules.new_key()
     async with pool.acquire() as connection, connection.transaction():
         await _check_room(connection, account)
         await _check_places(connection, account, names or (), slugs or ())
-        digest = secrets.digest(pepper, fresh.secret)
+        digest, key = secrets.digest(pepper, fresh.secret), await new_id(connection)
         made = await store.INSERT.records(connection, key, fresh.key_id, account, title, digest, wanted, expires_at)
         row = KeyListRow(
             key, fresh.key_id, title, wanted, made[0]["created_at"], expires_at, None, None, names, slugs, networks

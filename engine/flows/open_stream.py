@@ -15,6 +15,7 @@ from engine.base.plans import CAPS
 from engine.flows.open_account import full, locked_plan, record
 from engine.flows.slugs import is_slug, slug_of
 from engine.store import caches
+from engine.store.database_clock import new_time
 
 
 async def open_stream(
@@ -34,7 +35,7 @@ async def open_stream(
         used = await store.count(connection, account)
         if limit is not None and used >= limit:
             raise full("streams", "message streams (the transactional one counts)", limit, used)
-        row = StreamRow(chosen, name or chosen, clock.now())
+        row = StreamRow(chosen, name or chosen, await new_time(connection))
         await store.INSERT.execute(connection, account, row.slug, row.name, row.created_at)
         await record(connection, account, "stream.created", {"id": row.slug, "name": row.name}, actor=actor)
         await caches.bump(connection, "streams")

@@ -28,6 +28,7 @@ from engine.base.settings import Settings
 from engine.flows import second_factor
 from engine.flows.open_account import tell_accounts
 from engine.flows.sign_in import NewSession, open_session
+from engine.store.database_clock import new_time
 from engine.store.limits import Limits
 from engine.store.passwords import Passwords
 from engine.store.queries import Conn
@@ -112,13 +113,14 @@ async def finish_registration(
         held = await store.LIST.fetch(connection, person.user_id)
         if len(held) >= rules.MOST:
             raise _too_many()
+        made_at = await new_time(connection)
         row = PasskeyRow(
-            ids.uuid7(), made.credential_id, called or _fresh_name(held), rules.known_transports(transports),
-            made.backed_up, at, None, None,
+            ids.uuid7_at(made_at), made.credential_id, called or _fresh_name(held), rules.known_transports(transports),
+            made.backed_up, made_at, None, None,
         )  # fmt: skip
         if not await store.INSERT.records(
             connection, row.id, person.user_id, row.credential_id, made.public_key, made.sign_count, row.name,
-            row.transports, made.backup_eligible, row.backed_up, at,
+            row.transports, made.backup_eligible, row.backed_up, made_at,
         ):  # fmt: skip
             raise _known(held, made.credential_id)
         await enqueue(connection, Kind.PASSKEY_ADDED, person.row.email, at=at, name=row.name)

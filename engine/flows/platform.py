@@ -108,7 +108,7 @@ async def ensure_local(pool: asyncpg.Pool, settings: Settings) -> UUID:
     platform = await read(pool, clock.now())
     if platform.account_id is not None and not await _lacking(pool, settings, platform):
         return platform.account_id
-    keys = await make_pair("wb1")
+    keys = await make_pair("platform", "wb1")
     async with pool.acquire() as connection, connection.transaction():
         await _LOCK.execute(connection)
         platform = await read(connection, clock.now())

@@ -14,14 +14,18 @@ from msgspec import UNSET, Struct, UnsetType
 from engine.areas.templates import rules, store
 from engine.areas.templates.types import Checked, Content, Variable
 from engine.base import clock
-from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
+from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.plans import CAPS, Plan
 from engine.flows.open_account import full, locked_plan, record
 from engine.flows.slugs import is_slug, slug_of
 from engine.store import caches
+from engine.store.database_clock import new_time
 from engine.store.queries import Conn
+from engine.store.turns import Turns
 
-_TRIES = 10  # a change is tried again only when another of the same template came between
+_TRIES = 10  # a change is tried again only when another process changed the same template in between
+_CHANGES = Turns("changes of one template", at_once=64, each=1)
+_CHANGES_WAIT_S = 10.0
 
 Value = TypeVar("Value")
 
@@ -78,7 +82,7 @@ async def create(
     checked = await check(content)
     async with pool.acquire() as connection, connection.transaction():
         plan = await locked_plan(connection, account)
-        at = clock.now()
+        at = await new_time(connection)
         chosen = await _free_slug(connection, account, slug, name)
         await _check_room(connection, account, plan)
         version = await store.insert(connection, account, chosen, name, at)
@@ -93,6 +97,12 @@ async def change(pool: asyncpg.Pool, account: UUID, slug: str, wanted: Change, *
     """The template with the change made; a next version is published only when its content differs."""
     if wanted.name is not UNSET:
         _check_name(wanted.name)
+    async with _CHANGES.of((account, slug), wait_s=_CHANGES_WAIT_S):
+        return await _changed_in_turn(pool, account, slug, wanted, actor)
+
+
+async def _changed_in_turn(pool: asyncpg.Pool, account: UUID, slug: str, wanted: Change, actor: str | None) -> Opened:
+    """Try until no other process has changed the template between the look and the write."""
     for _ in range(_TRIES):
         before = await read(pool, account, slug)
         content = _changed(before.checked.content, wanted)
@@ -104,7 +114,12 @@ async def change(pool: asyncpg.Pool, account: UUID, slug: str, wanted: Change, *
         done = await _change(pool, account, before, name, checked, publishes=publishes, actor=actor)
         if done is not None:
             return done
-    raise unavailable(1)
+    raise Refusal(
+        ErrorType.RATE_LIMITED,
+        f"Other requests of this account changed {slug!r} at the same time, {_TRIES} times. Send changes of one "
+        "template one after another.",
+        retry_after_s=1,
+    )
 
 
 async def delete(pool: asyncpg.Pool, account: UUID, slug: str, *, actor: str | None = None) -> None:

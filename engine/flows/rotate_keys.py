@@ -39,7 +39,7 @@ async def rotate_keys(
             f"{row.name} has not been verified yet: publish the key that it has, and verify it first.",
             status=row.status,
         )
-    spare = await _spare_pair(await store.PUBLISHED.fetch(pool, domain))
+    spare = await _spare_pair(account, await store.PUBLISHED.fetch(pool, domain))
     async with pool.acquire() as connection, connection.transaction():
         await locked_plan(connection, account)
         keys = await store.PUBLISHED.fetch(connection, domain)
@@ -50,12 +50,12 @@ async def rotate_keys(
     return await verify_now(pool, settings, account, domain)
 
 
-async def _spare_pair(keys: Sequence[KeyRow]) -> list[FreshKey]:
+async def _spare_pair(account: UUID, keys: Sequence[KeyRow]) -> list[FreshKey]:
     """Keys for the other pair where the domain has none yet, made before anything is locked."""
     pair = rules.signing_pair(keys)
     if pair is None or any(key.pair == rules.other(pair) for key in keys):
         return []
-    return await make_pair(rules.other(pair))
+    return await make_pair(account, rules.other(pair))
 
 
 async def _ask(connection: Conn, domain: UUID, keys: Sequence[KeyRow], spare: Sequence[FreshKey], pepper: str) -> str:

@@ -30,7 +30,7 @@ from engine.flows.counting import Simulated
 from engine.ledger import heads, log
 from engine.mail.address import canonical
 from engine.store.group import GroupCommit
-from engine.store.postgres import AWAY, BAD_DATA
+from engine.store.postgres import AWAY, BAD_DATA, MissingPartition
 from engine.store.queries import Conn, Queries, columns
 
 _SQL = Queries.beside(__file__, "settle.sql")
@@ -268,9 +268,17 @@ def _detail(result: Result, attempt: Attempt, kind: EventType) -> str:
 
 
 async def write(connection: Conn, plans: list[Plan]) -> None:
-    """Write what the plans say within the caller's transaction, which holds their accounts' heads and has made sure
-    since that their rows still stand."""
-    await _write(connection, plans, await heads.lock(connection, {one.attempt.row.account_id for one in plans}))
+    """Write what the plans say within the caller's transaction, which has made sure under the locks of their accounts'
+    heads that their rows still stand.
+
+    A savepoint keeps what the transaction has done where the week's partition is missing: that has been made by then.
+    """
+    accounts = {one.attempt.row.account_id for one in plans}
+    try:
+        async with connection.transaction():
+            await _write(connection, plans, await heads.lock(connection, accounts))
+    except MissingPartition:
+        await _write(connection, plans, await heads.lock(connection, accounts))
 
 
 async def _write(connection: Conn, plans: list[Plan], heads_held: Mapping[UUID, heads.Head]) -> None:

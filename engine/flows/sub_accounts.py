@@ -19,6 +19,7 @@ from engine.flows.open_account import full, record
 from engine.flows.suspend import Cause, Member
 from engine.ledger import heads
 from engine.ledger.heads import Head
+from engine.store.database_clock import new_id
 from engine.store.queries import Conn
 
 MOST_NAME = 120
@@ -38,10 +39,10 @@ async def open_sub_account(
 ) -> SubAccountRow:
     """A new sub-account with its log, its head and its transactional stream; 403 past the plan's number."""
     wanted = checked_line(name, "name", MOST_NAME)
-    child = ids.uuid7()
     async with pool.acquire() as connection, connection.transaction():
         head = await _locked_parent(connection, parent)
         await _check_room(connection, head)
+        child = await new_id(connection)
         await store.INSERT.execute(connection, child, wanted, parent, monthly_limit)
         above, below = ids.format_id(ids.Kind.ACCOUNT, parent), ids.format_id(ids.Kind.ACCOUNT, child)
         detail = {"name": wanted, "monthly_limit": monthly_limit}

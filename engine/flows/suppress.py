@@ -17,6 +17,7 @@ from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.ledger import heads, log
 from engine.ledger.heads import Head
+from engine.store.database_clock import new_time
 from engine.store.queries import Conn
 
 
@@ -44,14 +45,15 @@ async def suppress(
     """
     async with pool.acquire() as connection, connection.transaction():
         locked = await _locked(connection, account)
-        at = clock.now()
+        at = await new_time(connection)
         standing = await store.read(connection, account, [address for address, _ in wanted])
         outcomes = decide(standing, wanted, at)
         changes = {one.row.address: Reason(one.row.reason) for one in outcomes if one.change is not Change.UNCHANGED}
         if changes:
             await store.put(connection, account, list(changes.items()), at)
             kind = "suppression.added"
-            entries = [_entry(account, kind, address, reason, at, actor) for address, reason in changes.items()]
+            now = clock.now()
+            entries = [_entry(account, kind, address, reason, now, actor) for address, reason in changes.items()]
             await log.append(connection, log.seal_all(locked, entries))
             await heads.save(connection, locked.values())
     return outcomes

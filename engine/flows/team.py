@@ -28,6 +28,7 @@ from engine.base.settings import Settings
 from engine.flows.log_in import too_many
 from engine.flows.open_account import full, locked_plan, record
 from engine.flows.sign_in import NewSession, renew_session
+from engine.store.database_clock import new_time
 from engine.store.limits import Limits
 from engine.store.queries import Conn
 
@@ -71,12 +72,14 @@ async def invite(services: Services, person: Person, email: str, role: Role) -> 
     address, account = checked_email(email), person.account_id
     rules.check_invite(person.role, role)
     await _slow_down(services.limits, account, address)
-    invite_id, mail, at = ids.uuid7(), ids.uuid7(), clock.now()
-    row = InviteRow(invite_id, address, role.value, person.user_id, at, at + rules.INVITE_LIFETIME)
+    mail = ids.uuid7()
     token = token_of(services.settings.key_pepper or "", mail)
     async with services.pool.acquire() as connection, connection.transaction():
         await people.LOCK.first(connection, person.user_id)  # the invitation refers to them: people before heads
         plan = await locked_plan(connection, account)
+        at = await new_time(connection)
+        invite_id = ids.uuid7_at(at)
+        row = InviteRow(invite_id, address, role.value, person.user_id, at, at + rules.INVITE_LIFETIME)
         rules.check_invite(await _acting(connection, person), role)
         await _refuse_member(connection, account, address)
         replaced = await store.REPLACE_INVITE.records(connection, account, address)

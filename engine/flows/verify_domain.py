@@ -28,8 +28,9 @@ from engine.flows.add_domain import identity
 from engine.ledger import heads, log
 from engine.store import caches
 from engine.store.queries import Conn
+from engine.store.turns import Turns
 
-MOST_CHECKS: Final = 24  # at once in a process, a dozen questions each
+MAX_CHECKS: Final = 24  # at once in a process, a dozen questions each
 AGAIN_S: Final = 0.5  # between two checks of one name: an owner's name servers are not ours to hammer
 MOST_WAIT_S: Final = 5.0
 _MOST_NAMES: Final = 1_000
@@ -38,7 +39,7 @@ MOST_TOLD: Final = 5  # records of one place in an event: it goes out to webhook
 NOT_FOUND_TWICE: Final = "The required record was missing on two checks in a row."
 PASSED_OVER: Final = "DNS shows another account's key for this name: it passed over to that account."
 
-_slots = asyncio.Semaphore(MOST_CHECKS)
+_checks = Turns("checks of domains", at_once=MAX_CHECKS, each=8)
 _next: dict[str, float] = {}  # name -> when it may be checked again, in the loop's time
 
 
@@ -62,13 +63,14 @@ class _Contest(Struct, frozen=True):
 async def verify_now(pool: asyncpg.Pool, settings: Settings, account: UUID, domain: UUID) -> Verified:
     """Check a domain because somebody asks; raises 404 for one that the account does not have.
 
-    Takes 8 s of DNS at the most. Raises 429 when the name is asked for faster than it may be checked.
+    Takes 8 s of DNS at the most. Raises 429 when the name is asked for faster than it may be checked, or the account
+    has too many checked at once.
     """
     row = await store.FIND.first(pool, account, domain)
     if row is None:
         raise not_found("domain")
     await _turn(row.name)
-    async with _slots:
+    async with _checks.of(account, wait_s=MOST_WAIT_S):
         resolver = lookups.for_checks(settings)
         try:
             return await verify(pool, settings, row, resolver)

@@ -18,6 +18,7 @@ from engine.base.errors import not_found
 from engine.base.plans import CAPS
 from engine.flows.open_account import full, locked_plan, record
 from engine.ledger import heads, log
+from engine.store.database_clock import new_id
 from engine.store.queries import Conn
 
 TEST_TYPE = "webhook.test"
@@ -52,13 +53,14 @@ async def create(
 ) -> NewEndpoint:
     """A new active endpoint; 400 for a URL that can't be posted to, 403 past the plan's number."""
     checked, wanted = rules.checked_url(url), rules.checked_types(event_types)
-    webhook, secret = ids.uuid7(), rules.new_secret()
-    sealed = secrets.seal(secret_key(pepper), secret.encode(), webhook.bytes)
+    secret = rules.new_secret()
     async with pool.acquire() as connection, connection.transaction():
         plan = await locked_plan(connection, account)
         limit, used = CAPS[plan].webhooks, await store.count(connection, account)
         if limit is not None and used >= limit:
             raise full("webhooks", "webhook endpoints", limit, used)
+        webhook = await new_id(connection)
+        sealed = secrets.seal(secret_key(pepper), secret.encode(), webhook.bytes)
         await store.INSERT.execute(connection, webhook, account, checked, wanted, sealed)
         await _record(connection, account, "webhook.created", webhook, actor, url=checked, event_types=wanted)
     return NewEndpoint(webhook, checked, wanted, "active", secret)

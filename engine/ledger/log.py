@@ -16,6 +16,7 @@ from msgspec import Struct
 from engine.base import clock, ids
 from engine.ledger.heads import Head
 from engine.store import queries
+from engine.store.postgres import MissingPartition
 from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__, "log.sql")
@@ -103,8 +104,16 @@ def columns(rows: list[LogRow]) -> tuple[list[object], ...]:
 
 
 async def append(connection: Conn, rows: list[LogRow]) -> None:
-    """Write sealed events; the caller holds the heads' locks and saves them in the same transaction."""
-    await APPEND.execute(connection, *columns(rows))
+    """Write sealed events in the caller's transaction, which holds the heads' locks and saves the heads.
+
+    A savepoint keeps what the transaction has done where the week's partition is missing: that has been made by then.
+    """
+    arguments = columns(rows)
+    try:
+        async with connection.transaction():
+            await APPEND.execute(connection, *arguments)
+    except MissingPartition:
+        await APPEND.execute(connection, *arguments)
 
 
 def detail_text(detail: object) -> str:

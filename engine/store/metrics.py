@@ -42,7 +42,11 @@ WEBHOOKS_DUE = Gauge("waybill_webhook_endpoints_due", "Endpoints with posts due"
 WEBHOOK_AGE = Gauge(
     "waybill_webhook_overdue_seconds", "How long the oldest due post has waited", multiprocess_mode="mostrecent"
 )
-WEEKS_AHEAD = Gauge("waybill_partition_weeks_ahead", "Weeks with partitions made", multiprocess_mode="mostrecent")
+PARTITIONS_UNTIL = Gauge(
+    "waybill_partitions_until_timestamp_seconds",  # a time: a count of weeks would stand still with a dead worker
+    "End of the last week up to which every week has partitions",
+    multiprocess_mode="mostrecent",
+)
 
 
 class Tally:

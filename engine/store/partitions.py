@@ -1,15 +1,19 @@
-"""Weekly partitions of the big tables, made ahead of time and never on the hot path.
+"""Weekly partitions of the big tables.
 
-All are partitioned on a UUIDv7, so a week is a range of ids (engine.base.ids.floor_of).
+All are partitioned on a UUIDv7, so a week is a range of ids (engine.base.ids.floor_of). The worker makes them weeks
+ahead; should it have been dead for as long, the first writer that misses one makes it (engine.store.postgres).
 """
 
 from datetime import UTC, date, datetime, timedelta
+
+import asyncpg
 
 from engine.base import clock, ids
 from engine.store.queries import Conn
 
 TABLES = ("messages", "message_bodies", "recipients", "events", "webhook_attempts")
 AHEAD = 5  # weeks: a month without a worker still finds its partition
+MIN_WEEKS_AHEAD = 4  # the worker makes them hourly, so that fewer means that it has not for over a week
 WEEK = timedelta(days=7)
 _LOCK = 0x57617957  # "WayW": one maker of partitions at a time
 
@@ -61,12 +65,22 @@ async def weeks(connection: Conn, table: str) -> list[date]:
 
 
 async def weeks_ahead(connection: Conn, at: datetime) -> int:
-    """How many whole weeks after the present one have partitions in every table."""
+    """Return how many whole weeks after the present one have partitions in every table; -1 where this week has not."""
     existing = {row["name"] for row in await connection.fetch(_EXISTING, list(TABLES))}
-    ahead = 0
+    ahead = -1
     while all(partition_name(table, week_of(at) + (ahead + 1) * WEEK) in existing for table in TABLES):
         ahead += 1
     return ahead
+
+
+def end_of(at: datetime, ahead: int) -> datetime:
+    """Return the end of the week that lies `ahead` weeks after that of `at`."""
+    return datetime.combine(week_of(at) + (ahead + 1) * WEEK, datetime.min.time(), UTC)
+
+
+def is_missing(error: asyncpg.exceptions.CheckViolationError) -> bool:
+    """Return True where PostgreSQL found no partition for a row: it names the table then and no constraint."""
+    return error.constraint_name is None and error.table_name in TABLES
 
 
 async def _make(connection: Conn, table: str, monday: date) -> None:

@@ -1,11 +1,15 @@
 """The connection pool of one process, and single sessions: always on the server that takes writes."""
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import asyncpg
+import structlog
 
+from engine.base import clock
+from engine.store import partitions
 from engine.store.postgres_hosts import Hosts
 from engine.store.queries import Queries
 
@@ -15,6 +19,12 @@ STATEMENT_TIMEOUT_S = 30
 IDLE_TIMEOUT_S = 5  # a process that stands still in a transaction keeps an account's head locked: no longer than this
 ACQUIRE_TIMEOUT_S = 5
 CLOSE_TIMEOUT_S = 3
+MAKE_PARTITIONS_TIMEOUT_S = 4  # less than IDLE_TIMEOUT_S: the writer's transaction stays open meanwhile
+
+
+class MissingPartition(Exception):  # noqa: N818 - named for what is missing
+    """A row's week has no partition. Nothing was written; the session has asked for the partition, so try again."""
+
 
 # What a caller sees when Postgres is away, restarting, out of connections or waiting too long.
 AWAY = (
@@ -34,6 +44,7 @@ AWAY = (
     asyncpg.exceptions.PostgresSystemError,
     asyncpg.exceptions.InternalServerError,
     asyncpg.exceptions.ReadOnlySQLTransactionError,
+    MissingPartition,
 )
 
 
@@ -42,6 +53,8 @@ BAD_DATA = (asyncpg.DataError, asyncpg.exceptions._base.DataError)  # noqa: SLF0
 
 
 _KEPT = Queries.beside(__file__, "postgres.sql").command("session_settings")
+
+_log = structlog.get_logger("postgres")
 
 
 class SettingsDropped(RuntimeError):  # noqa: N818 - named for what happened
@@ -52,6 +65,7 @@ class Session(asyncpg.Connection):
     """A connection that is not reset between uses: nothing here sets session state, and a reset is a round trip."""
 
     on_read_only: Callable[[], Any] | None = None
+    make_partitions: Callable[[], Awaitable[bool]] | None = None
 
     def get_reset_query(self) -> str:
         """Nothing to undo."""
@@ -66,17 +80,70 @@ class Session(asyncpg.Connection):
             raise
 
     async def _execute(self, *args: Any, **options: Any) -> Any:
-        """What fetching goes through, in all its forms."""
+        """Run what all forms of fetching go through.
+
+        Where the week's partition is missing it is made, and the statement runs again, unless it stands in a
+        transaction: that one has failed, and MissingPartition tells its owner to repeat it.
+        """
+        try:
+            return await self._run(*args, **options)
+        except MissingPartition:
+            made = self.make_partitions is not None and await self.make_partitions()
+            if not made or self.is_in_transaction():
+                raise
+        return await self._run(*args, **options)
+
+    async def _run(self, *args: Any, **options: Any) -> Any:
         try:
             return await super()._execute(*args, **options)  # type: ignore[misc]
         except asyncpg.exceptions.ReadOnlySQLTransactionError:
             await self._leave()
             raise
+        except asyncpg.exceptions.CheckViolationError as error:
+            if not partitions.is_missing(error):
+                raise
+            raise MissingPartition(str(error)) from error
 
     async def _leave(self) -> None:
         """The server takes no writes any more: neither this session nor the pool's others are used again."""
         if self.on_read_only is not None:
             await self.on_read_only()
+
+
+class PartitionMaker:
+    """Makes this week's partitions for the sessions of one pool; writers that miss them at once share one try."""
+
+    def __init__(self, database_url: str) -> None:
+        self._url = database_url
+        self._lock = asyncio.Lock()
+        self._tried_at = 0.0  # monotonic
+        self._made = False  # by the last try
+
+    async def make(self) -> bool:
+        """Make what is missing, in a session of its own; False where that failed, which the log tells."""
+        asked_at = time.monotonic()
+        try:
+            async with asyncio.timeout(MAKE_PARTITIONS_TIMEOUT_S), self._lock:
+                if self._tried_at <= asked_at:
+                    await self._try()
+        except (*AWAY, asyncpg.PostgresError) as error:
+            heed_cancellation()
+            _log.error("partitions can't be made", error=repr(error))
+            return False
+        return self._made
+
+    async def _try(self) -> None:
+        self._made = False
+        try:
+            connection = await connect(self._url, name="partitions")
+            try:
+                made = await partitions.ensure(connection, clock.now(), ahead=1)
+            finally:
+                connection.terminate()
+            self._made = True
+            _log.warning("this week's partitions were missing: does the worker run?", made=made)
+        finally:
+            self._tried_at = time.monotonic()
 
 
 async def open_pool(
@@ -89,11 +156,13 @@ async def open_pool(
     full one. Raises SettingsDropped where a connection pooler would have sessions run without them.
     """
     hosts = Hosts(database_url)
+    maker = PartitionMaker(database_url)
 
     async def session(*_: object, **options: Any) -> Session:
         opened = await hosts.connect(**options)
         assert isinstance(opened, Session)
         opened.on_read_only = pool.expire_connections
+        opened.make_partitions = maker.make
         return opened
 
     pool = asyncpg.create_pool(

@@ -20,7 +20,6 @@ from ops.doctor.finding import Finding, bad, good, said, unseen
 CONNECT_TIMEOUT_S = 5.0
 ASK_TIMEOUT_S = 10.0
 OLDEST_POSTGRES = 15
-LEAST_WEEKS_AHEAD = 2  # five are made at a time: fewer than two, and the worker has not run for three weeks
 LEAST_CONNECTIONS_LEFT = 10
 OVERDUE_S = 120.0
 MOST_SKEW_S, GRAVE_SKEW_S = 1.0, 30.0  # ids, day counts, events and signatures carry the hosts' time
@@ -179,9 +178,12 @@ async def _migrations(settings: Settings) -> Finding:
 
 async def _partitions(connection: asyncpg.Connection, settings: Settings) -> Finding:  # noqa: ARG001 - one shape for all
     weeks = await partitions.weeks_ahead(connection, clock.now())
-    found = f"weeks made ahead: {weeks}"
-    if weeks < LEAST_WEEKS_AHEAD:
-        return bad("partitions", found, "Run `python3 -m ops migrate` now, and see why the worker does not make them.")
+    found = "this week has no partitions" if weeks < 0 else f"weeks made ahead: {weeks}"
+    if weeks < partitions.MIN_WEEKS_AHEAD:
+        mend = (
+            "See that a worker runs, and in its log why it does not make them; `python3 -m ops migrate` makes them now."
+        )
+        return bad("partitions", found, mend)
     return good("partitions", found)
 
 

@@ -135,8 +135,10 @@ async def _log_ends(context: Context) -> None:
 
 async def _partitions(context: Context) -> None:
     async with context.pool.acquire() as connection:
-        made = await partitions.ensure(connection, clock.now())
-        metrics.WEEKS_AHEAD.set(await partitions.weeks_ahead(connection, clock.now()))
+        now = clock.now()
+        made = await partitions.ensure(connection, now)
+        until = partitions.end_of(now, await partitions.weeks_ahead(connection, now))
+        metrics.PARTITIONS_UNTIL.set(until.timestamp())
     if made:
         _log.info("partitions made", names=made)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 
@@ -61,11 +62,18 @@ async def test_searches_that_take_long_leave_sessions_to_everybody_else(
             await asyncio.sleep(0.05)
         answer = await api.get("/v1/streams", bystander.token)
         waiting = [not one.done() for one in searches]
-    await asyncio.gather(*searches)
+        while sum(one.done() for one in searches) < 20:
+            await holder.execute("SELECT 1")  # a transaction that stands idle would be ended
+            await asyncio.sleep(0.1)
+    found = await asyncio.gather(*searches)
     await pool.close()
 
     assert answer.status == 200
     assert all(waiting), "whoever does not search is not behind those who do"
+    said = Counter(one.status for one in found)
+    assert said[503] == 0, "their own number is what they wait for"
+    assert said[429] >= 20
+    assert all(int(one.headers["retry-after"]) >= 1 for one in found if one.status == 429)
 
 
 def children(servers: Temporary) -> list[Path]:

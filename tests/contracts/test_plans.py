@@ -6,9 +6,14 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from engine.areas.messages import store as messages
+from engine.base import clock
 from engine.delivery import queue
 from engine.flows import release, suspend
-from engine.store.queries import Query
+from engine.store import partitions
+from engine.store.postgres import open_pool
+from engine.store.queries import Conn, Query
+from tests.conftest import NewDatabase
 
 # As after a busy minute: of the queue the planner knows the size alone.
 MANY = {
@@ -33,6 +38,19 @@ MANY = {
             );
         END $$""",
 }
+MANY["messages"] = """
+    INSERT INTO messages (id, account_id, status, source, sender, from_domain, subject, stream, recipient_count,
+                          size_bytes)
+    SELECT uuid7_floor((extract(epoch FROM now()) * 1000)::bigint + n),
+           CASE WHEN n % 50 = 0 THEN 'a0000000-0000-7000-8000-000000000000' ELSE gen_random_uuid() END,
+           CASE WHEN n = 50 THEN 'bounced' ELSE 'delivered' END, 'api', 'shop@from.test', 'from.test', 'Hello', 'news',
+           1, 1
+    FROM generate_series(1, 20000) AS n;
+    INSERT INTO recipients (message_id, n, account_id, kind, address, status)
+    SELECT id, 0, account_id, 'to', CASE WHEN random() < 0.5 THEN 'shared@people.test' ELSE id || '@people.test' END,
+           'delivered'
+    FROM messages"""
+ACCOUNT = "'a0000000-0000-7000-8000-000000000000'"
 SMALL = 100  # pages: a partition that holds a few rows of other tests is best read whole
 
 
@@ -78,3 +96,66 @@ async def test_outcomes_are_counted_along_the_logs_of_their_accounts(pool: async
 async def test_a_share_of_what_is_due_is_found_along_the_schedules_of_the_accounts(pool: asyncpg.Pool) -> None:
     read = await read_by(pool, release.TAKE_FAIRLY, "schedules", "now(), 128, 8")
     assert read == {"schedules_by_account", "schedules_pkey"}
+
+
+async def plan_of(connection: Conn, query: Query, arguments: str) -> set[str]:
+    """What a plan of the statement reads of this week's messages and recipients: indexes without the table's name."""
+    await connection.execute(f"PREPARE judged AS {query.sql}")
+    plan = await connection.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE judged ({arguments})")
+    await connection.execute("DEALLOCATE judged")
+    read, nodes = set(), [json.loads(plan)[0]["Plan"]]
+    while nodes:
+        node = nodes.pop()
+        nodes += node.get("Plans", [])
+        for table in ("messages", "recipients"):
+            if node.get("Relation Name") == this_week(table) and node["Node Type"] == "Seq Scan":
+                read.add(f"{table} *")
+            if (index := node.get("Index Name", "")).startswith(this_week(table)):
+                read.add(f"{table} {index.removeprefix(this_week(table) + '_')}")
+    return read
+
+
+def this_week(table: str) -> str:
+    return partitions.partition_name(table, partitions.week_of(clock.now()))
+
+
+FILTERS = {
+    "none": ("NULL", "NULL", "NULL", "NULL", "NULL", "NULL"),
+    "status": ("'bounced'", "NULL", "NULL", "NULL", "NULL", "NULL"),
+    "search": ("NULL", "NULL", "NULL", "NULL", "NULL", "ARRAY['%x%']"),
+    "all": ("'bounced'", "'from.test'", "'news'", "'[\"x\"]'", 'ARRAY[\'{"a": "b"}\']', "ARRAY['%x%']"),
+}
+
+
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+@pytest.mark.parametrize("statistics", ["none", "stale", "fresh"])
+async def test_messages_to_an_address_are_found_by_it_and_recipients_by_their_message_whatever_else_is_asked(
+    new_database: NewDatabase, mode: str, statistics: str
+) -> None:
+    pool = await open_pool(await new_database(), name="tests", largest=1)  # what was rolled back swells a table
+    try:
+        await judge_lists(pool, mode, statistics)
+    finally:
+        await pool.close()
+
+
+async def judge_lists(pool: asyncpg.Pool, mode: str, statistics: str) -> None:
+    analyze = f"ANALYZE {this_week('messages')}, {this_week('recipients')}"
+    async with pool.acquire() as connection:
+        if statistics == "stale":
+            await connection.execute(analyze)
+        await connection.execute(MANY["messages"])
+        if statistics == "fresh":
+            await connection.execute(analyze)
+        await connection.execute(f"SET plan_cache_mode = {mode}")
+        low, high = f"'{UUID(int=0)}'", f"'{UUID(int=2**128 - 1)}'"
+        for filters in FILTERS.values():
+            arguments = ", ".join([ACCOUNT, low, high, "26", *filters])
+            read = await plan_of(connection, messages._LIST, arguments)
+            assert read == {"messages account_id_id_idx", "recipients pkey"}, filters
+
+            for address in ("shared@people.test", "nobody@people.test"):
+                read = await plan_of(connection, messages._LIST_TO, f"{arguments}, '{address}'")
+                assert read == {"recipients account_id_lower_message_id_idx", "messages pkey", "recipients pkey"}, (
+                    filters
+                )

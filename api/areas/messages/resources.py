@@ -25,10 +25,10 @@ from engine.base import clock, ids
 from engine.base.errors import not_found, unavailable
 from engine.base.events import Status
 from engine.mail.read import Bodies, UnreadableMail, bodies
+from engine.store.turns import LARGE_MESSAGES
 
 MAIL = "message/rfc822"
 LARGE_BYTES = 128 * 1024  # taking more apart takes over a millisecond: off the event loop
-_LARGE_READS = asyncio.Semaphore(4)  # 40 MiB each at the most, and as much again taken apart
 
 _ENCODER = msgspec.json.Encoder()
 _TAGS = msgspec.json.Decoder(list[str])
@@ -74,7 +74,7 @@ async def read_message(call: Call) -> MessageDetail | Raw:
     weight = row.size_bytes + sum(len(fields[-1]) for fields in row.waybill)
     if weight <= LARGE_BYTES:
         return _detail(row, await store.body(call.services.pool, call.account_id, message))
-    async with _LARGE_READS:
+    async with LARGE_MESSAGES.of(call.account_id):
         mime = await store.body(call.services.pool, call.account_id, message)
         content = await asyncio.to_thread(lambda: _ENCODER.encode(_detail(row, mime)))
     return Raw(content, "application/json")
@@ -96,7 +96,7 @@ async def read_attachment(call: Call) -> Raw:
         mime = await store.body(call.services.pool, call.account_id, message)
         content = None if mime is None else rules.content_of(mime, files, file)
     else:
-        async with _LARGE_READS:
+        async with LARGE_MESSAGES.of(call.account_id):
             mime = await store.body(call.services.pool, call.account_id, message)
             content = None if mime is None else await asyncio.to_thread(rules.content_of, mime, files, file)
     if content is None:
@@ -117,7 +117,7 @@ async def read_raw(call: Call) -> Raw:
     if found[1] <= LARGE_BYTES:
         mime = await store.body(call.services.pool, call.account_id, message)
     else:
-        async with _LARGE_READS:
+        async with LARGE_MESSAGES.of(call.account_id):
             mime = await store.body(call.services.pool, call.account_id, message)
     if mime is None:
         raise not_found("message")
@@ -196,6 +196,10 @@ OPERATIONS = (
         path="/v1/messages",
         tag="Messages",
         summary="List messages",
+        note="Newest first, by the time at which a request came in; a message appears with its commit, mostly some "
+        "milliseconds and at most 15 seconds later. Of messages accepted at once one may therefore appear below "
+        "another that was there before. To learn of every message, follow `GET /v1/events?after=` or "
+        "`GET /v1/messages/tail`: the log has no gaps.",
         access=Access.KEY,
         scopes=("messages:read",),
         query=ListQuery,

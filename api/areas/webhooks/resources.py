@@ -258,6 +258,9 @@ OPERATIONS = (
         path="/v1/webhooks/{id}/deliveries",
         tag="Webhooks",
         summary="List what was posted to a webhook endpoint",
+        note="Newest event first, by the time at which it happened; a delivery appears with the commit of its event, "
+        "so that of events at the same moment one may appear below another that was there before. To learn of every "
+        "event, follow `GET /v1/events?after=`: the log has no gaps.",
         access=Access.KEY,
         scopes=READ,
         query=ListQuery,

@@ -11,7 +11,8 @@ FROM api_keys WHERE account_id = $1 AND ($2::uuid IS NULL OR id < $2) ORDER BY i
 
 -- name: insert_key
 -- Key $1 with clear part $2 of account $3, name $4, digest $5, scopes $6, expiry $7.
-INSERT INTO api_keys (id, key_id, account_id, name, digest, scopes, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7)
+INSERT INTO api_keys (id, key_id, account_id, name, digest, scopes, expires_at, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp())
 RETURNING created_at;
 
 -- name: limit_key

@@ -63,7 +63,7 @@ ORDER BY d.id DESC LIMIT 1;
 
 -- name: insert_domain
 -- Domain $1 of account $2 named $3, pending.
-INSERT INTO domains (id, account_id, name) VALUES ($1, $2, $3);
+INSERT INTO domains (id, account_id, name, created_at) VALUES ($1, $2, $3, clock_timestamp());
 
 -- name: insert_domain_key
 -- Key of domain $1 under selector $2: algorithm $3, sealed private key $4, record $5, status $6.

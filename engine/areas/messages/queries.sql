@@ -13,41 +13,46 @@ WITH page AS (
       AND ($8::jsonb IS NULL OR m.tags @> $8)
       AND ($9::text[] IS NULL OR m.metadata @> ANY ($9::text[]::jsonb[]))
       AND ($10::text[] IS NULL OR m.subject ILIKE ANY($10) OR m.sender ILIKE ANY($10) OR EXISTS (
-          SELECT 1 FROM recipients r
-          WHERE r.message_id = m.id AND r.account_id = $1 AND (r.address ILIKE ANY($10) OR r.name ILIKE ANY($10))))
+          SELECT 1 FROM (SELECT * FROM recipients WHERE message_id = m.id OFFSET 0) r
+          WHERE r.account_id = $1 AND (r.address ILIKE ANY($10) OR r.name ILIKE ANY($10))))
     ORDER BY m.id DESC
     LIMIT $4
 )
 SELECT page.*, ARRAY(
     SELECT ROW(r.kind, r.address, r.name, r.status, r.attempts, r.last_response, r.next_attempt_at)
-    FROM recipients r WHERE r.message_id = page.id AND r.account_id = $1 ORDER BY r.n) AS recipients
+    FROM (SELECT * FROM recipients WHERE message_id = page.id OFFSET 0) r
+    WHERE r.account_id = $1 ORDER BY r.n) AS recipients
 FROM page ORDER BY page.id DESC;
 
 -- name: list_messages_to
 -- The same for messages that went to address $11, in any case: from the index on addresses, not through every
--- message. The order stands inside, so that a page of an address with a million messages joins one page of them.
+-- message. The order stands inside, so that a page of an address with a million messages joins one page of them. Rows
+-- are compared, and the address stands in a subquery, so that no other index fits, however common the address is.
 WITH page AS (
     SELECT m.id, m.status, m.source, m.sender, m.reply_to, m.subject, m.stream, m.template, m.template_version,
            m.tags, m.metadata, m.attachments, m.size_bytes, m.scheduled_at, m.delivered_at
     FROM (SELECT message_id FROM recipients
-          WHERE account_id = $1 AND lower(address) = lower($11) AND message_id >= $2 AND message_id < $3
-          ORDER BY message_id DESC) addressed
-    JOIN messages m ON m.id = addressed.message_id
-    WHERE m.account_id = $1 AND m.id >= $2 AND m.id < $3
+          WHERE account_id = $1 AND lower(address) = (SELECT lower($11))
+            AND (account_id, lower(address), message_id) >= ($1, (SELECT lower($11)), $2)
+            AND (account_id, lower(address), message_id) < ($1, (SELECT lower($11)), $3)
+          ORDER BY message_id DESC OFFSET 0) addressed
+    CROSS JOIN LATERAL (SELECT * FROM messages WHERE id = addressed.message_id OFFSET 0) m
+    WHERE m.account_id = $1
       AND ($5::text IS NULL OR m.status = $5)
       AND ($6::text IS NULL OR m.from_domain = $6)
       AND ($7::text IS NULL OR m.stream = $7)
       AND ($8::jsonb IS NULL OR m.tags @> $8)
       AND ($9::text[] IS NULL OR m.metadata @> ANY ($9::text[]::jsonb[]))
       AND ($10::text[] IS NULL OR m.subject ILIKE ANY($10) OR m.sender ILIKE ANY($10) OR EXISTS (
-          SELECT 1 FROM recipients r
-          WHERE r.message_id = m.id AND r.account_id = $1 AND (r.address ILIKE ANY($10) OR r.name ILIKE ANY($10))))
+          SELECT 1 FROM (SELECT * FROM recipients WHERE message_id = m.id OFFSET 0) r
+          WHERE r.account_id = $1 AND (r.address ILIKE ANY($10) OR r.name ILIKE ANY($10))))
     ORDER BY addressed.message_id DESC
     LIMIT $4
 )
 SELECT page.*, ARRAY(
     SELECT ROW(r.kind, r.address, r.name, r.status, r.attempts, r.last_response, r.next_attempt_at)
-    FROM recipients r WHERE r.message_id = page.id AND r.account_id = $1 ORDER BY r.n) AS recipients
+    FROM (SELECT * FROM recipients WHERE message_id = page.id OFFSET 0) r
+    WHERE r.account_id = $1 ORDER BY r.n) AS recipients
 FROM page ORDER BY page.id DESC;
 
 -- name: read_message
@@ -56,9 +61,11 @@ FROM page ORDER BY page.id DESC;
 SELECT m.id, m.status, m.source, m.sender, m.reply_to, m.subject, m.stream, m.template, m.template_version,
        m.tags, m.metadata, m.attachments, m.size_bytes, m.scheduled_at, m.delivered_at, ARRAY(
     SELECT ROW(r.kind, r.address, r.name, r.status, r.attempts, r.last_response, r.next_attempt_at)
-    FROM recipients r WHERE r.message_id = m.id AND r.account_id = $1 ORDER BY r.n) AS recipients, ARRAY(
+    FROM (SELECT * FROM recipients WHERE message_id = m.id OFFSET 0) r
+    WHERE r.account_id = $1 ORDER BY r.n) AS recipients, ARRAY(
     SELECT ROW(e.id, e.seq, e.type, e.occurred_at, e.payload)
-    FROM events e WHERE e.message_id = m.id AND e.account_id = $1 AND e.id >= $3 ORDER BY e.seq) AS waybill
+    FROM (SELECT * FROM events WHERE message_id = m.id AND id >= $3 OFFSET 0) e
+    WHERE e.account_id = $1 ORDER BY e.seq) AS waybill
 FROM messages m WHERE m.account_id = $1 AND m.id = $2;
 
 -- name: read_files

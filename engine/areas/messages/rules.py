@@ -71,7 +71,7 @@ def patterns(text: str) -> list[str]:
 
 def too_slow(wanted: Filters) -> Refusal | None:
     """The answer to a list that took too long: what to narrow, or None where no filter is to blame."""
-    name = wanted.unindexed
+    name = wanted.scans
     if name is None:
         return None
     return Refusal(

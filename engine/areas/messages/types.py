@@ -96,9 +96,10 @@ class Filters(Struct, frozen=True, kw_only=True):
     metadata: list[str] | None = None  # likewise, any of them
 
     @property
-    def scans(self) -> bool:
-        """Whether messages that do not match may have to be passed over, any number of them."""
-        return any((self.status, self.domain, self.stream, self.unindexed))
+    def scans(self) -> str | None:
+        """The filter for which any number of messages that do not match may have to be passed over, or None."""
+        names = {"status": self.status, "domain": self.domain, "stream": self.stream}
+        return self.unindexed or next((name for name, value in names.items() if value is not None), None)
 
     @property
     def unindexed(self) -> str | None:

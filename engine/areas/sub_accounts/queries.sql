@@ -1,7 +1,8 @@
 -- name: insert_sub_account
 -- Account $1 named $2 below account $3, on its plan, with monthly limit $4, its head and its transactional stream.
 WITH account AS (
-    INSERT INTO accounts (id, name, plan, parent_id, monthly_cap) SELECT $1, $2, plan, id, $4 FROM accounts WHERE id = $3
+    INSERT INTO accounts (id, name, plan, parent_id, monthly_cap, created_at)
+    SELECT $1, $2, plan, id, $4, clock_timestamp() FROM accounts WHERE id = $3
     RETURNING id
 ), head AS (
     INSERT INTO account_heads (account_id) SELECT id FROM account

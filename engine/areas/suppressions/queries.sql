@@ -7,8 +7,8 @@ JOIN suppressions s ON s.account_id = n.account_id AND s.address = n.address;
 -- name: add_suppressions
 -- Suppress addresses $2 of accounts $1 for reasons $3, caused by messages $4 with details $5. Of two
 -- reasons the stronger stands (rules.STRENGTH); gives those that are new or changed.
-INSERT INTO suppressions (account_id, address, reason, message_id, detail)
-SELECT DISTINCT ON (account_id, address) account_id, address, reason, message_id, detail
+INSERT INTO suppressions (account_id, address, reason, message_id, detail, created_at)
+SELECT DISTINCT ON (account_id, address) account_id, address, reason, message_id, detail, clock_timestamp()
 FROM unnest($1::uuid[], $2::text[], $3::text[], $4::uuid[], $5::text[])
      AS n (account_id, address, reason, message_id, detail)
 ON CONFLICT (account_id, address) DO UPDATE

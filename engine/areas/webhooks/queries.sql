@@ -1,6 +1,7 @@
 -- name: insert_webhook
 -- Endpoint $1 of account $2: URL $3, event types $4, sealed secret $5.
-INSERT INTO webhooks (id, account_id, url, event_types, sealed_secret) VALUES ($1, $2, $3, $4, $5);
+INSERT INTO webhooks (id, account_id, url, event_types, sealed_secret, created_at)
+VALUES ($1, $2, $3, $4, $5, clock_timestamp());
 
 -- name: count_webhooks
 -- How many endpoints account $1 has.

@@ -1,0 +1,149 @@
+"""Every list that is newest first stays so while eight clients add to it: who knows its newest row misses none."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import asyncpg
+import pytest
+from msgspec import Struct
+
+from api.app import all_operations
+from tests.harness.accounts import TestAccount, make_account
+from tests.harness.api import Answer, Api
+from tests.harness.people import TestPerson, make_person
+
+CLIENTS = 8
+# Ordered by when a message was accepted or an event happened, which is before its commit: their descriptions say so,
+# and name the log, which has no gaps.
+BY_THEIR_OWN_TIME = {"/v1/messages", "/v1/webhooks/{id}/deliveries"}
+
+
+class Client(Struct):
+    """What calls the API for one account: its key, and its owner's session for what only people may do."""
+
+    api: Api
+    account: TestAccount
+    owner: TestPerson
+
+    async def get(self, path: str) -> Any:
+        answer = await self.api.get(path, person=self.owner)
+        assert answer.status == 200, answer.body
+        return answer.json
+
+    async def post(self, path: str, body: object) -> Answer:
+        return await self.api.post(path, None, body, person=self.owner)
+
+
+Add = Callable[[Client, int], Awaitable[Answer]]
+
+
+def adding(path: str, **fields: object) -> Add:
+    """Posts to `path`; `{n}` in a text becomes the number of the row."""
+
+    async def add(client: Client, number: int) -> Answer:
+        told = {name: value.format(n=number) if isinstance(value, str) else value for name, value in fields.items()}
+        return await client.post(path, told)
+
+    return add
+
+
+async def next_version(client: Client, number: int) -> Answer:
+    return await client.api.patch("/v1/templates/order", json={"text": f"Hello {number}"}, person=client.owner)
+
+
+class Listed(Struct):
+    """A list: how a row comes into it, what names a row, where its rows stand in the answer."""
+
+    add: Add
+    name: str = "id"
+    rows: str = "data"
+    each: int = 3  # rows that a client adds
+
+
+LISTS = {
+    "/v1/domains": Listed(adding("/v1/domains", name="n{n}.example.com"), each=1),  # keys take 0.1 s of CPU
+    "/v1/webhooks": Listed(adding("/v1/webhooks", url="https://hook.example.com/{n}")),
+    "/v1/api-keys": Listed(adding("/v1/api-keys", name="Key {n}", scopes=["account:read"])),
+    "/v1/sub-accounts": Listed(adding("/v1/sub-accounts", name="Shop {n}")),
+    "/v1/streams": Listed(adding("/v1/streams", name="s{n}")),
+    "/v1/templates": Listed(adding("/v1/templates", name="t{n}", subject="Hello", text="Hello")),
+    "/v1/templates/{id}/versions": Listed(next_version, name="version"),
+    "/v1/suppressions": Listed(adding("/v1/suppressions", address="n{n}@people.test"), name="address"),
+    "/v1/audit/events": Listed(adding("/v1/suppressions", address="n{n}@people.test"), name="seq"),
+    "/v1/team": Listed(adding("/v1/team/invites", email="n{n}@people.test", role="member"), rows="invites"),
+}
+
+
+def paged() -> Iterator[str]:
+    """The paths of all lists that have pages."""
+    for one in all_operations():
+        if one.query is not None and "before" in one.query.__struct_fields__:
+            yield one.path
+
+
+@pytest.fixture
+async def client(api: Api, pool: asyncpg.Pool) -> Client:
+    account = await make_account(pool, plan="enterprise")
+    return Client(api, account, await make_person(pool, account.id))
+
+
+def test_every_list_with_pages_is_tried() -> None:
+    assert set(paged()) == {path for path in LISTS if path != "/v1/team"} | BY_THEIR_OWN_TIME
+
+
+def test_lists_by_their_own_time_say_what_to_follow_instead() -> None:
+    for one in all_operations():
+        if one.method == "GET" and one.path in BY_THEIR_OWN_TIME:
+            assert "/v1/events" in one.note
+
+
+async def watch(client: Client, path: str, listed: Listed, ended: asyncio.Event) -> list[object]:
+    """The names of the rows in the order in which a poller meets them; each must stand above all that it knew."""
+    known: list[object] = []
+    while True:
+        last = ended.is_set()
+        rows = (await client.get(path))[listed.rows]
+        names = [row[listed.name] for row in rows]
+        fresh = [name for name in names if name not in known]
+        assert names[: len(fresh)] == fresh, f"{path}: a row appeared below one that was there before"
+        known += reversed(fresh)
+        if last:
+            return known
+
+
+async def walked(client: Client, path: str, listed: Listed) -> list[dict[str, Any]]:
+    """All rows, two a page."""
+    found: list[dict[str, Any]] = []
+    cursor = ""
+    while True:
+        page = await client.get(f"{path}?limit=2{cursor}")
+        found += page[listed.rows]
+        if page["nextCursor"] is None:
+            return found
+        cursor = f"&before={page['nextCursor']}"
+
+
+@pytest.mark.parametrize("path", LISTS)
+async def test_a_row_appears_above_all_that_are_there_and_pages_hold_each_once(client: Client, path: str) -> None:
+    listed, ended = LISTS[path], asyncio.Event()
+    await client.post("/v1/templates", {"id": "order", "name": "Order", "subject": "Hello", "text": "Hello"})
+    real = path.replace("{id}", "order")
+
+    async def adds(number: int) -> None:
+        for step in range(listed.each):
+            answer = await listed.add(client, number * listed.each + step)
+            assert answer.status in {200, 201}, answer.body
+
+    whole = f"{real}?limit=100" if listed.rows == "data" else real
+    poller = asyncio.create_task(watch(client, whole, listed, ended))
+    await asyncio.gather(*map(adds, range(CLIENTS)))
+    ended.set()
+    known = await poller
+
+    assert len(known) >= CLIENTS * listed.each
+    if listed.rows == "data":
+        rows = await walked(client, real, listed)
+        assert [row[listed.name] for row in reversed(rows)] == known
+        times = [row["createdAt"] for row in rows if "createdAt" in row]
+        assert times == sorted(times, reverse=True)
