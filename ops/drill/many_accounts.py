@@ -29,7 +29,7 @@ async def open_accounts(service: Service, name: str, count: int) -> list[Access]
     settings = service.settings
     pepper = settings.key_pepper
     assert pepper is not None
-    keys = await make_pair("wb1")
+    keys = await make_pair(name, "wb1")
     async with operate.opened(settings) as pool:
         made = [await _open(pool, f"{name}-{number}.test", keys, pepper) for number in range(count)]
         async with pool.acquire() as connection, connection.transaction():
