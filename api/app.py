@@ -177,7 +177,7 @@ class Lifespan:
     async def process_startup(self, scope: Mapping[str, Any], event: Mapping[str, Any]) -> None:  # noqa: ARG002
         """Open what the worker needs and put the routes in."""
         settings = self._settings
-        logs.configure("api", settings.log_level)
+        logs.configure("api", settings.log_level, settings.state)
         if settings.database_url is None or settings.redis_url is None or settings.key_pepper is None:
             raise RuntimeError("the API needs WAYBILL_DATABASE_URL, WAYBILL_REDIS_URL and WAYBILL_KEY_PEPPER")
         pool = await open_pool(settings.database_url, name="api", smallest=2, largest=10)
@@ -276,6 +276,7 @@ def _add_routes(app: App, services: Services) -> None:
 
 def _count(operation: str, status: int, refused: str | None) -> None:
     metrics.TALLY.add(metrics.REQUESTS, operation, str(status))
+    _log.debug("answered", operation=operation, status=status, refused=refused)
     if refused is not None:
         metrics.TALLY.add(metrics.REFUSED, refused)
 

@@ -21,6 +21,8 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Self
 
+from ops import interpreter
+
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "ops" / "lock"
 RECORD = "waybill.json"  # in the environment: the checkout it serves and the locks it satisfies
@@ -88,15 +90,23 @@ def make(folder: Path) -> None:
         shutil.rmtree(folder)
     _tell(f"Making {folder}…")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    for extra in ([], ["--without-pip"]):  # Debian without python3-venv has venv, and no pip to put inside
-        done = _quietly([sys.executable, "-m", "venv", *extra, str(folder)])
-        if done.returncode == 0 and _works(folder):
-            return
-        shutil.rmtree(folder, ignore_errors=True)
+    for python in dict.fromkeys([_chosen_python(), sys.executable]):
+        for extra in ([], ["--without-pip"]):  # Debian without python3-venv has venv, and no pip to put inside
+            done = _quietly([python, "-m", "venv", *extra, str(folder)])
+            if done.returncode == 0 and _works(folder):
+                return
+            shutil.rmtree(folder, ignore_errors=True)
     raise SetupFailed(
         f"Python can't make a virtual environment here: {(done.stderr or done.stdout).strip()[-400:]}\n"
         "Install the package python3-venv (Debian, Ubuntu: `sudo apt install python3-venv`) and start again."
     )
+
+
+def _chosen_python() -> str:
+    try:
+        return interpreter.choose(os.environ, _tell)
+    except interpreter.Unfit as problem:
+        raise SetupFailed(str(problem)) from None
 
 
 def install(folder: Path, name: str) -> None:

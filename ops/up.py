@@ -20,7 +20,7 @@ import msgspec
 from engine.base.settings import PROCESSES, BadSetting, HostPort, Loaded, Settings
 from engine.store.handed import WrongSockets
 from mta.outbound.sources_bind import check_sources
-from ops import control, fleet, rolling
+from ops import control, fleet, log_levels, rolling
 from ops.agreement import Disagreement, agree
 from ops.control import Refused
 from ops.embedded import CannotServe, PostgresServer, ValkeyServer
@@ -134,6 +134,7 @@ async def _rise(
     await _migrate(settings)
     await _agree(settings, voice)
     fleet.empty_metrics(state)
+    log_levels.forget(state)
     first_run: dict[str, Any] = {}
     fresh = not (state / _FIRST_RUN).exists()
     if _is_whole(settings):
@@ -161,7 +162,12 @@ async def _stay(supervisor: Supervisor, state: Path, voice: Voice, first: asynci
     roller = Roller(supervisor, voice.say)
     hangup = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, (first if voice.terminal else hangup).set)
-    async with control.answering(state, roller.act):
+    levels = log_levels.Levels(state, supervisor)
+
+    async def act(asked: dict[str, Any], say: control.Say) -> None:
+        await (levels.act if asked.get("do") == "log level" else roller.act)(asked, say)
+
+    async with control.answering(state, act):
         rolling_restarts = asyncio.create_task(_heed(hangup, roller, voice))
         await first.wait()
         rolling_restarts.cancel()

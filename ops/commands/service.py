@@ -1,13 +1,15 @@
 """Commands that run, upgrade and examine the service."""
 
-import json
+import difflib
 import time
+from typing import Any
 
 import click
 
-from engine.base.settings import shown
+from engine.base.settings import PREFIX, shown
+from engine.base.settings_docs import SettingDoc
 from ops import operate
-from ops.commands.base import as_json, attached, fail, loaded, reported, show, state_folder, table
+from ops.commands.base import as_json, attached, fail, loaded, print_json, reported, show, state_folder, table
 
 
 @click.command()
@@ -36,7 +38,7 @@ def restart(names: tuple[str, ...], *, as_json: bool) -> None:
         if not as_json:
             click.echo(f"{name} was replaced")
     if as_json:
-        click.echo(json.dumps({"restarted": done}, indent=2))
+        print_json({"restarted": done})
 
 
 @click.command()
@@ -48,7 +50,7 @@ def status(*, as_json: bool) -> None:
 
     rows = rolling.ask_status(state_folder())
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        print_json(rows)
         return
     now = time.time()
     shown_rows = [
@@ -100,14 +102,41 @@ def test(arguments: tuple[str, ...]) -> None:
 
 
 @click.command()
+@click.argument("name", required=False)
+@click.option("--page", is_flag=True, help="Print the page of all settings (ops/runbooks/settings.md) instead.")
 @as_json
-def config(*, as_json: bool) -> None:
-    """Every setting, its value with secrets masked, and where it comes from."""
-    rows = [{"name": name, "value": value, "from": origin} for name, value, origin in shown(loaded())]
+@reported
+def config(*, name: str | None, page: bool, as_json: bool) -> None:
+    """List every setting with its value (secrets masked), where the value comes from, and what it means.
+
+    With NAME (such as WAYBILL_API_PORT or api_port) show one setting whole.
+    """
+    from engine.base.settings_docs import documented  # noqa: PLC0415
+
+    if page:
+        from ops import settings_page  # noqa: PLC0415
+
+        click.echo(settings_page.page(), nl=False)
+        return
+    docs = {one.variable: one for one in documented().values()}
+    rows = [{"name": field, "value": value, "from": origin} for field, value, origin in shown(loaded())]
+    if name is not None:
+        wanted = name.upper() if name.upper().startswith(PREFIX) else PREFIX + name.upper()
+        rows = [row for row in rows if row["name"] == wanted]
+        if not rows:
+            close = difflib.get_close_matches(wanted, docs, n=1)
+            fail(f"{wanted} is not a setting of Waybill." + (f" Did you mean {close[0]}?" if close else ""))
+    whole = [row | _documentation(docs[row["name"]]) for row in rows]
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        print_json(whole if name is None else whole[0])
+    elif name is not None:
+        show(whole[0], as_json=False)
     else:
-        table(rows, ["name", "value", "from"])
+        table(whole, ["name", "value", "from", "meaning"])
+
+
+def _documentation(one: SettingDoc) -> dict[str, Any]:
+    return {"type": one.kind, "default": one.default, "meaning": one.meaning, "readBy": list(one.readers)}
 
 
 @click.command()
@@ -148,7 +177,7 @@ def doctor(*, as_json: bool) -> None:
 
     findings = examine(loaded())
     if as_json:
-        click.echo(json.dumps([finding.as_dict() for finding in findings], indent=2))
+        print_json([finding.as_dict() for finding in findings])
     else:
         for finding in findings:
             mark = "ok  " if finding.ok else "BAD "
