@@ -5,6 +5,7 @@ stop in the order of a message's way: doors first, so that what was accepted can
 """
 
 import asyncio
+import errno
 import json
 import os
 import shlex
@@ -71,6 +72,8 @@ def attach(loaded: Loaded) -> Settings:
     """
     settings = loaded.settings
     state = settings.state.expanduser().absolute()
+    if state.is_dir() and not os.access(state, os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(state))
     found: dict[str, Any] = {"state": state}
     if settings.database_url is None or settings.redis_url is None:
         if holder(state) is None or not (state / _RUNNING).is_file():

@@ -77,8 +77,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     submission_tls_port: int = 2465
     """relay: Port of SMTP submission with TLS from the first octet."""
     mx_port: int = 2525
-    """mta: Port of our own server for incoming mail, which nothing serves yet; where it equals `smtp_port`, an mta takes
-    the addresses of this host for itself."""
+    """mta: Port of our own server for incoming mail, which nothing serves yet; where it equals `smtp_port`, an mta
+    takes the addresses of this host for itself."""
     metrics_port: int = 9090
     """worker, metrics: Port of the Prometheus metrics of all processes of this host."""
     sink_port: int = 2600

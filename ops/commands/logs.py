@@ -15,7 +15,9 @@ def log() -> None:
 
 
 @log.command("level")
-@click.argument("level", required=False, type=click.Choice([*LEVELS, DEFAULT]))
+@click.argument(
+    "level", required=False, type=click.Choice([*LEVELS, DEFAULT]), help="Lowest level to write; none: show levels."
+)
 @click.option("--process", "names", multiple=True, help="A process or a kind, as `ops status` names it; default: all.")
 @click.option(
     "--for", "for_s", type=Duration(min_s=1, max_s=_DAY_S), default="10m", show_default=True,

@@ -83,7 +83,7 @@ def messages(
 
 
 @click.command()
-@click.argument("message", metavar="MESSAGE_ID")
+@click.argument("message", metavar="MESSAGE_ID", help="Id of the message (msg_…).")
 @click.option("--account", help="The account that it belongs to: its id (acc_…) or its name. Reads the database.")
 @click.option("--all", "everybody", is_flag=True, help="Find it in whichever account. Reads the database.")
 @_key
@@ -153,7 +153,7 @@ def sink(context: click.Context, *, limit: int, as_json: bool) -> None:
 
 
 @sink.command("show")
-@click.argument("wanted", metavar="ID|LAST")
+@click.argument("wanted", metavar="ID|LAST", help="Id, as `ops sink` lists it, or LAST for the newest.")
 @as_json
 @reported
 def sink_show(*, wanted: str, as_json: bool) -> None:

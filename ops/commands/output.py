@@ -6,7 +6,7 @@ a list its items with commas between them, a mapping `name=value` pairs.
 
 import json
 import sys
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Any
 
@@ -72,7 +72,7 @@ def cell(value: object) -> str:
             return value.isoformat()
         case Mapping():
             return " ".join(f"{name}={cell(one)}" for name, one in value.items()) or NOTHING
-        case list() | tuple() | Set():
+        case list() | tuple() | set() | frozenset():
             return ", ".join(cell(one) for one in value) or NOTHING
         case _:
             return str(value)

@@ -21,11 +21,11 @@ def up() -> None:
 
 
 @click.command()
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, help="Processes or kinds, as `ops status` names them; none: all.")
 @as_json
 @reported
 def restart(names: tuple[str, ...], *, as_json: bool) -> None:
-    """Replace the service's processes one after the other, all or those NAMED (api, relay, mta-2, worker, …).
+    """Replace the service's processes one after the other, all or some (api, relay, mta-2, worker, …).
 
     Each is ready before the next one goes, and no request is refused meanwhile. What they run is the code that lies
     there now, with the settings that `ops up` was started with.
@@ -45,7 +45,7 @@ def restart(names: tuple[str, ...], *, as_json: bool) -> None:
 @as_json
 @reported
 def status(*, as_json: bool) -> None:
-    """The processes of the service that runs here: since when, how often started again, ready or not, memory."""
+    """Show the processes of the service on this host: age, restarts, readiness, memory."""
     from ops import rolling  # noqa: PLC0415
 
     rows = rolling.ask_status(state_folder())
@@ -75,25 +75,31 @@ def _duration(seconds: float) -> str:
 
 
 @click.command()
-@click.option("--yes", is_flag=True, help="Don't ask.")
+@click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
+@as_json
 @reported
-def adopt(*, yes: bool) -> None:
-    """Take this host's pepper and number of shards for those of the whole installation.
+def adopt(*, yes: bool, as_json: bool) -> None:
+    """Make this host's pepper and number of shards those of the whole installation.
 
-    For when the pepper is lost: every key and session made under the old one is worth nothing afterwards.
+    For when the pepper is lost: no key and no session made under the old one is valid afterwards.
     """
     import asyncio  # noqa: PLC0415
 
     from ops import agreement  # noqa: PLC0415
 
     if not yes:
-        click.confirm("Keys, sessions and tokens made under another pepper will never work again. Go on?", abort=True)
+        click.confirm(
+            "Keys, sessions and tokens made under another pepper will never work again. Go on?", abort=True, err=True
+        )
     asyncio.run(agreement.adopt(attached()))
-    click.echo("Adopted. Start this host, and give the same settings to the others.")
+    if as_json:
+        print_json({"adopted": True})
+    else:
+        click.echo("Adopted. Start this host, and give the same settings to the others.")
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, help="Arguments for pytest.")
 def test(arguments: tuple[str, ...]) -> None:
     """Run the test suite; arguments go to pytest."""
     from ops.testing import run  # noqa: PLC0415
@@ -102,14 +108,14 @@ def test(arguments: tuple[str, ...]) -> None:
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, help="Setting to show whole, such as WAYBILL_API_PORT or api_port.")
 @click.option("--page", is_flag=True, help="Print the page of all settings (ops/runbooks/settings.md) instead.")
 @as_json
 @reported
 def config(*, name: str | None, page: bool, as_json: bool) -> None:
     """List every setting with its value (secrets masked), where the value comes from, and what it means.
 
-    With NAME (such as WAYBILL_API_PORT or api_port) show one setting whole.
+    Settings are environment variables; ops/runbooks/settings.md is the whole list.
     """
     from engine.base.settings_docs import documented  # noqa: PLC0415
 
@@ -143,7 +149,7 @@ def _documentation(one: SettingDoc) -> dict[str, Any]:
 @as_json
 @reported
 def migrate(*, as_json: bool) -> None:
-    """Bring the database up to date."""
+    """Bring the database schema up to date."""
     import asyncio  # noqa: PLC0415
 
     from engine.store.migrate import MigrationError  # noqa: PLC0415
@@ -159,11 +165,11 @@ def migrate(*, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Only tell what would go.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @as_json
 @reported
 def purge(*, dry_run: bool, as_json: bool) -> None:
-    """Take away now what no plan keeps any more; the worker does it daily."""
+    """Remove records that no plan keeps any more; the worker does it daily."""
     from ops import retention  # noqa: PLC0415
 
     show(operate.with_pool(attached(), lambda pool: retention.purge(pool, dry_run=dry_run)), as_json=as_json)
@@ -172,7 +178,7 @@ def purge(*, dry_run: bool, as_json: bool) -> None:
 @click.command()
 @as_json
 def doctor(*, as_json: bool) -> None:
-    """What is wrong with this installation, and how to mend it."""
+    """Check this installation: what is wrong, and how to mend it; exit status 1 if anything is."""
     from ops.doctor import examine  # noqa: PLC0415
 
     findings = examine(loaded())
