@@ -44,7 +44,7 @@ def enter(words: list[str]) -> int | None:
     Outside, this process is replaced by the same command inside. None: go on here. A number: the exit
     status of a command that ends here (`bootstrap LOCK`, or a set-up that failed).
     """
-    bootstrap_only = words[:1] == ["bootstrap"]
+    bootstrap_only = words[:1] == ["bootstrap"] and not {"-h", "--help"} & set(words)
     name = (words[1:2] or ["run"])[0] if bootstrap_only else _LOCK_OF.get("".join(words[:1]), "run")
     inside = _inside()
     try:

@@ -16,7 +16,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command; gives its exit status."""
     structlog.configure(logger_factory=_beside_the_answer)
     try:
-        found = cli.main(args=argv, prog_name="ops", standalone_mode=False)
+        found = cli.main(args=argv, prog_name="ops", standalone_mode=False, complete_var=service.COMPLETE_VARIABLE)
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -68,8 +68,10 @@ for command in (
     service.restart,
     service.status,
     service.adopt,
+    service.bootstrap,
     service.test,
     service.config,
+    service.completion,
     logs.log,
     service.migrate,
     service.purge,

@@ -78,7 +78,7 @@ def chosen(known: Sequence[str], names: Sequence[str]) -> list[str]:
 
 def status(standings: Iterable[Standing]) -> list[dict[str, Any]]:
     """What `ops status` shows of each; reads /proc."""
-    return [asdict(one) | {"memory_bytes": _memory(one.pid)} for one in standings]
+    return [asdict(one) | {"kind": kind(one.name), "memory_bytes": _memory(one.pid)} for one in standings]
 
 
 def ask_restart(state: Path, names: Sequence[str]) -> Iterable[str]:

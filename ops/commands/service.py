@@ -11,6 +11,8 @@ from engine.base.settings_docs import SettingDoc
 from ops import operate
 from ops.commands.base import as_json, attached, fail, loaded, print_json, reported, show, state_folder, table
 
+COMPLETE_VARIABLE = "_WAYBILL_COMPLETE"
+
 
 @click.command()
 def up() -> None:
@@ -45,7 +47,11 @@ def restart(names: tuple[str, ...], *, as_json: bool) -> None:
 @as_json
 @reported
 def status(*, as_json: bool) -> None:
-    """Show the processes of the service on this host: age, restarts, readiness, memory."""
+    """Show the processes of the service on this host: age, restarts, readiness, memory.
+
+    Every command calls a process by this name or by its kind; across hosts by host:name. Each writes its log to
+    NAME.log in the folder `log` of the state folder.
+    """
     from ops import rolling  # noqa: PLC0415
 
     rows = rolling.ask_status(state_folder())
@@ -56,8 +62,9 @@ def status(*, as_json: bool) -> None:
     shown_rows = [
         {
             "process": row["name"],
+            "kind": row["kind"],
             "pid": row["pid"],
-            "ready": "yes" if row["ready"] else "NO",
+            "ready": row["ready"],
             "for": _duration(now - row["since"]) if row["since"] else None,
             "deaths": row["deaths"],
             "replaced": row["renewals"],
@@ -96,6 +103,18 @@ def adopt(*, yes: bool, as_json: bool) -> None:
         print_json({"adopted": True})
     else:
         click.echo("Adopted. Start this host, and give the same settings to the others.")
+
+
+@click.command()
+@click.argument("lock", default="run", help="Which packages: run (the service), test, load (load tests), dev.")
+def bootstrap(lock: str) -> None:
+    """Make or update the virtual environment (.venv) and print its folder; every start does so by itself.
+
+    WAYBILL_PYTHON names the Python to make it with; PIP_INDEX_URL names a mirror of the package index.
+    """
+    from ops.bootstrap import enter  # noqa: PLC0415
+
+    raise click.exceptions.Exit(enter(["bootstrap", lock]) or 0)
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
@@ -192,3 +211,24 @@ def doctor(*, as_json: bool) -> None:
                 click.echo(f"     mend: {finding.mend}")
     if not all(finding.ok for finding in findings):
         raise click.exceptions.Exit(1)
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), help="Shell to complete in.")
+@click.option("--name", default="waybill", show_default=True, help="Name of the command on your PATH.")
+def completion(*, shell: str, name: str) -> None:
+    """Print a script that completes commands and options in your shell.
+
+    It completes the `waybill` script (.venv/bin/waybill), or a link to it with another name:
+
+    \b
+        ln -s "$PWD/.venv/bin/waybill" ~/.local/bin/waybill
+        eval "$(waybill completion bash)"        # in ~/.bashrc; zsh alike
+        waybill completion fish | source         # in config.fish
+    """
+    from click.shell_completion import get_completion_class  # noqa: PLC0415
+
+    made = get_completion_class(shell)
+    assert made is not None
+    root = click.get_current_context().find_root().command
+    click.echo(made(root, {}, name, COMPLETE_VARIABLE).source())

@@ -153,14 +153,18 @@ def merge(*, domain: str, by_rule: bool, **how: Any) -> None:
 @as_json
 @reported
 def nodes(*, as_json: bool) -> None:
-    """List the processes of all hosts: what each is busy with, and when it was last seen."""
+    """List the processes of all hosts: what each is busy with, and when it was last seen.
+
+    An API process has a line for each of its workers.
+    """
     from ops import nodes as work  # noqa: PLC0415
 
     found = operate.with_pool(attached(), work.listing)
     if as_json:
         show(found, as_json=True)
     elif found["processes"]:
-        table(found["processes"], list(found["processes"][0]))
+        rows = [{"process": f"{row['host']}:{row['name']}"} | row for row in found["processes"]]
+        table(rows, [column for column in rows[0] if column not in ("host", "name")])
     else:
         click.echo("No process has shown itself.")
 
