@@ -97,7 +97,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """api, mta, worker: Name servers to ask, as host:port; unset: the system's in live mode, our own responder in local
     mode."""
     dnssec_trusted: bool = False
-    """mta: True if the name servers validate DNSSEC and nobody can change answers on the way from them: only then DANE
+    """mta: Whether the name servers validate DNSSEC and nobody can change answers on the way from them: only then DANE
     is used."""
     tls_authorities: Path | None = None
     """mta: PEM file of the authorities that vouch for mail servers; unset: the system's."""
@@ -121,9 +121,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     """api, relay, mta, worker: Secret that API keys and sessions are hashed with and DKIM keys are encrypted with,
     alike on all hosts; unset: made on the first start and kept in the state folder."""
     allow_private_mx: bool = False
-    """mta, worker: True if mail may be delivered to private and loopback addresses; `up` turns it on in local mode."""
+    """mta, worker: Whether mail may be delivered to private and loopback addresses; `up` turns it on in local mode."""
     allow_private_webhooks: bool | None = None
-    """api, worker: True if webhooks may be posted to private and loopback addresses; unset: in local mode only."""
+    """api, worker: Whether webhooks may be posted to private and loopback addresses; unset: in local mode only."""
     platform_daily_ceiling: int = 1_000_000
     """api, relay, worker: Messages that all accounts together may send in a day (UTC)."""
     max_message_bytes: int = 40 * MEBIBYTE
@@ -250,7 +250,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     idp_app_redirects: tuple[str, ...] = ()
     """api: URIs at which apps take a sign-in back, such as com.example.app:/signed-in."""
     allow_private_idp: bool | None = None
-    """api: True if the issuer may lie on a private address; unset: in local mode only."""
+    """api: Whether the issuer may lie on a private address; unset: in local mode only."""
     passkey_rp_id: str | None = None
     """api: Domain that passkeys belong to, a domain above the public URL's host; unset: that host."""
     python: str | None = None
