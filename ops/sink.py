@@ -74,10 +74,9 @@ def _find(kept: list[Entry], wanted: str) -> Entry:
 def _read(file: Path) -> EmailMessage | None:
     """Return a mail file; None once the sink has forgotten it."""
     try:
-        mail = message_from_bytes(file.read_bytes(), policy=policy.default)
+        return message_from_bytes(file.read_bytes(), policy=policy.default)
     except FileNotFoundError:
         return None
-    return mail if isinstance(mail, EmailMessage) else None
 
 
 def _body(mail: EmailMessage, kind: str) -> str | None:

@@ -9,7 +9,7 @@ _SECONDS: Final = {"s": 1.0, "m": 60.0, "": 60.0, "h": 3_600.0, "d": 86_400.0}
 _FORM: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType[float]):
     """A span of time; the command gets seconds."""
 
     name = "duration"

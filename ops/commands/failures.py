@@ -36,7 +36,7 @@ def sentence(error: Exception) -> str:
             return f"PostgreSQL refused: {_words(error)}. {_DOCTOR}"
         case TimeoutError() if not str(error):
             return f"No answer in time. {_DOCTOR}"
-        case ConnectionError():
+        case ConnectionRefusedError():
             return f"Nothing answers: {_words(error)}. {_DOCTOR}"
         case _:
             return _words(error)
