@@ -7,7 +7,7 @@ settings are shown.
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any, Literal
@@ -304,7 +304,7 @@ def load(environ: Mapping[str, str]) -> Loaded:
             continue
         field = known.get(name)
         if field is None:
-            raise BadSetting(_unknown(name, known))
+            raise BadSetting(unknown_setting(name))
         if text == "":
             continue
         values[field] = _parse(name, field, text)
@@ -316,9 +316,10 @@ def load(environ: Mapping[str, str]) -> Loaded:
     return Loaded(settings, origin)
 
 
-def _unknown(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    meant = f"Did you mean {close[0]}?" if close else "ops/runbooks/settings.md lists them."
+def unknown_setting(name: str) -> str:
+    """Return what to say about a variable that is no setting: its neighbour, or where they are listed."""
+    close = difflib.get_close_matches(name.removeprefix(PREFIX).lower(), Settings.__struct_fields__, n=1)
+    meant = f"Did you mean {variable(close[0])}?" if close else "ops/runbooks/settings.md lists them."
     return f"{name} is not a setting of Waybill. {meant}"
 
 

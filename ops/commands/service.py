@@ -1,12 +1,11 @@
 """Commands that run, upgrade and examine the service."""
 
-import difflib
 import time
 from typing import Any
 
 import click
 
-from engine.base.settings import PREFIX, shown
+from engine.base.settings import PREFIX, shown, unknown_setting
 from engine.base.settings_docs import SettingDoc
 from ops import operate
 from ops.commands.base import as_json, attached, fail, loaded, print_json, reported, show, state_folder, table
@@ -149,8 +148,7 @@ def config(*, name: str | None, page: bool, as_json: bool) -> None:
         wanted = name.upper() if name.upper().startswith(PREFIX) else PREFIX + name.upper()
         rows = [row for row in rows if row["name"] == wanted]
         if not rows:
-            close = difflib.get_close_matches(wanted, docs, n=1)
-            fail(f"{wanted} is not a setting of Waybill." + (f" Did you mean {close[0]}?" if close else ""))
+            fail(unknown_setting(wanted))
     whole = [row | _documentation(docs[row["name"]]) for row in rows]
     if as_json:
         print_json(whole if name is None else whole[0])
