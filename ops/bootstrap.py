@@ -45,7 +45,7 @@ def enter(words: list[str]) -> int | None:
     status of a command that ends here (`bootstrap LOCK`, or a set-up that failed).
     """
     bootstrap_only = words[:1] == ["bootstrap"] and not {"-h", "--help"} & set(words)
-    name = (words[1:2] or ["run"])[0] if bootstrap_only else _LOCK_OF.get("".join(words[:1]), "run")
+    name = (words[1:2] or ["run"])[0] if bootstrap_only else _lock_for(words)
     inside = _inside()
     try:
         _require(name)
@@ -64,6 +64,13 @@ def enter(words: list[str]) -> int | None:
     if inside is None:
         os.execv(_python(folder), [str(_python(folder)), "-m", "ops", *words])
     return None
+
+
+def _lock_for(words: list[str]) -> str:
+    """Return the lock that a command needs; listing load tests needs no packages of its own."""
+    if words[:1] == ["loadtest"] and {"list", "-h", "--help"} & set(words):
+        return "run"
+    return _LOCK_OF.get("".join(words[:1]), "run")
 
 
 def prepare(folder: Path, name: str) -> None:
