@@ -69,6 +69,8 @@ OVERDUE_S = 120.0  # a due queue row older than this: nobody delivers that shard
 CHECK_S = 2.0
 LEAST_DISK_BYTES = 512 * 1024 * 1024
 
+_log = structlog.get_logger("api")
+
 App = falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]
 
 
@@ -164,7 +166,7 @@ class Lifespan:
     async def process_startup(self, scope: Mapping[str, Any], event: Mapping[str, Any]) -> None:  # noqa: ARG002
         """Open what the worker needs and put the routes in."""
         settings = self._settings
-        logs.configure("api", settings.log_level)
+        logs.configure("api", settings.log_level, settings.state)
         if settings.database_url is None or settings.redis_url is None or settings.key_pepper is None:
             raise RuntimeError("the API needs WAYBILL_DATABASE_URL, WAYBILL_REDIS_URL and WAYBILL_KEY_PEPPER")
         pool = await open_pool(settings.database_url, name="api", smallest=2, largest=10)
@@ -263,6 +265,7 @@ def _add_routes(app: App, services: Services) -> None:
 
 def _count(operation: str, status: int, refused: str | None) -> None:
     metrics.TALLY.add(metrics.REQUESTS, operation, str(status))
+    _log.debug("answered", operation=operation, status=status, refused=refused)
     if refused is not None:
         metrics.TALLY.add(metrics.REFUSED, refused)
 

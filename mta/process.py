@@ -57,7 +57,7 @@ def main() -> None:
         check_sources(settings)
     except BadSetting as error:
         raise SystemExit(str(error)) from None
-    logs.configure(name, settings.log_level)
+    logs.configure(name, settings.log_level, settings.state)
     give_way()
     try:
         uvloop.run(run(settings, name))

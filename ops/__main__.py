@@ -32,4 +32,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:  # before a command runs, which ends with the same status by itself
+        sys.exit(130)

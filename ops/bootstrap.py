@@ -21,6 +21,8 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Self
 
+from ops import interpreter
+
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "ops" / "lock"
 RECORD = "waybill.json"  # in the environment: the checkout it serves and the locks it satisfies
@@ -42,8 +44,8 @@ def enter(words: list[str]) -> int | None:
     Outside, this process is replaced by the same command inside. None: go on here. A number: the exit
     status of a command that ends here (`bootstrap LOCK`, or a set-up that failed).
     """
-    bootstrap_only = words[:1] == ["bootstrap"]
-    name = (words[1:2] or ["run"])[0] if bootstrap_only else _LOCK_OF.get("".join(words[:1]), "run")
+    bootstrap_only = words[:1] == ["bootstrap"] and not {"-h", "--help"} & set(words)
+    name = (words[1:2] or ["run"])[0] if bootstrap_only else _lock_for(words)
     inside = _inside()
     try:
         _require(name)
@@ -62,6 +64,13 @@ def enter(words: list[str]) -> int | None:
     if inside is None:
         os.execv(_python(folder), [str(_python(folder)), "-m", "ops", *words])
     return None
+
+
+def _lock_for(words: list[str]) -> str:
+    """Return the lock that a command needs; listing load tests needs no packages of its own."""
+    if words[:1] == ["loadtest"] and {"list", "-h", "--help"} & set(words):
+        return "run"
+    return _LOCK_OF.get("".join(words[:1]), "run")
 
 
 def prepare(folder: Path, name: str) -> None:
@@ -88,15 +97,23 @@ def make(folder: Path) -> None:
         shutil.rmtree(folder)
     _tell(f"Making {folder}…")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    for extra in ([], ["--without-pip"]):  # Debian without python3-venv has venv, and no pip to put inside
-        done = _quietly([sys.executable, "-m", "venv", *extra, str(folder)])
-        if done.returncode == 0 and _works(folder):
-            return
-        shutil.rmtree(folder, ignore_errors=True)
+    for python in dict.fromkeys([_chosen_python(), sys.executable]):
+        for extra in ([], ["--without-pip"]):  # Debian without python3-venv has venv, and no pip to put inside
+            done = _quietly([python, "-m", "venv", *extra, str(folder)])
+            if done.returncode == 0 and _works(folder):
+                return
+            shutil.rmtree(folder, ignore_errors=True)
     raise SetupFailed(
         f"Python can't make a virtual environment here: {(done.stderr or done.stdout).strip()[-400:]}\n"
         "Install the package python3-venv (Debian, Ubuntu: `sudo apt install python3-venv`) and start again."
     )
+
+
+def _chosen_python() -> str:
+    try:
+        return interpreter.choose(os.environ, _tell)
+    except interpreter.Unfit as problem:
+        raise SetupFailed(str(problem)) from None
 
 
 def install(folder: Path, name: str) -> None:

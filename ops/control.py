@@ -62,6 +62,8 @@ def ask(state: Path, question: dict[str, Any], timeout_s: float) -> Iterator[dic
         try:
             with _short(state / FILE) as path:
                 link.connect(path)
+        except PermissionError as error:
+            raise PermissionError(error.errno, error.strerror, str(state / FILE)) from error
         except OSError as error:
             raise NoSupervisor(f"Waybill does not run on {state}. Start it with `python3 -m ops up`.") from error
         link.sendall(json.dumps(question).encode() + b"\n")

@@ -10,7 +10,6 @@ import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 import argon2
@@ -32,7 +31,6 @@ from engine.store.postgres import open_pool
 
 Answer = TypeVar("Answer")
 
-SINK_INDEX = "index.ndjson"
 API_TIMEOUT_S = 30
 MOST_NAME = 120
 
@@ -161,16 +159,6 @@ def call_api(base_url: str, method: str, path: str, key: str, body: dict[str, An
         except ValueError:
             answer_body = {}
         raise ApiError(error.code, answer_body) from error
-
-
-def sink_messages(state: Path, *, limit: int) -> list[dict[str, Any]]:
-    """What arrived in the local sink, newest first."""
-    index = state / "sink" / SINK_INDEX
-    if not index.is_file():
-        return []
-    with index.open(encoding="utf-8") as lines:
-        kept = lines.readlines()[-limit:]
-    return [json.loads(line) for line in reversed(kept)]
 
 
 def _shown(checks: Sequence[Checked]) -> list[dict[str, Any]]:

@@ -1,9 +1,12 @@
-"""Which version of Waybill this is: the project file beside the code says so."""
+"""Which version of Waybill this is: the project file beside the code says so, and git where there is a checkout."""
 
 import functools
+import subprocess
 import tomllib
 
 from ops.fleet import ROOT
+
+_GIT_S = 5.0
 
 
 @functools.cache
@@ -13,3 +16,15 @@ def version() -> str:
         return str(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"])
     except (OSError, ValueError, KeyError):
         return "unknown"
+
+
+def revision() -> str | None:
+    """Return the commit of this checkout, with `-dirty` where files were changed since; None outside of one."""
+    if not (ROOT / ".git").exists():
+        return None
+    words = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=_GIT_S)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None

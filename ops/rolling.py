@@ -32,20 +32,21 @@ class Roller:
     ) -> list[str]:
         """Replace these, or all of the service; `told` hears of each that is done. Raises Refused: for a name that
         is unknown before anything is done, for a process that does not get ready without going on to the next."""
-        chosen = self._chosen(names)
+        known = [one.name for one in self._supervisor.standings() if _is_renewable(one.name)]
+        wanted = sorted(chosen(known, names), key=lambda one: _KINDS.index(kind(one)))
         if self._busy.locked():
             raise Refused("A rolling restart is under way already.")
         async with self._busy:
-            for place, name in enumerate(chosen):
+            for place, name in enumerate(wanted):
                 try:
                     await self._supervisor.renew(name, READY_S)
                 except StartFailed as error:
-                    left = ", ".join(chosen[place + 1 :]) or "nothing"
+                    left = ", ".join(wanted[place + 1 :]) or "nothing"
                     raise Refused(f"{error}\nStopped here; not restarted: {left}.") from error
                 self._say(f"{name} was replaced")
                 if told is not None:
                     await told(name)
-        return chosen
+        return wanted
 
     async def act(self, asked: dict[str, Any], say: Say) -> None:
         """Do what a command asks (`ops.control`)."""
@@ -62,19 +63,22 @@ class Roller:
             case _:
                 raise Refused("That is no question this version understands.")
 
-    def _chosen(self, names: Iterable[str]) -> list[str]:
-        known = [one.name for one in self._supervisor.standings() if _is_renewable(one.name)]
-        wanted = list(names)
-        unknown = [name for name in wanted if not any(name in (one, kind(one)) for one in known)]
-        if unknown:
-            raise Refused(f"No process here is called {', '.join(unknown)}; known are {', '.join(known)}.")
-        chosen = [one for one in known if not wanted or one in wanted or kind(one) in wanted]
-        return sorted(chosen, key=lambda one: _KINDS.index(kind(one)))
+
+def chosen(known: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return those of the `known` processes that the operator means by name (`mta-2`) or kind (`mta`); all by none.
+
+    Raises Refused for a name that is neither.
+    """
+    unknown = [name for name in names if not any(name in (one, kind(one)) for one in known)]
+    if unknown:
+        kinds = ", ".join(dict.fromkeys(kind(one) for one in known))
+        raise Refused(f"No process here is called {', '.join(unknown)}; there are {', '.join(known)} (kinds: {kinds}).")
+    return [one for one in known if not names or one in names or kind(one) in names]
 
 
 def status(standings: Iterable[Standing]) -> list[dict[str, Any]]:
     """What `ops status` shows of each; reads /proc."""
-    return [asdict(one) | {"memory_bytes": _memory(one.pid)} for one in standings]
+    return [asdict(one) | {"kind": kind(one.name), "memory_bytes": _memory(one.pid)} for one in standings]
 
 
 def ask_restart(state: Path, names: Sequence[str]) -> Iterable[str]:

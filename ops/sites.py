@@ -14,6 +14,7 @@ from engine.delivery.sites import EVERYWHERE, FIELDS, PROVIDERS, Limits, Rule, R
 from engine.delivery.sources import source_key
 from engine.store.resolver import Resolver
 from mta.outbound.route import Route, Router
+from shards.live_map import label_of
 
 RECENT = timedelta(hours=1)
 MOST_SITES = 100
@@ -39,7 +40,8 @@ async def show(pool: asyncpg.Pool, settings: Settings, name: str) -> dict[str, A
         "hosts": list(place.hosts),
         "rules": _rules(limits),
         "processes": [
-            {"process": row.process, "site": row.site, "at": clock.iso(row.updated_at)} | _state(row) for row in states
+            {"process": label_of(row.process), "site": row.site, "at": clock.iso(row.updated_at)} | _state(row)
+            for row in states
         ],
     }
 
@@ -109,7 +111,7 @@ def _brief(row: sites_store.StateRow) -> dict[str, Any]:
     state = _state(row)
     moved = state.get("movedBy") or {}
     shown = {field: state.get(field) for field in ("phase", "window", "share", "open", "waiting")}
-    return {"site": row.site, "process": row.process, **shown, "last": moved.get("said", "")}
+    return {"site": row.site, "process": label_of(row.process), **shown, "last": moved.get("said", "")}
 
 
 def _state(row: sites_store.StateRow) -> dict[str, Any]:
@@ -144,4 +146,11 @@ def _plain(rule: Rule) -> dict[str, Any]:
 
 
 def _words(rule: Rule) -> str:
-    return " ".join(f"{name}={value}" for name, value in _plain(rule).items())
+    return " ".join(f"{name}={_listed(value)}" for name, value in _plain(rule).items())
+
+
+def _listed(value: object) -> str:
+    """A list with commas, a truth value as yes or no."""
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

@@ -42,7 +42,7 @@ def follow(
     wanted = None if account is None else ids.parse_id(ids.Kind.ACCOUNT, account)
     assert settings.database_url is not None
     with asyncio.Runner() as runner:
-        connection = runner.run(postgres.connect(settings.database_url, name="tail"))
+        connection = runner.run(postgres.connect(settings.database_url, name="ops tail"))
         try:
             since = 0 if after is not None else clock.milliseconds(clock.now())
             seen: dict[UUID, None] = {}

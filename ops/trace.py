@@ -43,7 +43,7 @@ def follow(settings: Settings, *, domain: str, ends: float | None) -> Iterator[d
     trace = ids.uuid7()
     ends = min(ends or math.inf, time.monotonic() + LONGEST_S)
     with asyncio.Runner() as runner:
-        connection = runner.run(postgres.connect(settings.database_url, name="trace"))
+        connection = runner.run(postgres.connect(settings.database_url, name="ops trace"))
         heard: asyncio.Queue[str] = asyncio.Queue(MOST_WAITING)
         try:
             runner.run(connection.add_listener(CHANNEL, lambda *told: _keep(heard, str(told[3]))))

@@ -5,6 +5,7 @@ stop in the order of a message's way: doors first, so that what was accepted can
 """
 
 import asyncio
+import errno
 import json
 import os
 import shlex
@@ -17,10 +18,10 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from engine.base.settings import PROCESSES, BadSetting, HostPort, Loaded, Settings
+from engine.base.settings import PROCESSES, BadSetting, HostPort, Loaded, Settings, variable
 from engine.store.handed import WrongSockets
 from mta.outbound.sources_bind import check_sources
-from ops import control, fleet, rolling
+from ops import control, fleet, log_levels, rolling
 from ops.agreement import Disagreement, agree
 from ops.control import Refused
 from ops.embedded import CannotServe, PostgresServer, ValkeyServer
@@ -31,6 +32,7 @@ from ops.supervise import StartFailed, Supervisor
 from ops.voice import Voice
 
 READY_TIMEOUT_S = 60.0
+REDIS_TIMEOUT_S = 2.0
 INTERRUPTED = 130
 _RUNNING = "running.json"
 _FIRST_RUN = "first-run.json"
@@ -71,6 +73,8 @@ def attach(loaded: Loaded) -> Settings:
     """
     settings = loaded.settings
     state = settings.state.expanduser().absolute()
+    if state.is_dir() and not os.access(state, os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(state))
     found: dict[str, Any] = {"state": state}
     if settings.database_url is None or settings.redis_url is None:
         if holder(state) is None or not (state / _RUNNING).is_file():
@@ -134,6 +138,7 @@ async def _rise(
     await _migrate(settings)
     await _agree(settings, voice)
     fleet.empty_metrics(state)
+    log_levels.forget(state)
     first_run: dict[str, Any] = {}
     fresh = not (state / _FIRST_RUN).exists()
     if _is_whole(settings):
@@ -147,6 +152,8 @@ async def _rise(
         supervisor.start(spec)
     await supervisor.wait_ready(timeout_s=READY_TIMEOUT_S)
     voice.ready(_ready_line(settings, time.monotonic() - began))
+    if warning := await _redis_warning(settings):
+        voice.say(warning)
     if fresh and first_run:
         voice.say(_invitation(first_run, state / _FIRST_RUN, show_key=voice.terminal))
 
@@ -161,7 +168,12 @@ async def _stay(supervisor: Supervisor, state: Path, voice: Voice, first: asynci
     roller = Roller(supervisor, voice.say)
     hangup = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, (first if voice.terminal else hangup).set)
-    async with control.answering(state, roller.act):
+    levels = log_levels.Levels(state, supervisor)
+
+    async def act(asked: dict[str, Any], say: control.Say) -> None:
+        await (levels.act if asked.get("do") == "log level" else roller.act)(asked, say)
+
+    async with control.answering(state, act):
         rolling_restarts = asyncio.create_task(_heed(hangup, roller, voice))
         await first.wait()
         rolling_restarts.cancel()
@@ -236,6 +248,26 @@ async def _migrate(settings: Settings) -> list[str]:
             f"The database can't be brought up to date: {str(error) or type(error).__name__}."
             " If WAYBILL_DATABASE_URL is set, check that it is reachable and that its user may create tables."
         ) from error
+
+
+async def _redis_warning(settings: Settings) -> str | None:
+    """Say what it means that Redis does not answer; None while it does. The service starts without it."""
+    from engine.store import redis as redis_store  # noqa: PLC0415 - as above
+
+    assert settings.redis_url is not None
+    client = redis_store.connect(settings.redis_url, timeout_s=REDIS_TIMEOUT_S)
+    try:
+        async with asyncio.timeout(2 * REDIS_TIMEOUT_S):
+            await client.ping()
+    except (redis_store.Away, OSError, TimeoutError) as error:
+        return (
+            f"Warning: Redis does not answer ({str(error) or type(error).__name__}). Mail is accepted and delivered"
+            f" without it, up to {settings.fresh_due_s:g} s later ({variable('fresh_due_s')}), and each process counts"
+            f" request rates for itself. Check {variable('redis_url')}; Redis is used as soon as it answers."
+        )
+    finally:
+        await client.aclose()
+    return None
 
 
 async def _agree(settings: Settings, voice: Voice) -> None:

@@ -125,7 +125,8 @@ def invalid(field: str, message: str) -> Refusal:
 
 def not_found(what: str) -> Refusal:
     """A 404 for an id that does not exist, belongs to another account, or names another kind."""
-    return Refusal(ErrorType.NOT_FOUND, f"There is no such {what} on this account.")
+    where = "" if what == "account" else " on this account"
+    return Refusal(ErrorType.NOT_FOUND, f"There is no such {what}{where}.")
 
 
 def unavailable(retry_after_s: int = 5) -> Refusal:

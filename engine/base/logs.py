@@ -1,20 +1,36 @@
 """Structured logs: one JSON line an event on standard output, with the ids that tie it to a request or message.
 
-Never a key, a body or a list of recipients: callers pass ids and counts.
+Never a key, a body or a list of recipients: callers pass ids and counts. The level of a running process is changed by
+a file in the state folder (`ops log level`), which each process looks at once a second, and ends by itself.
 """
 
+import json
 import logging
 import sys
+import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TextIO
+from pathlib import Path
+from typing import Any, Final, TextIO
 
 import orjson
 import structlog
 
+LEVELS_FILE: Final = "log-levels.json"  # process -> {"level": "debug", "until": seconds of the wall clock}
+LOOK_S: Final = 1.0
+_NUMBERS: Final = {
+    "debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR,
+    "exception": logging.ERROR, "critical": logging.CRITICAL,
+}  # fmt: skip
 
-def configure(process: str, level: str) -> None:
-    """Set logging up for this process; the standard library's loggers go the same way."""
-    number = logging.getLevelNamesMapping()[level.upper()]
+
+def configure(process: str, level: str, state: Path | None = None) -> None:
+    """Set logging up for this process; the standard library's loggers go the same way.
+
+    With `state` the process obeys `LEVELS_FILE` in that folder.
+    """
+    number = _NUMBERS[level]
+    threshold = Threshold(process, number, None if state is None else state / LEVELS_FILE)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -25,13 +41,62 @@ def configure(process: str, level: str) -> None:
             structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False)),
             structlog.processors.JSONRenderer(serializer=_json),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(number),
+        wrapper_class=_filtering(threshold),
         logger_factory=structlog.WriteLoggerFactory(file=_Lenient(sys.stdout)),  # type: ignore[arg-type]  # write, flush
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(_Lenient(sys.stdout))
     handler.setFormatter(_StandardLines(process))
     logging.basicConfig(level=max(number, logging.WARNING), handlers=[handler], force=True)
+
+
+class Threshold:
+    """The lowest level that a process writes: that of its settings, or for a while that of `LEVELS_FILE`."""
+
+    def __init__(self, process: str, configured: int, file: Path | None) -> None:
+        self._process = process
+        self._configured = configured
+        self._file = file
+        self._number = configured
+        self._look_at = 0.0
+
+    def allows(self, number: int) -> bool:
+        """Return True if a line of this level is to be written."""
+        if time.monotonic() >= self._look_at:
+            self._look()
+        return number >= self._number
+
+    def _look(self) -> None:
+        self._look_at = time.monotonic() + LOOK_S
+        asked = None if self._file is None else read_levels(self._file, time.time()).get(self._process)
+        number = self._configured if asked is None else _NUMBERS[asked["level"]]
+        if number != self._number:
+            self._number = number
+            logging.getLogger().setLevel(max(number, logging.WARNING))
+
+
+def _filtering(threshold: Threshold) -> type[Any]:
+    """Return structlog's logger with methods that ask `threshold` first: a line that is not written costs 1 µs."""
+    everything = structlog.make_filtering_bound_logger(logging.DEBUG)
+
+    def guarded(name: str) -> Callable[..., Any]:
+        write, number = getattr(everything, name), _NUMBERS[name]
+
+        def method(self: Any, event: str, *args: Any, **fields: Any) -> Any:
+            return write(self, event, *args, **fields) if threshold.allows(number) else None
+
+        return method
+
+    return type("LevelledLogger", (everything,), {name: guarded(name) for name in _NUMBERS})
+
+
+def read_levels(file: Path, now: float) -> dict[str, dict[str, Any]]:
+    """Return the levels that are in force at `now` by process; nothing where the file is missing or unreadable."""
+    try:
+        found = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return {name: one for name, one in found.items() if one["until"] > now}
 
 
 class _Lenient:

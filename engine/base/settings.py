@@ -4,6 +4,7 @@ A setting's variable is `WAYBILL_` and its field name in capitals. `secret` fiel
 settings are shown.
 """
 
+import difflib
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -49,101 +50,214 @@ class SourceIp(Struct, frozen=True):
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """The values one process runs with. Times in seconds, sizes in bytes, ports as TCP port numbers."""
+    """The values one process runs with. Times in seconds, sizes in bytes, ports as TCP port numbers.
+
+    The sentence under each field is its documentation everywhere (`engine.base.settings_docs`): first the processes
+    that read it, as `ops status` names their kinds (`up` is the supervisor, `start` the first start), then its meaning.
+    """
 
     state: Path = Path(".state")
-    processes: tuple[str, ...] = PROCESSES  # what runs on this host
-    database_url: str | None = None  # None: embedded PostgreSQL under `state`
-    redis_url: str | None = None  # None: embedded Valkey under `state`; forms: engine.base.redis_url
+    """all: Folder for everything that this host keeps: embedded servers, pepper, logs, the local sink."""
+    processes: tuple[str, ...] = PROCESSES
+    """up: Kinds of processes that run on this host, of `api`, `relay`, `mta` and `worker`."""
+    database_url: str | None = None
+    """all: PostgreSQL to use, `postgresql://…`, several hosts allowed; unset: an embedded server under the state
+    folder."""
+    redis_url: str | None = None
+    """all: Redis or Valkey to use, `redis://…`, `rediss://…`, `redis+cluster://…` or `unix://…`; unset: an embedded
+    server under the state folder."""
     api_host: str = "127.0.0.1"
+    """api, worker: Address that the HTTP API and the metrics listen on."""
     api_port: int = 8080
+    """api: Port of the HTTP API."""
     submission_host: str = "127.0.0.1"
-    submission_port: int = 2587  # STARTTLS
-    submission_tls_port: int = 2465  # TLS from the first octet
+    """relay: Address that SMTP submission listens on."""
+    submission_port: int = 2587
+    """relay: Port of SMTP submission with STARTTLS."""
+    submission_tls_port: int = 2465
+    """relay: Port of SMTP submission with TLS from the first octet."""
     mx_port: int = 2525
+    """mta: Port of our own server for incoming mail, which nothing serves yet; where it equals `smtp_port`, an mta
+    takes the addresses of this host for itself."""
     metrics_port: int = 9090
+    """worker, metrics: Port of the Prometheus metrics of all processes of this host."""
     sink_port: int = 2600
+    """mta, sink: Port of the local SMTP server that takes all mail in local mode."""
     dns_port: int = 2653
+    """dns, up: Port of the local DNS responder in local mode."""
     api_workers: int = 1
+    """up: Number of API worker processes on this host."""
     mta_workers: int = 2
-    relay_workers: int = 1  # 0: no SMTP submission
+    """up: Number of mta processes on this host."""
+    relay_workers: int = 1
+    """up: Number of relay processes on this host; 0: no SMTP submission."""
     delivery: Literal["local", "live"] = "local"
-    dns_servers: tuple[HostPort, ...] = ()  # empty: the system's resolvers (live), our own responder (local)
-    dnssec_trusted: bool = False  # the servers above validate, and nobody sits between them and us: DANE counts
-    tls_authorities: Path | None = None  # PEM file of those who vouch for mail servers; None: the system's
-    system_from: str | None = None  # whom the service's own mail comes from, `Name <address>` or an address alone
-    tls_report_from: str | None = None  # whom TLS reports (RFC 8460) come from, of a verified domain; None: none go out
-    smtp_port: int = 25  # remote port in live mode
+    """all: `local` delivers all mail to the sink on this machine, `live` to the recipients' mail servers."""
+    dns_servers: tuple[HostPort, ...] = ()
+    """api, mta, worker: Name servers to ask, as host:port; unset: the system's in live mode, our own responder in local
+    mode."""
+    dnssec_trusted: bool = False
+    """mta: Whether the name servers validate DNSSEC and nobody can change answers on the way from them: only then DANE
+    is used."""
+    tls_authorities: Path | None = None
+    """mta: PEM file of the authorities that vouch for mail servers; unset: the system's."""
+    system_from: str | None = None
+    """api, worker: Sender of the service's own mail, `Name <address>` or an address alone; unset: what `ops platform
+    set` says, else no-reply@ the mail host."""
+    tls_report_from: str | None = None
+    """worker: Sender of TLS reports (RFC 8460), of a verified domain; unset: none are sent."""
+    smtp_port: int = 25
+    """mta: Port of remote mail servers in live mode."""
     mail_host: str = "mail.waybill.test"
-    source_ips: tuple[SourceIp, ...] = ()  # empty: the system chooses for each connection
+    """api, relay, mta, worker: Name of this mail service: in EHLO, in return addresses and in the DNS records that
+    customers publish; in live mode it must resolve to this host and back."""
+    source_ips: tuple[SourceIp, ...] = ()
+    """mta: Addresses of this host that mail leaves from, each with an EHLO name after `=`; unset: the system
+    chooses."""
     public_url: str = "http://127.0.0.1:8080"
-    key_pepper: str | None = None  # None: made on the first start and kept under `state`
+    """api, worker: URL of the API as people and browsers see it, for links in mail, cookies and passkeys; unset:
+    http://127.0.0.1 with the API port."""
+    key_pepper: str | None = None
+    """api, relay, mta, worker: Secret that API keys and sessions are hashed with and DKIM keys are encrypted with,
+    alike on all hosts; unset: made on the first start and kept in the state folder."""
     allow_private_mx: bool = False
-    allow_private_webhooks: bool | None = None  # None: in local mode, where receivers listen on loopback
+    """mta, worker: Whether mail may be delivered to private and loopback addresses; `up` turns it on in local mode."""
+    allow_private_webhooks: bool | None = None
+    """api, worker: Whether webhooks may be posted to private and loopback addresses; unset: in local mode only."""
     platform_daily_ceiling: int = 1_000_000
+    """api, relay, worker: Messages that all accounts together may send in a day (UTC)."""
     max_message_bytes: int = 40 * MEBIBYTE
-    max_request_bytes: int = 60 * MEBIBYTE  # a single send: base64 and JSON around the message
-    max_inflight_bytes: int = 256 * MEBIBYTE  # bodies held by one API worker at once, an eighth of it for strangers'
+    """api, relay: Size of the largest message, as composed."""
+    max_request_bytes: int = 60 * MEBIBYTE
+    """api: Size of the largest request body of a single send: base64 and JSON make it larger than the message."""
+    max_inflight_bytes: int = 256 * MEBIBYTE
+    """api, relay: Bytes of request bodies and messages under way that one process holds at once; an eighth of them for
+    requests without credentials."""
     body_deadline_s: float = 60.0
-    body_min_bytes_per_s: int = 500  # in every window of 5 s: Postfix smtpd_min_data_rate
-    request_rate: int = 0  # requests per second for every key; 0: the plan's own
-    unauthenticated_rate: int = 10  # requests per second per IP
-    sign_in_rate: int = 5  # tries a minute to sign in, to sign up or for a forgotten password, per network and address
+    """api: Time within which a request body must arrive."""
+    body_min_bytes_per_s: int = 500
+    """api, relay: Slowest rate at which a body may arrive in every window of 5 s, beside the deadline (Postfix
+    smtpd_min_data_rate)."""
+    request_rate: int = 0
+    """api, relay: Requests a second that every key may make; 0: what its plan allows."""
+    unauthenticated_rate: int = 10
+    """api: Requests a second that one network (an IPv4 address or an IPv6 /64) may make without a key or session."""
+    sign_in_rate: int = 5
+    """api: Tries a minute to sign in, to sign up or for a forgotten password, per network and per mail address."""
     shards: int = 256
+    """all: Number of parts that the queue is divided into, alike on all hosts; chosen before the first start."""
     lease_s: float = 6.0
-    shard_rules: Literal["auto", "manual"] = "auto"  # manual: shards are split, merged and balanced by command only
-    split_rate: float = 50.0  # messages a second to a domain, and its part of all mail, from which it is split
+    """mta: Time for which an mta process owns its shards without renewing: so long after a crash others take over."""
+    shard_rules: Literal["auto", "manual"] = "auto"
+    """worker: `auto` splits hot domains and moves shards by load; `manual` leaves both to `ops shards`."""
+    split_rate: float = 50.0
+    """worker: Messages a second to one recipient domain from which it is split, when `split_share` is reached too."""
     split_share: float = 0.2
-    split_after_s: float = 60.0  # how long it must last
-    merge_after_s: float = 900.0  # below half of either for so long: its parts are merged
-    balance_rate: float = 20.0  # messages a second in all, below which shards are not moved for their load
+    """worker: Part of all mail (0 to 1) from which a recipient domain is split, when `split_rate` is reached too."""
+    split_after_s: float = 60.0
+    """worker: Time for which a domain must be that hot before it is split."""
+    merge_after_s: float = 900.0
+    """worker: Time below half of either mark after which a split domain is merged."""
+    balance_rate: float = 20.0
+    """worker: Messages a second in all below which shards are not moved for their load."""
     balance_after_s: float = 60.0
-    fresh_due_s: float = 5.0  # how long the hint has before the shard's owner polls the row itself
-    site_connections: int = 20  # Postfix default_destination_concurrency_limit
+    """worker: Time for which the load must be uneven before shards are moved."""
+    fresh_due_s: float = 5.0
+    """api, relay, mta: Delay after which an mta process finds a new message by its due time when no hint of Redis
+    came."""
+    site_connections: int = 20
+    """mta: Most connections at once to the mail servers of one site (Postfix default_destination_concurrency_limit)."""
     messages_per_connection: int = 100
-    mta_active_limit: int = 2_000  # deliveries one mta process holds in memory
-    mta_connections: int = 1_000  # connections to mail servers one mta process holds open
+    """mta: Most messages sent over one connection."""
+    mta_active_limit: int = 2_000
+    """mta: Most deliveries that one mta process holds in memory."""
+    mta_connections: int = 1_000
+    """mta: Most connections to mail servers that one mta process holds open."""
     connect_timeout_s: float = 30.0
-    reply_timeout_s: float = 300.0  # RFC 5321 4.5.3.2: banner, MAIL, RCPT 5 minutes
-    final_dot_timeout_s: float = 600.0  # RFC 5321 4.5.3.2.6: an early cut delivers twice
+    """mta: Time that connecting to a mail server may take."""
+    reply_timeout_s: float = 300.0
+    """mta: Time that a mail server may take for a greeting or a reply (RFC 5321 4.5.3.2)."""
+    final_dot_timeout_s: float = 600.0
+    """mta: Time that a mail server may take for its reply to a whole message (RFC 5321 4.5.3.2.6); giving up earlier
+    delivers twice."""
     retry_ladder_s: tuple[float, ...] = (
         30, 60, 120, 300, 900, 1800, 3600, 7200, 14400, 28800,
     )  # fmt: skip
+    """mta: Waits between the attempts of a delivery; the last one repeats until `give_up_s`."""
     give_up_s: float = 72 * 3600.0
-    schedule_grace_s: float = 3600.0  # how long the release of a scheduled message waits for quota
+    """api, mta, worker: Time after which a message that could not be delivered bounces."""
+    schedule_grace_s: float = 3600.0
+    """worker: Time for which the release of a scheduled message waits for quota."""
     drain_s: float = 20.0
-    tls_cert: Path | None = None  # PEM, chain included; None: self-made, in local mode only
+    """all: Time that a process has to finish its work when it is told to stop."""
+    tls_cert: Path | None = None
+    """relay: PEM file with the certificate chain of SMTP submission; unset: made by itself, in local mode only."""
     tls_key: Path | None = None
-    relay_sessions: int = 2_000  # SMTP sessions one relay process holds open
-    relay_sessions_each: int = 100  # of them from one address, or one IPv6 /64
-    relay_idle_s: float = 300.0  # RFC 5321 4.5.3.2.7
-    relay_login_s: float = 60.0  # from connecting to a successful AUTH
+    """relay: PEM file with the key of that certificate."""
+    relay_sessions: int = 2_000
+    """relay: Most SMTP sessions that one relay process holds open."""
+    relay_sessions_each: int = 100
+    """relay: Most of them from one address, or one IPv6 /64."""
+    relay_idle_s: float = 300.0
+    """relay: Time without a command after which an SMTP session is closed (RFC 5321 4.5.3.2.7)."""
+    relay_login_s: float = 60.0
+    """relay: Time from connecting to a successful AUTH."""
     relay_session_s: float = 3600.0
-    relay_login_delay_s: float = 1.0  # before a refused AUTH is answered
-    proxy_networks: tuple[IPv4Network | IPv6Network, ...] = ()  # peers that speak for clients: PROXY protocol v1, v2
-    http_proxy_networks: tuple[IPv4Network | IPv6Network, ...] = ()  # peers whose X-Forwarded-For the API believes
+    """relay: Longest life of an SMTP session."""
+    relay_login_delay_s: float = 1.0
+    """relay: Wait before a refused AUTH is answered."""
+    proxy_networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    """relay: Networks of load balancers that speak the PROXY protocol (v1, v2) to the relay."""
+    http_proxy_networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    """api: Networks of load balancers whose X-Forwarded-For the API believes."""
     webhook_ladder_s: tuple[float, ...] = (10, 60, 300, 1800, 7200, 21600, 43200)
-    webhook_timeout_s: float = 10.0  # connecting, sending and the whole answer together
-    webhook_connections: int = 1_000  # requests to webhook endpoints one worker has in flight
-    webhook_connections_each: int = 16  # of them to one endpoint
-    domain_check_s: float = 6 * 3600.0  # between two looks at a verified domain's DNS records
+    """worker: Waits between the attempts of a webhook post."""
+    webhook_timeout_s: float = 10.0
+    """worker: Time for connecting to an endpoint, sending and the whole answer together."""
+    webhook_connections: int = 1_000
+    """worker: Most requests to webhook endpoints that one worker has in flight."""
+    webhook_connections_each: int = 16
+    """worker: Most of them to one endpoint."""
+    domain_check_s: float = 6 * 3600.0
+    """worker: Time between two checks of a verified domain's DNS records."""
     cloudflare_url: str = "https://api.cloudflare.com"
+    """api: Base URL of Cloudflare's API, which publishes DNS records for customers who ask for it."""
     tail_heartbeat_s: float = 15.0
-    tail_idle_s: float = 900.0  # a tail without a message event for so long is closed
-    tail_lease_s: float = 6.0  # how long the places of a worker that died stay taken
+    """api: Time between two heartbeats on an open tail."""
+    tail_idle_s: float = 900.0
+    """api: Time without a message event after which a tail is closed."""
+    tail_lease_s: float = 6.0
+    """api: Time for which the places of a worker that died stay taken."""
     tails_per_worker: int = 5_000
-    stream_write_s: float = 30.0  # a client that takes nothing of its answer for so long is cut
+    """api: Most tails that one API worker holds open."""
+    stream_write_s: float = 30.0
+    """api: Time without progress after which a client that reads nothing of its answer is cut off."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    signup: Literal["open", "closed"] = "open"  # closed: people come by invitation only
+    """api, relay, mta, worker: Lowest level of the log lines that are written; `ops log level` changes it for a
+    while."""
+    signup: Literal["open", "closed"] = "open"
+    """api: `open` lets everybody sign up, `closed` lets people in by invitation only."""
     signup_challenge: Literal["off", "required"] = "off"
-    idp_issuer: str | None = None  # OpenID Connect issuer that people may sign in with; None: there is none
+    """api: `required` asks for a proof of work at sign-up."""
+    idp_issuer: str | None = None
+    """api: Issuer URL of the OpenID Connect provider that people may sign in with; unset: none."""
     idp_client_id: str | None = None
+    """api: Client id at that provider."""
     idp_client_secret: str | None = None
-    idp_name: str | None = None  # what people know the provider as; None: the issuer's host
+    """api: Client secret at that provider."""
+    idp_name: str | None = None
+    """api: Name of the provider as people know it; unset: the issuer's host."""
     idp_scopes: str = "openid email profile"
-    idp_app_redirects: tuple[str, ...] = ()  # where apps take a sign-in back, such as com.example.app:/signed-in
-    allow_private_idp: bool | None = None  # an issuer on a private address; None: in local mode
-    passkey_rp_id: str | None = None  # a domain above the public URL's host; None: that host itself
+    """api: Scopes to ask the provider for."""
+    idp_app_redirects: tuple[str, ...] = ()
+    """api: URIs at which apps take a sign-in back, such as com.example.app:/signed-in."""
+    allow_private_idp: bool | None = None
+    """api: Whether the issuer may lie on a private address; unset: in local mode only."""
+    passkey_rp_id: str | None = None
+    """api: Domain that passkeys belong to, a domain above the public URL's host; unset: that host."""
+    python: str | None = None
+    """start: Python to make the virtual environment with on the first start, a path or a name on PATH; unset: an
+    optimised build of the same or a newer version where there is one."""
 
 
 _QUERY_PASSWORD = re.compile(r"([?&](?:ssl)?password=)[^&]*", re.IGNORECASE)  # libpq and redis-py take it there too
@@ -192,7 +306,7 @@ def load(environ: Mapping[str, str]) -> Loaded:
             continue
         field = known.get(name)
         if field is None:
-            raise BadSetting(f"{name} is not a setting of Waybill; `ops config` lists them")
+            raise BadSetting(unknown_setting(name))
         if text == "":
             continue
         values[field] = _parse(name, field, text)
@@ -204,12 +318,19 @@ def load(environ: Mapping[str, str]) -> Loaded:
     return Loaded(settings, origin)
 
 
+def unknown_setting(name: str) -> str:
+    """Return what to say about a variable that is no setting: its neighbour, or where they are listed."""
+    close = difflib.get_close_matches(name.removeprefix(PREFIX).lower(), Settings.__struct_fields__, n=1)
+    meant = f"Did you mean {variable(close[0])}?" if close else "ops/runbooks/settings.md lists them."
+    return f"{name} is not a setting of Waybill. {meant}"
+
+
 def shown(loaded: Loaded) -> list[tuple[str, str, str]]:
     """(variable, value with secrets masked, origin) of every setting, in declaration order."""
     rows = []
     for field in Settings.__struct_fields__:
         value = getattr(loaded.settings, field)
-        text = _text(value)
+        text = text_of(value)
         if field in SECRETS and value is not None:
             text = _masked(text)
         rows.append((variable(field), text, loaded.origin[field]))
@@ -220,14 +341,15 @@ def to_environ(settings: Settings) -> dict[str, str]:
     """The variables that make a child process read these same settings."""
     default = Settings()
     return {
-        variable(field): _text(value)
+        variable(field): text_of(value)
         for field in Settings.__struct_fields__
         if (value := getattr(settings, field)) is not None
         and (value != getattr(default, field) or field == "public_url")
     }
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
+    """Return a value as the environment writes it; None is empty."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):

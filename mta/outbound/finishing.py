@@ -160,3 +160,7 @@ def _tell(attempt: Attempt) -> None:
                 code=None if outcome is None else outcome.smtp_code,
                 again=attempt.next_at,
             )
+        else:
+            _log.debug(
+                "delivered", message=ids.format_id(ids.Kind.MESSAGE, attempt.row.message_id), domain=attempt.row.domain
+            )

@@ -51,12 +51,12 @@ class Services(Struct):
     rate: Rate
 
 
-async def open_services(settings: Settings, certificate: Path, key: Path) -> Services:
+async def open_services(settings: Settings, certificate: Path, key: Path, *, name: str = "relay-1") -> Services:
     """Everything but the open ports; raises RuntimeError for a setting that is missing."""
     if settings.database_url is None or settings.redis_url is None or settings.key_pepper is None:
         raise RuntimeError("the relay needs WAYBILL_DATABASE_URL, WAYBILL_REDIS_URL and WAYBILL_KEY_PEPPER")
     certificates = Certificates(certificate, key)
-    pool = await open_current(settings.database_url, name="relay", smallest=1, largest=8)
+    pool = await open_current(settings.database_url, name=name, smallest=1, largest=8)
     client = redis_store.connect(settings.redis_url)
     hints = Hints(client)
     keys = Keys(pool, settings.key_pepper)
@@ -98,7 +98,7 @@ async def run(
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    services = await open_services(settings, certificate, key)
+    services = await open_services(settings, certificate, key, name=name)
     services.relay.start(given)
     gc.freeze()  # what is loaded by now stays: no collection needs to look at it again
     gc.set_threshold(50_000, 20, 100)  # messages make few cycles; the default looks 70 times as often

@@ -10,6 +10,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from ops import interpreter
+
 PROC: Final = Path("/proc")
 SERVER_ROLES: Final = ("api", "relay", "mta", "worker", "postgres", "redis")
 OUTSIDE_ROLES: Final = ("generator", "sink", "dns")
@@ -104,6 +106,7 @@ def machine(folder: Path, filesystem: str) -> dict[str, object]:
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1024**3, 1),
         "kernel": platform.release(),
         "python": platform.python_version(),
+        "python_build": interpreter.words(interpreter.build()),
         "filesystem": filesystem,
         "sync_us": round(_sync_us(folder), 1),
     }

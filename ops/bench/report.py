@@ -156,7 +156,8 @@ def _show_rest(result: dict[str, Any], console: Console) -> None:
     machine = result["machine"]
     console.print(
         f"{machine['cpu']}, {machine['cores']} cores, {machine['filesystem']} syncing in {machine['sync_us']:.0f} µs,"
-        f" Python {machine['python']}; others used {result['cores_used_by_others']:.2f} cores meanwhile"
+        f" Python {machine['python']} ({machine['python_build']});"
+        f" others used {result['cores_used_by_others']:.2f} cores meanwhile"
     )
     console.print("Checked: " + "; ".join(one["what"] for one in result["checks"]), style="green")
     if "report" in result:

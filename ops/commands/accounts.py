@@ -7,28 +7,40 @@ from engine.base.scopes import SCOPES
 from ops import operate
 from ops.commands.base import as_json, attached, fail, reported, show
 
+_account = click.option("--account", "account_id", required=True, help="Id of the account (acc_…).")
+_account_id = click.argument("account_id", metavar="ACCOUNT_ID", help="Id of the account (acc_…).")
+_domain_name = click.option("--name", required=True, help="Name of the domain, such as example.com.")
+_email = click.argument("email", help="Mail address that the person signs in with.")
+
 
 @click.group()
 def account() -> None:
-    """Accounts."""
+    """Open, list, suspend and resume accounts."""
 
 
 @account.command("create")
-@click.option("--name", required=True)
-@click.option("--email", required=True, help="The owner's address.")
-@click.option("--plan", type=click.Choice([plan.value for plan in Plan]), default=Plan.FREE.value, show_default=True)
-@click.option("--daily-cap", type=click.IntRange(min=0), help="An agreed cap in place of the ladder's.")
+@click.option("--name", required=True, help="Name of the account.")
+@click.option("--email", required=True, help="Mail address of the owner.")
+@click.option(
+    "--plan", type=click.Choice([plan.value for plan in Plan]), default=Plan.FREE.value, show_default=True,
+    help="Plan of the account.",
+)  # fmt: skip
+@click.option(
+    "--daily-cap",
+    type=click.IntRange(min=0),
+    help="Messages a day as agreed, in place of the growing cap of new accounts.",
+)
 @click.option(
     "--monthly-cap",
     type=click.IntRange(min=0),
-    help="An agreed allowance in place of the plan's; Enterprise's is never lowered.",
+    help="Messages a month as agreed, in place of the plan's; that of Enterprise is never lowered.",
 )
 @as_json
 @reported
 def account_create(
     *, name: str, email: str, plan: str, daily_cap: int | None, monthly_cap: int | None, as_json: bool
 ) -> None:
-    """A new account; its owner's password is printed once."""
+    """Open an account; its owner's password is printed once."""
     made = operate.with_pool(
         attached(),
         lambda pool: operate.create_account(
@@ -39,8 +51,8 @@ def account_create(
 
 
 @account.command("retention")
-@click.option("--account", "account_id", required=True, help="acc_…")
-@click.option("--days", type=click.IntRange(1, 36_500), help="Default: back to what the plan says.")
+@_account
+@click.option("--days", type=click.IntRange(1, 36_500), help="Days to keep records; default: what the plan says.")
 @as_json
 @reported
 def account_retention(*, account_id: str, days: int | None, as_json: bool) -> None:
@@ -52,11 +64,11 @@ def account_retention(*, account_id: str, days: int | None, as_json: bool) -> No
 
 
 @account.command("list")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Print at most this many.")
 @as_json
 @reported
 def account_list(*, limit: int, as_json: bool) -> None:
-    """The newest accounts and their status."""
+    """List the newest accounts and their status."""
     from ops import standing  # noqa: PLC0415
 
     found = operate.with_pool(attached(), lambda pool: standing.listed(pool, limit=limit))
@@ -64,19 +76,19 @@ def account_list(*, limit: int, as_json: bool) -> None:
 
 
 @account.command("show")
-@click.argument("account_id")
+@_account_id
 @as_json
 @reported
 def account_show(*, account_id: str, as_json: bool) -> None:
-    """How an account stands: suspensions, deletion, sub-accounts; or what is left of an erased one."""
+    """Show an account: suspensions, deletion, sub-accounts; or what is left of an erased one."""
     from ops import standing  # noqa: PLC0415
 
     show(operate.with_pool(attached(), lambda pool: standing.shown(pool, account=account_id)), as_json=as_json)
 
 
 @account.command("suspend")
-@click.argument("account_id")
-@click.option("--reason", required=True, help="The account's people read it.")
+@_account_id
+@click.option("--reason", required=True, help="Why, in a sentence; the account's people read it.")
 @as_json
 @reported
 def account_suspend(*, account_id: str, reason: str, as_json: bool) -> None:
@@ -88,7 +100,7 @@ def account_suspend(*, account_id: str, reason: str, as_json: bool) -> None:
 
 
 @account.command("resume")
-@click.argument("account_id")
+@_account_id
 @as_json
 @reported
 def account_resume(*, account_id: str, as_json: bool) -> None:
@@ -100,33 +112,33 @@ def account_resume(*, account_id: str, as_json: bool) -> None:
 
 @click.group()
 def person() -> None:
-    """People who sign in."""
+    """Help people who can't sign in."""
 
 
 @person.command("show")
-@click.argument("email")
+@_email
 @as_json
 @reported
 def person_show(*, email: str, as_json: bool) -> None:
-    """Who has an address, and on which accounts."""
+    """Show the person with a mail address, and their accounts."""
     from ops import persons  # noqa: PLC0415
 
     show(operate.with_pool(attached(), lambda pool: persons.shown(pool, email=email)), as_json=as_json)
 
 
 @person.command("reset-factor")
-@click.argument("email")
+@_email
 @as_json
 @reported
 def person_reset_factor(*, email: str, as_json: bool) -> None:
-    """For somebody without app and recovery codes: no code is asked for any more; sessions end; a mail tells them."""
+    """Turn off a person's second factor, when app and codes are lost: sessions end, and a mail tells them."""
     from ops import persons  # noqa: PLC0415
 
     show(operate.with_pool(attached(), lambda pool: persons.reset_factor(pool, email=email)), as_json=as_json)
 
 
 @person.command("sign-out")
-@click.argument("email")
+@_email
 @as_json
 @reported
 def person_sign_out(*, email: str, as_json: bool) -> None:
@@ -138,17 +150,17 @@ def person_sign_out(*, email: str, as_json: bool) -> None:
 
 @click.group()
 def key() -> None:
-    """API keys."""
+    """Create, list and revoke API keys."""
 
 
 @key.command("create")
-@click.option("--account", "account_id", required=True, help="acc_…")
+@_account
 @click.option("--scopes", default="all", show_default=True, help=f"all, or of: {', '.join(sorted(SCOPES))}")
-@click.option("--name", default="Operator's key", show_default=True)
+@click.option("--name", default="Operator's key", show_default=True, help="Name of the key.")
 @as_json
 @reported
 def key_create(*, account_id: str, scopes: str, name: str, as_json: bool) -> None:
-    """A new API key, printed once."""
+    """Create an API key; it is printed once."""
     settings = attached()
     wanted = [scope.strip() for scope in scopes.split(",") if scope.strip()]
     made = operate.with_pool(
@@ -158,23 +170,23 @@ def key_create(*, account_id: str, scopes: str, name: str, as_json: bool) -> Non
 
 
 @key.command("list")
-@click.option("--account", "account_id", required=True, help="acc_…")
+@_account
 @as_json
 @reported
 def key_list(*, account_id: str, as_json: bool) -> None:
-    """An account's keys, without their secrets."""
+    """List an account's keys, without their secrets."""
     from ops import keys  # noqa: PLC0415
 
     show({"keys": operate.with_pool(attached(), lambda pool: keys.listed(pool, account=account_id))}, as_json=as_json)
 
 
 @key.command("revoke")
-@click.option("--account", "account_id", required=True, help="acc_…")
-@click.argument("key_id")
+@_account
+@click.argument("key_id", metavar="KEY_ID", help="Id of the key (key_…), as `ops key list` shows it.")
 @as_json
 @reported
 def key_revoke(*, account_id: str, key_id: str, as_json: bool) -> None:
-    """End a key, such as one that has leaked; nobody can bring it back."""
+    """Revoke a key, such as one that has leaked; that can't be undone."""
     from ops import keys  # noqa: PLC0415
 
     done = operate.with_pool(attached(), lambda pool: keys.revoked(pool, account=account_id, key=key_id))
@@ -183,13 +195,13 @@ def key_revoke(*, account_id: str, key_id: str, as_json: bool) -> None:
 
 @click.group()
 def domain() -> None:
-    """Sending domains."""
+    """Add and verify sending domains."""
 
 
 @domain.command("add")
-@click.option("--account", "account_id", required=True, help="acc_…")
-@click.option("--name", required=True)
-@click.option("--verified", is_flag=True, help="Take the operator's word instead of DNS'.")
+@_account
+@_domain_name
+@click.option("--verified", is_flag=True, help="Count the domain as verified without asking DNS.")
 @as_json
 @reported
 def domain_add(*, account_id: str, name: str, verified: bool, as_json: bool) -> None:
@@ -202,12 +214,12 @@ def domain_add(*, account_id: str, name: str, verified: bool, as_json: bool) -> 
 
 
 @domain.command("verify")
-@click.option("--account", "account_id", required=True, help="acc_…")
-@click.option("--name", required=True)
+@_account
+@_domain_name
 @as_json
 @reported
 def domain_verify(*, account_id: str, name: str, as_json: bool) -> None:
-    """Look a domain's records up in DNS; ends with 1 while it is not verified."""
+    """Check a domain's records in DNS; exit status 1 while it is not verified."""
     settings = attached()
     found = operate.with_pool(
         settings, lambda pool: operate.check_domain(pool, settings, account=account_id, name=name)
@@ -221,12 +233,12 @@ def domain_verify(*, account_id: str, name: str, as_json: bool) -> None:
 
 @click.group()
 def platform() -> None:
-    """The account that the service's own mail is sent from."""
+    """Choose the account that the service's own mail is sent from."""
 
 
 @platform.command("set")
-@click.option("--account", "account_id", required=True, help="acc_…")
-@click.option("--from", "sender", help="Whom that mail comes from, of a verified domain of the account.")
+@_account
+@click.option("--from", "sender", help="Sender of that mail, of a verified domain of the account.")
 @as_json
 @reported
 def platform_set(*, account_id: str, sender: str | None, as_json: bool) -> None:
@@ -244,6 +256,6 @@ def platform_set(*, account_id: str, sender: str | None, as_json: bool) -> None:
 @as_json
 @reported
 def platform_show(*, as_json: bool) -> None:
-    """Which account it is, whom its mail comes from, and how much of it waits."""
+    """Show that account, the sender of its mail, and how much of it waits."""
     settings = attached()
     show(operate.with_pool(settings, lambda pool: operate.show_platform(pool, settings)), as_json=as_json)

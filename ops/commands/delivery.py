@@ -11,20 +11,24 @@ import click
 
 from ops import operate
 from ops.commands.base import as_json, attached, fail, reported, show, table
+from ops.commands.durations import Duration
 
 N = TypeVar("N", int, float)
+_ip = click.argument("ip", help="Source address, as WAYBILL_SOURCE_IPS names it.")
+_site_name = click.argument("name", help="Mail host, recipients' domain, site, or `*`.")
+_pool_name = click.argument("name", help="Name of the pool.")
 
 
 def _lever(command: Callable[..., None]) -> Callable[..., None]:
     """The options that say what a lever is pulled on: exactly one of them."""
     for name, words in (
-        ("site", "A set of mail servers, as `ops queue --by site` names it."),
-        ("message", "msg_…"),
-        ("account", "acc_…"),
-        ("domain", "A recipients' domain."),
+        ("site", "Mail servers that share one limit, as `ops queue --by site` names them."),
+        ("message", "Id of a message (msg_…)."),
+        ("account", "Id of an account (acc_…)."),
+        ("domain", "Domain of recipients."),
     ):
         command = click.option(f"--{name}", f"on_{name}", help=words)(command)
-    return click.option("--all", "on_all", is_flag=True, help="Everything there is.")(command)
+    return click.option("--all", "on_all", is_flag=True, help="Everything that waits.")(command)
 
 
 def _target(given: dict[str, Any]) -> Any:
@@ -52,13 +56,16 @@ def on_everything(target: tuple[Any, str]) -> bool:
 
 
 @click.group(invoke_without_command=True)
-@click.option("--by", type=click.Choice(["domain", "site", "account", "shard"]), default="domain", show_default=True)
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+@click.option(
+    "--by", type=click.Choice(["domain", "site", "account", "shard"]), default="domain", show_default=True,
+    help="Count deliveries by this.",
+)  # fmt: skip
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Print at most this many.")
 @as_json
 @click.pass_context
 @reported
 def queue(context: click.Context, *, by: str, limit: int, as_json: bool) -> None:
-    """What waits for delivery: depth, age, what is held; `suspend`, `resume`, `flush` and `bounce` move it."""
+    """Show what waits for delivery: depth, age, what is held; `suspend`, `resume`, `flush` and `bounce` act on it."""
     if context.invoked_subcommand is not None:
         return
     from ops import queue as levers  # noqa: PLC0415
@@ -81,29 +88,29 @@ def queue(context: click.Context, *, by: str, limit: int, as_json: bool) -> None
 
 @queue.command("suspend")
 @_lever
-@click.option("--reason", required=True, help="In a few words; it stands on the waybill of every message held.")
-@click.option("--for", "minutes", type=click.FloatRange(0.1, 525_600), help="Minutes; default: until it is resumed.")
+@click.option("--reason", required=True, help="Why, in a few words; written to the waybill of every message held.")
+@click.option(
+    "--for", "for_s", type=Duration(min_s=6, max_s=365 * 86_400),
+    help="How long, such as 90s, 30m, 2h or 3d; a number alone is minutes; default: until it is resumed.",
+)  # fmt: skip
 @as_json
 @reported
-def queue_suspend(*, reason: str, minutes: float | None, as_json: bool, **on: Any) -> None:
+def queue_suspend(*, reason: str, for_s: float | None, as_json: bool, **on: Any) -> None:
     """Hold deliveries back, within a second and across restarts; mail is still accepted."""
     from ops import queue as levers  # noqa: PLC0415
 
     settings, target = attached(), _target(on)
-    seconds = None if minutes is None else minutes * 60
-    done = operate.with_pool(
-        settings, lambda pool: levers.suspend(pool, settings, target, reason=reason, for_s=seconds)
-    )
+    done = operate.with_pool(settings, lambda pool: levers.suspend(pool, settings, target, reason=reason, for_s=for_s))
     show(done, as_json=as_json)
 
 
 @queue.command("resume")
 @_lever
-@click.option("--note", help="Stands on the waybills.")
+@click.option("--note", help="A few words, written to the waybill of every message.")
 @as_json
 @reported
 def queue_resume(*, note: str | None, as_json: bool, **on: Any) -> None:
-    """Let go what was suspended; it comes back spread over time."""
+    """Deliver again what was suspended, spread over time."""
     from ops import queue as levers  # noqa: PLC0415
 
     settings, target = attached(), _target(on)
@@ -112,11 +119,11 @@ def queue_resume(*, note: str | None, as_json: bool, **on: Any) -> None:
 
 @queue.command("flush")
 @_lever
-@click.option("--note", help="Stands on the waybills.")
+@click.option("--note", help="A few words, written to the waybill of every message.")
 @as_json
 @reported
 def queue_flush(*, note: str | None, as_json: bool, **on: Any) -> None:
-    """Try again now what waits for its next try."""
+    """Attempt now what waits for its next attempt."""
     from ops import queue as levers  # noqa: PLC0415
 
     settings, target = attached(), _target(on)
@@ -125,12 +132,12 @@ def queue_flush(*, note: str | None, as_json: bool, **on: Any) -> None:
 
 @queue.command("bounce")
 @_lever
-@click.option("--reason", required=True, help="In a few words; it stands on the waybill of every message given up.")
-@click.option("--yes", is_flag=True, help="Don't ask.")
+@click.option("--reason", required=True, help="Why, in a few words; written to the waybill of every message given up.")
+@click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
 @as_json
 @reported
 def queue_bounce(*, reason: str, yes: bool, as_json: bool, **on: Any) -> None:
-    """Give up what waits: it ends as failed, nobody is suppressed. There is no way back."""
+    """Give up what waits: it ends as failed, no address is suppressed. That can't be undone."""
     from ops import queue as levers  # noqa: PLC0415
 
     target = _target(on)
@@ -144,15 +151,15 @@ def queue_bounce(*, reason: str, yes: bool, as_json: bool, **on: Any) -> None:
 
 @click.group()
 def site() -> None:
-    """How much mail servers are asked to take: rules as live data, and what the servers say to it."""
+    """Show and change per-destination limits: connections, rates, retry waits."""
 
 
 @site.command("show")
-@click.argument("name")
+@_site_name
 @as_json
 @reported
 def site_show(*, name: str, as_json: bool) -> None:
-    """Window, rules and their reasons, recent answers and the next probe of a domain's or host's servers."""
+    """Show the limits of a domain's or host's servers, why they hold, their recent replies and the next probe."""
     from ops import sites  # noqa: PLC0415
 
     settings = attached()
@@ -179,25 +186,29 @@ def site_show(*, name: str, as_json: bool) -> None:
 
 
 @site.command("set")
-@click.argument("name")
-@click.option("--connections", type=click.IntRange(min=1), help="At once, over all processes.")
-@click.option("--messages-per-connection", type=click.IntRange(min=1))
-@click.option("--per-second", type=float, help="Messages begun, over all processes.")
-@click.option("--per-minute", type=float)
-@click.option("--per-hour", type=float)
-@click.option("--recipients", type=click.IntRange(min=1), help="Of one transaction.")
-@click.option("--family", type=click.Choice(["ipv4", "ipv6", "ipv4-only", "ipv6-only"]), help="Tried first, or alone.")
-@click.option("--ladder", "ladder_s", help="Seconds between tries, such as 60,300,900; the last repeats.")
-@click.option("--back-off", multiple=True, help="Words of an answer that mean: slow down.")
-@click.option("--together/--apart", default=None, help="Whether all servers under the name share one window.")
-@click.option("--unset", multiple=True, help="Take a field back, such as per_second.")
-@click.option("--why", help="Shown beside the rule.")
+@_site_name
+@click.option("--connections", type=click.IntRange(min=1), help="Most connections at once, over all processes.")
+@click.option("--messages-per-connection", type=click.IntRange(min=1), help="Most messages over one connection.")
+@click.option("--per-second", type=float, help="Most messages a second, over all processes.")
+@click.option("--per-minute", type=float, help="Most messages a minute, over all processes.")
+@click.option("--per-hour", type=float, help="Most messages an hour, over all processes.")
+@click.option("--recipients", type=click.IntRange(min=1), help="Most recipients of one SMTP transaction.")
+@click.option(
+    "--family",
+    type=click.Choice(["ipv4", "ipv6", "ipv4-only", "ipv6-only"]),
+    help="Address family to try first, or alone.",
+)
+@click.option("--ladder", "ladder_s", help="Seconds between attempts, such as 60,300,900; the last repeats.")
+@click.option("--back-off", multiple=True, help="Words of a reply that mean: slow down; may be given several times.")
+@click.option("--together/--apart", default=None, help="Whether all servers under the name share one connection limit.")
+@click.option("--unset", multiple=True, help="Field to take back, such as per_second; may be given several times.")
+@click.option("--why", help="Reason, shown beside the rule.")
 @as_json
 @reported
 def site_set(
     *, name: str, ladder_s: str | None, unset: tuple[str, ...], why: str | None, as_json: bool, **given: Any
 ) -> None:
-    """Change what holds for a mail host, all below a name, a domain's servers, or `*`; in force within a second."""
+    """Change the limits of a mail host, all hosts below a name, a domain's servers, or `*`; within a second."""
     from engine.delivery.sites import FIELDS  # noqa: PLC0415
     from ops import sites  # noqa: PLC0415
 
@@ -218,18 +229,18 @@ def site_set(
 @as_json
 @reported
 def site_list(*, as_json: bool) -> None:
-    """All rules, and the sites that something happened to within the hour."""
+    """List all rules, and the sites with news of the last hour."""
     from ops import sites  # noqa: PLC0415
 
     show(operate.with_pool(attached(), sites.listing), as_json=as_json)
 
 
 @site.command("reset")
-@click.argument("name")
+@_site_name
 @as_json
 @reported
 def site_reset(*, name: str, as_json: bool) -> None:
-    """Forget your rule for a name."""
+    """Remove the operator's rule for a name; shipped rules and settings hold again."""
     from ops import sites  # noqa: PLC0415
 
     settings = attached()
@@ -238,14 +249,14 @@ def site_reset(*, name: str, as_json: bool) -> None:
 
 @click.group()
 def source() -> None:
-    """The addresses that mail leaves from (WAYBILL_SOURCE_IPS): pools by stream, warm-up, refusals."""
+    """Manage the addresses that mail leaves from (WAYBILL_SOURCE_IPS): pools by stream, warm-up, refusals."""
 
 
 @source.command("list")
 @as_json
 @reported
 def source_list(*, as_json: bool) -> None:
-    """All sources, pools, and which mail leaves from which pool."""
+    """List all sources and pools, and which mail leaves from which pool."""
     from ops import sources  # noqa: PLC0415
 
     settings = attached()
@@ -257,11 +268,11 @@ def source_list(*, as_json: bool) -> None:
 
 
 @source.command("show")
-@click.argument("ip")
+@_ip
 @as_json
 @reported
 def source_show(*, ip: str, as_json: bool) -> None:
-    """One source: its warm-up, what it sent today against its allowance (UTC), and where it is refused."""
+    """Show a source: its warm-up, what it sent today against its allowance (UTC), and where it is refused."""
     from ops import sources  # noqa: PLC0415
 
     settings = attached()
@@ -273,12 +284,14 @@ def source_show(*, ip: str, as_json: bool) -> None:
 
 @source.group("pool")
 def source_pool() -> None:
-    """Addresses that are used alike."""
+    """Manage pools of source addresses."""
 
 
 @source_pool.command("set")
-@click.argument("name")
-@click.option("--ips", required=True, help="Such as 192.0.2.1,192.0.2.2*3: the second takes three times as much.")
+@_pool_name
+@click.option(
+    "--ips", required=True, help="Addresses, such as 192.0.2.1,192.0.2.2*3: the second takes three times as much."
+)
 @as_json
 @reported
 def source_pool_set(*, name: str, ips: str, as_json: bool) -> None:
@@ -290,24 +303,24 @@ def source_pool_set(*, name: str, ips: str, as_json: bool) -> None:
 
 
 @source_pool.command("remove")
-@click.argument("name")
+@_pool_name
 @as_json
 @reported
 def source_pool_remove(*, name: str, as_json: bool) -> None:
-    """Forget a pool that nothing is assigned to."""
+    """Remove a pool that nothing is assigned to."""
     from ops import sources  # noqa: PLC0415
 
     show(operate.with_pool(attached(), lambda pool: sources.remove_pool(pool, name)), as_json=as_json)
 
 
 @source.command("assign")
-@click.option("--stream", required=True, help="A stream's id, broadcast, verification, or * for all mail.")
-@click.option("--pool", "name", required=True)
-@click.option("--account", help="acc_…; default: everybody's.")
+@click.option("--stream", required=True, help="Id of a stream, broadcast, verification, or * for all mail.")
+@click.option("--pool", "name", required=True, help="Name of the pool.")
+@click.option("--account", help="Id of an account (acc_…); default: all accounts.")
 @as_json
 @reported
 def source_assign(*, stream: str, name: str, account: str | None, as_json: bool) -> None:
-    """Let mail of a stream leave from a pool; an account's own word goes before everybody's."""
+    """Send mail of a stream from a pool; an assignment of one account goes before that of all."""
     from ops import sources  # noqa: PLC0415
 
     done = operate.with_pool(attached(), lambda pool: sources.assign(pool, stream=stream, name=name, account=account))
@@ -315,12 +328,12 @@ def source_assign(*, stream: str, name: str, account: str | None, as_json: bool)
 
 
 @source.command("unassign")
-@click.option("--stream", required=True)
-@click.option("--account", help="acc_…; default: everybody's.")
+@click.option("--stream", required=True, help="Stream as it was assigned.")
+@click.option("--account", help="Id of an account (acc_…); default: all accounts.")
 @as_json
 @reported
 def source_unassign(*, stream: str, account: str | None, as_json: bool) -> None:
-    """Let mail of a stream leave from any address again."""
+    """Send mail of a stream from any address again."""
     from ops import sources  # noqa: PLC0415
 
     done = operate.with_pool(attached(), lambda pool: sources.unassign(pool, stream=stream, account=account))
@@ -328,14 +341,14 @@ def source_unassign(*, stream: str, account: str | None, as_json: bool) -> None:
 
 
 @source.command("warmup")
-@click.argument("ip")
-@click.option("--start", type=click.DateTime(["%Y-%m-%d"]), help="The UTC day of its first mail.")
+@_ip
+@click.option("--start", type=click.DateTime(["%Y-%m-%d"]), help="Day (UTC) of its first mail.")
 @click.option("--plan", help="Messages a day to each provider, such as 50,100,500; default: the shipped ladder.")
-@click.option("--off", is_flag=True, help="It is warm.")
+@click.option("--off", is_flag=True, help="End the warm-up: no daily limit any more.")
 @as_json
 @reported
 def source_warmup(*, ip: str, start: datetime | None, plan: str | None, off: bool, as_json: bool) -> None:
-    """Introduce a new address to the providers day by day; what finds no room waits until midnight UTC."""
+    """Warm a new address up, with more mail each day; what exceeds the day's limit waits until midnight UTC."""
     from ops import sources  # noqa: PLC0415
 
     if off == (start is not None) or (off and plan):
@@ -350,23 +363,23 @@ def source_warmup(*, ip: str, start: datetime | None, plan: str | None, off: boo
 
 
 @source.command("trust")
-@click.argument("ip")
-@click.option("--site", help="As `ops source show` names it; default: all.")
+@_ip
+@click.option("--site", help="Site, as `ops source show` names it; default: all.")
 @as_json
 @reported
 def source_trust(*, ip: str, site: str | None, as_json: bool) -> None:
-    """Use an address again where it is spared since servers refused it; such as once it is off a blocklist."""
+    """Use an address again for sites whose servers refused it, once it is off a blocklist."""
     from ops import sources  # noqa: PLC0415
 
     show(operate.with_pool(attached(), lambda pool: sources.trust(pool, ip, site)), as_json=as_json)
 
 
 @click.command()
-@click.argument("message")
+@click.argument("message", metavar="MESSAGE_ID", help="Id of the message (msg_…).")
 @as_json
 @reported
 def explain(*, message: str, as_json: bool) -> None:
-    """One message's fate in plain words: what happened, whose side it is on, what to do."""
+    """Tell in plain words what happened to a message, who can act on it, and how."""
     from ops.explain import explain as told  # noqa: PLC0415
 
     found = operate.with_pool(attached(), lambda pool: told(pool, message))
@@ -377,12 +390,12 @@ def explain(*, message: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--domain", "name", required=True, help="A recipients' domain.")
-@click.option("--seconds", type=float, help="Stop after so long; default: an hour, or Ctrl-C.")
+@click.option("--domain", "name", required=True, help="Domain of recipients.")
+@click.option("--seconds", type=float, help="Stop after this many seconds; default: an hour, or Ctrl-C.")
 @as_json
 @reported
 def trace(*, name: str, seconds: float | None, as_json: bool) -> None:
-    """The SMTP conversations with a domain's servers as they happen, without the messages' content."""
+    """Follow the SMTP dialogues with a domain's servers, without the messages' content."""
     from ops.trace import follow, lines  # noqa: PLC0415
 
     settings = attached()

@@ -1,10 +1,11 @@
 """Commands for several hosts on one machine."""
 
+from functools import partial
 from pathlib import Path
 
 import click
 
-from ops.commands.base import as_json, reported, table
+from ops.commands.base import as_json, print_json, reported, table
 
 _folder = click.option(
     "--folder", type=click.Path(path_type=Path, file_okay=False), help="Where the hosts keep their state."
@@ -18,27 +19,34 @@ def hosts() -> None:
 
 @hosts.command()
 @_folder
+@as_json
 @reported
-def up(folder: Path | None) -> None:
+def up(folder: Path | None, *, as_json: bool) -> None:
     """Two hosts that take mail, three that deliver, one that works, a store and a world that receives."""
     from ops.hosts import run  # noqa: PLC0415
 
-    run.up(folder or run.FOLDER, click.echo)
+    run.up(folder or run.FOLDER, partial(click.echo, err=as_json))
+    if as_json:
+        click.echo(run.as_json(run.status(folder or run.FOLDER)))
+        return
     click.echo("Up. Look around with `ip netns exec waybill-client …`; `ops hosts down` takes everything away.")
 
 
 @hosts.command()
 @_folder
+@as_json
 @reported
-def down(folder: Path | None) -> None:
+def down(folder: Path | None, *, as_json: bool) -> None:
     """End everything on them, and forget it."""
     from ops.hosts import run  # noqa: PLC0415
 
-    run.down(folder or run.FOLDER, click.echo)
+    run.down(folder or run.FOLDER, partial(click.echo, err=as_json))
+    if as_json:
+        print_json({"down": True})
 
 
 @hosts.command()
-@click.argument("name")
+@click.argument("name", help="Host, as `ops hosts status` names it.")
 @reported
 def cut(name: str) -> None:
     """Pull a host's cable."""
@@ -48,7 +56,7 @@ def cut(name: str) -> None:
 
 
 @hosts.command()
-@click.argument("name")
+@click.argument("name", help="Host, as `ops hosts status` names it.")
 @reported
 def heal(name: str) -> None:
     """Plug it in again."""

@@ -5,21 +5,28 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import click
 
+from engine.base.events import Status
+from engine.base.settings import Loaded
 from ops import operate
-from ops.commands.base import as_json, attached, cell, console, fail, loaded, reported, show, table
+from ops.commands.base import as_json, attached, fail, line, loaded, print_json, reported, show, table
 from ops.first_run import FILE as FIRST_RUN
+
+_COLUMNS = ("createdAt", "status", "id", "from", "to", "subject")
+_HEADERS = ("From", "To", "Cc", "Reply-To", "Subject", "Date", "Message-ID")
+_key = click.option("--key", help="API key to use; default: that of the first run.")
 
 
 @click.command()
-@click.option("--to", "recipients", required=True, multiple=True)
-@click.option("--from", "sender", help="Default: hello@ the first run's domain.")
-@click.option("--subject", default="Hello from Waybill", show_default=True)
-@click.option("--text", default="It works.", show_default=True)
-@click.option("--html")
-@click.option("--key", help="Default: the first run's key.")
+@click.option("--to", "recipients", required=True, multiple=True, help="Recipient; may be given several times.")
+@click.option("--from", "sender", help="Sender; default: hello@ the first run's domain.")
+@click.option("--subject", default="Hello from Waybill", show_default=True, help="Subject of the message.")
+@click.option("--text", default="It works.", show_default=True, help="Plain text of the message.")
+@click.option("--html", help="HTML of the message, beside the text.")
+@_key
 @as_json
 @reported
 def send(
@@ -46,48 +53,69 @@ def send(
 
 
 @click.command()
-@click.option("--limit", type=click.IntRange(1, 100), default=25, show_default=True)
-@click.option("--status")
-@click.option("--key", help="Default: the first run's key.")
+@click.option("--limit", type=click.IntRange(1, 100), default=25, show_default=True, help="Print at most this many.")
+@click.option("--status", type=click.Choice([one.value for one in Status]), help="Only messages in this status.")
+@click.option("--account", help="Messages of this account: its id (acc_…) or its name. Reads the database.")
+@click.option("--all", "everybody", is_flag=True, help="Messages of all accounts. Reads the database.")
+@_key
 @as_json
 @reported
-def messages(*, limit: int, status: str | None, key: str | None, as_json: bool) -> None:
-    """The newest messages."""
-    access = _access(key)
-    path = f"/v1/messages?limit={limit}" + (f"&status={status}" if status else "")
-    found = operate.call_api(access["baseUrl"], "GET", path, access["apiKey"])
-    if as_json:
-        click.echo(json.dumps(found["data"], indent=2, ensure_ascii=False))
+def messages(
+    *, limit: int, status: str | None, account: str | None, everybody: bool, key: str | None, as_json: bool
+) -> None:
+    """List the newest messages of the key's account, of another one, or of all."""
+    if _one_of(account=account, everybody=everybody, key=key):
+        from ops import mailbox  # noqa: PLC0415
+
+        found = operate.with_pool(
+            attached(), lambda pool: mailbox.newest(pool, account=account, status=status, limit=limit)
+        )
     else:
-        table(found["data"], ["createdAt", "status", "id", "from", "to", "subject"])
+        access = _access(key)
+        query = urlencode({"limit": limit} | ({"status": status} if status else {}))
+        found = operate.call_api(access["baseUrl"], "GET", f"/v1/messages?{query}", access["apiKey"])["data"]
+    if as_json:
+        print_json(found)
+    elif not found:
+        click.echo("No messages.")
+    else:
+        table(found, [*(["account"] if everybody else []), *_COLUMNS])
 
 
 @click.command()
-@click.argument("message")
-@click.option("--key", help="Default: the first run's key.")
+@click.argument("message", metavar="MESSAGE_ID", help="Id of the message (msg_…).")
+@click.option("--account", help="The account that it belongs to: its id (acc_…) or its name. Reads the database.")
+@click.option("--all", "everybody", is_flag=True, help="Find it in whichever account. Reads the database.")
+@_key
 @as_json
 @reported
-def message(*, message: str, key: str | None, as_json: bool) -> None:
-    """One message with its waybill."""
-    access = _access(key)
-    found = operate.call_api(access["baseUrl"], "GET", f"/v1/messages/{message}", access["apiKey"])
+def message(*, message: str, account: str | None, everybody: bool, key: str | None, as_json: bool) -> None:
+    """Show one message with its waybill, the history of its events."""
+    if _one_of(account=account, everybody=everybody, key=key):
+        from ops import mailbox  # noqa: PLC0415
+
+        found = operate.with_pool(attached(), lambda pool: mailbox.opened(pool, message, account=account))
+    else:
+        access = _access(key)
+        found = operate.call_api(access["baseUrl"], "GET", f"/v1/messages/{message}", access["apiKey"])
     if as_json:
-        click.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        print_json(found)
         return
-    for name in ("id", "status", "from", "to", "subject", "createdAt", "deliveredAt"):
-        console.print(f"{name:14} {cell(found.get(name))}", markup=False)
+    owner = ["accountId"] if "accountId" in found else []
+    for name in (*owner, "id", "status", "from", "to", "subject", "createdAt", "deliveredAt"):
+        line(name, found.get(name))
     for event in found["waybill"]:
         click.echo(f"{event['createdAt']}  {event['seq']:>6}  {event['type']:10} {_brief(event['detail'])}")
 
 
 @click.command()
-@click.option("--account", "account_id", help="acc_…; default: every account.")
-@click.option("--after", type=int, help="Start behind this place of the log (with --account).")
-@click.option("--seconds", type=float, help="Stop after so long; default: go on until Ctrl-C.")
+@click.option("--account", "account_id", help="Id of the account (acc_…); default: every account.")
+@click.option("--after", type=int, help="Start behind this sequence number of the log (with --account).")
+@click.option("--seconds", type=float, help="Stop after this many seconds; default: go on until Ctrl-C.")
 @as_json
 @reported
 def tail(*, account_id: str | None, after: int | None, seconds: float | None, as_json: bool) -> None:
-    """Follow events as they are written."""
+    """Follow events as they are written; with --json one JSON value a line."""
     from ops.tail import follow  # noqa: PLC0415
 
     settings = attached()
@@ -96,39 +124,97 @@ def tail(*, account_id: str | None, after: int | None, seconds: float | None, as
         if as_json:
             click.echo(json.dumps(event, ensure_ascii=False))
         else:
-            line = f"{event['createdAt']}  {event['accountId'][-6:]} {event['seq']:>6}  {event['type']:12}"
-            click.echo(f"{line} {event['messageId'] or '':30} {_brief(event['detail'])}")
+            head = f"{event['createdAt']}  {event['accountId'][-6:]} {event['seq']:>6}  {event['type']:12}"
+            click.echo(f"{head} {event['messageId'] or '-':30} {_brief(event['detail'])}")
         sys.stdout.flush()
 
 
-@click.command()
-@click.option("--limit", type=click.IntRange(1, 1000), default=10, show_default=True)
+@click.group(invoke_without_command=True)
+@click.option("--limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="Print at most this many.")
 @as_json
+@click.pass_context
 @reported
-def sink(*, limit: int, as_json: bool) -> None:
-    """What arrived in the local sink, newest first."""
-    settings = loaded().settings
-    found = operate.sink_messages(settings.state, limit=limit)
+def sink(context: click.Context, *, limit: int, as_json: bool) -> None:
+    """List what arrived in the local sink, newest first; `show` prints one mail with its links."""
+    if context.invoked_subcommand is not None:
+        return
+    from ops import sink as inbox  # noqa: PLC0415
+
+    folder = _sink_folder()
+    found = inbox.listed(folder, limit=limit)
     if as_json:
-        click.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        print_json(found)
     elif not found:
         click.echo("Nothing has arrived yet.")
     else:
-        table(found, list(found[0]))
+        rows = [row | {"subject": inbox.subject_of(folder, row)} for row in found]
+        table(rows, ["id", "at", "to", "subject", "tls", "size"])
+        click.echo("\n`ops sink show ID` (or LAST) prints one of them with its links.")
+
+
+@sink.command("show")
+@click.argument("wanted", metavar="ID|LAST", help="Id, as `ops sink` lists it, or LAST for the newest.")
+@as_json
+@reported
+def sink_show(*, wanted: str, as_json: bool) -> None:
+    """Print one mail that the sink received: its headers, its text, its links."""
+    from ops import sink as inbox  # noqa: PLC0415
+
+    found = inbox.shown(_sink_folder(), wanted)
+    if as_json:
+        print_json(found)
+        return
+    envelope = found["envelope"]
+    line("envelope", f"{envelope['from']} -> {', '.join(envelope['to'])}")
+    for header in found["headers"]:
+        if header["name"] in _HEADERS:
+            line(header["name"], header["value"])
+    line("attachments", found["attachments"])
+    line("file", found["file"])
+    click.echo(f"\n{inbox.readable(found)}\n")
+    click.echo("links:" if found["links"] else "links: none")
+    for link in found["links"]:
+        click.echo(f"  {link}")
+
+
+def _sink_folder() -> Path:
+    settings = loaded().settings
+    if settings.delivery == "live":
+        fail("There is no sink in live mode: WAYBILL_DELIVERY=live sends to the recipients' mail servers.")
+    return settings.state.expanduser().absolute() / "sink"
+
+
+def _one_of(*, account: str | None, everybody: bool, key: str | None) -> bool:
+    """Return True if the database is to be read, by --account or --all; at most one of the three may be given."""
+    if (account is not None) + everybody + (key is not None) > 1:
+        fail("Give only one of --account, --all and --key.")
+    return everybody or account is not None
 
 
 def _access(key: str | None) -> dict[str, str]:
     """Base URL, key and domain to call the API with: the first run's, unless a key is given."""
-    settings = loaded().settings
-    file = Path(settings.state) / FIRST_RUN
-    found = {"baseUrl": settings.public_url, "domain": "", "apiKey": ""}
+    given = loaded()
+    file = Path(given.settings.state).expanduser() / FIRST_RUN
+    found = {"baseUrl": given.settings.public_url, "domain": "", "apiKey": ""}
     if file.is_file():
         found |= json.loads(file.read_text("utf-8"))
+        found["baseUrl"] = _base_url(given) or found["baseUrl"]
     if key:
         found["apiKey"] = key
     if not found["apiKey"]:
-        fail("Give an API key with --key: there is no first-run.json in the state folder.")
+        fail(
+            f"There is no first-run.json in {file.parent}, so there is no key to use. Give one with --key"
+            " (`ops key create` makes one), or name the state folder with WAYBILL_STATE."
+        )
     return found
+
+
+def _base_url(given: Loaded) -> str | None:
+    """Return where the API listens, where the environment says so; None: as at the first run."""
+    if given.origin["api_host"] == given.origin["api_port"] == "default":
+        return None
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(given.settings.api_host, given.settings.api_host)  # noqa: S104
+    return f"http://[{host}]:{given.settings.api_port}" if ":" in host else f"http://{host}:{given.settings.api_port}"
 
 
 def _brief(detail: dict[str, Any]) -> str:

@@ -13,8 +13,8 @@ from ops.drill.silent_cases import Kind, Stage
 @click.option("--scenario", type=click.Choice(["a", "b", "c"]), default="a", help="10, 1 or 1,000 domains.")
 @click.option("--messages", default=20_000, show_default=True, help="Counted messages.")
 @click.option("--domains", type=click.IntRange(1, 100_000), help="So many domains instead of the scenario's.")
-@click.option("--warm-up", default=1_000, show_default=True)
-@click.option("--connections", default=64, show_default=True)
+@click.option("--warm-up", default=1_000, show_default=True, help="Messages before counting begins.")
+@click.option("--connections", default=64, show_default=True, help="HTTP connections that send.")
 @click.option("--runs", default=1, show_default=True, help="Runs to take the median of.")
 @click.option("--drain", type=int, help="Queue this many first, then deliver.")
 @click.option("--profile", is_flag=True, help="Flame graphs beside the report (needs py-spy).")
@@ -76,7 +76,8 @@ def bench(
 
 
 @click.command()
-@click.argument("name", type=click.Choice([*catalogue.names(), "all", "list"]), metavar="NAME|all|list")
+@click.argument("name", type=click.Choice([*catalogue.names(), "all", "list"]), metavar="NAME|all|list",
+                help="Drill to run; `list` names them.")  # fmt: skip
 @click.option("--messages", type=click.IntRange(10, 1_000_000), help="At least; default: the drill's own figure.")
 @click.option("--rounds", type=click.IntRange(1, 1_000), help="Faults during the run; default: the drill's own figure.")
 @click.option("--minutes", type=click.FloatRange(0.5, 24 * 60), help="For drills that go by time.")

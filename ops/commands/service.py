@@ -1,13 +1,16 @@
 """Commands that run, upgrade and examine the service."""
 
-import json
 import time
+from typing import Any
 
 import click
 
-from engine.base.settings import shown
+from engine.base.settings import PREFIX, shown, unknown_setting
+from engine.base.settings_docs import SettingDoc
 from ops import operate
-from ops.commands.base import as_json, attached, fail, loaded, reported, show, state_folder, table
+from ops.commands.base import as_json, attached, fail, loaded, print_json, reported, show, state_folder, table
+
+COMPLETE_VARIABLE = "_WAYBILL_COMPLETE"
 
 
 @click.command()
@@ -19,11 +22,11 @@ def up() -> None:
 
 
 @click.command()
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, help="Processes or kinds, as `ops status` names them; none: all.")
 @as_json
 @reported
 def restart(names: tuple[str, ...], *, as_json: bool) -> None:
-    """Replace the service's processes one after the other, all or those NAMED (api, relay, mta-2, worker, …).
+    """Replace the service's processes one after the other, all or some (api, relay, mta-2, worker, …).
 
     Each is ready before the next one goes, and no request is refused meanwhile. What they run is the code that lies
     there now, with the settings that `ops up` was started with.
@@ -36,26 +39,31 @@ def restart(names: tuple[str, ...], *, as_json: bool) -> None:
         if not as_json:
             click.echo(f"{name} was replaced")
     if as_json:
-        click.echo(json.dumps({"restarted": done}, indent=2))
+        print_json({"restarted": done})
 
 
 @click.command()
 @as_json
 @reported
 def status(*, as_json: bool) -> None:
-    """The processes of the service that runs here: since when, how often started again, ready or not, memory."""
+    """Show the processes of the service on this host: age, restarts, readiness, memory.
+
+    Every command calls a process by this name or by its kind; across hosts by host:name. Each writes its log to
+    NAME.log in the folder `log` of the state folder.
+    """
     from ops import rolling  # noqa: PLC0415
 
     rows = rolling.ask_status(state_folder())
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        print_json(rows)
         return
     now = time.time()
     shown_rows = [
         {
             "process": row["name"],
+            "kind": row["kind"],
             "pid": row["pid"],
-            "ready": "yes" if row["ready"] else "NO",
+            "ready": row["ready"],
             "for": _duration(now - row["since"]) if row["since"] else None,
             "deaths": row["deaths"],
             "replaced": row["renewals"],
@@ -73,25 +81,43 @@ def _duration(seconds: float) -> str:
 
 
 @click.command()
-@click.option("--yes", is_flag=True, help="Don't ask.")
+@click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
+@as_json
 @reported
-def adopt(*, yes: bool) -> None:
-    """Take this host's pepper and number of shards for those of the whole installation.
+def adopt(*, yes: bool, as_json: bool) -> None:
+    """Make this host's pepper and number of shards those of the whole installation.
 
-    For when the pepper is lost: every key and session made under the old one is worth nothing afterwards.
+    For when the pepper is lost: no key and no session made under the old one is valid afterwards.
     """
     import asyncio  # noqa: PLC0415
 
     from ops import agreement  # noqa: PLC0415
 
     if not yes:
-        click.confirm("Keys, sessions and tokens made under another pepper will never work again. Go on?", abort=True)
+        click.confirm(
+            "Keys, sessions and tokens made under another pepper will never work again. Go on?", abort=True, err=True
+        )
     asyncio.run(agreement.adopt(attached()))
-    click.echo("Adopted. Start this host, and give the same settings to the others.")
+    if as_json:
+        print_json({"adopted": True})
+    else:
+        click.echo("Adopted. Start this host, and give the same settings to the others.")
+
+
+@click.command()
+@click.argument("lock", default="run", help="Which packages: run (the service), test, load (load tests), dev.")
+def bootstrap(lock: str) -> None:
+    """Make or update the virtual environment (.venv) and print its folder; every start does so by itself.
+
+    WAYBILL_PYTHON names the Python to make it with; PIP_INDEX_URL names a mirror of the package index.
+    """
+    from ops.bootstrap import enter  # noqa: PLC0415
+
+    raise click.exceptions.Exit(enter(["bootstrap", lock]) or 0)
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, help="Arguments for pytest.")
 def test(arguments: tuple[str, ...]) -> None:
     """Run the test suite; arguments go to pytest."""
     from ops.testing import run  # noqa: PLC0415
@@ -100,21 +126,47 @@ def test(arguments: tuple[str, ...]) -> None:
 
 
 @click.command()
+@click.argument("name", required=False, help="Setting to show whole, such as WAYBILL_API_PORT or api_port.")
+@click.option("--page", is_flag=True, help="Print the page of all settings (ops/runbooks/settings.md) instead.")
 @as_json
-def config(*, as_json: bool) -> None:
-    """Every setting, its value with secrets masked, and where it comes from."""
-    rows = [{"name": name, "value": value, "from": origin} for name, value, origin in shown(loaded())]
+@reported
+def config(*, name: str | None, page: bool, as_json: bool) -> None:
+    """List every setting with its value (secrets masked), where the value comes from, and what it means.
+
+    Settings are environment variables; ops/runbooks/settings.md is the whole list.
+    """
+    from engine.base.settings_docs import documented  # noqa: PLC0415
+
+    if page:
+        from ops import settings_page  # noqa: PLC0415
+
+        click.echo(settings_page.page(), nl=False)
+        return
+    docs = {one.variable: one for one in documented().values()}
+    rows = [{"name": field, "value": value, "from": origin} for field, value, origin in shown(loaded())]
+    if name is not None:
+        wanted = name.upper() if name.upper().startswith(PREFIX) else PREFIX + name.upper()
+        rows = [row for row in rows if row["name"] == wanted]
+        if not rows:
+            fail(unknown_setting(wanted))
+    whole = [row | _documentation(docs[row["name"]]) for row in rows]
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        print_json(whole if name is None else whole[0])
+    elif name is not None:
+        show(whole[0], as_json=False)
     else:
-        table(rows, ["name", "value", "from"])
+        table(whole, ["name", "value", "from", "meaning"])
+
+
+def _documentation(one: SettingDoc) -> dict[str, Any]:
+    return {"type": one.kind, "default": one.default, "meaning": one.meaning, "readBy": list(one.readers)}
 
 
 @click.command()
 @as_json
 @reported
 def migrate(*, as_json: bool) -> None:
-    """Bring the database up to date."""
+    """Bring the database schema up to date."""
     import asyncio  # noqa: PLC0415
 
     from engine.store.migrate import MigrationError  # noqa: PLC0415
@@ -130,11 +182,11 @@ def migrate(*, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Only tell what would go.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @as_json
 @reported
 def purge(*, dry_run: bool, as_json: bool) -> None:
-    """Take away now what no plan keeps any more; the worker does it daily."""
+    """Remove records that no plan keeps any more; the worker does it daily."""
     from ops import retention  # noqa: PLC0415
 
     show(operate.with_pool(attached(), lambda pool: retention.purge(pool, dry_run=dry_run)), as_json=as_json)
@@ -143,12 +195,12 @@ def purge(*, dry_run: bool, as_json: bool) -> None:
 @click.command()
 @as_json
 def doctor(*, as_json: bool) -> None:
-    """What is wrong with this installation, and how to mend it."""
+    """Check this installation: what is wrong, and how to mend it; exit status 1 if anything is."""
     from ops.doctor import examine  # noqa: PLC0415
 
     findings = examine(loaded())
     if as_json:
-        click.echo(json.dumps([finding.as_dict() for finding in findings], indent=2))
+        print_json([finding.as_dict() for finding in findings])
     else:
         for finding in findings:
             mark = "ok  " if finding.ok else "BAD "
@@ -157,3 +209,24 @@ def doctor(*, as_json: bool) -> None:
                 click.echo(f"     mend: {finding.mend}")
     if not all(finding.ok for finding in findings):
         raise click.exceptions.Exit(1)
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), help="Shell to complete in.")
+@click.option("--name", default="waybill", show_default=True, help="Name of the command on your PATH.")
+def completion(*, shell: str, name: str) -> None:
+    """Print a script that completes commands and options in your shell.
+
+    It completes the `waybill` script (.venv/bin/waybill), or a link to it with another name:
+
+    \b
+        ln -s "$PWD/.venv/bin/waybill" ~/.local/bin/waybill
+        eval "$(waybill completion bash)"        # in ~/.bashrc; zsh alike
+        waybill completion fish | source         # in config.fish
+    """
+    from click.shell_completion import get_completion_class  # noqa: PLC0415
+
+    made = get_completion_class(shell)
+    assert made is not None
+    root = click.get_current_context().find_root().command
+    click.echo(made(root, {}, name, COMPLETE_VARIABLE).source())

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 SHOWN = 20
 MOST_STEPS = 40  # of a plan, printed
 
+_member = click.argument(
+    "name", metavar="MEMBER|NODE", help="An mta process or a host, as `ops shards` and `ops nodes` name them."
+)
 Planner = Callable[[asyncpg.Pool, Settings], Awaitable["Plan"]]
 
 
@@ -43,8 +46,10 @@ def _changes(command: Callable[..., None]) -> Callable[..., None]:
 @click.pass_context
 @reported
 def shards(context: click.Context, *, every: bool, as_json: bool) -> None:
-    """Who owns which shard, what waits in it and how busy it is; `move`, `drain`, `weight`, `balance`, `split` and
-    `merge` change that while mail flows."""
+    """Show which mta process owns which shard, what waits in it and how busy it is.
+
+    `move`, `drain`, `weight`, `balance`, `split` and `merge` change that while mail flows.
+    """
     if context.invoked_subcommand is not None:
         return
     from ops import shards as work  # noqa: PLC0415
@@ -62,7 +67,7 @@ def shards(context: click.Context, *, every: bool, as_json: bool) -> None:
 
 
 @shards.command("move")
-@click.argument("numbers", metavar="SHARD...", nargs=-1, required=True, type=int)
+@click.argument("numbers", metavar="SHARD...", nargs=-1, required=True, type=int, help="Numbers of shards.")
 @click.option("--to", help="A member or a node, as `ops shards` and `ops nodes` name them.")
 @click.option("--unpin", is_flag=True, help="Let them be anywhere again.")
 @_changes
@@ -77,7 +82,7 @@ def move(*, numbers: tuple[int, ...], to: str | None, unpin: bool, **how: Any) -
 
 
 @shards.command("drain")
-@click.argument("name", metavar="MEMBER|NODE")
+@_member
 @click.option("--undo", is_flag=True, help="Let it own shards again.")
 @_changes
 @reported
@@ -92,12 +97,12 @@ def drain(*, name: str, undo: bool, **how: Any) -> None:
 
 
 @shards.command("weight")
-@click.argument("name", metavar="MEMBER|NODE")
-@click.argument("weight", type=click.FloatRange(0.01, 100))
+@_member
+@click.argument("weight", type=click.FloatRange(0.01, 100), help="Share of the load; 1 is the default of all.")
 @_changes
 @reported
 def weigh(*, name: str, weight: float, **how: Any) -> None:
-    """How much a member, or each member of a node, is to carry; everybody's is 1 unless you say otherwise."""
+    """Set how much load a member, or each member of a node, carries; the default is 1."""
     from ops import shards as work  # noqa: PLC0415
 
     _run(
@@ -118,7 +123,7 @@ def balance(*, by_count: bool, **how: Any) -> None:
 
 
 @shards.command("split")
-@click.argument("domain")
+@click.argument("domain", help="Domain of recipients.")
 @click.option("--parts", type=int, required=True, help="Shards that its mail is to lie in.")
 @_changes
 @reported
@@ -132,7 +137,7 @@ def split(*, domain: str, parts: int, **how: Any) -> None:
 
 
 @shards.command("merge")
-@click.argument("domain")
+@click.argument("domain", help="Domain of recipients.")
 @click.option("--by-rule", is_flag=True, help="The rule may split it again when it is hot.")
 @_changes
 @reported
@@ -148,14 +153,18 @@ def merge(*, domain: str, by_rule: bool, **how: Any) -> None:
 @as_json
 @reported
 def nodes(*, as_json: bool) -> None:
-    """Every process of every host: what it is busy with, and when it was last seen."""
+    """List the processes of all hosts: what each is busy with, and when it was last seen.
+
+    An API process has a line for each of its workers.
+    """
     from ops import nodes as work  # noqa: PLC0415
 
     found = operate.with_pool(attached(), work.listing)
     if as_json:
         show(found, as_json=True)
     elif found["processes"]:
-        table(found["processes"], list(found["processes"][0]))
+        rows = [{"process": f"{row['host']}:{row['name']}"} | row for row in found["processes"]]
+        table(rows, [column for column in rows[0] if column not in ("host", "name")])
     else:
         click.echo("No process has shown itself.")
 

@@ -8,7 +8,7 @@ from ops.commands.base import as_json, fail, loaded, reported, show
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), help="New folder for the backup.")
 @click.option(
     "--without-pepper", is_flag=True, help="Keep the pepper elsewhere: without it no key of the backup is good."
 )
@@ -30,7 +30,9 @@ def backup(*, folder: Path, without_pepper: bool, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument(
+    "folder", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Folder that `ops backup` wrote."
+)
 @click.option(
     "--hold/--no-hold",
     default=True,

@@ -18,8 +18,9 @@ from pathlib import Path
 from msgspec import structs
 
 from engine.base.settings import Loaded, Settings, variable
-from ops import bootstrap, fleet
+from ops import bootstrap, fleet, interpreter
 from ops.doctor.database import database
+from ops.doctor.dnssec import dnssec
 from ops.doctor.doors import api, metrics, sink, submission
 from ops.doctor.finding import Finding, bad, good, said, unseen
 from ops.doctor.names import names
@@ -58,7 +59,9 @@ def _python() -> Finding:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < OLDEST_PYTHON:
         return bad("python", f"Python {version}", "Install Python 3.11 or newer and start again with it.")
-    return good("python", f"Python {version}")
+    optimised = interpreter.build()
+    price = "" if optimised else ": an optimised build sends up to 15% more messages a second"
+    return good("python", f"Python {version} at {sys.base_prefix}, {interpreter.words(optimised)}{price}")
 
 
 def _packages() -> Finding:
@@ -152,7 +155,7 @@ async def _servers(settings: Settings, *, running: bool) -> list[Finding]:
         if settings.delivery == "local":
             looks.append(("sink", sink))
     if running or settings.delivery == "live":
-        looks.append(("dns", names))
+        looks += [("dns", names), ("dnssec", dnssec)]
     looks.append(("sources", sources))
     groups = await asyncio.gather(*[_bounded(name, look, settings) for name, look in looks])
     return [finding for group in groups for finding in group]

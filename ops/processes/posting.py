@@ -20,7 +20,7 @@ async def posting(settings: Settings) -> AsyncIterator[Poster]:
     """Posts while inside; leaving waits for the posts under way, within the settings' time for draining."""
     assert settings.database_url is not None
     _allow_files(2 * settings.webhook_connections + SPARE_FILES)  # as many again are kept open for their next post
-    pool = await open_pool(settings.database_url, name="webhooks", largest=4)
+    pool = await open_pool(settings.database_url, name="worker webhooks", largest=4)
     resolver = resolver_for(settings)
     client = Client.from_settings(settings, resolver)
     poster = Poster(pool, client, settings, on_record=functools.partial(metrics.flushed, "webhooks"))

@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("--name", default="relay-1")
     settings = load(os.environ).settings
     name: str = parser.parse_args().name
-    logs.configure(name, settings.log_level)
+    logs.configure(name, settings.log_level, settings.state)
     try:
         own, key = certificate_files(settings)
         found = handed.take()

@@ -41,7 +41,7 @@ _PUT_OFF = 12
 def main() -> None:
     """The process's entry."""
     settings = load(os.environ).settings
-    logs.configure("worker", settings.log_level)
+    logs.configure("worker", settings.log_level, settings.state)
     try:
         uvloop.run(run(settings))
     except MigrationError as error:
@@ -103,6 +103,7 @@ async def _repeat(job: Job, context: Context) -> None:
         try:
             await job.run(context)
             gauges.JOB_DONE.labels(job.name).set_to_current_time()
+            _log.debug("job done", job=job.name, took_s=round(time.monotonic() - began, 4))
         except AWAY as error:
             heed_cancellation()
             gauges.JOB_FAILED.labels(job.name).inc()

@@ -1,11 +1,15 @@
 """What a log line holds when something fails."""
 
+import json
+import logging
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from engine.base import logs
 from ops.fleet import ROOT
 
 FAILING = """
@@ -58,3 +62,25 @@ def test_a_log_that_can_not_be_written_ends_nothing() -> None:
         )  # fmt: skip
 
     assert done.stderr.startswith("went on")
+
+
+def written(threshold: logs.Threshold) -> list[str]:
+    return [name for name in ("debug", "info", "warning", "error") if threshold.allows(logs._NUMBERS[name])]
+
+
+def test_a_level_of_the_file_holds_for_its_process_until_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "LOOK_S", 0.0)
+    file = tmp_path / logs.LEVELS_FILE
+    mine = logs.Threshold("mta-1", logging.INFO, file)
+    assert written(mine) == ["info", "warning", "error"]
+
+    file.write_text(json.dumps({"mta-1": {"level": "debug", "until": time.time() + 3600}}))
+    assert written(mine) == ["debug", "info", "warning", "error"]
+    assert written(logs.Threshold("mta-2", logging.WARNING, file)) == ["warning", "error"]
+
+    file.write_text(json.dumps({"mta-1": {"level": "debug", "until": time.time() - 1}}))
+    assert written(mine) == ["info", "warning", "error"]
+    file.write_text("{")  # what a crash left
+    assert written(mine) == ["info", "warning", "error"]

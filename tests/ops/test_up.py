@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import stat
 import subprocess
@@ -156,3 +157,25 @@ def test_the_ready_line_names_every_door(tmp_path: Path) -> None:
     assert "\n" not in line
     for part in ("http://127.0.0.1:8123", ":9090/metrics", str(tmp_path / "sink"), "first-run.json"):
         assert part in line
+
+
+async def test_a_redis_that_does_not_answer_is_told_with_what_it_means(redis_url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    warning = await up._redis_warning(Settings(redis_url=f"redis://127.0.0.1:{port}/0"))
+
+    assert warning is not None
+    assert "Redis does not answer" in warning
+    assert "Mail is accepted and delivered without it, up to 5 s later" in warning
+    assert await up._redis_warning(Settings(redis_url=redis_url)) is None
+
+
+def test_a_state_folder_of_another_user_is_not_called_a_stopped_service(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may enter every folder")
+    tmp_path.chmod(0)
+    try:
+        with pytest.raises(PermissionError, match=re.escape(str(tmp_path))):
+            up.attach(load({"WAYBILL_STATE": str(tmp_path)}))
+    finally:
+        tmp_path.chmod(0o700)

@@ -61,7 +61,7 @@ async def list_messages(call: Call) -> MessagePage:
         page = await store.page(call.services.pool, call.account_id, wanted, limit=query.limit)
     except TimeoutError:
         raise rules.too_slow(wanted) or unavailable() from None
-    data = [Message(**_fields(row)) for row in page.rows]
+    data = [message_of(row) for row in page.rows]
     return MessagePage(data, data[-1].id if page.has_more else None, page.has_more)
 
 
@@ -73,10 +73,10 @@ async def read_message(call: Call) -> MessageDetail | Raw:
         raise not_found("message")
     weight = row.size_bytes + sum(len(fields[-1]) for fields in row.waybill)
     if weight <= LARGE_BYTES:
-        return _detail(row, await store.body(call.services.pool, call.account_id, message))
+        return detail_of(row, await store.body(call.services.pool, call.account_id, message))
     async with LARGE_MESSAGES.of(call.account_id):
         mime = await store.body(call.services.pool, call.account_id, message)
-        content = await asyncio.to_thread(lambda: _ENCODER.encode(_detail(row, mime)))
+        content = await asyncio.to_thread(lambda: _ENCODER.encode(detail_of(row, mime)))
     return Raw(content, "application/json")
 
 
@@ -133,7 +133,13 @@ async def read_raw(call: Call) -> Raw:
     )
 
 
-def _detail(row: OpenedRow, mime: bytes | None) -> MessageDetail:
+def message_of(row: MessageRow) -> Message:
+    """Return a message as the list shows it."""
+    return Message(**_fields(row))
+
+
+def detail_of(row: OpenedRow, mime: bytes | None) -> MessageDetail:
+    """Return a message with its bodies, read from its octets `mime`, and its waybill."""
     try:
         shown = bodies(mime) if mime is not None else Bodies(None, None)
     except UnreadableMail:  # a message handed to the relay may be anything

@@ -1,0 +1,82 @@
+"""How commands print: words for people, one JSON value for programs.
+
+No Python notation reaches a person: a missing value is `-`, a truth value `yes` or `no`, a time ISO 8601 in UTC,
+a list its items with commas between them, a mapping `name=value` pairs.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from datetime import date, datetime
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from engine.base import clock
+
+NOTHING = "-"
+_PIPE_WIDTH = None if sys.stdout.isatty() else 200  # a pipe has no width: ids must not be folded
+_MIN_LABEL = 14
+console = Console(highlight=False, soft_wrap=True, width=_PIPE_WIDTH)
+
+
+def show(value: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print an answer: one JSON value, or its fields as lines and each list of rows as a table under its name."""
+    if as_json:
+        print_json(value)
+        return
+    plain = {name: one for name, one in value.items() if not _is_rows(one)}
+    width = max((len(name) for name in plain), default=0)
+    for name, one in plain.items():
+        line(name, one, width=width)
+    for name, rows in value.items():
+        if _is_rows(rows):
+            click.echo(f"\n{name}:" if plain else f"{name}:")
+            table(rows, list(rows[0]))
+
+
+def print_json(value: object) -> None:
+    """Print one JSON value."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def line(name: str, value: object, *, width: int = 0) -> None:
+    """Print one field; `width` is that of the longest name beside it."""
+    label = name.ljust(max(_MIN_LABEL, width))
+    console.print(f"{label} {cell(value)}", markup=False)
+
+
+def table(rows: list[dict[str, Any]], columns: list[str]) -> None:
+    """Print rows as a table without lines."""
+    shown = Table(box=None, pad_edge=False)
+    for column in columns:
+        shown.add_column(Text(column), overflow="fold")
+    for row in rows:
+        shown.add_row(*[Text(cell(row.get(column))) for column in columns])
+    console.print(shown)
+
+
+def cell(value: object) -> str:
+    """Return one value as a person reads it."""
+    match value:
+        case None | "":
+            return NOTHING
+        case bool():
+            return "yes" if value else "no"
+        case datetime():
+            return clock.iso(value)
+        case date():
+            return value.isoformat()
+        case Mapping():
+            return " ".join(f"{name}={cell(one)}" for name, one in value.items()) or NOTHING
+        case list() | tuple() | set() | frozenset():
+            return ", ".join(cell(one) for one in value) or NOTHING
+        case _:
+            return str(value)
+
+
+def _is_rows(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)

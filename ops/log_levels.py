@@ -1,0 +1,79 @@
+"""`ops log level`: another log level for running processes, for a while; each process ends it by itself.
+
+The supervisor writes `LEVELS_FILE` in the state folder, which its processes read once a second (`engine.base.logs`).
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from engine.base.clock import iso
+from engine.base.logs import LEVELS_FILE, read_levels
+from ops import control
+from ops.control import Refused, Say
+from ops.rolling import chosen, kind
+from ops.state import write_private
+from ops.supervise import Supervisor
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+DEFAULT: Final = "default"  # ends what was set
+KINDS: Final = ("api", "relay", "mta", "worker")  # the others write no lines of Waybill's
+_ASK_S: Final = 10.0
+
+
+class Levels:
+    """The log levels that differ from the settings, kept in a file of the state folder."""
+
+    def __init__(self, state: Path, supervisor: Supervisor) -> None:
+        self._file = state / LEVELS_FILE
+        self._supervisor = supervisor
+
+    async def act(self, asked: dict[str, Any], say: Say) -> None:
+        """Do what a command asks (`ops.control`): change levels where `level` is given, then tell those in force."""
+        known = [one.name for one in self._supervisor.standings() if kind(one.name) in KINDS and " " not in one.name]
+        match asked:
+            case {"level": str(level), "names": [*names], "for_s": int() | float() as for_s}:
+                if level not in (*LEVELS, DEFAULT):
+                    raise Refused(f"There is no log level {level!r}; there are: {', '.join((*LEVELS, DEFAULT))}.")
+                self._change(chosen(known, [str(name) for name in names]), level, for_s)
+        for row in self._rows(known):
+            await say({"process": row})
+
+    def _change(self, names: Sequence[str], level: str, for_s: float) -> None:
+        now = time.time()
+        kept = {name: one for name, one in read_levels(self._file, now).items() if name not in names}
+        if level != DEFAULT:
+            kept |= {name: {"level": level, "until": now + for_s} for name in names}
+        write_private(self._file, json.dumps(kept) + "\n")
+
+    def _rows(self, known: Sequence[str]) -> list[dict[str, Any]]:
+        changed = read_levels(self._file, time.time())
+        return [
+            {"process": name, "level": changed[name]["level"], "until": _ends(changed[name]["until"])}
+            if name in changed
+            else {"process": name, "level": DEFAULT, "until": None}
+            for name in known
+        ]
+
+
+def _ends(until: float) -> str:
+    return iso(datetime.fromtimestamp(until, UTC))
+
+
+def forget(state: Path) -> None:
+    """Begin with the levels of the settings."""
+    (state / LEVELS_FILE).unlink(missing_ok=True)
+
+
+def ask(state: Path, level: str | None, names: Sequence[str], for_s: float) -> list[dict[str, Any]]:
+    """Return every process's level, after changing those named (none: all) to `level`; None changes nothing.
+
+    Raises what `ops.control.ask` raises.
+    """
+    question: dict[str, Any] = {"do": "log level"}
+    if level is not None:
+        question |= {"level": level, "names": list(names), "for_s": for_s}
+    return [line["process"] for line in control.ask(state, question, _ASK_S)]

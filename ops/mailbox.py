@@ -1,0 +1,110 @@
+"""`ops messages` and `ops message` with `--account` or `--all`: stored mail of any account, read from the database."""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+from msgspec import Struct
+
+from api.areas.messages.resources import detail_of, message_of
+from engine.areas.messages import rules, store
+from engine.base import clock, ids
+from engine.base.errors import not_found
+from engine.store.queries import Queries
+
+MAX_NAMED = 5  # accounts of one name that an error lists
+
+_SQL = Queries.beside(__file__, "mailbox.sql")
+
+
+class NamedRow(Struct, frozen=True):
+    """An account of a name."""
+
+    id: UUID
+
+
+class NewestRow(Struct, frozen=True):
+    """One message of any account."""
+
+    id: UUID
+    account_id: UUID
+    account: str
+    status: str
+    sender: str
+    subject: str
+    delivered_at: datetime | None
+    recipients: list[str]
+
+
+class OwnerRow(Struct, frozen=True):
+    """Whose a message is."""
+
+    account_id: UUID
+
+
+_NAMED = _SQL.rows("accounts_named", NamedRow)
+_NEWEST = _SQL.rows("newest_messages", NewestRow)
+_OWNER = _SQL.rows("owner_of_message", OwnerRow)
+
+
+async def find_account(pool: asyncpg.Pool, text: str) -> UUID:
+    """Return the account that an id (acc_…) or a name stands for; raises ValueError unless it is exactly one."""
+    try:
+        return ids.parse_id(ids.Kind.ACCOUNT, text)
+    except ids.WrongId:
+        found = await _NAMED.fetch(pool, text, MAX_NAMED)
+    if len(found) == 1:
+        return found[0].id
+    if not found:
+        raise ValueError(f"No account is called {text!r}. `ops account list` shows names and ids.")
+    named = ", ".join(ids.format_id(ids.Kind.ACCOUNT, one.id) for one in found)
+    raise ValueError(f"Several accounts are called {text!r}. Name one by its id: {named}.")
+
+
+async def newest(pool: asyncpg.Pool, *, account: str | None, status: str | None, limit: int) -> list[dict[str, Any]]:
+    """Return the newest messages, of one account as its API lists them, or in short of all (`account` None)."""
+    if account is None:
+        return [_brief(row) for row in await _NEWEST.fetch(pool, status, limit)]
+    owner = await find_account(pool, account)
+    wanted = rules.filters(
+        before=None, status=status, to=None, search=None, domain=None, stream=None, tags=(), metadata=None, since=None,
+        until=None,
+    )  # fmt: skip
+    page = await store.page(pool, owner, wanted, limit=limit)
+    return [_owned(owner) | msgspec.to_builtins(message_of(row)) for row in page.rows]
+
+
+async def opened(pool: asyncpg.Pool, message: str, *, account: str | None) -> dict[str, Any]:
+    """Return one message with its waybill as the API shows it; `account` None: whosever it is. Raises Refusal."""
+    message_id = ids.parse_id(ids.Kind.MESSAGE, message)
+    owner = await _owner(pool, message_id) if account is None else await find_account(pool, account)
+    row = None if owner is None else await store.read(pool, owner, message_id)
+    if owner is None or row is None:
+        raise not_found("message") if account is not None else ValueError(f"There is no message {message}.")
+    mime = await store.body(pool, owner, message_id)
+    return _owned(owner) | dict(msgspec.to_builtins(detail_of(row, mime)))
+
+
+async def _owner(pool: asyncpg.Pool, message: UUID) -> UUID | None:
+    row = await _OWNER.first(pool, message)
+    return None if row is None else row.account_id
+
+
+def _brief(row: NewestRow) -> dict[str, Any]:
+    return {
+        **_owned(row.account_id),
+        "account": row.account,
+        "id": ids.format_id(ids.Kind.MESSAGE, row.id),
+        "status": row.status,
+        "from": row.sender,
+        "to": row.recipients,
+        "subject": row.subject,
+        "createdAt": clock.iso(rules.made_at(row.id)),
+        "deliveredAt": None if row.delivered_at is None else clock.iso(row.delivered_at),
+    }
+
+
+def _owned(account: UUID) -> dict[str, Any]:
+    return {"accountId": ids.format_id(ids.Kind.ACCOUNT, account)}

@@ -1,0 +1,35 @@
+"""`ops config --page`: the page ops/runbooks/settings.md, made from the settings themselves."""
+
+from typing import Final
+
+from engine.base.settings_docs import SettingDoc, documented
+
+_HEAD: Final = """# Settings
+
+Every setting of Waybill. Each is an environment variable; an empty one counts as unset, an unknown `WAYBILL_` variable
+is refused. `ops config` shows the values in force on a host and where they come from, `ops config NAME` one of them.
+
+This page is made by a command; don't edit it:
+
+```sh
+python3 -m ops config --page > ops/runbooks/settings.md
+```
+
+Read by: the kinds of processes that `ops status` names; `up` is the supervisor (`ops up`), `start` the first start, and
+`all` every process of Waybill. Operators' commands read what they need. Secrets are marked and never shown.
+
+| setting | type | default | meaning | read by |
+|---|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """Return the page as Markdown."""
+    return _HEAD + "".join(_row(one) for one in documented().values())
+
+
+def _row(one: SettingDoc) -> str:
+    secret = " **Secret.**" if one.secret else ""
+    default = one.default.replace("|", r"\|")
+    meaning = one.meaning.replace("|", r"\|")
+    return f"| `{one.variable}` | {one.kind} | `{default}` | {meaning}{secret} | {', '.join(one.readers)} |\n"

@@ -1,0 +1,97 @@
+"""`ops sink`: what the local sink received, as a list and one mail at a time with its text and its links."""
+
+import re
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ops.local.sink_store import Entry, entries
+
+LAST = "LAST"
+_HREF = re.compile(r"""<a\b[^>]*?\bhref\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>]+))""", re.IGNORECASE)
+_URL = re.compile(r"https?://[^\s<>\"')\]]+")
+_TAG = re.compile(r"<(style|script)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
+
+
+def listed(folder: Path, *, limit: int) -> list[dict[str, Any]]:
+    """Return the envelopes of what arrived, newest first."""
+    kept = entries(folder)[-limit:] if limit else []
+    return [dict(msgspec.to_builtins(entry)) for entry in reversed(kept)]
+
+
+def subject_of(folder: Path, row: dict[str, Any]) -> str | None:
+    """Return the subject of a listed mail; None where the sink kept no content."""
+    mail = None if row["file"] is None else _read(folder / row["file"])
+    return None if mail is None else str(mail.get("Subject", ""))
+
+
+def shown(folder: Path, wanted: str) -> dict[str, Any]:
+    """Return one mail: envelope, header fields, text, HTML and links; `wanted` is an id of the list, or LAST.
+
+    Raises ValueError where there is none, or where its content was not kept.
+    """
+    entry = _find(entries(folder), wanted)
+    mail = None if entry.file is None else _read(folder / entry.file)
+    if entry.file is None or mail is None:
+        raise ValueError(f"The sink keeps no content of {entry.id}.")
+    text, html = _body(mail, "plain"), _body(mail, "html")
+    return {
+        "id": entry.id,
+        "at": entry.at,
+        "envelope": {"from": entry.sender, "to": list(entry.recipients), "helo": entry.helo, "tls": entry.tls},
+        "headers": [{"name": name, "value": str(value)} for name, value in mail.items()],
+        "text": text,
+        "html": html,
+        "links": _links(text, html),
+        "attachments": [part.get_filename() or part.get_content_type() for part in mail.iter_attachments()],
+        "file": str((folder / entry.file).absolute()),
+    }
+
+
+def readable(mail: dict[str, Any]) -> str:
+    """Return the text of a shown mail; that of its HTML without the tags where it has no other."""
+    if mail["text"] is not None or mail["html"] is None:
+        return str(mail["text"] or "").strip()
+    lines = (" ".join(one.split()) for one in unescape(_TAG.sub("", mail["html"])).splitlines())
+    return "\n".join(one for one in lines if one)
+
+
+def _find(kept: list[Entry], wanted: str) -> Entry:
+    if not kept:
+        raise ValueError("Nothing has arrived in the sink yet.")
+    if wanted.upper() == LAST:
+        return kept[-1]
+    found = next((entry for entry in reversed(kept) if entry.id == wanted), None)
+    if found is None:
+        raise ValueError(f"The sink has no mail {wanted!r}. `ops sink` lists the ids; LAST is the newest.")
+    return found
+
+
+def _read(file: Path) -> EmailMessage | None:
+    """Return a mail file; None once the sink has forgotten it."""
+    try:
+        return message_from_bytes(file.read_bytes(), policy=policy.default)
+    except FileNotFoundError:
+        return None
+
+
+def _body(mail: EmailMessage, kind: str) -> str | None:
+    part = mail.get_body((kind,))
+    if part is None:
+        return None
+    try:
+        return str(part.get_content())
+    except (LookupError, ValueError):  # a charset that Python does not know
+        content = part.get_payload(decode=True)
+        return content.decode("latin-1") if isinstance(content, bytes) else None
+
+
+def _links(text: str | None, html: str | None) -> list[str]:
+    """Return the links of both parts, each once, in the order in which they stand."""
+    linked = [unescape(next(filter(None, groups), "")) for groups in _HREF.findall(html or "")]
+    plain = [one.rstrip(".,;:!?") for one in _URL.findall(text or "")]
+    return [one for one in dict.fromkeys([*plain, *linked]) if one.startswith(("http://", "https://", "mailto:"))]

@@ -1,0 +1,96 @@
+"""Every `ops …` in README, runbooks and deploy notes is one that the command line takes, options included."""
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from ops.cli import cli
+from tests.harness.documentation import Command, commands, documents
+
+FOUND = [one for file in documents() for one in commands(file) if one.calls]
+# What stands for a value that the reader fills in.
+PLACEHOLDERS = {"N": "1", "NODE": "mta-1", "MESSAGE": "msg_x", "ID": "1a", "NAME": "x", "…": ""}
+
+
+def walk(command: click.Command, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Command]]:
+    """The command and everything below it."""
+    below = command.commands.items() if isinstance(command, click.Group) else ()
+    return [(path, command), *(one for name, sub in below for one in walk(sub, (*path, name)))]
+
+
+COMMANDS = walk(cli)
+
+
+def parse(words: list[str], folder: Path) -> None:
+    """Parse as the command line does, without running anything. Raises click.UsageError.
+
+    A name alone, as in a table of commands, need not have the arguments that a run needs.
+    """
+    context = cli.make_context("ops", words_for(words, folder), resilient_parsing=not words)
+    while isinstance(context.command, click.Group) and (rest := [*context._protected_args, *context.args]):
+        name, command, rest = context.command.resolve_command(context, rest)
+        assert command is not None
+        is_mention = not rest
+        context = command.make_context(name, rest, parent=context, resilient_parsing=is_mention)
+
+
+def words_for(words: list[str], folder: Path) -> list[str]:
+    """The words with something of the right kind in place of what the reader fills in."""
+    found = []
+    for word in words:
+        if word in {"DIR", "FOLDER"}:
+            found.append(str(folder))
+        elif word == "COMMAND":
+            found.append("queue")
+        elif re.fullmatch(r"kill-…", word):
+            found.append("kill-api")
+        else:
+            found.append(PLACEHOLDERS.get(word, word))
+    return [word for word in found if word]
+
+
+@pytest.mark.parametrize("command", FOUND, ids=str)
+def test_a_documented_command_is_one_that_the_command_line_takes(command: Command, tmp_path: Path) -> None:
+    for words in command.calls:
+        try:
+            parse(words, tmp_path)
+        except click.exceptions.Exit:  # --help and --version end the parsing
+            continue
+        except click.UsageError as error:
+            pytest.fail(f"`ops {' '.join(words)}`: {error.format_message()}")
+
+
+def test_commands_are_found_where_they_stand() -> None:
+    """The reading itself: were it blind, the test above would pass."""
+    assert {"README.md", "ops/runbooks/backup.md", "ops/deploy/README.md"} <= {one.file for one in FOUND}
+    assert len(FOUND) > 60
+    spelt = Command("x.md", "A=1 python3 -m ops queue suspend|resume --all > x && ops status # now", fenced=True)
+    assert spelt.calls == [["queue", "suspend", "--all"], ["queue", "resume", "--all"], ["status"]]
+    for wrong in (["queue", "bounce", "--message", "m"], ["sink", "--nope"], ["quue"], ["bench", "--runs", "many"]):
+        with pytest.raises(click.UsageError):
+            parse(wrong, Path())
+
+
+@pytest.mark.parametrize(("path", "command"), COMMANDS[1:], ids=lambda one: " ".join(one) if type(one) is tuple else "")
+def test_every_command_option_and_argument_says_what_it_is(path: tuple[str, ...], command: click.Command) -> None:
+    silent = [one.name for one in command.params if not getattr(one, "help", None)]
+
+    assert command.help, path
+    assert silent == []
+
+
+# What prints no answer: it runs a service or another program, or changes the network under a host.
+NO_JSON = {("up",), ("test",), ("bootstrap",), ("completion",), ("hosts", "cut"), ("hosts", "heal")}
+
+
+@pytest.mark.parametrize(
+    ("path", "command"),
+    [(path, one) for path, one in COMMANDS if not isinstance(one, click.Group) and path not in NO_JSON],
+    ids=lambda one: " ".join(one) if type(one) is tuple else "",
+)
+def test_every_command_that_prints_an_answer_prints_it_as_json_too(
+    path: tuple[str, ...], command: click.Command
+) -> None:
+    assert "--json" in [name for one in command.params for name in one.opts], path
