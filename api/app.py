@@ -15,6 +15,7 @@ from typing import Any
 import asyncpg
 import falcon
 import falcon.asgi
+import structlog
 from msgspec import Struct
 
 from api.areas.account import resources as account

@@ -10,8 +10,11 @@ from engine.base.settings import PREFIX
 ROOT = Path(__file__).resolve().parent.parent
 WORKERS = 4  # each has its own PostgreSQL and Valkey; most tests wait for a peer half of their time
 
+QUICK_WORKERS = 2  # most of these tests compute
+QUICK = "rules or quick"  # marks that tests/harness/selection.py sets
 
-def run(args: list[str]) -> int:
+
+def run(args: list[str], *, quick: bool = False) -> int:
     """Become pytest with these arguments, so that its exit status and closing line are the command's own.
 
     Gives 1 where pytest is not installed. Settings of the shell stay outside: a test that wants one sets it.
@@ -20,13 +23,13 @@ def run(args: list[str]) -> int:
         os.chdir(ROOT)
         environ = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         sys.stdout.flush()
-        os.execve(sys.executable, command(args), environ)
+        os.execve(sys.executable, command(args, quick=quick), environ)
     print("The test packages are not installed here: run `python3 -m ops test`.", file=sys.stderr)
     return 1
 
 
-def command(args: list[str]) -> list[str]:
-    """pytest's command line: our number of workers unless `args` say otherwise.
+def command(args: list[str], *, quick: bool = False) -> list[str]:
+    """Return pytest's command line: our number of workers unless `args` say otherwise.
 
     Each worker begins at a place of its own in the suite and at the end takes work from others: what computes runs
     beside what waits, and servers that a module shares are started once.
@@ -36,6 +39,7 @@ def command(args: list[str]) -> list[str]:
         sys.executable,
         "-m",
         "pytest",
-        *([] if own_workers else ["-n", str(WORKERS), "--dist", "worksteal"]),
+        *([] if own_workers else ["-n", str(QUICK_WORKERS if quick else WORKERS), "--dist", "worksteal"]),
+        *(["-m", QUICK] if quick else []),
         *args,
     ]

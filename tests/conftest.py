@@ -16,7 +16,7 @@ from engine.base.settings import Settings
 from engine.store.migrate import migrate
 from engine.store.postgres import open_pool
 from ops.embedded import Temporary, temporary_servers
-from tests.harness import canaries, memory
+from tests.harness import canaries, memory, selection
 from tests.harness.accounts import PEPPER
 from tests.harness.api import Api, serving
 
@@ -30,6 +30,11 @@ NewDatabase = Callable[[], Awaitable[str]]
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """The loop that the processes run on."""
     return {"uvloop": uvloop.new_event_loop}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Know the marks `rules` and `quick`, and say at the end what was left out."""
+    config.pluginmanager.register(selection, "selection")
 
 
 @pytest.hookimpl(trylast=True)

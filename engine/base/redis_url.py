@@ -10,9 +10,10 @@ follow as a query (`?ssl_ca_certs=/etc/ca.pem`).
 
 import re
 from enum import StrEnum
-from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
+
+from engine.base import server_url
 
 DEFAULT_PORT = 6379
 SCHEMES = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster")
@@ -41,12 +42,12 @@ def parse(text: str) -> RedisServers:
         raise ValueError(f"a URL that begins with {' or '.join(f'{one}://' for one in SCHEMES)}")
     if scheme == "unix":
         return RedisServers(Kind.SINGLE, (text.strip(),))
-    parts = urlsplit(f"redis://{re.sub(rf', *{re.escape(scheme)}://', ',', rest)}")
+    parts = server_url.split(f"redis://{re.sub(rf', *{re.escape(scheme)}://', ',', rest)}")
     if parts.path.startswith("//"):
         raise ValueError(f"hosts that all have one scheme, here {scheme}://")
-    if parts.netloc.count("@") > 1:
+    if "@" in parts.login:
         raise ValueError("credentials before the first host only: they hold for all")
-    hosts = _hosts(parts)
+    hosts = _hosts(parts.hosts)
     plain = scheme.removesuffix(_CLUSTER)
     if scheme.endswith(_CLUSTER):
         if parts.path.strip("/") not in ("", "0") or "db=" in parts.query:
@@ -54,16 +55,16 @@ def parse(text: str) -> RedisServers:
         kind = Kind.CLUSTER
     else:
         kind = Kind.SINGLE if len(hosts) == 1 else Kind.PRIMARY
-    login, at, _ = parts.netloc.rpartition("@")
+    login = f"{parts.login}@" if parts.login else ""
     tail = parts.path + (f"?{parts.query}" if parts.query else "")
-    return RedisServers(kind, tuple(f"{plain}://{login}{at}{host}{tail}" for host in hosts))
+    return RedisServers(kind, tuple(f"{plain}://{login}{host}{tail}" for host in hosts))
 
 
-def _hosts(parts: SplitResult) -> list[str]:
-    """`host:port` of each, with brackets around IPv6."""
-    found = []
-    for item in parts.netloc.rpartition("@")[2].split(","):
-        host, port = _host_port(item.strip())
+def _hosts(items: tuple[str, ...]) -> list[str]:
+    """Return `host:port` of each, with brackets around IPv6."""
+    found: list[str] = []
+    for item in items or ("",):
+        host, port = _host_port(item)
         name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         if name in found:
             raise ValueError("hosts that are all different")
@@ -73,10 +74,8 @@ def _hosts(parts: SplitResult) -> list[str]:
 
 def _host_port(item: str) -> tuple[str, int]:
     try:
-        one = urlsplit(f"//{item}")
-        host, port = one.hostname, one.port
+        host, port = server_url.host_port(item)
     except ValueError:
-        host = port = None
-    if not host:
-        raise ValueError(f"a list of hosts such as redis://cache1.example:{DEFAULT_PORT},cache2.example:{DEFAULT_PORT}")
-    return host, DEFAULT_PORT if port is None else port
+        example = f"redis://cache1.example:{DEFAULT_PORT},cache2.example:{DEFAULT_PORT}"
+        raise ValueError(f"a list of hosts such as {example}") from None
+    return host.lower(), DEFAULT_PORT if port is None else port

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from engine.base import redis_url
+from engine.base import redis_url, server_url
 
 PREFIX = "WAYBILL_"
 MEBIBYTE = 1024 * 1024
@@ -361,7 +361,7 @@ def _masked(text: str) -> str:
     """A URL keeps its host and loses every password in it; any other secret shows nothing."""
     if "://" not in text:
         return "********"
-    password = urlsplit(text).password
+    password = server_url.split(text).password
     if password:
         text = text.replace(f":{password}@", ":********@")
     return _QUERY_PASSWORD.sub(r"\1********", text)
@@ -585,7 +585,4 @@ def _is_issuer(text: str, schemes: tuple[str, ...]) -> bool:
 
 
 def _scheme(url: str) -> str:
-    try:
-        return urlsplit(url).scheme
-    except ValueError:  # such as an IPv6 host without its closing bracket
-        return ""
+    return server_url.split(url).scheme

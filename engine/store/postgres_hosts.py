@@ -12,11 +12,12 @@ import socket
 import time
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote
 
 import asyncpg
 import structlog
 
+from engine.base import server_url
 from engine.store.queries import Queries
 
 DEFAULT_PORT = "5432"
@@ -71,8 +72,8 @@ class Hosts:
     """The servers of one URL, for one pool."""
 
     def __init__(self, database_url: str) -> None:
-        self._url = database_url
         self._hosts = hosts_of(database_url)
+        self._url = database_url if len(self._hosts) < 2 else url_without_hosts(database_url)
         self._seen = _SEEN.setdefault(database_url, Seen())
         self._looking = asyncio.Lock()
 
@@ -167,17 +168,24 @@ def _close(tried: "asyncio.Task[tuple[asyncpg.Connection, int]]") -> None:
 
 def hosts_of(database_url: str) -> list[Host]:
     """Host (or socket folder) and port of each server that a URL names; [] where it names none."""
-    parts = urlsplit(database_url)
+    parts = server_url.split(database_url)
     query = parse_qs(parts.query)
-    listed = parts.netloc.rpartition("@")[2]
-    if listed:
-        pairs = [_host_port(item) for item in listed.split(",")]
+    if parts.hosts:
+        pairs = [_host_port(item) for item in parts.hosts]
     else:
         pairs = [(host, "") for host in query.get("host", [""])[-1].split(",") if host]
     ports = query.get("port", [""])[-1].split(",")
     if len(ports) == 1:
         ports *= len(pairs)
     return [(host, port or given or DEFAULT_PORT) for (host, port), given in zip(pairs, ports, strict=False)]
+
+
+def url_without_hosts(database_url: str) -> str:
+    """Return the URL without the hosts before its path: asyncpg splits it with `urlsplit`, which refuses several of
+    them in some patch levels of Python, and is given one host at a time beside it."""
+    parts = server_url.split(database_url)
+    login = f"{parts.login}@" if parts.login else ""
+    return f"{parts.scheme}://{login}{parts.path}" + (f"?{parts.query}" if parts.query else "")
 
 
 def _host_port(item: str) -> Host:

@@ -9,10 +9,8 @@ import contextlib
 import dataclasses
 import fcntl
 import os
-import random
 import shutil
 import signal
-import socket
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -31,6 +29,7 @@ from engine.store.migrate import migrate
 from engine.store.queries import Queries
 from ops import fleet, operate
 from ops.embedded import PostgresServer, ValkeyServer
+from ops.ports import reserve_ports
 from ops.state import kept_pepper
 from ops.supervise import ProcessSpec, StartFailed, Supervisor
 
@@ -45,8 +44,6 @@ _ABANDONED_S: Final = 60.0
 _PORTS: Final = (
     "api_port", "metrics_port", "sink_port", "dns_port", "submission_port", "submission_tls_port", "mx_port",
 )  # fmt: skip
-_PORT_RANGE: Final = (20_000, 30_000)  # below Linux' ephemeral ports: no outgoing connection takes one in between
-_PORT_TRIES: Final = 1_000
 _LONGEST_FOLDER: Final = 40  # leaves room for a socket's name
 _SQL = Queries.beside(__file__, "service.sql")
 _ANY_QUEUED = _SQL.command("any_queued")
@@ -208,7 +205,7 @@ async def _make_account(settings: Settings, pool: asyncpg.Pool) -> Access:
 
 
 def _settings(given: Settings, state: Path, database_url: str, redis_url: str) -> Settings:
-    ports = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
+    ports = dict(zip(_PORTS, reserve_ports(len(_PORTS)), strict=True))
     return msgspec.structs.replace(
         given,
         state=state,
@@ -224,27 +221,6 @@ def _settings(given: Settings, state: Path, database_url: str, redis_url: str) -
         platform_daily_ceiling=_CEILING,
         **ports,
     )
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that are free for TCP and UDP at this moment."""
-    found: list[int] = []
-    for port in random.sample(range(*_PORT_RANGE), _PORT_TRIES):
-        if _is_free(port):
-            found.append(port)
-        if len(found) == count:
-            return found
-    raise OSError(f"there are no {count} free ports from {_PORT_RANGE[0]} to {_PORT_RANGE[1]}")
-
-
-def _is_free(port: int) -> bool:
-    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
-        with socket.socket(socket.AF_INET, kind) as trial:
-            try:
-                trial.bind((fleet.LOOPBACK, port))
-            except OSError:
-                return False
-    return True
 
 
 @contextlib.contextmanager

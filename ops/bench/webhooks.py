@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -39,6 +38,7 @@ from ops import launch, operate
 from ops.bench import figures, flames, measure, report
 from ops.embedded import CannotServe, PostgresServer
 from ops.fleet import ROOT
+from ops.ports import reserve_port
 
 PEPPER: Final = "a bench's pepper, of no use elsewhere"
 ACCOUNTS: Final = 10  # with one living endpoint each
@@ -318,7 +318,7 @@ async def _world(folder: Path, times: Times) -> AsyncIterator[World]:
         processes.append(receiver)
         assert receiver.stdout is not None
         ports = json.loads(receiver.stdout.readline())
-        settings = Settings(state=folder, database_url=postgres.url, key_pepper=PEPPER, metrics_port=_free_port())
+        settings = Settings(state=folder, database_url=postgres.url, key_pepper=PEPPER, metrics_port=reserve_port())
         with (folder / "worker.log").open("wb") as output:
             worker = _started(["ops.processes.worker"], to_environ(settings), output)
         processes.append(worker)
@@ -343,13 +343,6 @@ def _started(words: list[str], settings: dict[str, str], output: Any) -> "subpro
         env=environ | settings, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output,
         stderr=None if output == subprocess.PIPE else subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _end_of_log(folder: Path) -> str:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from engine.base.redis_url import Kind, RedisServers, parse
 from engine.base.settings import Settings, variable
 from engine.store import redis as redis_store
-from engine.store.postgres_hosts import hosts_of
+from engine.store.postgres_hosts import hosts_of, url_without_hosts
 from ops.doctor.finding import Finding, bad, good, said
 
 TIMEOUT_S = 5.0
@@ -25,7 +25,8 @@ async def postgres_servers(settings: Settings) -> list[Finding]:
     hosts = hosts_of(settings.database_url)
     if len(hosts) < 2:
         return []
-    states = await asyncio.gather(*[_postgres_state(settings.database_url, host) for host in hosts])
+    url = url_without_hosts(settings.database_url)
+    states = await asyncio.gather(*[_postgres_state(url, host) for host in hosts])
     found = ", ".join(f"{host}:{port} {state}" for (host, port), state in zip(hosts, states, strict=True))
     primaries = states.count("primary")
     if primaries != 1:

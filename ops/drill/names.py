@@ -16,10 +16,11 @@ from ops.drill.catalogue import Order
 from ops.drill.report import Check, Report, combined
 from ops.drill.run import counted
 from ops.drill.sends import Access, Client, Send
-from ops.drill.service import Part, Service, free_ports
+from ops.drill.service import Part, Service
 from ops.drill.stage import account_id, database_url, first_access, played_in_world
 from ops.drill.world import World
 from ops.local.dns import Behaviour, Responder
+from ops.ports import reserve_port
 
 NAME: Final = "names"
 EACH: Final = 3  # messages a domain and failure
@@ -193,7 +194,7 @@ def _private(order: Order) -> Report:
             writer.close()
 
         await asyncio.to_thread(service.stop)
-        port = free_ports(1)[0]
+        port = reserve_port()
         service.set("DELIVERY", "live")
         service.set("SMTP_PORT", str(port))
         service.start()  # in the main thread, as it must be; the world has a thread of its own

@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,13 +26,14 @@ from ops import launch
 from ops.first_run import FILE as FIRST_RUN
 from ops.fleet import ROOT
 from ops.places import SHARED
+from ops.ports import reserve_ports
 from ops.state import tail
 from ops.up import attach
 
 START_TIMEOUT_S = 90.0
 STOP_GRACE_S = 60.0
 _PORTS = ("API_PORT", "METRICS_PORT", "SINK_PORT", "DNS_PORT", "SUBMISSION_PORT", "SUBMISSION_TLS_PORT")
-_TRIES = 3  # a port found free may be somebody else's by the time it is wanted
+_TRIES = 3  # another program of this machine may have taken a reserved port meanwhile
 _READY_TEXT = "Waybill is ready"
 _POLL_S = 0.05
 _PREFIX = "waybill-drill-"
@@ -86,7 +86,7 @@ class Service:
         """Bring it up and wait for its ready line; raises DidNotStart. Call from the main thread."""
         for last in (False,) * (_TRIES - 1) + (True,):
             if not self._ports:
-                self._ports = dict(zip(_PORTS, map(str, free_ports(len(_PORTS))), strict=True))
+                self._ports = dict(zip(_PORTS, map(str, reserve_ports(len(_PORTS))), strict=True))
             if self._begin(time.monotonic() + timeout_s):
                 return
             told = self.told()
@@ -254,20 +254,6 @@ def clear(folder: Path) -> None:
     if elsewhere.is_symlink() and elsewhere.resolve().parent == SHARED:
         shutil.rmtree(elsewhere.resolve(), ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody holds on TCP or UDP just now, all different."""
-    with contextlib.ExitStack() as held:
-        found: list[int] = []
-        while len(found) < count:
-            stream = held.enter_context(socket.create_server(("127.0.0.1", 0)))
-            port = stream.getsockname()[1]
-            datagram = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-            with contextlib.suppress(OSError):
-                datagram.bind(("127.0.0.1", port))
-                found.append(port)
-        return found
 
 
 def _names(text: bytes, mark: bytes) -> bool:

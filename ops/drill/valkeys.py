@@ -16,7 +16,7 @@ from typing import Any, Final
 import redis
 
 from ops import launch, places
-from ops.drill.service import free_ports
+from ops.ports import reserve_ports
 
 SLOTS: Final = 16_384
 READY_S: Final = 20.0
@@ -101,7 +101,7 @@ def valkeys(count: int, *, clustered: bool = False) -> Iterator[list[Valkey]]:
     """So many servers in a temporary folder, started and yet strangers to each other. Enter from the main thread."""
     folder = Path(tempfile.mkdtemp(prefix="waybill-valkeys-"))
     folder.chmod(0o711)
-    servers = [Valkey(folder, port, clustered=clustered) for port in free_ports(count)]
+    servers = [Valkey(folder, port, clustered=clustered) for port in reserve_ports(count)]
     try:
         for server in servers:
             server.start()

@@ -15,9 +15,10 @@ import dns.exception
 import dns.message
 import dns.rcode
 
-from ops.drill.service import Service, free_ports
+from ops.drill.service import Service
 from ops.drill.wire import Wire
 from ops.local.dns import Responder
+from ops.ports import reserve_port
 
 _ASK_S: Final = 2.0
 _PATIENCE_S: Final = 30.0
@@ -31,7 +32,7 @@ class World:
     must answer while whoever uses it waits for the service to start."""
 
     def __init__(self, service: Service) -> None:
-        [self.dns_port] = free_ports(1)
+        self.dns_port = reserve_port()
         self.names = Responder(fallback=self._ask, cache=True)
         self._service = service
         self._wires: list[Wire] = []

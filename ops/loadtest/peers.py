@@ -34,11 +34,12 @@ from ops.bench import figures, measure
 from ops.bench.load import STRANGER_S, GeneratorFailed, Load, Order, Target
 from ops.bench.protocol import _FAILURES, INTERRUPTED, BenchFailed, Options, _interruptible, _run, _turn
 from ops.bench.report import Progress
-from ops.bench.service import _free_ports, _root
+from ops.bench.service import _root
 from ops.bench.yardstick import Yardstick
 from ops.fleet import ROOT
 from ops.loadtest.peer_servers import PEERS, DidNotStart, Peer, Place, running
 from ops.local.sink_store import INDEX, entries
+from ops.ports import reserve_ports
 
 MESSAGES: Final = 4_000
 WARM_UP: Final = 400
@@ -138,7 +139,7 @@ async def _theirs(peer: Peer, messages: int, yardstick: Yardstick) -> dict[str, 
     """One peer in a fresh folder: a message to see that it signs, a warm-up, the counted run, the check."""
     folder = _folder()
     try:
-        smtp_port, sink_port, milter_port = _free_ports(3)
+        smtp_port, sink_port, milter_port = reserve_ports(3)
         place = Place(folder, smtp_port, sink_port, milter_port, folder / "key.pem")
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         place.key.write_bytes(

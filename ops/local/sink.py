@@ -142,7 +142,7 @@ class Sink:
         """Answer `command` out of the ordinary (see `Script`); `CONNECT` is the greeting, `.` the final dot."""
         self.scripts.add(Script(command, reply, delay_s=delay_s, close=close, raw=raw, drip_s=drip_s, times=times))
 
-    async def until(self, count: int, timeout_s: float = 10.0) -> None:
+    async def until(self, count: int, timeout_s: float = 60.0) -> None:
         """Until `count` messages have come in all; raises TimeoutError."""
         async with asyncio.timeout(timeout_s):
             while self.count < count:

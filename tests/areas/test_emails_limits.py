@@ -20,6 +20,7 @@ from engine.store.postgres import open_pool
 from tests.conftest import NewDatabase
 from tests.harness.accounts import TestAccount, add_key, make_account
 from tests.harness.api import Answer, Api, serving
+from tests.harness.patience import PATIENCE_S
 
 SMALL_BYTES = 64 * 1024
 
@@ -139,7 +140,7 @@ async def exchange(api: Api, account: TestAccount, *framing: str, body: bytes = 
         writer.write("\r\n".join(head).encode() + body)
         with suppress(ConnectionError):
             await writer.drain()
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(PATIENCE_S):
             answer = await reader.readuntil(b"\r\n\r\n")
             size = int(re.findall(rb"(?i)content-length: (\d+)", answer)[0])
             return int(answer[9:12]), await reader.readexactly(size)

@@ -18,7 +18,8 @@ from msgspec import structs
 from engine.base import ids
 from engine.base.settings import BadSetting, Settings, load, shown, to_environ
 from ops import launch
-from tests.harness.api import Api, free_port, serving
+from ops.ports import reserve_port
+from tests.harness.api import Api, serving
 from tests.harness.provider import (
     APP,
     CHALLENGE,
@@ -96,7 +97,7 @@ async def test_without_settings_there_is_nothing_at_these_paths(api: Api, pool: 
 async def test_a_provider_that_is_away_is_a_503_and_others_are_found(
     own: Settings, http: aiohttp.ClientSession, pool: asyncpg.Pool, provider: TestProvider, api_log: Path
 ) -> None:
-    away = structs.replace(own, idp_issuer=f"http://127.0.0.1:{free_port()}", signup="closed", idp_name=None)
+    away = structs.replace(own, idp_issuer=f"http://127.0.0.1:{reserve_port()}", signup="closed", idp_name=None)
     with serving(away, api_log) as url:
         browser = Browser(Api(url, http))
 
@@ -134,7 +135,7 @@ async def test_what_one_process_hands_out_another_takes_and_closed_sign_up_is_cl
 @pytest.fixture(scope="module")
 def mock_provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """oidc-provider-mock, in a process of its own."""
-    port = free_port()
+    port = reserve_port()
     words = [sys.executable, "-W", "ignore", "-m", "oidc_provider_mock", "--port", str(port), "--require-nonce", "true"]
     log = tmp_path_factory.mktemp("mock") / "mock.log"
     with log.open("wb") as output:

@@ -1,6 +1,7 @@
 """Lookups against a real DNS server on loopback: every way to answer, and every way not to."""
 
 import asyncio
+import select
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -28,6 +29,8 @@ from engine.store.resolver import (
     ascii_domain,
 )
 from ops.local.dns import Behaviour, Responder
+from ops.ports import reserve_port
+from tests.harness.patience import PATIENCE_S
 
 
 class Clock:
@@ -117,10 +120,10 @@ async def test_failing_server_is_a_temporary_failure(zone: Responder, rcode: str
 
 async def test_silent_server_is_a_temporary_failure_within_the_budget(zone: Responder) -> None:
     zone.behave("b.test", Behaviour(drop=True))
-    async with asking(at(zone), query_timeout_s=5.0, budget_s=0.2) as resolver:
+    async with asking(at(zone), query_timeout_s=600.0, budget_s=0.2) as resolver:
         began = time.monotonic()
         found = await resolver.mx("b.test")
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < PATIENCE_S
     assert isinstance(found, TemporaryFailure)
 
 
@@ -141,21 +144,20 @@ async def test_dead_server_is_passed_over_and_remembered(zone: Responder) -> Non
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mute:
         mute.bind(("127.0.0.1", 0))
         dead = HostPort("127.0.0.1", mute.getsockname()[1])
-        async with asking(dead, at(zone), query_timeout_s=0.2) as resolver:
+        async with asking(dead, at(zone), query_timeout_s=1.0) as resolver:
             assert isinstance(await resolver.addresses("a.test", "A"), Records)
-            began = time.monotonic()
+            mute.setblocking(False)
+            while select.select([mute], [], [], 0)[0]:
+                mute.recv(512)
             assert isinstance(await resolver.addresses("b.test", "A"), Records)
-            assert time.monotonic() - began < 0.15
+            assert not select.select([mute], [], [], 0)[0], "a dead server was asked again"
 
 
 async def test_closed_port_fails_at_once() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    async with asking(HostPort("127.0.0.1", port), query_timeout_s=5.0, budget_s=20.0) as resolver:
+    async with asking(HostPort("127.0.0.1", reserve_port()), query_timeout_s=600.0, budget_s=600.0) as resolver:
         began = time.monotonic()
         assert isinstance(await resolver.mx("b.test"), TemporaryFailure)
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < PATIENCE_S
 
 
 async def test_truncated_answer_is_fetched_over_tcp(zone: Responder) -> None:

@@ -31,8 +31,9 @@ from engine.base.settings import HostPort, Settings
 from engine.store.migrate import migrate
 from engine.store.postgres import open_pool
 from ops.embedded import Temporary
+from ops.ports import reserve_port
 from tests.harness.accounts import PEPPER, TestAccount, make_account
-from tests.harness.api import Api, free_port, serving
+from tests.harness.api import Api, serving
 from tests.harness.people import TestPerson, make_person
 
 OPEN = {operation.path for operation in all_operations() if operation.access is Access.NONE}
@@ -72,7 +73,7 @@ class World(NamedTuple):
 @pytest.fixture(scope="module")
 def world(servers: Temporary, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Without a limit on requests; what the API would ask outside, DNS and Cloudflare, is not there."""
-    nowhere = free_port()
+    nowhere = reserve_port()
     own = Settings(
         state=tmp_path_factory.mktemp("state"),
         database_url=servers.database_url.replace("/postgres?", "/described?", 1),

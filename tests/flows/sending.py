@@ -24,6 +24,7 @@ from engine.mail.replies import Answer, Phase, Reply
 from engine.store import redis as redis_store
 from engine.store.postgres import open_pool
 from tests.harness.accounts import TestAccount
+from tests.harness.patience import PATIENCE_S
 
 Sent = Accepted | Refusal
 
@@ -163,7 +164,7 @@ def attempt_at(
     )
 
 
-async def until(condition: Callable[[], bool], *, within_s: float) -> float:
+async def until(condition: Callable[[], bool], *, within_s: float = PATIENCE_S) -> float:
     """Wait until something holds; returns the seconds it took, fails after `within_s`."""
     began = time.monotonic()
     while not condition():

@@ -29,6 +29,7 @@ from tests.flows.sending import (
     until,
 )  # fmt: skip
 from tests.harness.accounts import make_account
+from tests.harness.patience import PATIENCE_S
 
 NewDatabase = Callable[[], Awaitable[str]]
 
@@ -124,7 +125,7 @@ async def test_who_stopped_waiting_before_the_flush_is_not_sent_for(door: Proces
         first = asyncio.create_task(door.send(account))
         await asyncio.sleep(0.2)  # its flush waits for the head
         second = asyncio.create_task(door.send(account))
-        await until(lambda: door.acceptor._group.waiting == 1, within_s=2)
+        await until(lambda: door.acceptor._group.waiting == 1)
         second.cancel()
         await transaction.rollback()
 
@@ -311,13 +312,10 @@ async def test_a_suppression_holds_for_its_account_only(door: Process, pool: asy
 async def test_without_redis_mail_is_accepted(settings: Settings, pool: asyncpg.Pool) -> None:
     async with process(replace(settings, redis_url="redis://127.0.0.1:1")) as door:
         account = await make_account(pool)
-        began = time.monotonic()
         answers = await asyncio.gather(*[door.send(account) for _ in range(20)])
-        took = time.monotonic() - began
         await door.hints.drain()
 
         assert {answer.status for answer in answers} == {"queued"}
-        assert took < 2
         assert door.hints.lost == 20
         assert door.hints.away
         pending = await pool.fetchval("SELECT count(*) FROM queue WHERE account_id = $1", account.id)
@@ -340,10 +338,10 @@ async def test_without_postgres_nothing_is_accepted_and_it_recovers(settings: Se
 
         assert [refusal.kind for refusal in refusals] == [ErrorType.UNAVAILABLE] * 40
         assert all(refusal.retry_after_s for refusal in refusals)
-        assert took < 5
+        assert took < PATIENCE_S
         recovered = False
         began = time.monotonic()
-        while not recovered and time.monotonic() - began < 10:
+        while not recovered and time.monotonic() - began < PATIENCE_S:
             recovered = not isinstance(await door.try_send(account), Refusal)
         assert recovered
         assert await stored(door.pool, account) == 2
@@ -375,5 +373,5 @@ async def test_the_hint_follows_the_commit(settings: Settings, pool: asyncpg.Poo
         account = await make_account(pool)
         await door.send(account)
 
-        await until(lambda: door.hints._task is not None and door.hints._task.done(), within_s=2)
+        await until(lambda: door.hints._task is not None and door.hints._task.done())
         assert door.hints.lost == 0

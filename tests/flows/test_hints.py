@@ -16,6 +16,7 @@ from engine.delivery.partition import hint_stream
 from engine.store.redis import OPEN_S, Away, Client, connect
 from ops.embedded import Temporary
 from tests.flows.sending import until
+from tests.harness.patience import PATIENCE_S
 
 _fresh = itertools.count(10_000)  # shards of no settings: each test has its own
 
@@ -199,14 +200,11 @@ async def test_an_announcement_wakes_the_owner(redis_url: str, client: Client, s
     listener = connect(redis_url, timeout_s=30)
     woken = WokenShards()
     listening = asyncio.create_task(Wakes(listener).run(woken))
-    await until(woken._event.is_set, within_s=3)
+    await until(woken._event.is_set)
     assert woken.take([1, 2, shard]) == [1, 2, shard]  # anything may have come before it listened
     await announce(Hints(client), shard)
-    began = time.monotonic()
-
-    await woken.wait(5)
-
-    assert time.monotonic() - began < 1
+    async with asyncio.timeout(PATIENCE_S):
+        await woken.wait(600)
     assert woken.take([1, 2, shard]) == [shard]
     assert woken.take([1, 2, shard]) == []
     listening.cancel()
@@ -220,7 +218,7 @@ async def test_waiting_for_a_wake_up_ends_by_itself() -> None:
     began = time.monotonic()
     await woken.wait(0.05)
 
-    assert 0.04 < time.monotonic() - began < 1
+    assert time.monotonic() - began > 0.04
 
 
 async def test_a_shard_woken_before_it_was_owned_is_looked_at_by_who_gained_it() -> None:
@@ -265,10 +263,8 @@ async def test_announcing_to_a_dead_redis_neither_waits_nor_raises_and_is_counte
     await announce(hints, shard)
     mortal.valkey.kill()
 
-    began = time.monotonic()
     for _ in range(100):
-        hints.announce({shard: [ids.uuid7()]})
-    assert time.monotonic() - began < 0.05
+        hints.announce({shard: [ids.uuid7()]})  # no coroutine: it can't wait
     await hints.drain()
     assert hints.lost == 100
     assert is_away(hints)
@@ -292,17 +288,14 @@ async def test_a_hanging_redis_costs_no_more_than_its_time_out(mortal: Temporary
     assert mortal.valkey.pid is not None
     os.kill(mortal.valkey.pid, signal.SIGSTOP)
     try:
-        began = time.monotonic()
-        await announce(hints, shard, 5)
-        first = time.monotonic() - began
-        began = time.monotonic()
-        await announce(hints, shard, 5)
-        second = time.monotonic() - began
+        async with asyncio.timeout(PATIENCE_S):
+            await announce(hints, shard, 5)
+        assert is_away(hints)
+        async with asyncio.timeout(PATIENCE_S):
+            await announce(hints, shard, 5)
     finally:
         os.kill(mortal.valkey.pid, signal.SIGCONT)
 
-    assert first < 1.5
-    assert second < 0.1  # the circuit is open: nobody asks
     assert hints.lost == 10
 
 
@@ -323,13 +316,13 @@ async def test_the_wake_channel_survives_a_restart(mortal: Temporary, doomed: Cl
     listener = connect(mortal.redis_url, timeout_s=30)
     woken = WokenShards()
     listening = asyncio.create_task(Wakes(listener).run(woken))
-    await until(woken._event.is_set, within_s=3)
+    await until(woken._event.is_set)
     woken.take([])
 
     mortal.valkey.kill()
     await asyncio.sleep(0.2)
     mortal.valkey.start()
-    await until(woken._event.is_set, within_s=5)
+    await until(woken._event.is_set)
 
     assert woken.take([1, shard]) == [1, shard]  # whatever was announced meanwhile
     await announce(Hints(doomed), shard)

@@ -20,6 +20,7 @@ from engine.store.migrate import MigrationError
 from tests.flows.sending import process
 from tests.harness.accounts import make_account
 from tests.harness.api import ROOT
+from tests.harness.patience import PATIENCE_S
 
 NewDatabase = Callable[[], Awaitable[str]]
 
@@ -66,11 +67,11 @@ async def test_a_migration_that_waits_for_a_table_lets_sending_pass(
             await reading.start()
             await reader.fetchval("SELECT count(*) FROM messages")
             migrating = tasks.create_task(migrate.migrate(url, folder, say=told.append))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_S):
                 while not any("waits for its locks" in line for line in told):
                     await asyncio.sleep(0.05)
             before = accepted
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_S):
                 while accepted < before + 20:  # mail goes through while the migration keeps trying
                     await asyncio.sleep(0.05)
             still_waiting = not migrating.done()

@@ -15,10 +15,11 @@ import pytest
 from engine.store import postgres
 from engine.store.migrate import pending
 from engine.store.postgres import AWAY, SettingsDropped, open_pool
-from engine.store.postgres_hosts import Hosts, NoPrimary, hosts_of
+from engine.store.postgres_hosts import Hosts, NoPrimary, hosts_of, url_without_hosts
 from ops import launch
-from ops.drill.service import free_ports
 from ops.embedded import Temporary
+from ops.ports import reserve_port
+from tests.harness.patience import PATIENCE_S
 
 NewDatabase = Callable[[], Awaitable[str]]
 READ_ONLY = "ALTER DATABASE {} SET default_transaction_read_only = {}"
@@ -52,6 +53,7 @@ def beside_a_dead_one(url: str) -> str:
     [
         ("postgresql://u:p@a,b:5433/waybill", [("a", "5432"), ("b", "5433")]),
         ("postgresql://u@[::1]:5433,b/waybill?sslmode=require", [("::1", "5433"), ("b", "5432")]),
+        ("postgresql://u@a,[::1]:5433/waybill", [("a", "5432"), ("::1", "5433")]),
         ("postgresql://postgres@/postgres?host=/run/a,/run/b&port=1,2", [("/run/a", "1"), ("/run/b", "2")]),
         ("postgresql://postgres@/postgres?host=/run/a,/run/b&port=1", [("/run/a", "1"), ("/run/b", "1")]),
         ("postgresql://a/waybill", [("a", "5432")]),
@@ -60,6 +62,12 @@ def beside_a_dead_one(url: str) -> str:
 )
 def test_a_url_names_its_servers(url: str, hosts: list[tuple[str, str]]) -> None:
     assert hosts_of(url) == hosts
+
+
+def test_asyncpg_is_given_one_server_at_a_time() -> None:
+    assert url_without_hosts("postgresql://u:p@a,[::1]:5433/waybill?sslmode=require") == (
+        "postgresql://u:p@/waybill?sslmode=require"
+    )
 
 
 async def test_a_server_that_is_away_is_passed_over(own: str) -> None:
@@ -137,7 +145,7 @@ async def pooled(own: str, servers: Temporary) -> AsyncIterator[str]:
         pytest.skip("pgbouncer is not installed")
     folder = Path(tempfile.mkdtemp(prefix="waybill-test-pooler-"))
     identity = servers.postgres.place.identity
-    [port] = free_ports(1)
+    port = reserve_port()
     (folder / "users").write_text('"postgres" ""\n')
     (folder / "pooler.ini").write_text(
         f"[databases]\n* = host={servers.postgres.socket_folder()} port=5432 user=postgres\n"
@@ -159,7 +167,7 @@ async def pooled(own: str, servers: Temporary) -> AsyncIterator[str]:
 
 async def test_a_pooler_that_drops_the_time_outs_of_sessions_is_refused(pooled: str) -> None:
     async def opened() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
                     await open_pool(pooled, name="tests")

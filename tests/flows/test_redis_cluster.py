@@ -14,6 +14,7 @@ from engine.store.redis import Away, Client
 from engine.store.redis_cluster import SLOTS, read_slots
 from ops.drill.valkeys import Valkey, move_slot
 from tests.flows.redis_servers import clustered, eventually
+from tests.harness.patience import PATIENCE_S
 
 SHARDS = 40
 
@@ -116,7 +117,7 @@ async def a_dead_primary_takes_only_its_own_keys_along(
     assert (await Limits(client).check("whoever keeps it", 1)).allowed
 
     await asyncio.to_thread(dead.start)
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE_S):
         while is_away(hints):
             messages = await announce(hints)
             await asyncio.sleep(0.1)

@@ -12,6 +12,7 @@ from engine.store.redis import Away, Client
 from engine.store.redis_primary import read_role
 from ops.drill.valkeys import Valkey, linked, until, valkeys
 from tests.flows.redis_servers import eventually
+from tests.harness.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ async def announced(hints: Hints, shard: int) -> bool:
 
 async def arrives(hints: Hints, shard: int) -> None:
     """Announce until it goes through."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not await announced(hints, shard):
             await asyncio.sleep(0.1)
 

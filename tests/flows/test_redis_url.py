@@ -15,6 +15,11 @@ from engine.base.settings import BadSetting, load, shown
         ("redis://:p@a,b:7000/1", Kind.PRIMARY, ("redis://:p@a:6379/1", "redis://:p@b:7000/1")),
         ("redis://a, redis://b", Kind.PRIMARY, ("redis://a:6379", "redis://b:6379")),
         ("rediss+cluster://a,[::1]:7000", Kind.CLUSTER, ("rediss://a:6379", "rediss://[::1]:7000")),
+        (
+            "redis://u:p@[::1],[2001:DB8::1]:7000/1",
+            Kind.PRIMARY,
+            ("redis://u:p@[::1]:6379/1", "redis://u:p@[2001:db8::1]:7000/1"),
+        ),
         ("redis+cluster://a/0", Kind.CLUSTER, ("redis://a:6379/0",)),
     ],
 )
@@ -33,6 +38,10 @@ def test_a_url_says_which_servers_there_are_and_how_they_belong_together(
         ("redis://", "a list of hosts"),
         ("redis://a,,b", "a list of hosts"),
         ("redis://a:port", "a list of hosts"),
+        ("redis://a:65536", "a list of hosts"),
+        ("redis://[::1", "a list of hosts"),
+        ("redis://b[::1]", "a list of hosts"),
+        ("redis://[fe80]:6379", "a list of hosts"),
         ("redis://a,a:6379", "all different"),
         ("redis://a,rediss://b", "all have one scheme"),
         ("redis://x:hunter2@a,y:hunter3@b", "before the first host only"),
@@ -50,6 +59,8 @@ def test_a_url_that_can_not_be_meant_is_refused_without_being_repeated(text: str
 
 
 def test_the_password_of_several_servers_is_masked() -> None:
-    rows = {name: text for name, text, _ in shown(load({"WAYBILL_REDIS_URL": "redis+cluster://u:hunter2@a,b:7000"}))}
+    rows = {
+        name: text for name, text, _ in shown(load({"WAYBILL_REDIS_URL": "redis+cluster://u:hunter2@a,[::1]:7000"}))
+    }
 
-    assert rows["WAYBILL_REDIS_URL"] == "redis+cluster://u:********@a,b:7000"
+    assert rows["WAYBILL_REDIS_URL"] == "redis+cluster://u:********@a,[::1]:7000"

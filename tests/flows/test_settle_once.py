@@ -27,6 +27,7 @@ from tests.flows.sending import (
 )
 from tests.flows.written import day_counts, recipients, sent, status, types
 from tests.harness.accounts import make_account
+from tests.harness.patience import PATIENCE_S
 
 LATER = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -80,7 +81,7 @@ async def test_what_the_operator_gave_up_while_settling_waited_for_the_account_s
     async with pool.acquire() as connection, connection.transaction():
         await heads.lock(connection, {account.id})
         settling = settler.settle(attempt_at(row, DELIVERED))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while not await pool.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
                 await asyncio.sleep(0.01)
         await write(connection, [plan(given_up)])
@@ -201,7 +202,7 @@ async def test_settling_waits_for_postgres_and_then_completes(settings: Settings
         await asyncio.sleep(1.2)
         assert not any(future.done() for future in futures)
         mortal.postgres.start()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             results = await asyncio.gather(*futures)
 
         assert results == [True] * 3

@@ -27,6 +27,7 @@ from tests.flows.sending import process
 from tests.harness.accounts import make_account
 from tests.harness.api import Answer, Api
 from tests.harness.outbound import World, world
+from tests.harness.patience import PATIENCE_S
 from tests.harness.people import make_person
 
 
@@ -282,7 +283,7 @@ async def here(settings: Settings, new_database: NewDatabase) -> AsyncIterator[W
 
 
 async def until_held(here: World, message: UUID) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE_S):
         while not any(row["held_by"] for row in await here.queue(message)):
             await asyncio.sleep(0.02)
 

@@ -20,6 +20,8 @@ from engine.store.resolver import Resolver
 from engine.store.web import Client, Reply, resolver_for
 from ops.local.dns import Responder
 from tests.harness.receiver import Receiver, client_of, failed, post, request_of
+from tests.harness.tcp import listening
+from tests.harness.transport import authority_usage
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 OK = HEAD + b"Content-Length: 2\r\n\r\nok"
@@ -98,13 +100,9 @@ async def everywhere() -> AsyncIterator[tuple[int, list[str]]]:
         dialled.append(writer.get_extra_info("sockname")[0])
         writer.write(HEAD + b"Connection: close\r\nContent-Length: 0\r\n\r\n")
         await writer.drain()
-        writer.close()
 
-    server = await asyncio.start_server(meet, "0.0.0.0", 0)
-    try:
-        yield server.sockets[0].getsockname()[1], dialled
-    finally:
-        server.close()
+    async with listening(meet, "0.0.0.0") as (_, port):
+        yield port, dialled
 
 
 async def test_of_mixed_addresses_only_public_ones_are_dialled(zone: Responder) -> None:
@@ -234,6 +232,8 @@ class Authority:
         )
         if host is not None:
             builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
+        else:
+            builder = builder.add_extension(authority_usage(), critical=True)
         return builder.sign(self._key, hashes.SHA256())
 
 
@@ -257,14 +257,13 @@ async def test_a_certificate_must_be_valid(
         await request_of(reader)
         writer.write(OK)
         await writer.drain()
-        writer.close()
 
-    server = await asyncio.start_server(meet, "127.0.0.1", 0, ssl=authority.server(certified, life=life))
-    port = server.sockets[0].getsockname()[1]
     tls = authority.trusted() if trusts else ssl.create_default_context()
-    async with client_of(zone, tls=tls) as client:
+    async with (
+        listening(meet, tls=authority.server(certified, life=life)) as (_, port),
+        client_of(zone, tls=tls) as client,
+    ):
         found = await post(client, f"https://good.test:{port}/", timeout_s=5)
-    server.close()
 
     if said is None:
         assert found == Reply(200, b"ok")

@@ -11,7 +11,8 @@ from engine.base.settings import Settings
 from engine.flows import webhooks
 from tests.conftest import NewDatabase
 from tests.harness.accounts import PEPPER, make_account
-from tests.harness.receiver import Hostile, Receiver, World, hang, until, verify, world
+from tests.harness.patience import until
+from tests.harness.receiver import Hostile, Receiver, World, hang, verify, world
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -21,9 +20,11 @@ from engine.base.settings import PREFIX, Settings, to_environ
 from engine.flows import webhooks
 from engine.store import partitions
 from ops import launch
+from ops.ports import reserve_port
 from tests.conftest import NewDatabase
 from tests.harness.api import ROOT
-from tests.harness.receiver import Receiver, World, until, world
+from tests.harness.patience import until
+from tests.harness.receiver import Receiver, World, world
 
 
 @pytest.fixture
@@ -35,11 +36,8 @@ async def here(settings: Settings, new_database: NewDatabase) -> AsyncIterator[W
 @contextlib.contextmanager
 def worker(settings: Settings, log: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """The real process; ends with the context."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     environ = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
-    own = structs.replace(settings, metrics_port=port, webhook_timeout_s=10.0)
+    own = structs.replace(settings, metrics_port=reserve_port(), webhook_timeout_s=10.0)
     with log.open("ab") as output:
         process = subprocess.Popen(
             launch.command([sys.executable, "-m", "ops.processes.worker"]),
@@ -58,7 +56,7 @@ async def test_a_worker_killed_in_the_middle_of_posts_loses_none(here: World, tm
         events = await here.events(endpoint.account, ["delivered"] * 60)
         receiver.delay_s = 0.3
         with worker(here.settings, tmp_path / "first.log") as first:
-            await until(lambda: len(receiver.got) >= 8, within_s=20)
+            await until(lambda: len(receiver.got) >= 8)
             first.kill()
             first.wait()
         leased = [row for row in await here.queued(endpoint) if row["leased_until"] is not None]
@@ -69,7 +67,7 @@ async def test_a_worker_killed_in_the_middle_of_posts_loses_none(here: World, tm
         await here.make_due(endpoint)  # as if the leases had ended
         receiver.delay_s = 0.0
         with worker(here.settings, tmp_path / "second.log"):
-            await here.until_posted(endpoint, within_s=20)
+            await here.until_posted(endpoint)
 
         assert all(receiver.attempts(event) for event in events)
         assert {got.attempt for got in receiver.got} == {1}  # what was not recorded was not finished
@@ -86,7 +84,7 @@ async def test_a_worker_told_to_stop_finishes_what_is_under_way(here: World, tmp
         events = await here.events(endpoint.account, ["delivered"] * 100)
         receiver.delay_s = 0.5
         with worker(here.settings, tmp_path / "worker.log") as process:
-            await until(lambda: len(receiver.got) >= 4, within_s=20)
+            await until(lambda: len(receiver.got) >= 4)
             process.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(process.wait, 15) == 0
 

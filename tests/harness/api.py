@@ -4,7 +4,6 @@ import contextlib
 import io
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,10 +18,11 @@ from msgspec import Struct, structs
 
 from engine.base.settings import PREFIX, Settings, to_environ
 from ops import launch
+from ops.ports import reserve_port
 from ops.processes.api import MAX_HEAD_BYTES
 
 ROOT = Path(__file__).resolve().parents[2]
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 90.0
 STOP_GRACE_S = 10.0
 _TRIES = 3  # a free port may be taken by somebody else before Granian has it
 
@@ -149,7 +149,7 @@ def serving(settings: Settings, log: Path) -> Iterator[str]:
     Granian ends with this process, and its worker with Granian, whatever kills either.
     """
     for last in (False,) * (_TRIES - 1) + (True,):
-        port = free_port()
+        port = reserve_port()
         process = _start(settings, port, log)
         try:
             if not _answers(process, port, must=last, log=log):
@@ -158,14 +158,6 @@ def serving(settings: Settings, log: Path) -> Iterator[str]:
             return
         finally:
             _stop(process)
-
-
-def free_port() -> int:
-    """A TCP port of loopback that nobody had a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _start(settings: Settings, port: int, log: Path) -> "subprocess.Popen[bytes]":

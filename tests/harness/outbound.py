@@ -34,6 +34,7 @@ from ops.local.sink import Sink
 from ops.local.sink_protocol import Conversation
 from shards.member import Member
 from tests.harness.accounts import TestAccount, make_account
+from tests.harness.patience import PATIENCE_S
 from tests.harness.transport import SignedDns
 
 _DATABASE = 7  # of Valkey: apart from what other tests announce
@@ -99,9 +100,8 @@ class Mta:
             pool, name=self.name, shards=settings.shards, lease_s=settings.lease_s, on_gain=self.outbound.gained,
             on_release=self.outbound.release, on_fenced=self.outbound.fenced,
         )  # fmt: skip
-        self._work = asyncio.create_task(
-            self._run(Stamps(pool, [preparer.keys, self.member.cache, *self.outbound.caches]), Wakes(listener), woken)
-        )
+        self.stamps = Stamps(pool, [preparer.keys, self.member.cache, *self.outbound.caches])
+        self._work = asyncio.create_task(self._run(self.stamps, Wakes(listener), woken))
         return self
 
     async def stop(self, grace_s: float = 5.0) -> None:
@@ -255,20 +255,25 @@ class World:
         """What is still to be delivered of it."""
         return list(await self.pool.fetch("SELECT * FROM queue WHERE message_id = $1 ORDER BY domain", message))
 
-    async def until(self, true: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    async def until(self, true: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
         """Wait for something in memory."""
         async with asyncio.timeout(timeout_s):
             while not true():
                 await asyncio.sleep(0.01)
 
-    async def until_step(self, message: UUID, kind: str, times: int = 1, timeout_s: float = 10.0) -> None:
+    async def until_step(self, message: UUID, kind: str, times: int = 1, timeout_s: float = PATIENCE_S) -> None:
         """Until the waybill shows an event so often."""
         ends = time.monotonic() + timeout_s
         while (found := await self.steps(message)).count(kind) < times:
             assert time.monotonic() < ends, f"no {kind} after {timeout_s} s: {found}"
             await asyncio.sleep(0.02)
 
-    async def until_idle(self, timeout_s: float = 20.0) -> None:
+    async def heard(self) -> None:
+        """Let every engine learn what was changed in the tables that it keeps in memory."""
+        for mta in self.mtas:
+            await mta.stamps.check()
+
+    async def until_idle(self, timeout_s: float = PATIENCE_S) -> None:
         """Until nothing is due within the next seconds and no engine holds anything."""
         ends = time.monotonic() + timeout_s
         while True:

@@ -26,6 +26,8 @@ from engine.store.resolver import Resolver
 from engine.store.web import Client, Failure, Reply, resolver_for
 from ops.local.dns import Responder
 from tests.harness.accounts import PEPPER, TestAccount, make_account
+from tests.harness.patience import PATIENCE_S
+from tests.harness.tcp import listening
 
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -104,22 +106,16 @@ class Hostile:
 
     def __init__(self, script: Script) -> None:
         self._script = script
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._open = contextlib.AsyncExitStack()
         self.connections = 0
         self.port = 0
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._meet, "127.0.0.1", 0, backlog=2_048)
-        self.port = self._server.sockets[0].getsockname()[1]
+        _, self.port = await self._open.enter_async_context(listening(self._meet, backlog=2_048))
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._open.aclose()
 
     @property
     def url(self) -> str:
@@ -128,13 +124,7 @@ class Hostile:
 
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        with contextlib.suppress(OSError, asyncio.CancelledError):
-            await self._script(reader, writer)
-        writer.close()
+        await self._script(reader, writer)
 
 
 def saying(*parts: bytes, pause_s: float = 0.0, then: Script | None = None) -> Script:
@@ -248,7 +238,7 @@ class World:
         return [AttemptRow(*fields) for fields in (await self.delivery(endpoint, event)).attempts]
 
     async def until_attempts(
-        self, endpoint: Endpoint, event: UUID, count: int, within_s: float = 15.0
+        self, endpoint: Endpoint, event: UUID, count: int, within_s: float = PATIENCE_S
     ) -> list[AttemptRow]:
         """Wait until so many are recorded."""
         found: list[AttemptRow] = []
@@ -258,7 +248,7 @@ class World:
                 await asyncio.sleep(0.02)
         return found
 
-    async def until_posted(self, endpoint: Endpoint, within_s: float = 15.0) -> None:
+    async def until_posted(self, endpoint: Endpoint, within_s: float = PATIENCE_S) -> None:
         """Wait until nothing is queued for the endpoint."""
         async with asyncio.timeout(within_s):
             while await self.queued(endpoint):
@@ -274,13 +264,6 @@ async def world(settings: Settings, database_url: str) -> AsyncIterator[World]:
         yield World(own, pool)
     finally:
         await pool.close()
-
-
-async def until(true: Callable[[], bool], within_s: float = 10.0) -> None:
-    """Wait for something in memory."""
-    async with asyncio.timeout(within_s):
-        while not true():
-            await asyncio.sleep(0.01)
 
 
 def verify(got: Got, secret: str, header: str = "service-signature") -> None:

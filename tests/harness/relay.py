@@ -15,10 +15,10 @@ import msgspec
 from engine.base.settings import Settings
 from mta.relay.process import Services, close_services, open_services
 from ops.local import certificate
+from ops.ports import reserve_port
 from tests.harness.accounts import TestAccount
-from tests.harness.api import free_port
+from tests.harness.patience import PATIENCE_S
 
-PATIENCE_S = 10.0
 Value = TypeVar("Value")
 
 
@@ -72,8 +72,8 @@ async def relaying(settings: Settings, folder: Path, **changes: Any) -> AsyncIte
     own = msgspec.structs.replace(
         settings,
         **{
-            "submission_port": free_port(),
-            "submission_tls_port": free_port(),
+            "submission_port": reserve_port(),
+            "submission_tls_port": reserve_port(),
             "relay_login_delay_s": 0.05,
             "drain_s": 1.0,
         }

@@ -28,9 +28,10 @@ from ops.drill.service import Service, temporary
 from ops.fleet import ROOT
 from ops.local.sink_store import Entry, entries
 from tests.harness.api import Answer, Api
+from tests.harness.patience import PATIENCE_S
 
 QUICK = {"LEASE_S": "2", "FRESH_DUE_S": "1", "RETRY_LADDER_S": "1,1,1", "REQUEST_RATE": "100000"}
-COMMAND_S = 30.0
+COMMAND_S = 90.0
 _accounts = count(1)
 
 
@@ -102,7 +103,13 @@ async def message(api: Api, access: Access, id: str) -> dict[str, Any]:  # noqa:
     return dict(answer.json)
 
 
-async def until_status(api: Api, access: Access, id: str, *wanted: str, timeout_s: float = 15.0) -> dict[str, Any]:  # noqa: A002
+async def until_status(
+    api: Api,
+    access: Access,
+    id: str,  # noqa: A002
+    *wanted: str,
+    timeout_s: float = PATIENCE_S,
+) -> dict[str, Any]:
     """The message once its status is one of these."""
     found: dict[str, Any] = {}
 
@@ -115,7 +122,9 @@ async def until_status(api: Api, access: Access, id: str, *wanted: str, timeout_
     return found
 
 
-async def until(true: Callable[[], Awaitable[bool]], timeout_s: float = 15.0, why: Callable[[], str] = str) -> None:
+async def until(
+    true: Callable[[], Awaitable[bool]], timeout_s: float = PATIENCE_S, why: Callable[[], str] = str
+) -> None:
     """Ask four times a second until it is so."""
 
     ends = time.monotonic() + timeout_s

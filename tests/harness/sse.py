@@ -10,6 +10,7 @@ import orjson
 from msgspec import Struct
 
 from tests.harness.api import Api, Params
+from tests.harness.patience import PATIENCE_S
 
 
 class Event(Struct, frozen=True):
@@ -30,7 +31,7 @@ class Reader:
         self.ended = False
         self._response = response
 
-    async def next(self, timeout_s: float = 10.0) -> Event:
+    async def next(self, timeout_s: float = PATIENCE_S) -> Event:
         """The next event; raises EOFError at the end of the stream."""
         lines: list[str] = []
         async with asyncio.timeout(timeout_s):
@@ -43,14 +44,14 @@ class Reader:
                     return _event(lines)
                 lines.append(line.rstrip("\n"))
 
-    async def until(self, name: str, timeout_s: float = 10.0) -> Event:
+    async def until(self, name: str, timeout_s: float = PATIENCE_S) -> Event:
         """The next event of this name."""
         async with asyncio.timeout(timeout_s):
             while (event := await self.next(timeout_s)).name != name:
                 pass
         return event
 
-    async def messages(self, count: int, timeout_s: float = 20.0) -> list[Event]:
+    async def messages(self, count: int, timeout_s: float = PATIENCE_S) -> list[Event]:
         """The next so many `message` events."""
         async with asyncio.timeout(timeout_s):
             return [await self.until("message", timeout_s) for _ in range(count)]

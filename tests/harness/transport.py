@@ -17,6 +17,7 @@ from cryptography.x509.oid import NameOID
 
 from mta.smtp.tls import TlsMode, sessions
 from ops.local.dns import Responder
+from tests.harness.tcp import listening
 
 _AD = 0x20  # in the fourth octet of a DNS header
 
@@ -110,7 +111,8 @@ def _made(
         )
     if ca:
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-    # What OpenSSL 3.5 asks of a chain in strict mode, as real authorities have it.
+        builder = builder.add_extension(authority_usage(), critical=True)
+    # What OpenSSL asks of a chain in strict mode (Python 3.13's default), as real authorities have it.
     above_key = key if issuer is None else issuer.key
     builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     builder = builder.add_extension(
@@ -118,6 +120,14 @@ def _made(
     )
     certificate = builder.sign(above_key, hashes.SHA256())
     return Certified(key, certificate, () if issuer is None else (issuer.certificate, *issuer.above))
+
+
+def authority_usage() -> x509.KeyUsage:
+    """What the key of an authority may be used for (RFC 5280 4.2.1.3)."""
+    return x509.KeyUsage(
+        digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False,
+        key_agreement=False, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
 
 
 class SignedDns(Responder):
@@ -155,31 +165,24 @@ class PolicyHost:
         self.requests: list[bytes] = []
         self.delay_s = 0.0
         self._context = context
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._open = contextlib.AsyncExitStack()
 
     def policy(self, *lines: str) -> None:
         """Serve these lines as the policy."""
         self.response = answer("".join(f"{line}\r\n" for line in lines).encode())
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._context)
-        self.port: int = self._server.sockets[0].getsockname()[1]
+        self.port: int = (await self._open.enter_async_context(listening(self._serve, tls=self._context)))[1]
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for writer in self._writers:
-            writer.transport.abort()
-        await self._server.wait_closed()
+        await self._open.aclose()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            self.requests.append(await reader.readuntil(b"\r\n\r\n"))
-            await asyncio.sleep(self.delay_s)
-            writer.write(self.response)
-            await writer.drain()
-            writer.close()
+        self.requests.append(await reader.readuntil(b"\r\n\r\n"))
+        await asyncio.sleep(self.delay_s)
+        writer.write(self.response)
+        await writer.drain()
 
 
 def answer(body: bytes, *, status: str = "200 OK", kind: str = "text/plain", more: str = "") -> bytes:

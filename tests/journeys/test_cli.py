@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ops.drill.service import Service, free_ports
+from ops.drill.service import Service
+from ops.ports import reserve_port
 from tests.harness.api import Api
+from tests.harness.patience import PATIENCE_S
 from tests.harness.service import arrived, command
 
 pytestmark = pytest.mark.journey
@@ -68,7 +70,7 @@ async def test_a_message_is_sent_and_followed_to_the_sink(service: Service) -> N
     sent = await asyncio.to_thread(
         command, service, "send", "--to", "cli@people.test", "--subject", "From the shell", "--json"
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not arrived(service, "cli@people.test"):
             await asyncio.sleep(0.1)
     listed = await asyncio.to_thread(command, service, "messages", "--limit", "5", "--json")
@@ -167,7 +169,7 @@ async def test_without_a_running_service_commands_say_how_to_start_it(
 
 
 async def test_sending_to_a_service_that_is_down_says_so(service: Service, tmp_path: Path) -> None:
-    port = str(free_ports(1)[0])
+    port = str(reserve_port())
     found = command(
         service, "send", "--to", "a@people.test", "--key", "svc_live_x", "--from", "a@b.test",
         STATE=str(tmp_path), API_PORT=port,

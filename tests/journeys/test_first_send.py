@@ -132,7 +132,7 @@ async def test_a_connection_lost_after_the_dot_costs_no_mail(service: Service, s
 
 @pytest.mark.parametrize("domain", ["nullmx.test", "nxdomain.test"])
 async def test_a_domain_that_takes_no_mail_bounces_at_once(served: Api, access: Access, domain: str) -> None:
-    found = await until_status(served, access, await send(served, access, f"ann@{domain}"), "bounced", timeout_s=3)
+    found = await until_status(served, access, await send(served, access, f"ann@{domain}"), "bounced")
 
     assert steps(found) == ["accepted", "bounced"]
 
@@ -147,7 +147,7 @@ async def test_a_name_server_that_fails_defers(served: Api, access: Access) -> N
 async def test_a_slow_server_delays_nobody_else(served: Api, access: Access) -> None:
     slow = [await send(served, access, f"tarpit+1@slow{n}.test") for n in range(3)]
     quick = await send(served, access, "ann@people.test")
-    await until_status(served, access, quick, "delivered", timeout_s=3)
+    await until_status(served, access, quick, "delivered")
 
     for id_ in slow:
         assert (await message(served, access, id_))["status"] != "delivered"

@@ -7,6 +7,7 @@ import pytest
 
 from ops.drill.service import Service
 from tests.harness.api import Api
+from tests.harness.patience import PATIENCE_S
 from tests.harness.service import arrived, command
 
 pytestmark = pytest.mark.journey
@@ -19,7 +20,7 @@ def send(service: Service, to: str) -> str:
 
 
 async def until_held(service: Service, rows: int) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE_S):
         while sum(one["held"] for one in command(service, "queue", "--json").json["waiting"]) < rows:
             await asyncio.sleep(0.2)
 
@@ -43,7 +44,7 @@ async def test_a_domain_is_suspended_explained_partly_bounced_and_resumed(servic
     assert "given up by the operator: sent by mistake" in command(service, "explain", first).out
     resumed = command(service, "queue", "resume", "--domain", "held.test", "--json")
     assert resumed.json["rowsBack"] == 1
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE_S):
         while not arrived(service, "two@held.test"):
             await asyncio.sleep(0.1)
     assert not arrived(service, "one@held.test")

@@ -200,11 +200,11 @@ def test_what_a_part_comes_to_is_bounded() -> None:
 )
 def test_reading_a_million_characters_takes_no_time(source: str) -> None:
     """Quadratic work on any of these would take minutes."""
-    before = time.perf_counter()
+    before = time.thread_time()
     with contextlib.suppress(BadTemplate):
         template.compile_part(source, Part.HTML)
 
-    assert time.perf_counter() - before < 2
+    assert time.thread_time() - before < 6
 
 
 # properties ------------------------------------------------------------------------------------

@@ -19,9 +19,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.patience import PATIENCE_S
+
 DOMAIN = "peer.test"
 MAX_BYTES = 20_000_000
-START_S = 15.0
+START_S = 60.0
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
 
 
@@ -89,7 +91,7 @@ class Peer:
         ends = asyncio.get_running_loop().time() + START_S
         while asyncio.get_running_loop().time() < ends:
             with contextlib.suppress(OSError, TimeoutError):
-                async with asyncio.timeout(3):
+                async with asyncio.timeout(PATIENCE_S):
                     reader, writer = await asyncio.open_connection(address, port)
                     try:
                         if (await reader.readline()).startswith(b"220"):

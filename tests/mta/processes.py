@@ -13,6 +13,7 @@ import msgspec
 
 from engine.base.settings import to_environ
 from tests.harness.outbound import World
+from tests.harness.patience import PATIENCE_S
 
 ROOT = Path(__file__).parent.parent.parent
 PLAIN = "from mta.process import main; main()"
@@ -44,7 +45,7 @@ class Process:
         assert self._process is not None
         self._process.send_signal(number)
 
-    async def ended(self, timeout_s: float = 20.0) -> int:
+    async def ended(self, timeout_s: float = PATIENCE_S) -> int:
         """Wait for its end; the exit status."""
         assert self._process is not None
         async with asyncio.timeout(timeout_s):
@@ -55,7 +56,7 @@ class Process:
         """What it printed so far."""
         return self.log.read_text("utf-8", "replace")
 
-    async def until_told(self, text: str, timeout_s: float = 20.0) -> None:
+    async def until_told(self, text: str, timeout_s: float = PATIENCE_S) -> None:
         """Until it has printed this."""
         async with asyncio.timeout(timeout_s):
             while text not in self.told:

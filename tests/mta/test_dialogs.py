@@ -15,7 +15,7 @@ from mta.smtp.transcript import Tls
 from ops.local import certificate
 from tests.mta.dialog import HELO, Dialog, Line, files, load, matches, outcome
 
-PATIENCE_S = 5.0
+PATIENCE_S = 20.0
 SHORT_S = 0.2
 
 

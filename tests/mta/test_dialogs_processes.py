@@ -97,7 +97,7 @@ async def test_a_process_stopped_past_its_lease_settles_nothing_and_sends_nothin
         stopped.send(signal.SIGSTOP)
         here.sink.scripts.clear()
         await here.mta("mta-2")
-        await here.until_idle(timeout_s=30)
+        await here.until_idle()
         assert here.sink.count == 12
         stopped.send(signal.SIGCONT)
         await stopped.until_told("joined")
@@ -163,10 +163,10 @@ async def test_a_wall_clock_that_jumps_under_the_process_sends_nothing_twice_and
     here.sink.script(".", delay_s=0.1)
     before = [await here.send(f"before{number}@peer.test") for number in range(10)]
     async with process(here, tmp_path, more=faked, state=tmp_path, site_connections=1) as mta:
-        await here.until(lambda: here.sink.count >= 3, timeout_s=40)  # each look at the clock reads a file
+        await here.until(lambda: here.sink.count >= 3)  # each look at the clock reads a file
         moved.write_text(to_midnight() if shift == "over midnight" else shift)
         after = [await here.send(f"after{number}@peer.test") for number in range(10)]
-        await here.sink.until(20, timeout_s=40)
+        await here.sink.until(20)
         for message in (*before, *after):
             await here.until_step(message, "delivered")
         await asyncio.sleep(1.5 * here.settings.lease_s)  # leases are kept by another clock: nobody is fenced

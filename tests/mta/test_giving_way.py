@@ -1,5 +1,6 @@
 """A delivering process ranks below those who accept, and takes nobody else along."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -30,5 +31,5 @@ def test_a_delivering_process_gives_way_and_renices_no_session_but_its_own(alone
     )
     own, shared = done.stdout.split()
 
-    assert int(own) == NICENESS
+    assert int(own) == min(os.nice(0) + NICENESS, 19)  # relative to the caller; 19 is the last
     assert shared == before or (alone and shared == str(NICENESS))  # not every machine lets a process rank its group

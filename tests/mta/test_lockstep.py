@@ -14,7 +14,7 @@ from mta.smtp.transcript import Step
 from tests.harness.outbound import World
 from tests.mta.dialog import FOLDER, load
 
-LATER_S = (60.0,)
+LATER_S = (600.0,)
 OK = Answer(Phase.BODY, Reply(250, "ok"))
 GONE = Answer(Phase.RCPT, Break(BreakKind.CLOSED, "gone"))
 STEPS = (Step(Phase.MAIL, Reply(250, "ok"), 0.0),)

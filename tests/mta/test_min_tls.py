@@ -21,7 +21,7 @@ from tests.harness.api import Api
 from tests.harness.outbound import World, world
 from tests.harness.transport import Certified, authority, forget_sessions, self_signed
 
-LATER_S = (60.0,)
+LATER_S = (600.0,)
 DOMAIN, MX, SERVER = "secure.test", "mx.secure.test", "127.0.0.3"
 
 

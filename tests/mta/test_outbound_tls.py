@@ -21,7 +21,7 @@ from ops.local.dns import Behaviour
 from tests.harness.outbound import CountingSink, World
 from tests.harness.transport import Certified, PolicyHost, authority, forget_sessions, policy_host, self_signed
 
-LATER_S = (60.0,)  # a retry that no test waits for
+LATER_S = (600.0,)  # a retry that no test waits for
 DOMAIN, MX, SERVER = "secure.test", "mx.secure.test", "127.0.0.3"
 BARE = ("PIPELINING",)
 

@@ -139,7 +139,7 @@ async def test_split_and_merged_while_two_engines_deliver_nothing_comes_twice(he
     for parts in (4, 2, 8, 1):
         await split(here, parts)
         await here.send_many(25, lambda number, parts=parts: f"more{parts}-{number}@{HOT}")  # type: ignore[misc]
-    await here.until(lambda: here.sink.count >= 250, timeout_s=50)  # a small hand puts some of it off for seconds
+    await here.until(lambda: here.sink.count >= 250)  # a small hand puts some of it off for seconds
     await here.until_idle()
 
     came = [address for one in here.sink.messages for address in one.recipients]

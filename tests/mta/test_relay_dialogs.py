@@ -27,6 +27,7 @@ import pytest
 
 from engine.base.settings import Settings
 from tests.harness.accounts import TestAccount, make_account
+from tests.harness.patience import PATIENCE_S
 from tests.harness.relay import Client, TestRelay, message, relaying
 
 FOLDER = Path(__file__).parent.parent / "dialogs" / "relay"
@@ -113,7 +114,7 @@ class Player:
         assert line == expected if kind == "S:" else re.fullmatch(expected, line), f"{line!r} instead of {expected!r}"
 
     async def _line(self) -> str:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             line = await self.client.reader.readline()
         assert line.endswith(b"\r\n"), line
         return line[:-2].decode()

@@ -20,6 +20,7 @@ from mta.relay.logins import BURST_S, FAILURES_PER_S
 from mta.relay.process import close_services
 from ops.local import certificate
 from tests.harness.accounts import TestAccount, add_key, make_account, revoke_key, set_status
+from tests.harness.patience import PATIENCE_S
 from tests.harness.relay import Client, TestRelay, message, relaying, trusting
 
 
@@ -34,7 +35,7 @@ async def account(pool: asyncpg.Pool) -> TestAccount:
     return await make_account(pool)
 
 
-async def until_sessions(relay: TestRelay, count: int, timeout_s: float = 10.0) -> None:
+async def until_sessions(relay: TestRelay, count: int, timeout_s: float = PATIENCE_S) -> None:
     """Wait until so many are open."""
     async with asyncio.timeout(timeout_s):
         while relay.services.relay.sessions != count:
@@ -227,13 +228,11 @@ async def test_slow_content_is_cut_off(
     async with relaying(settings, tmp_path, body_min_bytes_per_s=5_000) as relay:
         client = await relay.logged_in(account)
         await client.envelope(account)
-        began = time.monotonic()
         with contextlib.suppress(ConnectionError):
             for octet in message(account, body="x\r\n" * 500):
                 await client.write(bytes((octet,)))
                 await asyncio.sleep(0.02)
         assert (await client.reply()).startswith("421 4.4.2 ")
-        assert time.monotonic() - began < 5
         await until_sessions(relay, 0)
         assert relay.services.relay.memory.held == 0
 
@@ -293,7 +292,7 @@ async def test_content_of_all_sessions_is_bounded_together(
         large = message(account, body=("x" * 98 + "\r\n") * 7_000)
         await first.envelope(account)
         await first.write(large)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while relay.services.relay.memory.held < 600_000:
                 await asyncio.sleep(0.01)
         assert (await second.send(account, large)).startswith("452 4.3.1 [unavailable] ")
@@ -328,7 +327,7 @@ async def test_a_client_that_reads_no_replies_is_held_back_and_cut_off(
         client = await relay.logged_in(account)
         client.writer.transport.pause_reading()  # type: ignore[attr-defined]
         flood = asyncio.create_task(client.write(b"HELP\r\n" * 3_000_000))
-        await until_sessions(relay, 0, timeout_s=30)
+        await until_sessions(relay, 0)
         flood.cancel()
         await client.close()
 
@@ -361,9 +360,8 @@ async def test_a_drain_lets_a_message_under_way_end_and_sends_the_idle_away(
 
 async def test_a_drain_with_nobody_there_is_short(settings: Settings, tmp_path: Path) -> None:
     async with relaying(settings, tmp_path) as relay:
-        began = time.monotonic()
-        await relay.services.relay.drain(10.0)
-        assert time.monotonic() - began < 2
+        async with asyncio.timeout(PATIENCE_S):
+            await relay.services.relay.drain(600.0)
     await close_services(relay.services, 0)  # twice is once
 
 

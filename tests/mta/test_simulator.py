@@ -17,6 +17,7 @@ from mta.simulator.server import Simulator
 from ops.explain import explain
 from tests.harness.accounts import make_account
 from tests.harness.outbound import World
+from tests.harness.patience import PATIENCE_S
 
 DOMAIN = "simulator.mail.waybill.test"
 
@@ -209,7 +210,7 @@ async def talk(server: Simulator, *commands: bytes) -> list[bytes]:
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     replies = []
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             for command in (b"", *commands):
                 writer.write(command)
                 while (line := await reader.readline())[3:4] == b"-":

@@ -11,6 +11,7 @@ import pytest
 from engine.base.clock import iso, now
 from ops.local import sink
 from ops.local.sink_store import INDEX, MailStore, Received, StoreMode, entries
+from tests.harness.patience import PATIENCE_S
 
 
 def received(name: str, at: str) -> Received:
@@ -89,7 +90,7 @@ async def test_the_running_sink_tidies_by_itself(tmp_path: Path, capsys: pytest.
     with MailStore(tmp_path, StoreMode.FILES) as store:
         keep(store, 20, 1)
         task = asyncio.create_task(sink._tidy(store))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while files(tmp_path) != ["m1"]:
                 await asyncio.sleep(0.01)
         task.cancel()

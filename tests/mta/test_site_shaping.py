@@ -19,9 +19,10 @@ from mta.outbound.route import Host, Route
 from mta.outbound.tls_policy import WITHOUT, TlsPolicy
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.outbound import World
+from tests.harness.patience import PATIENCE_S
 
 SLOW_ENOUGH_S = 2 * sites.SLOW_S  # for more than one connection to be worth it
-LATER_S = (60.0,)  # a retry that no test waits for
+LATER_S = (600.0,)  # a retry that no test waits for
 
 
 async def rule(here: World, name: str, **fields: Any) -> None:
@@ -30,7 +31,7 @@ async def rule(here: World, name: str, **fields: Any) -> None:
 
 async def state(here: World, site: str) -> dict[str, Any]:
     """What the engine shows of a site, once it shows something."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not (found := await sites_store.states(here.pool, [site], clock.now() - timedelta(hours=1))):
             await asyncio.sleep(0.05)
     return dict(msgspec.json.decode(found[0].state))
@@ -45,7 +46,7 @@ async def test_a_rule_is_in_force_within_a_second_and_without_a_restart(here: Wo
     await here.send_many(60, lambda n: f"reader{n}@peer.test")
     await here.until(lambda: here.sink.most_open >= 3)
     await rule(here, "peer.test", connections=1)
-    await asyncio.sleep(1.0)
+    await here.heard()
     here.sink.most_open = 0
     await here.send_many(12, lambda n: f"later{n}@peer.test")
     await asyncio.sleep(sites.IDLE_S / 10)
@@ -155,7 +156,7 @@ async def test_without_valkey_two_processes_keep_to_their_parts_and_deliver(here
     second = await here.mta("mta-2", **deaf)
     await here.until(lambda: len(first.member.owned) == len(second.member.owned) == 8)
     await here.send_many(40, lambda n: f"reader{n}@d{n % 12}.test")
-    await here.until_idle(timeout_s=30)
+    await here.until_idle()
 
     assert here.sink.count == 40
     assert here.sink.most_open <= 4
@@ -180,9 +181,10 @@ async def test_a_site_without_a_place_gets_one_although_another_of_its_group_has
     await here.send_many(300, lambda n: f"reader{n}@d0.test")
     await here.until(lambda: here.sink.count > 10)
     message = await here.send("ann@d1.test")
-    await here.until_step(message, "delivered", timeout_s=2)
+    await here.until_step(message, "delivered")
 
-    assert here.sink.count < 250
+    taken = [one.recipients[0] for one in here.sink.messages]
+    assert taken.index("ann@d1.test") < 250
     assert here.sink.most_open == 1
 
 
@@ -196,7 +198,7 @@ async def test_servers_that_push_back_are_left_alone_and_the_answer_is_shown(
     here.sink.script("MAIL", "421 4.7.0 too much mail from you", times=8)
     messages = await here.send_many(60, lambda n: f"reader{n}@peer.test")
     await here.mta(retry_ladder_s=(0.3,), site_connections=2)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while (shown := await state(here, "mx.peer.test"))["phase"] != "paused":
             await asyncio.sleep(0.05)
     asked = here.sink.connections
@@ -205,7 +207,7 @@ async def test_servers_that_push_back_are_left_alone_and_the_answer_is_shown(
     assert shown["nextProbe"] is not None
     assert shown["recent"]
     assert asked < 30
-    await here.until_idle(timeout_s=30)
+    await here.until_idle()
 
     assert {await here.status(message) for message in messages} == {"delivered"}
     untried = [message for message in messages if "deferred" not in await here.steps(message)]
@@ -262,12 +264,11 @@ async def test_one_code_overtakes_another_accounts_mail_for_the_same_slow_site(h
     await here.mta(site_connections=2, mta_active_limit=200)
     await many_from(here, here.account, 1_000, "peer.test")
     small = await make_account(here.pool)
-    began = time.monotonic()
     code = await here.send("ann@peer.test", account=small)
-    await here.until_step(code, "delivered", timeout_s=5)
+    await here.until_step(code, "delivered")
 
-    assert time.monotonic() - began < 2.5
-    assert here.sink.count < 900
+    taken = [one.recipients[0] for one in here.sink.messages]
+    assert taken.index("ann@peer.test") < 900
 
 
 async def test_a_few_due_rows_are_found_behind_another_accounts_backlog(here: World) -> None:
@@ -282,7 +283,7 @@ async def test_a_few_due_rows_are_found_behind_another_accounts_backlog(here: Wo
     here.sink.script(".", delay_s=0.01)
     await here.mta(site_connections=2, mta_active_limit=100)
     for message in messages:
-        await here.until_step(message, "delivered", timeout_s=10)
+        await here.until_step(message, "delivered")
 
     assert here.sink.count < 1_200
 

@@ -19,6 +19,7 @@ from ops import sites as ops_sites
 from ops.local.sink_protocol import Conversation
 from tests.harness.accounts import make_account
 from tests.harness.outbound import CountingSink, World
+from tests.harness.patience import PATIENCE_S
 
 A, B = "127.0.0.2", "127.0.0.3"
 BOTH = (SourceIp(A, "mta-a.sources.test"), SourceIp(B, "mta-b.sources.test"))
@@ -265,7 +266,7 @@ async def test_an_address_that_a_site_refuses_is_spared_there_and_others_carry_i
     refused = server.callers[A]
     await here.send_many(12, lambda n: f"later{n}@{domain}")
     await here.until_idle()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while not (rests := await sources_store.rests_of(here.pool, A, clock.now(), 10)):
             await asyncio.sleep(0.1)
 

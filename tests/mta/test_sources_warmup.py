@@ -21,6 +21,7 @@ from mta.outbound.sources import Sources
 from ops import sources as ops_sources
 from tests.harness.accounts import make_account
 from tests.harness.outbound import World
+from tests.harness.patience import PATIENCE_S
 from tests.mta.processes import process
 from tests.mta.test_sources import SERVER, Witness, attempted
 
@@ -214,7 +215,7 @@ async def test_two_processes_send_exactly_the_allowance(here: World, server: Wit
     ):
         await owned_by(here, 2)
         await here.send_many(100, lambda n: f"reader{n}@c{n % 40}.test")
-        await until_waiting(here, 60, timeout_s=30)
+        await until_waiting(here, 60)
 
     assert server.count == 40
     assert await used(here) == {SITE: 40}
@@ -222,7 +223,7 @@ async def test_two_processes_send_exactly_the_allowance(here: World, server: Wit
 
 
 async def owned_by(here: World, count: int) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while await here.pool.fetchval("SELECT count(DISTINCT owner) FROM shard_owners") != count:
             await asyncio.sleep(0.1)
 
@@ -232,12 +233,12 @@ async def test_a_restart_keeps_the_count(here: World, server: Witness, tmp_path:
     async with process(here, tmp_path, name="mta-1", source_ips=ONE) as mta:
         first = await here.send_many(5, lambda n: f"reader{n}@c0.test")
         for message in first:
-            await here.until_step(message, "delivered", timeout_s=20)
+            await here.until_step(message, "delivered")
         mta.send(signal.SIGKILL)
         await mta.ended()
     async with process(here, tmp_path, name="mta-2", source_ips=ONE):
         await here.send_many(6, lambda n: f"later{n}@c0.test")
-        await until_waiting(here, 3, timeout_s=30)
+        await until_waiting(here, 3)
 
     assert server.count == 8
     assert await used(here) == {SITE: 8}
@@ -297,7 +298,7 @@ async def test_a_message_whose_time_ends_before_there_is_room_fails_then_and_not
     await here.mta(source_ips=ONE)
     await asyncio.sleep(1.0)
     assert await here.status(message) in ("queued", "sending")
-    await here.until_step(message, "failed", timeout_s=15)
+    await here.until_step(message, "failed")
     detail = dict(await here.waybill(message))["failed"]
 
     assert server.count == 0
@@ -315,10 +316,10 @@ async def test_a_larger_plan_lets_what_waits_go_at_once(
     await here.mta(source_ips=ONE)
     await until_waiting(here, 4)
     await ops_sources.warm_up(here.pool, A, clock.now().date(), [5])
-    await here.until(lambda: server.count == 5, timeout_s=15)
+    await here.until(lambda: server.count == 5)
     await ops_sources.end_warm_up(here.pool, A)
     for message in messages:
-        await here.until_step(message, "delivered", timeout_s=15)
+        await here.until_step(message, "delivered")
 
     assert server.count == 6
     assert (await attempted(here, messages[0]))["source_ip"] == A

@@ -22,6 +22,7 @@ from mta.outbound.tls_policy import by_sts
 from mta.smtp.faults import Fault, FaultKind
 from mta.smtp.tls import TlsMode
 from ops.local.dns import Behaviour, Responder
+from tests.harness.patience import PATIENCE_S
 from tests.harness.transport import Certified, PolicyHost, answer, authority, policy_host
 
 DOMAIN = "sts.test"
@@ -257,9 +258,7 @@ async def test_parameters_and_case_of_the_content_type_do_not_matter(host: Polic
 
 async def test_a_slow_policy_host_is_given_up_within_the_time_for_all(host: PolicyHost, fetcher: Fetcher) -> None:
     host.delay_s = 30.0
-    began = time.monotonic()
     assert "no answer within 2 s" in (await fault_of(fetcher)).reason
-    assert time.monotonic() - began < 4.0
 
 
 async def test_the_certificate_must_be_good_for_the_policy_host(
@@ -413,11 +412,10 @@ async def test_a_slow_record_does_not_hold_the_mail_for_long(
 ) -> None:
     kept = await policies.holds()
     monkeypatch.setattr(mta_sts_cache, "TXT_S", 0.1)
-    zone.behave(f"_mta-sts.{DOMAIN}", Behaviour(delay_s=0.3))
+    zone.behave(f"_mta-sts.{DOMAIN}", Behaviour(delay_s=600.0))
     forget_dns(resolver)
-    began = time.monotonic()
-    assert await policies.holds() == kept
-    assert time.monotonic() - began < 0.25
+    async with asyncio.timeout(PATIENCE_S):
+        assert await policies.holds() == kept
 
 
 async def test_a_failed_fetch_is_not_repeated_for_every_message(policies: Policies, host: PolicyHost) -> None:
@@ -454,10 +452,9 @@ async def test_a_policy_in_use_is_renewed_each_day_without_waiting_for_it(
     kept = await policies.holds()
     await clean.execute("UPDATE sts_policies SET fetched_at = now() - interval '25 hours'")
     host.delay_s = 0.3
-    began = time.monotonic()
     assert await policies.holds() == kept
-    assert time.monotonic() - began < 0.25
-    async with asyncio.timeout(5):
+    assert not await clean.fetchval("SELECT fetched_at > now() - interval '1 hour' FROM sts_policies")
+    async with asyncio.timeout(PATIENCE_S):
         while not await clean.fetchval("SELECT fetched_at > now() - interval '1 hour' FROM sts_policies"):
             await asyncio.sleep(0.02)
     assert len(host.requests) == 2

@@ -13,6 +13,7 @@ from engine.store import redis as redis_store
 from mta.outbound import windows as module
 from mta.outbound.pacer import Pacer
 from mta.outbound.windows import Windows, pace_key, window_key
+from tests.harness.patience import PATIENCE_S
 
 NOWHERE = "unix:///nonexistent/valkey.sock"
 
@@ -79,7 +80,7 @@ async def test_a_single_connection_goes_round(client: redis_store.Client, monkey
     monkeypatch.setattr(module, "ROTATE_S", 0.05)
     one, other = Process(client, "mta-1", connections=1), Process(client, "mta-2", connections=1)
     had: set[int] = set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while len(had) < 2:
             shares = (await one.ask(1), await other.ask(1))
             assert sum(shares) <= 1

@@ -24,7 +24,7 @@ from tests.harness.outbound import World, world
 
 D, F, B = Verdict.DELIVERED, Verdict.DEFERRED, Verdict.BOUNCED
 ME, ONE, TWO = (UUID(int=n) for n in (1, 2, 3))
-LATER_S = (60.0,)
+LATER_S = (600.0,)
 
 
 @pytest.fixture

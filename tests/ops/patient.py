@@ -1,23 +1,17 @@
 """An installation for the doctor to look at, and what it found."""
 
 import asyncio
-import socket
 from pathlib import Path
 
 from engine.base.settings import load
 from ops.doctor import Finding, examine
-
-
-def free_port() -> int:
-    """A TCP port of loopback that nobody had a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+from ops.ports import reserve_port
 
 
 def environ(state: Path, **more: object) -> dict[str, str]:
     """Variables of an installation of its own on free ports."""
     ports = {
-        f"WAYBILL_{name}_PORT": free_port()
+        f"WAYBILL_{name}_PORT": reserve_port()
         for name in ("API", "METRICS", "SINK", "DNS", "MX", "SUBMISSION", "SUBMISSION_TLS")
     }
     return {name: str(value) for name, value in ({"WAYBILL_STATE": state} | ports | more).items()}

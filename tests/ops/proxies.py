@@ -18,7 +18,7 @@ import pytest
 from msgspec import Struct
 
 from ops.fleet import ROOT
-from tests.harness.api import free_port
+from ops.ports import reserve_port
 from tests.harness.transport import self_signed
 
 SHIPPED = ROOT / "ops" / "deploy" / "proxies"
@@ -59,7 +59,7 @@ async def running(proxy: Proxy, api_url: str, folder: Path) -> AsyncIterator[Run
     program = shutil.which(proxy.program, path=_PATH)
     if program is None:
         pytest.skip(f"{proxy.program} is not installed")
-    port = free_port()
+    port = reserve_port()
     site = Site(f"127.0.0.1:{port}", urlsplit(api_url).netloc, folder)
     config = folder / "proxy.conf"
     config.write_text(proxy.write(site))

@@ -23,6 +23,7 @@ from ops.bench import check, figures, measure
 from ops.bench.load import Generator, Order, Target, times_of
 from ops.bench.measure import Sample, Usage
 from ops.bench.service import SENDER, Service, own_service
+from tests.harness.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 ACCEPTED = b'{"id":"msg_1","status":"queued"}'
@@ -112,7 +113,7 @@ async def test_the_check_finds_what_was_lost_repeated_or_changed(tmp_path: Path)
         assert "no queue row is left" in await complaints(service)
 
         await service.start_delivery()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while await service.anything_queued():
                 await asyncio.sleep(0.05)
         assert await complaints(service) == {}
@@ -130,7 +131,7 @@ async def test_the_check_finds_what_was_lost_repeated_or_changed(tmp_path: Path)
         assert (await complaints(service)) == {"the account log is a whole chain": "broken at 40, expected 40"}
 
         os.kill(service.pids()["worker"], signal.SIGKILL)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while not service.deaths():
                 await asyncio.sleep(0.05)
         assert "no process died" in await complaints(service)

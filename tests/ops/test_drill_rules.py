@@ -16,6 +16,7 @@ from ops.drill.stops import Arrival, Stop, Why, why_twice
 from ops.drill.verdict import Verdict, checks_of, longest_gap
 from ops.drill.wire import Wire
 from ops.local.sink import Sink
+from tests.harness.patience import PATIENCE_S
 
 GOOD = Verdict(
     drill="d", sent=2, retried=0, accepted=2, refused=0, unanswered=0, delivered=2, bounced=0, lost=0, waiting=0,
@@ -102,7 +103,7 @@ async def test_a_wire_cuts_the_reply_to_a_message_that_the_sink_has_kept(wired: 
     for number in range(2):
         writer.write(b"MAIL FROM:<a@b.test>\r\nRCPT TO:<c%d@d.test>\r\nDATA\r\nX: 1\r\n\r\nHello\r\n.\r\n" % number)
         await sink.until(number + 1)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         said = await reader.read()
     writer.close()
 

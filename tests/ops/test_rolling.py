@@ -13,6 +13,7 @@ from ops import control, launch, rolling
 from ops.control import NoSupervisor, Refused
 from ops.rolling import Roller
 from ops.supervise import ProcessSpec, StartFailed, Supervisor
+from tests.harness.patience import PATIENCE_S
 from tests.ops.test_supervise import ENV
 
 DIARY = """
@@ -92,7 +93,7 @@ async def test_the_old_one_stays_when_the_new_one_does_not_get_ready(place: Plac
         first = supervisor.pids()
         place.broken.touch()
         with pytest.raises(StartFailed, match="out of order"):
-            await supervisor.renew("api", timeout_s=10)
+            await supervisor.renew("api", timeout_s=PATIENCE_S)
 
         assert supervisor.pids() == first
         assert place.read() == []

@@ -11,11 +11,11 @@ import pytest
 from ops.drill import catalogue, command
 from ops.drill.open_connections import OpenConnections
 from ops.drill.paced import Sent
-from ops.drill.service import free_ports
 from ops.drill.silent_cases import Case, Kind, Stage, address, records, remote_pattern
 from ops.drill.silent_servers import SilentServers
 from ops.drill.silent_sites import DEFAULT_CASES, cases
 from ops.drill.silent_verdict import Count, Load, Sender, Series, judged, limit_ms, series
+from ops.ports import reserve_port
 
 STEADY = Series(sent=100, accepted=100, arrived=100, p50_ms=20.0, p99_ms=60.0, worst_ms=70.0)
 CASE = Case(kind=Kind.SILENT, sites=300)
@@ -85,8 +85,7 @@ def test_names_share_addresses_when_told_to() -> None:
 
 @pytest.fixture
 def port() -> int:
-    [found] = free_ports(1)
-    return found
+    return reserve_port()
 
 
 async def answers(case: Case, port: int, say: bytes, lines: int) -> list[bytes]:

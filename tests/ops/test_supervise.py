@@ -14,6 +14,7 @@ import pytest
 
 from ops import launch
 from ops.supervise import ProcessSpec, StartFailed, Supervisor
+from tests.harness.patience import PATIENCE_S
 
 ENV = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
 FOREVER = "import time\nwhile True: time.sleep(1)"
@@ -35,7 +36,7 @@ def gone(pid: int) -> bool:
     return state == "Z"
 
 
-async def until(true: Callable[[], bool], timeout_s: float = 10.0) -> None:
+async def until(true: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
     async with asyncio.timeout(timeout_s):
         while not true():
             await asyncio.sleep(0.02)
@@ -83,7 +84,7 @@ async def test_a_process_that_never_gets_ready_fails_the_start_with_its_log(
     async with Supervisor(lambda _: None) as supervisor:
         supervisor.start(spec("broken", "raise SystemExit('the moon is full')", tmp_path, ready=never))
         with pytest.raises(StartFailed, match=r"broken keeps ending at its start[\s\S]*the moon is full"):
-            await supervisor.wait_ready(timeout_s=10)
+            await supervisor.wait_ready(timeout_s=PATIENCE_S)
 
 
 async def test_a_process_that_stays_unready_fails_after_the_timeout(tmp_path: Path) -> None:
@@ -108,7 +109,7 @@ async def test_a_program_that_does_not_exist_is_named_in_the_log(
     async with Supervisor(lambda _: None) as supervisor:
         supervisor.start(spec("absent", "", tmp_path, argv=missing, ready=never))
         with pytest.raises(StartFailed, match="can't start /nonexistent/server"):
-            await supervisor.wait_ready(timeout_s=10)
+            await supervisor.wait_ready(timeout_s=PATIENCE_S)
 
 
 async def test_a_process_may_finish_its_work_within_the_grace(tmp_path: Path) -> None:
@@ -165,6 +166,7 @@ import asyncio, sys
 from pathlib import Path
 from ops import launch
 from ops.supervise import ProcessSpec, Supervisor
+from tests.harness.patience import PATIENCE_S
 async def main():
     async with Supervisor(print) as supervisor:
         for name in ("a", "b"):
@@ -179,7 +181,7 @@ asyncio.run(main())
 """
     root = Path(__file__).parents[2]
     with subprocess.Popen([sys.executable, "-c", code], cwd=root) as parent:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while not (pids.exists() and pids.read_text()) and time.monotonic() < deadline:
             time.sleep(0.02)
         children = [int(word) for word in pids.read_text().split()]

@@ -13,22 +13,15 @@ import pytest
 from engine.base.settings import Settings, load
 from ops import fleet, up
 from ops.fleet import PortTaken
+from ops.ports import reserve_port, reserve_ports
 from ops.state import StateLock, kept_pepper, write_private
 from ops.up import NotRunning
 
 PORTS = ("API", "METRICS", "SINK", "DNS", "SUBMISSION", "SUBMISSION_TLS")
 
 
-def free_ports(count: int) -> list[int]:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in held]
-    for server in held:
-        server.close()
-    return ports
-
-
 def environ(state: Path, **more: str) -> dict[str, str]:
-    ports = {f"WAYBILL_{name}_PORT": str(port) for name, port in zip(PORTS, free_ports(len(PORTS)), strict=True)}
+    ports = {f"WAYBILL_{name}_PORT": str(port) for name, port in zip(PORTS, reserve_ports(len(PORTS)), strict=True)}
     return {"WAYBILL_STATE": str(state), **ports, **more}
 
 
@@ -56,7 +49,7 @@ def test_local_ports_do_not_matter_in_live_mode(tmp_path: Path) -> None:
 
 
 def test_two_settings_with_one_port_are_told_apart(tmp_path: Path) -> None:
-    port = str(free_ports(1)[0])
+    port = str(reserve_port())
     settings = load(environ(tmp_path, WAYBILL_API_PORT=port, WAYBILL_SINK_PORT=port)).settings
 
     with pytest.raises(PortTaken, match="WAYBILL_SINK_PORT and WAYBILL_API_PORT"):

@@ -12,6 +12,7 @@ from engine.delivery.partition import parts_of, shard_of
 from engine.delivery.splits import Splits, Whose
 from engine.store.caches import Stamps
 from shards import live_map
+from tests.harness.patience import PATIENCE_S
 from tests.shards.test_member import LEASE_S, SHARDS, Process, Start, own_pool, shared_out, start, until
 
 __all__ = ["own_pool", "start"]
@@ -103,7 +104,7 @@ async def test_a_split_is_known_to_every_process_within_a_second(
     async with own_pool.acquire() as connection, connection.transaction():
         assert await splits.change(connection, "hot.test", 4, shards=SHARDS, whose=Whose.OPERATOR, why="tests")
 
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(PATIENCE_S):
         while not (await one.now() == await two.now() == {"hot.test": 4}):
             await asyncio.sleep(0.01)
     errands = await own_pool.fetch("SELECT shard FROM shard_rehomings WHERE domain = 'hot.test'")

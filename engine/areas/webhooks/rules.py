@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
 from hashlib import sha256
-from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from ipaddress import AddressValueError, IPv4Address
 from urllib.parse import SplitResult, urlsplit
 from uuid import UUID
 
 import idna
 import yarl
 
-from engine.base import clock, ids, secrets
+from engine.base import clock, ids, secrets, server_url
 from engine.base.errors import Refusal, invalid
 from engine.base.events import EventType
 from engine.base.suggest import hint
@@ -83,8 +83,8 @@ def _check_host(parts: SplitResult) -> None:
     host = parts.hostname or ""
     if "[" in parts.netloc:
         try:
-            IPv6Address(host)
-        except AddressValueError:
+            server_url.host_port(parts.netloc)  # some patch levels of Python let urlsplit pass `a[::1]`
+        except ValueError:
             raise _unusable("holds no valid IPv6 address between the brackets") from None
         if "%" in host:
             raise _unusable("must not name a network interface")

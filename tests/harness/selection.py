@@ -1,0 +1,85 @@
+"""Which tests the marks `rules` and `quick` select, and what a run left out: hooks that tests/conftest.py registers."""
+
+from collections import Counter
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parent.parent
+# What a module imports that starts processes without a fixture.
+_STARTS_PROCESSES = frozenset(
+    {
+        "Service", "Supervisor", "Temporary", "eventually", "process", "relaying", "running", "serving", "servers",
+        "subprocess", "temporary_servers",
+    }
+)  # fmt: skip
+# A way through each part with servers: accepting, delivering, settling, one area of the API.
+_QUICK = frozenset(
+    {"flows/test_accept.py", "flows/test_settle.py", "mta/test_outbound.py", "areas/test_emails_post.py"}
+)
+_LEFT_OUT = pytest.StashKey[list[str]]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what `-m rules` and `-m quick` select; before pytest reads `-m`."""
+    for item in items:
+        if _is_rule(item):
+            item.add_marker("rules")
+        elif item.path.relative_to(TESTS).as_posix() in _QUICK:
+            item.add_marker("quick")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin without anything left out."""
+    config.stash[_LEFT_OUT] = []
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """Note what `-m` or `-k` leaves out; in a worker when there are workers."""
+    for item in items:
+        item.config.stash[_LEFT_OUT].append(item.nodeid)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the process that started this worker."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["left_out"] = session.config.stash[_LEFT_OUT]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object) -> None:
+    """Take over what a worker left out: each collects the same tests."""
+    found = getattr(node, "workeroutput", {}).get("left_out")
+    if found is not None:
+        node.config.stash[_LEFT_OUT] = found  # type: ignore[attr-defined]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> Generator[None, None, None]:
+    """Say in one line what was not tested, and why; after the other summaries."""
+    yield
+    reasons = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", []))
+    parts = [f"{count} × {reason}" if count > 1 else reason for reason, count in sorted(reasons.items())]
+    left_out = config.stash[_LEFT_OUT]
+    if left_out:
+        parts.append(f"{len(left_out)} by -m {config.option.markexpr!r}" + (" or -k" if config.option.keyword else ""))
+    terminalreporter.line(f"Left out: {'; '.join(parts) or 'nothing'}.")
+
+
+def _is_rule(item: pytest.Item) -> bool:
+    """Return whether a test needs no server and its module starts no process."""
+    fixtures: list[str] = getattr(item, "fixturenames", [])
+    module = vars(getattr(item, "module", object))
+    apart = any(item.get_closest_marker(name) for name in ("hosts", "journey", "peers"))
+    return not apart and "servers" not in fixtures and _STARTS_PROCESSES.isdisjoint(module)
+
+
+def _reason(report: pytest.TestReport) -> str:
+    text = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return text.removeprefix("Skipped: ")
