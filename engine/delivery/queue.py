@@ -80,6 +80,7 @@ class Outline(Struct, frozen=True):
     shard: int
     account_id: UUID
     priority: int
+    domain: str
 
 
 class Holder(Struct, frozen=True):

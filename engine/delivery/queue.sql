@@ -77,10 +77,10 @@ CROSS JOIN LATERAL (
 -- name: outline_hinted
 -- Whose the queue rows of messages $1 in shards $2 are. Behind the fence too: before it, the planner goes through all
 -- rows of the shards once for each message.
-SELECT q.message_id, q.shard, q.account_id, q.priority
+SELECT q.message_id, q.shard, q.account_id, q.priority, q.domain
 FROM unnest($1::uuid[]) AS n (message_id)
 CROSS JOIN LATERAL (
-    SELECT k.message_id, k.shard, k.account_id, k.priority FROM queue k WHERE k.message_id = n.message_id OFFSET 0
+    SELECT k.message_id, k.shard, k.account_id, k.priority, k.domain FROM queue k WHERE k.message_id = n.message_id OFFSET 0
 ) AS q
 WHERE q.shard = ANY($2::int[]);
 

@@ -26,6 +26,8 @@ from engine.store.redis import Away
 from mta.outbound.hand import FULL, Hand
 from mta.outbound.leaving import Leaving
 from mta.outbound.prepare import Entry
+from mta.outbound.proven_domains import ProvenDomains
+from mta.outbound.shares import within_shares
 
 LOAD_ROWS = 256
 DUE_EVERY_S = 1.0
@@ -33,8 +35,6 @@ GATHER_S = 0.01  # between two readings of hints: those that come meanwhile shar
 LAND_S = 0.002  # after a wake-up of an idle process: on a cluster it may overtake hints that are kept by other servers
 MOST_HINTS = 8  # of a shard in one reading
 PRESSED = 0.5  # of the hand: from here on accounts are looked at before their mail is loaded
-SHARED = 0.25  # of the hand, among accounts: what hints bring to a busy one. Due times keep mail of one domain together
-LEAST_SHARE = 16  # deliveries that every account may have in hand whatever others have
 LOOK_EVERY_S = 0.5  # at all shards while some have a backlog; in between those are worked off one after the other
 DEEP_ROWS = 64  # of a domain at once, where its shard has a backlog: its connection goes on without a wait
 DEEP_KEYS = 512  # of such a shard at once; as many are looked at where it has mail of many domains, so that it meets
@@ -61,6 +61,7 @@ class Finder:
         reader: HintReader,
         woken: WokenShards,
         hand: Hand,
+        proven: ProvenDomains,
         leaving: Leaving,
         owned: Callable[[], Collection[int]],
         take: Take,
@@ -70,6 +71,7 @@ class Finder:
         self._reader = reader
         self._woken = woken
         self._hand = hand
+        self._proven = proven
         self._leaving = leaving
         self._owned = owned
         self._take = take
@@ -180,14 +182,7 @@ class Finder:
     async def _within_shares(self, wanted: list[tuple[int, UUID]], entries: Entries) -> list[tuple[int, UUID]]:
         """Without the mail of accounts that have their share of the hand: it is looked for when there is room again."""
         rows = await queue.outline(self._pool, {key[1] for key in wanted}, {key[0] for key in wanted})
-        rows.sort(key=lambda row: row.priority)
-        taken = Counter(one.row.account_id for one in self._hand)
-        share = max(LEAST_SHARE, int(SHARED * self._hand.limit) // max(1, len(taken)))
-        chosen: dict[tuple[int, UUID], None] = {}
-        for row in rows:
-            if taken[row.account_id] < share:
-                taken[row.account_id] += 1
-                chosen[row.shard, row.message_id] = None
+        chosen = within_shares(rows, list(self._hand), self._hand.limit, self._proven)
         if len(chosen) < len(rows):
             self._more_behind = True
             self._ahead_until = time.monotonic() + self._settings.fresh_due_s

@@ -68,12 +68,15 @@ class Site:
         self.group = group
         self.pacer = group.pacer
         self.standing = group.standing
+        self.place = (name, group.pacer.limits.key)  # among the sites of the process
         self.route = Route("", (), 0)  # that of the latest delivery: its hosts are shuffled anew for each
         self.policy = WITHOUT  # likewise; all that meet here demand the same of their connections
         self.waiting = Line()
         self.workers = 0  # connections open or being opened
         self.connected = 0
+        self.asking = 0  # workers that wait for a slot
         self.opening = 0
+        self.greeted = False  # a server of the site was ready for MAIL
         self.opens_s = 0.0  # how long the latest connection took to come about
         self.busy: dict[int, float] = {}  # worker -> when its present transaction, or its opening, began
         self.sleepers: list[asyncio.Future[bool]] = []  # idle workers
@@ -147,22 +150,25 @@ class Site:
         return max(0, len(self.waiting) - max(LEAST_WAITING, 2 * int(self.pacer.window)))
 
     def wishes(self, now: float, turn_s: float = 0.0) -> int:
-        """How many more connections would help, whatever is allowed: the first at once, then twice as many whenever
-        all of them wait for the server, or what waits would take long though it answers in time; servers that were left
-        alone are probed by one. `turn_s`: how long our own loop takes to come round."""
+        """How many more connections would help, whatever is allowed: the first at once, and no other until a server
+        has greeted; then twice as many whenever all of them wait for the server, or what waits would take long though
+        it answers in time. What connections on their way will take needs none. Servers that were left alone are probed
+        by one. `turn_s`: how long our own loop takes to come round."""
         if not self.waiting or self.sleepers or now < self.rest_until:
             return 0
         if self.workers == 0:
             return 1
+        coming = self.workers - self.connected
+        left = len(self.waiting) - coming
+        if left <= 0 or not self.greeted or self._rests or self.pacer.probing:
+            return 0
         # What is over sooner than another connection comes about needs none; what hangs does, were it an opening.
-        patience_s = PATIENCE_S if len(self.waiting) <= WORTH * self.opening else min(PATIENCE_S, self.opens_s)
+        patience_s = PATIENCE_S if left < WORTH * coming else min(PATIENCE_S, self.opens_s)
         slow_s = max(SLOW_S, TURNS * turn_s, patience_s)
         slow = len(self.busy) == self.workers and all(now - began > slow_s for began in self.busy.values())
         theirs = self.lasts_s > max(QUICK_S, TURNS * turn_s)  # it is the server that we wait for
         behind = theirs and len(self.waiting) * self.lasts_s > BACKLOG_S * self.workers
-        if self._rests or self.pacer.probing or not (slow or behind):
-            return 0
-        return min(self.workers, len(self.waiting))
+        return min(self.workers, left) if slow or behind else 0
 
     async def work(self, sleep_s: float) -> bool:
         """Wait for something to do; False when nothing came, or the connection's place is wanted."""
