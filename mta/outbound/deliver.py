@@ -20,6 +20,7 @@ from engine.store.postgres import AWAY
 from mta.outbound.attempts import SHARED_ATTEMPT, attempt_of, refused_by_route, without_recipients
 from mta.outbound.prepare import Delivery, Preparer
 from mta.outbound.proven_domains import ProvenDomains
+from mta.outbound.remote_hosts import Rest
 from mta.outbound.report import Report
 from mta.outbound.site import IDLE_S, TURN, Site, blames_site, worn_out
 from mta.outbound.slots import Claim
@@ -98,13 +99,12 @@ class Worker:
             )
         finally:
             site.asking -= 1
-        if isinstance(claim, Answer) and site.connected:
-            return None  # what waits is left to the connections that stand
-        if isinstance(claim, Answer):
-            mx = site.route.hosts[0].name if site.route.hosts else site.route.site
-            self._share(claim, {"mx": mx, "tls": None, "conversation": [], "note": SHARED_ATTEMPT})
-            return None
-        return claim
+        if not isinstance(claim, Rest):
+            return claim
+        if not site.connected:  # else what waits is left to the connections that stand
+            site.rest_with_host(claim.because, claim.seconds)
+            self._share(claim.because, {"mx": site.mx, "tls": None, "conversation": [], "note": SHARED_ATTEMPT})
+        return None
 
     async def _run(self, claim: Claim) -> Opened | Tried | None:
         if not self._site.waiting or self._stop:

@@ -17,6 +17,13 @@ REST_S, MAX_REST_S = 15.0, 300.0
 MAX_HOSTS: Final = 50_000
 
 
+class Rest(NamedTuple):
+    """Hosts are left alone: for what answer, and for how long from now."""
+
+    because: Answer
+    seconds: float
+
+
 class HostKey(NamedTuple):
     """An address, its port, and the source address that it is reached from ("": the system's choice)."""
 
@@ -59,25 +66,28 @@ class RemoteHosts:
         silent: HostKey | None = None
         for key in keys:
             host = self.of(key)
+            if host.rest_until > now:
+                continue
             if host.silent_until <= now:
                 return key
-            if silent is None and host.rest_until <= now:
-                silent = key
+            silent = silent or key
         return silent
 
-    def resting(self, keys: Iterable[HostKey], now: float) -> Answer | None:
-        """What a connection to these would hear, as long as every one of them rests."""
-        because: Answer | None = None
+    def resting(self, keys: Iterable[HostKey], now: float) -> Rest | None:
+        """The rest that ends first, if every one of these rests."""
+        first: Rest | None = None
         for key in keys:
             host = self.of(key)
-            if host.rest_until <= now:
+            if host.rest_until <= now or host.because is None:
                 return None
-            because = because or host.because
-        return because
+            if first is None or host.rest_until - now < first.seconds:
+                first = Rest(host.because, host.rest_until - now)
+        return first
 
-    def is_silent(self, key: HostKey, now: float) -> bool:
-        """True for a host that did not answer lately: others go first."""
-        return self.of(key).silent_until > now
+    def comes_last(self, key: HostKey, now: float) -> bool:
+        """True for a host that was silent lately or rests: others go first."""
+        host = self.of(key)
+        return host.silent_until > now or host.rest_until > now
 
     # -- learning ------------------------------------------------------------------------------
 

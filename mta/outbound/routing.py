@@ -139,12 +139,13 @@ class Routing:
     async def _bring(self, route: Route, policy: TlsPolicy, mail: list[Delivery], source: Source | None) -> None:
         """Into the site's line; while it is left alone they share its last outcome, or wait for its probe."""
         site = self._sites.of(route, policy, source)  # no await until it has a line: it could be forgotten
+        if not site.resting and not site.connected:
+            rest = self._sockets.resting(route, policy, site.pacer.limits.family, source)
+            if rest is not None:
+                site.rest_with_host(rest.because, rest.seconds)
         because = site.rest_because if site.resting else None
-        if because is None and not site.connected:
-            because = self._sockets.resting(route, policy, site.pacer.limits.family, source)
         if because is not None:
-            mx = route.hosts[0].name if route.hosts else route.site
-            shared: dict[str, object] = {"mx": mx, "tls": None, "conversation": [], "note": SHARED_ATTEMPT}
+            shared: dict[str, object] = {"mx": site.mx, "tls": None, "conversation": [], "note": SHARED_ATTEMPT}
             ladder_s = site.pacer.limits.ladder_s
             for one in mail:
                 self._finisher.settle(one, refused_by_route(one, because, shared, self._settings, ladder_s))

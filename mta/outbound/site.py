@@ -13,6 +13,7 @@ from datetime import timedelta
 import msgspec
 
 from engine.base import clock
+from engine.delivery.outcome import classify
 from engine.mail.replies import Answer, Break, BreakKind, Reply
 from engine.store.deadlines import within
 from mta.outbound.line import Line
@@ -93,6 +94,11 @@ class Site:
         return time.monotonic() < self.rest_until
 
     @property
+    def mx(self) -> str:
+        """The host that is tried first, for waybills."""
+        return self.route.hosts[0].name if self.route.hosts else self.route.site
+
+    @property
     def source(self) -> Source | None:
         """The address that its connections are bound to; None: the system chooses."""
         return None if self.standing is None else self.standing.source
@@ -111,6 +117,12 @@ class Site:
         if self.standing is not None:
             self.standing.not_reached()
         return seconds
+
+    def rest_with_host(self, because: Answer, seconds: float) -> None:
+        """Leave the site alone while all its addresses rest, for what another name of theirs has shown."""
+        self.rest_until = time.monotonic() + seconds
+        self.rest_because = because
+        self.pacer.unreachable(classify(because).diagnostic, seconds)
 
     def reached(self) -> None:
         """It takes mail again."""
@@ -215,6 +227,8 @@ def state_of(group: Group) -> str:
         "window": round(pacer.window, 1),
         "share": pacer.share,
         "open": pacer.open,
+        "opening": sum(site.opening for site in group.sites),
+        "asking": sum(site.asking for site in group.sites),
         "waiting": sum(len(site.waiting) for site in group.sites),
         "phase": _phase(pacer, now, resting=resting > now),
         "nextProbe": None if probe is None else clock.iso(probe),

@@ -14,7 +14,7 @@ from engine.delivery.sites import Family
 from engine.mail.replies import Answer, Break, BreakKind, Phase
 from engine.store import metrics
 from mta.outbound.lockstep import LockStep
-from mta.outbound.remote_hosts import HostKey, RemoteHosts
+from mta.outbound.remote_hosts import HostKey, RemoteHosts, Rest
 from mta.outbound.route import Host, Route
 from mta.outbound.slot_queue import SlotQueue
 from mta.outbound.slots import Claim
@@ -57,24 +57,24 @@ class Sockets:
 
     # -- slots ---------------------------------------------------------------------------------
 
-    def resting(self, route: Route, policy: TlsPolicy, family: Family, source: Source | None) -> Answer | None:
-        """What an opening would hear, while all addresses of the route are left alone."""
+    def resting(self, route: Route, policy: TlsPolicy, family: Family, source: Source | None) -> Rest | None:
+        """The rest of the route's hosts, while all of them are left alone."""
         return self.hosts.resting(_keys(_reachable(route, family, source), policy, source), time.monotonic())
 
     async def claim(
         self, account: UUID, route: Route, policy: TlsPolicy, family: Family, source: Source | None
-    ) -> Claim | Answer | None:
+    ) -> Claim | Rest | None:
         """Wait for the right to open one connection over the route, on behalf of an account; give it back with `free`.
 
-        A host that never greeted is asked by one opening at a time. Returns what the host answered to another opening
-        if it rests now, and None when the process stops.
+        A host that never greeted is asked by one opening at a time. Returns a Rest if the hosts are left alone now, and
+        None when the process stops.
         """
         keys = list(_keys(_reachable(route, family, source), policy, source))
         while not self._stopped:
             now = time.monotonic()
             key = self.hosts.first(keys, now)
-            if key is None and (because := self.hosts.resting(keys, now)) is not None:
-                return because
+            if key is None and (rest := self.hosts.resting(keys, now)) is not None:
+                return rest
             key = key or _NO_ADDRESS
             probe = self._probes.get(key)
             if probe is not None:
@@ -177,7 +177,7 @@ class Sockets:
         """The addresses to try, in order, those that lately did not answer last, and of these no host that rests while
         another one does not; what the policy keeps us from is noted in the trial."""
         left = MOST_ADDRESSES
-        silent: list[tuple[Host, HostKey]] = []
+        last: list[tuple[Host, HostKey]] = []
         now = time.monotonic()
         for host in route.hosts:
             demand = policy.of(host.name)
@@ -186,13 +186,13 @@ class Sockets:
                 continue
             for ip in host.addresses[:left]:
                 key = _key(ip, route, trial.source)
-                if self.hosts.is_silent(key, now):
-                    silent.append((host, key))
+                if self.hosts.comes_last(key, now):
+                    last.append((host, key))
                 else:
                     yield host, key
             left -= min(left, len(host.addresses))
-        awake = [one for one in silent if self.hosts.of(one[1]).rest_until <= now]
-        yield from awake or ([] if trial.steps else silent)
+        awake = [one for one in last if self.hosts.of(one[1]).rest_until <= now]
+        yield from awake or ([] if trial.steps else last)
 
     async def _try(self, claim: Claim, trial: Trial, host: Host, key: HostKey, demand: Demand) -> Opened | None:
         """One address: as the policy wants it, and where that allows it once more in plaintext."""
