@@ -23,11 +23,11 @@ from engine.delivery.hints import Hint, HintReader, WokenShards
 from engine.delivery.queue import DueKey, Holder, Row
 from engine.store.postgres import AWAY, heed_cancellation
 from engine.store.redis import Away
-from mta.outbound.hand import FULL, Hand
+from mta.outbound.hand import FULL, Hand, Key
 from mta.outbound.leaving import Leaving
 from mta.outbound.prepare import Entry
 from mta.outbound.proven_domains import ProvenDomains
-from mta.outbound.shares import within_shares
+from mta.outbound.shares import UNPROVEN, unproven_room, within_shares
 
 LOAD_ROWS = 256
 DUE_EVERY_S = 1.0
@@ -35,12 +35,14 @@ GATHER_S = 0.01  # between two readings of hints: those that come meanwhile shar
 LAND_S = 0.002  # after a wake-up of an idle process: on a cluster it may overtake hints that are kept by other servers
 MOST_HINTS = 8  # of a shard in one reading
 PRESSED = 0.5  # of the hand: from here on accounts are looked at before their mail is loaded
+REFILL = 0.5  # of the hand: below it, what is due is asked for again at once
 LOOK_EVERY_S = 0.5  # at all shards while some have a backlog; in between those are worked off one after the other
 DEEP_ROWS = 64  # of a domain at once, where its shard has a backlog: its connection goes on without a wait
 DEEP_KEYS = 512  # of such a shard at once; as many are looked at where it has mail of many domains, so that it meets
 LEFT_LONG_S = 30.0  # after which a hint that was read and not finished is looked at once more
 LEFT_EVERY_S = 30.0  # for that all shards are asked within this time, a part of them at a time
 LEFT_TURNS = 6
+MAX_LEFT = 100  # rows put off at once, for mail to unproven domains that does not fit: each costs half a millisecond
 FAIR_HOLDERS = 16  # accounts and priorities of a shard that are looked at in one turn
 FAIR_ROWS = 4  # of each
 
@@ -65,6 +67,7 @@ class Finder:
         leaving: Leaving,
         owned: Callable[[], Collection[int]],
         take: Take,
+        leave: Callable[[Collection[Key]], Awaitable[None]],
     ) -> None:
         self._settings = settings
         self._pool = pool
@@ -75,8 +78,10 @@ class Finder:
         self._leaving = leaving
         self._owned = owned
         self._take = take
+        self._leave = leave
         self._more_due = asyncio.Event()
         self._more_behind = False  # more was due than fitted
+        self._ask_at = REFILL
         self._look_at = 0.0
         self._read_at = 0.0  # when hints were read last
         self._ahead_until = 0.0  # hints were given up lately: their rows are taken before they fall due
@@ -183,7 +188,7 @@ class Finder:
         """Without the mail of accounts that have their share of the hand: it is looked for when there is room again."""
         rows = await queue.outline(self._pool, {key[1] for key in wanted}, {key[0] for key in wanted})
         chosen = within_shares(rows, list(self._hand), self._hand.limit, self._proven)
-        if len(chosen) < len(rows):
+        if any((row.shard, row.message_id) not in chosen and row.domain in self._proven for row in rows):
             self._more_behind = True
             self._ahead_until = time.monotonic() + self._settings.fresh_due_s
         self._hand.done_with(entries[key] for key in wanted if key not in chosen)
@@ -230,13 +235,28 @@ class Finder:
             keys = self._fresh(await self._look(owned, room, whole))
         if self._deep and len(keys) < room:
             keys |= self._fresh(await self._dig(owned, room - len(keys), whole))
-        taken = list(keys)[:room]
+        taken, left = self._divided(list(keys), room)
         for start in range(0, len(taken), LOAD_ROWS):
             with self._leaving.reading():
                 await self._take(await queue.load(self._pool, taken[start : start + LOAD_ROWS]), {})
         self._more_behind = bool(self._deep) or len(keys) > len(taken) or bool(taken and self._ahead)
+        self._ask_at = REFILL * (UNPROVEN if left else 1.0)
+        if left:
+            await self._leave(left)
         if self._more_behind and taken:
             self._ask_again()
+
+    def _divided(self, keys: list[Key], room: int) -> tuple[list[Key], list[Key]]:
+        """Return due rows to load, those for proven domains first, and some of the others that are too many to load:
+        these are put off, so that the rows behind them are found."""
+        sure = [key for key in keys if key[1] in self._proven]
+        if len(sure) == len(keys):
+            return keys[:room], []
+        unsure = [key for key in keys if key[1] not in self._proven]
+        may_take = max(0, unproven_room(self._hand, self._hand.limit, self._proven))
+        taken = sure[:room]
+        taken += unsure[: min(may_take, room - len(taken))]
+        return taken, unsure[may_take : may_take + MAX_LEFT]
 
     def _fresh(self, found: Iterable[DueKey]) -> dict[tuple[UUID, str], None]:
         """Those that are not in hand, each once."""
@@ -307,8 +327,9 @@ class Finder:
         return keys[: max(1, room // 2)]
 
     def _ask_again(self) -> None:
-        """More is due than was taken: ask as soon as half the hand is empty."""
-        if self._more_behind and len(self._hand) <= self._hand.limit // 2:
+        """More is due than was taken: ask as soon as half the hand is empty; where mail for unproven domains
+        fills that half, it does not empty soon, so only once it is nearly empty."""
+        if self._more_behind and len(self._hand) <= self._ask_at * self._hand.limit:
             self._more_due.set()
 
 

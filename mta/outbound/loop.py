@@ -87,9 +87,10 @@ class Outbound:
         self._windows = Windows(client, process, lambda: len(self.member.owned) / settings.shards)
         self._leaving = Leaving()
         self._proven = ProvenDomains()
+        putting_back = PuttingBack(pool, hand, self._proven)
         self._finder = Finder(
             settings=settings, pool=loading or pool, reader=reader, woken=woken, hand=hand, proven=self._proven,
-            leaving=self._leaving, owned=lambda: self.member.owned, take=self._take,
+            leaving=self._leaving, owned=lambda: self.member.owned, take=self._take, leave=putting_back.leave,
         )  # fmt: skip
         self._rehomer = Rehomer(
             pool, shards=settings.shards, leaving=self._leaving, in_hand=hand.known, owned=lambda: self.member.owned,
@@ -101,7 +102,7 @@ class Outbound:
         )  # fmt: skip
         self._sites = Sites(
             settings=settings, pool=pool, hand=hand, windows=self._windows, process=process, spawn=self._spawn,
-            sockets=self._sockets, putting_back=PuttingBack(pool, hand, self._proven), employ=self._employ,
+            sockets=self._sockets, putting_back=putting_back, employ=self._employ,
             settle=self._finisher.settle,
         )  # fmt: skip
         self._routing = Routing(

@@ -4,14 +4,16 @@ a connection. Their rows fall due again after a while, and a wait of more than 3
 
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
+from uuid import UUID
 
 import asyncpg
 import structlog
 
 from engine.base import clock
+from engine.delivery import queue
 from engine.flows import hold
 from engine.store.postgres import AWAY
 from mta.outbound.hand import Hand
@@ -23,7 +25,7 @@ from mta.outbound.site import Site
 
 LATE_S = 25.0  # in hand without a try: back to Postgres, so that the wait stands on the waybill once it lasts
 LEAST_PARK_S, MOST_PARK_S = 2.0, 30.0
-MIN_TURN_S, MAX_TURN_S = 5.0, 60.0  # until another look whether a connection can be tried
+MIN_TURN_S, MAX_TURN_S = 5.0, 120.0  # until another look whether a connection can be tried
 SPREAD_S = 10.0  # rows that waited for a pause to end come back over so long
 _PARTS = 10  # each comes back at a time of its own
 
@@ -38,7 +40,7 @@ class PuttingBack:
         self._hand = hand
         self._proven = proven
         self._returns: list[float] = []  # when those that wait for a connection come back, a heap
-        self.openings_per_s = 1.0  # to servers that are not proven, a moving mean
+        self.openings_per_s = 25.0  # to servers that are not proven, a moving mean
 
     async def postpone(self, deliveries: list[Delivery], until: datetime, reason: str) -> None:
         """Put deliveries back until a time. While Postgres is away they fall due as they were."""
@@ -68,16 +70,27 @@ class PuttingBack:
         wait_s = min(MOST_PARK_S, max(LEAST_PARK_S, len(site.waiting) / max(site.rate, 0.1)))
         await self.postpone(parked, clock.now() + timedelta(seconds=wait_s * random.uniform(0.8, 1.2)), reason)
 
+    async def leave(self, keys: Collection[tuple[UUID, str]]) -> None:
+        """Let due rows wait in the queue, unloaded, for as long as others for unproven domains may take. Raises one of
+        AWAY."""
+        rows = await queue.load_light(self._pool, keys)
+        until = clock.now() + timedelta(seconds=self._turn_s(len(rows)))
+        await hold.postpone(self._pool, rows, until, reason="connection_slot")
+
     async def _until_slot(self, parked: list[Delivery]) -> None:
-        """Put deliveries back for as long as those that went before them may take."""
+        until = clock.now() + timedelta(seconds=self._turn_s(len(parked)))
+        await self.postpone(parked, until, "connection_slot")
+
+    def _turn_s(self, count: int) -> float:
+        """Return how long the mail that waits for connections already may take; `count` more wait from now on."""
         now = time.monotonic()
         while self._returns and self._returns[0] < now:
             heappop(self._returns)
         wait_s = min(MAX_TURN_S, max(MIN_TURN_S, len(self._returns) / max(self.openings_per_s, 1.0)))
         wait_s *= random.uniform(0.8, 1.2)
-        for _ in parked:
+        for _ in range(count):
             heappush(self._returns, now + wait_s)
-        await self.postpone(parked, clock.now() + timedelta(seconds=wait_s), "connection_slot")
+        return wait_s
 
     # -- relief --------------------------------------------------------------------------------
 

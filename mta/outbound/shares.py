@@ -46,6 +46,11 @@ def within_shares(
     return chosen
 
 
+def unproven_room(held: Iterable[Delivery], limit: int, proven: ProvenDomains) -> int:
+    """Return how many more deliveries for unproven domains may be loaded; below zero, how many are too many."""
+    return int(UNPROVEN * limit) - sum(one.row.domain not in proven for one in held)
+
+
 def overflow(
     held: Iterable[Delivery], limit: int, proven: ProvenDomains, keep: Container[Delivery | None]
 ) -> list[Delivery]:
