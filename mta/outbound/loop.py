@@ -179,6 +179,9 @@ class Outbound:
         gone = set(shards)
         if self._hand.of_any(gone):
             self._sites.drop(lambda one: one.row.shard in gone)
+            for one in self._hand:  # what is not routed yet may wait long for that
+                if one.row.shard in gone and one.waits and not one.settling:
+                    self._hand.drop(one)
         while self._hand.of_any(gone):  # noqa: ASYNC110 - rare; no event per delivery
             await asyncio.sleep(0.05)
         await self._sites.tend_sources()  # before others look for the room that was taken here

@@ -74,15 +74,13 @@ class PuttingBack:
         """Let due rows wait in the queue, unloaded, for as long as others for unproven domains may take. Raises one of
         AWAY."""
         rows = await queue.load_light(self._pool, keys)
-        until = clock.now() + timedelta(seconds=self._turn_s(len(rows)))
-        await hold.postpone(self._pool, rows, until, reason="connection_slot")
+        await hold.postpone(self._pool, rows, self._until(len(rows)), reason="connection_slot")
 
     async def _until_slot(self, parked: list[Delivery]) -> None:
-        until = clock.now() + timedelta(seconds=self._turn_s(len(parked)))
-        await self.postpone(parked, until, "connection_slot")
+        await self.postpone(parked, self._until(len(parked)), "connection_slot")
 
-    def _turn_s(self, count: int) -> float:
-        """Return how long the mail that waits for connections already may take; `count` more wait from now on."""
+    def _until(self, count: int) -> datetime:
+        """Return when the mail that waits for connections already may be through; `count` more wait from now on."""
         now = time.monotonic()
         while self._returns and self._returns[0] < now:
             heappop(self._returns)
@@ -90,7 +88,7 @@ class PuttingBack:
         wait_s *= random.uniform(0.8, 1.2)
         for _ in range(count):
             heappush(self._returns, now + wait_s)
-        return wait_s
+        return clock.now() + timedelta(seconds=wait_s)
 
     # -- relief --------------------------------------------------------------------------------
 
@@ -120,11 +118,23 @@ class PuttingBack:
 
     async def send_back_late(self, sites: Iterable[Site], now: float) -> None:
         """Put back what has waited long, but for the delivery that a first connection is being opened for."""
+        sites = list(sites)
+        await self._send_back_unrouted(sites, now)
         for site in sites:
             head = site.waiting.peek() if site.opening and not site.connected else None
             late = site.waiting.drop(lambda one, head=head: one is not head and now - one.taken_at > LATE_S)  # type: ignore[misc]
             if late:
                 await self.until_turn(site, late)
+
+    async def _send_back_unrouted(self, sites: Iterable[Site], now: float) -> None:
+        late = {one for one in self._hand if one.waits and not one.settling and now - one.taken_at > LATE_S}
+        if not late:
+            return
+        unrouted = list(late.difference(one for site in sites for one in site.waiting))
+        for one in unrouted:  # first, so that nobody brings them into a line meanwhile
+            self._hand.drop(one)
+        if unrouted:
+            await self.postpone(unrouted, self._until(len(unrouted)), "lookup_slot")
 
 
 def waits_for(site: Site, now: float) -> str:

@@ -105,6 +105,7 @@ class Routing:
             return
         route = await self._router.route(domain)
         if isinstance(route, Unroutable):
+            self._proven.failed(domain)
             for one in signed:
                 if self._hand.has(one):
                     self._finisher.settle(one, refused_by_route(one, route.answer, None, self._settings))

@@ -82,7 +82,7 @@ class Sockets:
                 continue
             host = self.hosts.of(key)
             claim = Claim(account, key, proven=host.proven_until > now, failures=host.failures)
-            if not host.greets:
+            if not host.greets and key is not _NO_ADDRESS:
                 self._probes[key] = asyncio.get_running_loop().create_future()
                 self._probing[claim] = key
             try:
