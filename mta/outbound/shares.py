@@ -22,16 +22,17 @@ MAX_UNPROVEN: Final = 0.65  # the same with the first delivery of each account, 
 def within_shares(
     rows: Sequence[Outline], held: Collection[Delivery], limit: int, proven: ProvenDomains
 ) -> dict[tuple[int, UUID], None]:
-    """Return (shard, message) of the rows to load now, of those that hints announced; the others are found by their due
-    times. `held`: the deliveries in memory, of `limit` that fit. Mail for proven domains does not compete with mail for
-    others, not even within one account; for others an account may have as many as are left free of their part."""
+    """Return (shard, message) of the rows to load now, in this order, of those that hints announced; the others are
+    found by their due times. `held`: the deliveries in memory, of `limit` that fit. Mail for proven domains does not
+    compete with mail for others, not even within one account; of the places for others an account may have as many as
+    are left free."""
     sure, unsure = Counter[UUID](), Counter[UUID]()
     for one in held:
         (sure if one.row.domain in proven else unsure)[one.row.account_id] += 1
     share = max(MIN_SHARE, int(SHARED * limit) // max(1, len(sure)))
     unproven = unsure.total()
     chosen: dict[tuple[int, UUID], None] = {}
-    for row in sorted(rows, key=lambda row: row.priority):
+    for row in sorted(rows, key=lambda row: (row.domain not in proven, row.priority)):
         if row.domain in proven:
             if sure[row.account_id] >= share:
                 continue

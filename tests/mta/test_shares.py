@@ -40,6 +40,8 @@ def test_mail_for_silent_domains_takes_no_share_from_the_same_accounts_proven_on
     held = [mail(ANN, f"silent{number}.test") for number in range(LIMIT)]
     own = outlines(ANN, "well.test", 10)
     assert chosen(own, held, proven("well.test")) == own
+    fresh = outlines(BOB, "new.test", 1)
+    assert next(iter(within_shares([*fresh, *own], held, LIMIT, proven("well.test")))) == (0, own[0].message_id)
 
 
 def test_an_account_has_a_share_of_what_proven_domains_may_take() -> None:
