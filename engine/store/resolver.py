@@ -155,10 +155,10 @@ class Resolver:
         self._slots = QuerySlots()
         self._answered: dict[str, None] = {}  # names that were answered lately
         self._capacity = capacity
-        self._mx: Shared[str, Answered[Mx]] = Shared(self._look_up_mx, capacity, clock)
-        self._text: Shared[tuple[str, Kind], Answered[str]] = Shared(self._look_up_text, capacity, clock)
-        self._txt: Shared[str, Answered[bytes]] = Shared(self._look_up_txt, capacity, clock)
-        self._tlsa: Shared[str, Answered[Tlsa]] = Shared(self._look_up_tlsa, capacity, clock)
+        self._mx: Shared[str, Answered[Mx]] = Shared(self._look_up_mx, capacity, clock, _has_failed)
+        self._text: Shared[tuple[str, Kind], Answered[str]] = Shared(self._look_up_text, capacity, clock, _has_failed)
+        self._txt: Shared[str, Answered[bytes]] = Shared(self._look_up_txt, capacity, clock, _has_failed)
+        self._tlsa: Shared[str, Answered[Tlsa]] = Shared(self._look_up_tlsa, capacity, clock, _has_failed)
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Resolver":
@@ -311,6 +311,10 @@ class Resolver:
 
 _MALFORMED = Tlsa(255, 255, 255, b"")
 Answered = Records[T] | NoData | NxDomain | TemporaryFailure
+
+
+def _has_failed(answer: Answered[object]) -> bool:
+    return isinstance(answer, TemporaryFailure)
 
 
 def system_servers() -> tuple[HostPort, ...]:

@@ -33,6 +33,8 @@ LOAD_ROWS = 256
 DUE_EVERY_S = 1.0
 GATHER_S = 0.01  # between two readings of hints: those that come meanwhile share one read and one load
 LAND_S = 0.002  # after a wake-up of an idle process: on a cluster it may overtake hints that are kept by other servers
+FEW = 64  # announced messages that are loaded without a look whose they are, and of those that wait at once
+MAX_LATER = 1_000  # announced messages for unproven domains that wait to be loaded; due times find what is beyond
 MOST_HINTS = 8  # of a shard in one reading
 PRESSED = 0.5  # of the hand: from here on accounts are looked at before their mail is loaded
 REFILL = 0.5  # of the hand: below it, what is due is asked for again at once
@@ -86,6 +88,7 @@ class Finder:
         self._read_at = 0.0  # when hints were read last
         self._ahead_until = 0.0  # hints were given up lately: their rows are taken before they fall due
         self._inherited: set[int] = set()  # shards whose last owner's hints are still to be finished
+        self._later: dict[tuple[int, UUID], Entry] = {}  # announced mail for unproven domains, not loaded yet
         self._deep: dict[int, int] = {}  # shards with a backlog, whose turn comes first -> rows to look at then
         self._had: dict[int, int] = {}  # by shard with a backlog: rows found at its last turn
         self._reached: dict[int, Holder] = {}  # by shard: the account looked at last
@@ -127,7 +130,8 @@ class Finder:
     async def follow_hints(self) -> None:
         """Take what is fresh, until cancelled."""
         while True:
-            await self._woken.wait(DUE_EVERY_S)
+            if not self._later:
+                await self._woken.wait(DUE_EVERY_S)
             await asyncio.sleep(max(LAND_S, self._read_at + GATHER_S - time.monotonic()))
             await self._until_room()
             shards = self._woken.take(self._owned())
@@ -135,6 +139,7 @@ class Finder:
                 await self._take_over()
             try:
                 await self._read_hints(shards)
+                await self._load_later()
             except Away:
                 await asyncio.sleep(0.5)  # the due times find everything meanwhile
                 self._woken.all()
@@ -153,12 +158,15 @@ class Finder:
             self._woken.some(full)  # there may be more behind these; what comes later wakes by itself
         entries = self._entries(hints)
         wanted = list(entries)
+        if self._deep or len(wanted) > FEW or len(self._hand) > PRESSED * self._hand.limit:
+            wanted = await self._within_shares(wanted, entries)
+        await self._load(wanted, entries)
+
+    async def _load(self, wanted: list[tuple[int, UUID]], entries: Entries) -> None:
         part: list[tuple[int, UUID]] = []
         try:
             while wanted:
                 await self._until_room()
-                if self._deep or len(self._hand) > PRESSED * self._hand.limit:
-                    wanted = await self._within_shares(wanted, entries)
                 fitting = max(1, min(LOAD_ROWS, self._hand.room))
                 part, wanted = wanted[:fitting], wanted[fitting:]
                 with self._leaving.reading():
@@ -170,6 +178,13 @@ class Finder:
         finally:
             # The database is away, or we are: due times find these, and a hint is not read a second time.
             self._hand.done_with(entries[key] for key in (*part, *wanted))
+
+    async def _load_later(self) -> None:
+        """Load some of the announced mail for unproven domains."""
+        part = dict(itertools.islice(self._later.items(), FEW))
+        for key in part:
+            del self._later[key]
+        await self._load(list(part), part)
 
     def _entries(self, hints: Iterable[Hint]) -> dict[tuple[int, UUID], Entry]:
         entries: dict[tuple[int, UUID], Entry] = {}
@@ -185,14 +200,23 @@ class Finder:
         return entries
 
     async def _within_shares(self, wanted: list[tuple[int, UUID]], entries: Entries) -> list[tuple[int, UUID]]:
-        """Without the mail of accounts that have their share of the hand: it is looked for when there is room again."""
-        rows = await queue.outline(self._pool, {key[1] for key in wanted}, {key[0] for key in wanted})
+        """Return what to load at once: mail for proven domains, but for that of accounts which have their share of the
+        hand: it is looked for when there is room again. Mail for others is loaded little by little."""
+        try:
+            rows = await queue.outline(self._pool, {key[1] for key in wanted}, {key[0] for key in wanted})
+        except BaseException:
+            self._hand.done_with(entries[key] for key in wanted)
+            raise
         chosen = within_shares(rows, list(self._hand), self._hand.limit, self._proven)
         if any((row.shard, row.message_id) not in chosen and row.domain in self._proven for row in rows):
             self._more_behind = True
             self._ahead_until = time.monotonic() + self._settings.fresh_due_s
-        self._hand.done_with(entries[key] for key in wanted if key not in chosen)
-        return list(chosen)
+        unsure = {(row.shard, row.message_id) for row in rows if row.domain not in self._proven}
+        later = [key for key in chosen if key in unsure][: MAX_LATER - len(self._later)]
+        self._later |= {key: entries[key] for key in later}
+        now = [key for key in chosen if key not in unsure]
+        self._hand.done_with(entries[key] for key in set(wanted).difference(now, later))
+        return now
 
     @property
     def _ahead(self) -> timedelta:
