@@ -313,7 +313,7 @@ _MALFORMED = Tlsa(255, 255, 255, b"")
 Answered = Records[T] | NoData | NxDomain | TemporaryFailure
 
 
-def _has_failed(answer: Answered[object]) -> bool:
+def _has_failed(answer: object) -> bool:
     return isinstance(answer, TemporaryFailure)
 
 

@@ -158,7 +158,7 @@ class Finder:
             self._woken.some(full)  # there may be more behind these; what comes later wakes by itself
         entries = self._entries(hints)
         wanted = list(entries)
-        if self._deep or len(wanted) > FEW or len(self._hand) > PRESSED * self._hand.limit:
+        if self._deep or len(wanted) > FEW or len(self._hand) + len(wanted) > PRESSED * self._hand.limit:
             wanted = await self._within_shares(wanted, entries)
         await self._load(wanted, entries)
 
