@@ -29,6 +29,7 @@ from msgspec import Struct
 LINGER_S: Final = 2.0  # a healthy server is ready for MAIL within this
 STRESSED_S: Final = 10.0  # for one opening while others wait; Postfix smtpd_timeout under stress is 10 s
 MAX_STRESSED_S: Final = 40.0  # for a host that failed before: it may be slow rather than silent
+CUTS: Final = 50  # part of the slots that is freed at once: each failure costs half a millisecond
 FORGET_S: Final = 60.0  # after which an account's failures count half
 GREED_ALL, GREED_LANE = 3, 1  # one account alone may hold 3/4 of all slots, and 1/2 of a lane
 
@@ -79,6 +80,7 @@ class Slots:
         self._by_host = _Pool(total, GREED_ALL)
         self._opening = _Pool(max(1, total // 4), GREED_LANE)  # of proven hosts
         self._unproven = _Pool(max(1, total // 2), GREED_LANE)
+        self._cuts = max(1, total // CUTS)  # at once
         self._lanes = {lane: _Lane() for lane in _LANES}
         self._under_way: dict[Claim, None] = {}  # opening, the oldest first
         self._failures: Counter[UUID] = Counter()  # of openings, by account, lately
@@ -151,8 +153,8 @@ class Slots:
         return granted
 
     def overdue(self, now: float) -> list[Claim]:
-        """Return openings to end because others wait for their slots, at most one for each that waits; count proven
-        hosts whose openings linger as unproven."""
+        """Return openings to end because others wait for their slots: the oldest of the accounts that have most, at most
+        one for each that waits, and few at once. Count proven hosts whose openings linger as unproven."""
         self._forget_failures(now)
         self._move_lingering(now)
         waiting = {account: len(claims) for lane in self._lanes.values() for account, claims in lane.claims.items()}
@@ -167,7 +169,7 @@ class Slots:
             and (claim.account in waiting or held[claim.account] > least)
         ]  # fmt: skip
         ended.sort(key=lambda claim: (-held[claim.account], claim.began))
-        return ended[: sum(waiting.values())]
+        return ended[: min(self._cuts, sum(waiting.values()))]
 
     # -- inside --------------------------------------------------------------------------------
 

@@ -121,12 +121,14 @@ def test_an_opening_has_all_its_time_while_nobody_waits() -> None:
     assert slots.overdue(NOW + 299) == []
 
 
-def test_openings_end_early_while_others_wait_and_no_more_than_wait() -> None:
+def test_openings_end_early_while_others_wait_and_no_more_than_wait_and_few_at_once() -> None:
     slots = Slots(100)
-    held = asked(slots, ANN, 28, "silent")
-    assert (len(held), slots.counts.waiting_unproven) == (25, 3)
+    held = asked(slots, ANN, 26, "silent")
+    assert (len(held), slots.counts.waiting_unproven) == (25, 1)
     assert slots.overdue(NOW + STRESSED_S - 0.1) == []
-    assert slots.overdue(NOW + STRESSED_S + 0.1) == held[:3]
+    assert slots.overdue(NOW + STRESSED_S + 0.1) == held[:1]
+    asked(slots, ANN, 10, "more")
+    assert slots.overdue(NOW + STRESSED_S + 0.1) == held[:2]
 
 
 def test_a_transaction_never_ends_early() -> None:
