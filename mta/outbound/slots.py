@@ -153,8 +153,8 @@ class Slots:
         return granted
 
     def overdue(self, now: float) -> list[Claim]:
-        """Return openings to end because others wait for their slots: the oldest of the accounts that have most, at most
-        one for each that waits, and few at once. Count proven hosts whose openings linger as unproven."""
+        """Return openings to end because others wait for their slots: the oldest of the accounts that have most, few at
+        once and at most one for each that waits. Count proven hosts whose openings linger as unproven."""
         self._forget_failures(now)
         self._move_lingering(now)
         waiting = {account: len(claims) for lane in self._lanes.values() for account, claims in lane.claims.items()}
