@@ -8,6 +8,7 @@ import asyncio
 import functools
 import gc
 import os
+import resource
 import signal
 import socket
 from contextlib import suppress
@@ -42,6 +43,7 @@ ASK_S = 0.05
 # Below those who accept: a request waits for an answer, mail may wait for milliseconds. Measured on two cores at full
 # load and at 750/s: accepted 1,700 → 3,100/s, accept p50 7.3 → 4.8 ms; 10 starved delivering beside busy neighbours.
 NICENESS = 3
+SPARE_FILES = 1_024  # beside connections to mail servers: DNS questions, stores, the simulator
 END_S = 3.0  # a driver that is cancelled in the middle of a query may take its time
 
 _log = structlog.get_logger("mta")
@@ -88,6 +90,7 @@ async def run(settings: Settings, name: str) -> None:
         raise RuntimeError("an mta process needs WAYBILL_DATABASE_URL and WAYBILL_REDIS_URL")
     gc.freeze()  # what is loaded by now stays: no collection needs to look at it again
     gc.set_threshold(50_000, 20, 100)  # deliveries make few cycles; the default looks 70 times as often
+    _allow_files(settings.mta_connections + SPARE_FILES)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -149,6 +152,14 @@ async def run(settings: Settings, name: str) -> None:
     await close_pool(loading)
     await close_pool(pool)
     _log.info("stopped")
+
+
+def _allow_files(wanted: int) -> None:
+    """Raise this process's limit of open files as far as wanted and allowed: shells allow 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _figures(outbound: Outbound, member: Member) -> Figures:

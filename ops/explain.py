@@ -384,6 +384,9 @@ _REASONS = {
     "warm_up": "the source addresses are new to the receiving provider, and their allowance for today is used up",
     "source_refused": "the receiving servers refuse one of our addresses, so another one takes over",
     "site_window": "the receiving servers are busy with other mail of ours",
+    "site_opening": "a connection to the receiving servers is being opened, and they have not greeted yet",
+    "lookup_slot": "much mail waits for domains whose name servers do not answer, so it waits to be looked up",
+    "connection_slot": "much mail waits for servers that have not answered, so it waits for its turn to try them",
     "site_rate": "the pace that is set for the receiving servers lets no more through for now",
     "site_paused": "the receiving servers asked us to slow down, so they are left alone for a while",
 }

@@ -80,6 +80,7 @@ class Outline(Struct, frozen=True):
     shard: int
     account_id: UUID
     priority: int
+    domain: str
 
 
 class Holder(Struct, frozen=True):
@@ -104,6 +105,7 @@ _NOW = timedelta()
 LARGE_BYTES = 256 * 1024  # the queries say so too
 BODY = _SQL.rows("load_body", Body)
 LOAD = _SQL.rows("load_rows", Row)
+LOAD_LIGHT = _SQL.rows("load_light", Row)
 HINTED = _SQL.rows("load_hinted", Row)
 OUTLINE = _SQL.rows("outline_hinted", Outline)
 DUE = _SQL.rows("due_rows", DueKey)
@@ -131,6 +133,11 @@ async def load(connection: Source, keys: Collection[tuple[UUID, str]]) -> list[R
         return []
     messages = [key[0] for key in keys]
     return await LOAD.fetch(connection, messages, [key[1] for key in keys], min(messages), max(messages))
+
+
+async def load_light(connection: Source, keys: Collection[tuple[UUID, str]]) -> list[Row]:
+    """Rows by key without their bodies, to be put back; those settled meanwhile are left out."""
+    return await LOAD_LIGHT.fetch(connection, *columns(list(keys), 2)) if keys else []
 
 
 async def load_hinted(connection: Source, messages: Collection[UUID], shards: Collection[int]) -> list[Row]:

@@ -28,6 +28,14 @@ CROSS JOIN LATERAL (
     ) AS suspect OFFSET 0
 ) AS x;
 
+-- name: load_light
+-- Queue rows with messages $1 and domains $2 without their bodies.
+SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipients::text, q.total, q.due_at, q.attempts,
+       q.signature, q.waiting, NULL::bytea AS mime, false AS smtputf8, q.accepted_at AS released_at, q.deliver_by,
+       q.min_tls, q.priority, true AS suspect
+FROM unnest($1::uuid[], $2::text[]) AS n (message_id, domain)
+JOIN queue q ON q.message_id = n.message_id AND q.domain = n.domain;
+
 -- name: load_hinted
 -- Queue rows of messages $1 in shards $2, and their bodies, as in load_rows; $3 and $4 bound the ids for partition pruning.
 SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipients::text, q.total, q.due_at, q.attempts,
@@ -77,10 +85,10 @@ CROSS JOIN LATERAL (
 -- name: outline_hinted
 -- Whose the queue rows of messages $1 in shards $2 are. Behind the fence too: before it, the planner goes through all
 -- rows of the shards once for each message.
-SELECT q.message_id, q.shard, q.account_id, q.priority
+SELECT q.message_id, q.shard, q.account_id, q.priority, q.domain
 FROM unnest($1::uuid[]) AS n (message_id)
 CROSS JOIN LATERAL (
-    SELECT k.message_id, k.shard, k.account_id, k.priority FROM queue k WHERE k.message_id = n.message_id OFFSET 0
+    SELECT k.message_id, k.shard, k.account_id, k.priority, k.domain FROM queue k WHERE k.message_id = n.message_id OFFSET 0
 ) AS q
 WHERE q.shard = ANY($2::int[]);
 

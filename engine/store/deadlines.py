@@ -41,9 +41,10 @@ class within:  # noqa: N801 - read as a word: `with within(5):`
             raise TimeoutError from error
 
     def expire(self) -> None:
-        """Its time is over."""
-        self._expired = True
-        self._task.cancel()
+        """End what is awaited inside now."""
+        if not self._expired:
+            self._expired = True
+            self._task.cancel()
 
 
 class _Watch(set[within]):

@@ -20,6 +20,18 @@ FLUSH_SECONDS = Histogram("waybill_flush_seconds", "Time of a group commit", ["f
 ATTEMPTS = Counter("waybill_attempts", "Recipients attempted", ["verdict", "scope"])
 CONNECTIONS = Counter("waybill_smtp_connections", "Connections to mail servers", ["how"])
 CONNECTIONS_OPEN = Gauge("waybill_smtp_connections_open", "Connections now open", multiprocess_mode="livesum")
+CONNECTIONS_OPENING = Gauge(
+    "waybill_smtp_connections_opening", "Connections to mail servers being opened", multiprocess_mode="livesum"
+)
+SLOTS_WAITING = Gauge(
+    "waybill_slots_waiting",
+    "Connections and look-ups that wait for a slot",
+    ["kind", "lane"],
+    multiprocess_mode="livesum",
+)
+SLOT_WAIT_SECONDS = Histogram(
+    "waybill_slot_wait_seconds", "Waits for a slot, where there was one", ["kind", "lane"], buckets=_SECONDS
+)
 STAGE_SECONDS = Histogram(
     "waybill_smtp_stage_seconds", "Time per SMTP stage, of every 16th transaction", ["stage"], buckets=_SECONDS
 )

@@ -5,8 +5,6 @@ nothing here raises for it. The plain case is `dns_wire`'s, dnspython reads all 
 """
 
 import asyncio
-import secrets
-import socket
 import time
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
@@ -27,19 +25,18 @@ from dns.rdtypes.ANY.TXT import TXT
 from msgspec import Struct
 
 from engine.base.settings import HostPort, Settings
-from engine.store import dns_wire
 from engine.store.deadlines import within
-from engine.store.dns_wire import EDNS_PAYLOAD, Asked, Plain
+from engine.store.dns_exchange import Kind, NoName, Question, over_tcp, over_udp
+from engine.store.dns_wire import Plain
+from engine.store.query_slots import QuerySlots
 from engine.store.shared import Shared
-
-Kind = Literal["MX", "A", "AAAA", "TXT", "TLSA", "PTR"]
 
 MIN_TTL_S = 5.0  # TTL 0 is for rebinding and for load balancers; five seconds of reuse harm neither
 MAX_TTL_S = 3600.0  # a wrong record that was mended must not live on for a day
 NEGATIVE_TTL_S = 30.0
 FAILURE_TTL_S = 5.0  # long enough that a queue full of one domain asks once, not once a message
 MAX_CNAME_HOPS = 8
-MAX_QUERIES = 256  # open sockets; more wait their turn inside their own budget
+STRESSED_S = 1.0  # for one question about a name that was never answered, while others wait
 
 T = TypeVar("T")
 
@@ -155,11 +152,13 @@ class Resolver:
         self._query_timeout_s = query_timeout_s
         self._budget_s = budget_s
         self._clock = clock
-        self._slots = asyncio.Semaphore(MAX_QUERIES)
-        self._mx: Shared[str, Answered[Mx]] = Shared(self._look_up_mx, capacity, clock)
-        self._text: Shared[tuple[str, Kind], Answered[str]] = Shared(self._look_up_text, capacity, clock)
-        self._txt: Shared[str, Answered[bytes]] = Shared(self._look_up_txt, capacity, clock)
-        self._tlsa: Shared[str, Answered[Tlsa]] = Shared(self._look_up_tlsa, capacity, clock)
+        self._slots = QuerySlots()
+        self._answered: dict[str, None] = {}  # names that were answered lately
+        self._capacity = capacity
+        self._mx: Shared[str, Answered[Mx]] = Shared(self._look_up_mx, capacity, clock, _has_failed)
+        self._text: Shared[tuple[str, Kind], Answered[str]] = Shared(self._look_up_text, capacity, clock, _has_failed)
+        self._txt: Shared[str, Answered[bytes]] = Shared(self._look_up_txt, capacity, clock, _has_failed)
+        self._tlsa: Shared[str, Answered[Tlsa]] = Shared(self._look_up_tlsa, capacity, clock, _has_failed)
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Resolver":
@@ -230,7 +229,7 @@ class Resolver:
         try:
             with within(self._budget_s):
                 for _ in range(MAX_CNAME_HOPS):
-                    answer = await self._ask(target, kind, lenient=reading.malformed is not None)
+                    answer = await self._ask(name, target, kind, lenient=reading.malformed is not None)
                     if isinstance(answer, str):
                         return self._failed(f"{kind} of {name}: {answer}")
                     found = reading.of(answer, target)
@@ -246,7 +245,7 @@ class Resolver:
                     target = found.canonical
         except TimeoutError:
             return self._failed(f"{kind} of {name}: no answer within {self._budget_s:g} s")
-        except _NoName:
+        except NoName:
             return NxDomain(self._clock() + NEGATIVE_TTL_S)  # what can't be a name can't exist
         except dns.exception.DNSException as error:
             return self._failed(f"{kind} of {name}: unusable answer ({type(error).__name__})")
@@ -255,37 +254,54 @@ class Resolver:
     def _failed(self, detail: str) -> TemporaryFailure:
         return TemporaryFailure(detail, self._clock() + FAILURE_TTL_S)
 
-    async def _ask(self, target: str, kind: Kind, *, lenient: bool = False) -> Plain | dns.message.Message | str:
-        """A NOERROR or NXDOMAIN answer, or why there was none; two rounds over the servers. Raises _NoName."""
-        question = _Question.of(target, kind)
+    async def _ask(
+        self, name: str, target: str, kind: Kind, *, lenient: bool = False
+    ) -> Plain | dns.message.Message | str:
+        """A NOERROR or NXDOMAIN answer about `target`, or why there was none; two rounds over the servers. `name` is
+        what was asked for at first. Raises NoName."""
+        question = Question.of(target, kind)
         problem = ""
         for attempt in range(2 * len(self._servers)):
             index = (self._preferred + attempt) % len(self._servers)
             server = self._servers[index]
-            async with self._slots:
-                response = await self._exchange(server, question, lenient=lenient)
+            known = name in self._answered
+            await self._slots.acquire(known=known)
+            try:
+                timeout_s = self._query_timeout_s
+                if not known and self._slots.is_crowded:
+                    timeout_s = min(STRESSED_S, timeout_s)
+                response = await self._exchange(server, question, timeout_s, lenient=lenient)
+            finally:
+                self._slots.release()
             if isinstance(response, str):
                 problem = f"{server} {response}"
                 continue
             if isinstance(response, Plain) or response.rcode() in {dns.rcode.NOERROR, dns.rcode.NXDOMAIN}:
                 self._preferred = index
+                self._remember(name)
                 return response
             problem = f"{server} answered {dns.rcode.to_text(response.rcode())}"
             if attempt >= len(self._servers) - 1:
                 break  # every server has been asked, and this one is alive: it won't know better now
+        self._answered.pop(name, None)
         return problem
 
+    def _remember(self, name: str) -> None:
+        if name not in self._answered and len(self._answered) >= self._capacity:
+            del self._answered[next(iter(self._answered))]
+        self._answered[name] = None
+
     async def _exchange(
-        self, server: HostPort, question: "_Question", *, lenient: bool
+        self, server: HostPort, question: "Question", timeout_s: float, *, lenient: bool
     ) -> Plain | dns.message.Message | str:
         try:
-            with within(self._query_timeout_s):
-                response = await _over_udp(server, question, lenient=lenient)
+            with within(timeout_s):
+                response = await over_udp(server, question, lenient=lenient)
             if isinstance(response, dns.message.Message) and response.flags & dns.flags.TC:
-                with within(self._query_timeout_s):
-                    return await _over_tcp(server, question, lenient=lenient)
+                with within(timeout_s):
+                    return await over_tcp(server, question, lenient=lenient)
         except TimeoutError:
-            return f"did not answer within {self._query_timeout_s:g} s"
+            return f"did not answer within {timeout_s:g} s"
         except (OSError, EOFError) as error:
             return f"is not reachable ({type(error).__name__})"
         except dns.exception.DNSException as error:
@@ -295,6 +311,10 @@ class Resolver:
 
 _MALFORMED = Tlsa(255, 255, 255, b"")
 Answered = Records[T] | NoData | NxDomain | TemporaryFailure
+
+
+def _has_failed(answer: object) -> bool:
+    return isinstance(answer, TemporaryFailure)
 
 
 def system_servers() -> tuple[HostPort, ...]:
@@ -332,92 +352,3 @@ def _normal(name: str) -> str:
 
 def _text(name: dns.name.Name) -> str:
     return name.to_text(omit_final_dot=True).lower()
-
-
-# --- the wire ------------------------------------------------------------------------------------
-
-
-class _NoName(Exception):  # noqa: N818 - named for what was asked for
-    """The text can't be a domain name."""
-
-
-class _Question:
-    """What is asked, with one id for all servers and tries; as dnspython knows it only where that has to read."""
-
-    def __init__(self, wire: bytes, plain: Asked | None) -> None:
-        self.wire = wire
-        self.plain = plain
-        self._query: dns.message.Message | None = None
-
-    @classmethod
-    def of(cls, name: str, kind: Kind) -> "_Question":
-        """The question for a name in text form; raises _NoName."""
-        plain = dns_wire.ask(name, kind, secrets.randbits(16))
-        if plain is not None:
-            return cls(plain.wire, plain)
-        try:
-            target = dns.name.from_text(name)
-        except dns.exception.DNSException:
-            raise _NoName from None
-        query = dns.message.make_query(target, kind, use_edns=0, payload=EDNS_PAYLOAD)
-        query.flags |= dns.flags.AD  # RFC 6840 5.7: tell us whether the data is authentic
-        return cls(query.to_wire(), None)
-
-    @property
-    def query(self) -> dns.message.Message:
-        """The same to dnspython."""
-        if self._query is None:
-            self._query = dns.message.from_wire(self.wire)
-        return self._query
-
-
-def _read(wire: bytes, *, lenient: bool) -> dns.message.Message:
-    """A packet as a message; lenient, records that can't be read are left out and counted in its `errors`."""
-    return dns.message.from_wire(wire, ignore_trailing=True, continue_on_error=lenient)
-
-
-async def _over_udp(server: HostPort, question: _Question, *, lenient: bool) -> Plain | dns.message.Message:
-    """One question from a fresh socket, so from a fresh port (RFC 5452 9.2).
-
-    Packets that don't answer it are skipped: a forgery must not end the wait for the true answer. A plain
-    connected socket costs half of a datagram transport.
-    """
-    loop = asyncio.get_running_loop()
-    with socket.socket(_family(server), socket.SOCK_DGRAM) as sock:
-        sock.settimeout(0)
-        sock.connect((server.host, server.port))
-        sock.send(question.wire)
-        while True:
-            response = _answering(question, await loop.sock_recv(sock, 65535), lenient=lenient)
-            if response is not None:
-                return response
-
-
-def _answering(question: _Question, wire: bytes, *, lenient: bool) -> Plain | dns.message.Message | None:
-    """The answer that a packet holds; None when it does not answer this question."""
-    plain = None if question.plain is None else dns_wire.read(wire, question.plain)
-    if plain is not None:
-        return plain
-    try:
-        response = _read(wire, lenient=lenient)
-    except dns.exception.DNSException:
-        return None
-    return response if question.query.is_response(response) else None
-
-
-def _family(server: HostPort) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in server.host else socket.AF_INET
-
-
-async def _over_tcp(server: HostPort, question: _Question, *, lenient: bool) -> dns.message.Message:
-    """The same question over TCP (RFC 7766): two octets of length, then the packet, at most 64 KiB."""
-    reader, writer = await asyncio.open_connection(server.host, server.port)
-    try:
-        writer.write(len(question.wire).to_bytes(2, "big") + question.wire)
-        size = int.from_bytes(await reader.readexactly(2), "big")
-        response = _read(await reader.readexactly(size), lenient=lenient)
-    finally:
-        writer.close()
-    if not question.query.is_response(response):
-        raise dns.query.BadResponse
-    return response

@@ -6,25 +6,28 @@ What a server does comes back as values; the worker decides what they mean for t
 
 import functools
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from itertools import cycle
-
-import msgspec
 
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery.outcome import Scope, Verdict, classify
 from engine.flows.settle import Attempt
-from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
+from engine.mail.replies import Answer, Break, BreakKind, Reply
 from engine.store import metrics
 from engine.store.postgres import AWAY
 from mta.outbound.attempts import SHARED_ATTEMPT, attempt_of, refused_by_route, without_recipients
-from mta.outbound.pacer import Pacer
 from mta.outbound.prepare import Delivery, Preparer
-from mta.outbound.site import IDLE_S, TURN, Group, Site, blames_site, worn_out
-from mta.outbound.sockets import Opened, Sockets, Tried
+from mta.outbound.proven_domains import ProvenDomains
+from mta.outbound.remote_hosts import Rest
+from mta.outbound.report import Report
+from mta.outbound.site import IDLE_S, TURN, Site, blames_site, worn_out
+from mta.outbound.slots import Claim
+from mta.outbound.sockets import Sockets
 from mta.outbound.tls_report import TlsSession
+from mta.outbound.transactions import is_undecided, joined, not_reached
+from mta.outbound.trial import Opened, Tried
 from mta.smtp.connection import Connection, Envelope, Transaction
 
 MOST_TRIES = 3  # connections that may die under a delivery before that counts as an attempt
@@ -32,44 +35,29 @@ STALE_S = 5.0  # a delivery that waited longer is looked up in the suppressions 
 _sixteenth = cycle(range(16))
 
 
-class Report:
-    """What a worker tells the loop: finished attempts, and deliveries it could not make."""
-
-    def __init__(
-        self,
-        *,
-        settle: Callable[[Delivery, Attempt], None],
-        hand_back: Callable[[Delivery], None],
-        fault: Callable[[Delivery, Exception], None],
-        recheck: Callable[[Delivery], Awaitable[None]],
-        may_send: Callable[[Delivery], bool],
-        tls: Callable[[str, tuple[TlsSession, ...]], None],
-        token: Callable[[Pacer, float], Awaitable[bool]],
-        left_alone: Callable[[Group, float], None],
-    ) -> None:
-        self.settle = settle
-        self.fault = fault
-        self.hand_back = hand_back
-        self.recheck = recheck
-        self.may_send = may_send
-        self.tls = tls
-        self.token = token
-        self.left_alone = left_alone
-
-
 class Worker:
     """One connection's worth of work on a site."""
 
-    def __init__(self, site: Site, sockets: Sockets, preparer: Preparer, report: Report, settings: Settings) -> None:
+    def __init__(
+        self,
+        site: Site,
+        sockets: Sockets,
+        proven: ProvenDomains,
+        preparer: Preparer,
+        report: Report,
+        settings: Settings,
+    ) -> None:
         self._site = site
         self._pacer = site.pacer
         self._sockets = sockets
+        self._proven = proven
         self._preparer = preparer
         self._report = report
         self._settings = settings
         self._begun: Delivery | None = None
         self._current: Delivery | None = None
         self._stop = False
+        self._claimed: Claim
         self._mx = ""
         self._shown: dict[str, object] = {}  # of the connection's security
         self._sessions: tuple[TlsSession, ...] = ()  # to be counted, once for each domain that uses the connection
@@ -84,31 +72,57 @@ class Worker:
 
     async def run(self) -> None:
         """Open a connection, deliver until there is nothing left to do, close it."""
-        await self._sockets.slot()
+        claim = await self._claim()
+        if claim is None:
+            return
+        opened: Opened | Tried | None = None
         try:
-            await self._run()
+            opened = await self._run(claim)
         except Exception as error:
             if self._current is None:
                 raise
             self._report.fault(self._current, error)
         finally:
             self._site.busy.pop(id(self), None)
-            self._sockets.free()
+            self._sockets.free(claim, failed=isinstance(opened, Tried))
 
-    async def _run(self) -> None:
-        if not self._site.waiting:
-            return
+    async def _claim(self) -> Claim | None:
+        """Wait for a slot; None where nothing waits any more, and where the servers rest: then what waits shares the
+        outcome that they rest for."""
+        site, first = self._site, self._site.waiting.peek()
+        if first is None:
+            return None
+        site.asking += 1
+        try:
+            claim = await self._sockets.claim(
+                first.row.account_id, site.route, site.policy, self._pacer.limits.family, site.source
+            )
+        finally:
+            site.asking -= 1
+        if not isinstance(claim, Rest):
+            return claim
+        if not site.connected:  # else what waits is left to the connections that stand
+            site.rest_with_host(claim.because, claim.seconds)
+            self._share(claim.because, {"mx": site.mx, "tls": None, "conversation": [], "note": SHARED_ATTEMPT})
+        return None
+
+    async def _run(self, claim: Claim) -> Opened | Tried | None:
+        if not self._site.waiting or self._stop:
+            return None
+        self._claimed = claim
         self._site.busy[id(self)] = time.monotonic()
-        opened = await self._open()
+        opened = await self._open(claim)
         self._site.busy.pop(id(self))
         if isinstance(opened, Tried):
+            metrics.TALLY.add(metrics.CONNECTIONS, "failed")
             self._unreachable(opened)
-            return
+            return opened
         connection, self._mx, self._shown, self._sessions = (
             opened.connection, opened.mx, opened.shown, opened.sessions
         )  # fmt: skip
         metrics.TALLY.add(metrics.CONNECTIONS, "opened")
         metrics.CONNECTIONS_OPEN.inc()
+        self._site.greeted = True
         self._site.connected += 1
         self._pacer.connected += 1
         try:
@@ -119,12 +133,13 @@ class Worker:
             metrics.CONNECTIONS_OPEN.dec()
             self._give_back_begun()
             await connection.close()
+        return opened
 
-    async def _open(self) -> Opened | Tried:
+    async def _open(self, claim: Claim) -> Opened | Tried:
         site, began = self._site, time.monotonic()
         site.opening += 1
         try:
-            opened = await self._sockets.open(site.route, site.policy, self._pacer.limits.family, site.source)
+            opened = await self._sockets.open(claim, site.route, site.policy, self._pacer.limits.family, site.source)
         finally:
             site.opening -= 1
         site.opens_s = time.monotonic() - began
@@ -157,7 +172,7 @@ class Worker:
     async def _wait(self) -> bool:
         self._sockets.idle(id(self), self.stop)
         try:
-            return await self._site.work(IDLE_S)
+            return not self._stop and await self._site.work(IDLE_S)
         finally:
             self._sockets.busy(id(self))
 
@@ -239,7 +254,7 @@ class Worker:
             delivery.envelope = None
             self._site.put(delivery, first=True)
             return
-        if _undecided(transaction):
+        if is_undecided(transaction):
             delivery.envelope = None
             delivery.tries += 1
             if not all(blames_site(answer.outcome) for answer in transaction.answers):
@@ -251,8 +266,19 @@ class Worker:
         self._site.lasted(lasted)
         delivery.taken = None  # used
         attempt = self._attempt(delivery, transaction, started)
+        self._learn_of_host(delivery, transaction)
         self._learn(attempt, began)
         self._report.settle(delivery, attempt)
+
+    def _learn_of_host(self, delivery: Delivery, transaction: Transaction) -> None:
+        """A host that answers is proven, and so is the domain; one that lets a transaction time out is not."""
+        answers = [answer.outcome for answer in transaction.answers]
+        if any(isinstance(outcome, Reply) for outcome in answers):
+            self._sockets.answered(self._claimed)
+            self._proven.answered(delivery.row.domain)
+        elif any(outcome.kind is BreakKind.TIMEOUT for outcome in answers if isinstance(outcome, Break)):
+            self._sockets.stalled(self._claimed)
+            self._proven.failed(delivery.row.domain)
 
     async def _send(
         self, connection: Connection, delivery: Delivery, upcoming: Callable[[], Envelope | None] | None
@@ -267,7 +293,7 @@ class Worker:
         for start in range(0, len(addresses), most):
             part = addresses[start : start + most]
             envelope = self._preparer.part(delivery, part)
-            done.append(await connection.send(envelope, None, may_send) if connection.usable else _not_reached(part))
+            done.append(await connection.send(envelope, None, may_send) if connection.usable else not_reached(part))
         return joined(done)
 
     def _attempt(self, delivery: Delivery, transaction: Transaction, started: datetime) -> Attempt:
@@ -323,41 +349,14 @@ class Worker:
         if site.connected:
             self._pacer.out_of_reach(said)
             return
+        site.greeted = False
         self._pacer.unreachable(said, site.rest(tried.answer))
-        conversation: dict[str, object] = {"mx": tried.mx, **tried.shown, "conversation": list(tried.steps)}
+        self._share(tried.answer, {"mx": tried.mx, **tried.shown, "conversation": list(tried.steps)})
+
+    def _share(self, answer: Answer, conversation: dict[str, object]) -> None:
+        """Settle all that waits with one answer; the conversation stands on the first waybill alone."""
         ladder_s = self._pacer.limits.ladder_s
-        for delivery in site.waiting.clear():
-            attempt = refused_by_route(delivery, tried.answer, conversation, self._settings, ladder_s)
-            self._report.settle(delivery, attempt)
-            conversation = {"mx": tried.mx, **tried.shown, "conversation": [], "note": SHARED_ATTEMPT}
-
-
-def joined(done: Sequence[Transaction]) -> Transaction:
-    """Transactions of one message in a row as one: all their answers, and the conversation of the first that was not
-    all well, or of the last."""
-    bad = [one for one in done if any(not _went_well(answer) for answer in one.answers)]
-    shown = bad[0] if bad else done[-1]
-    return msgspec.structs.replace(
-        shown,
-        recipients=tuple(address for one in done for address in one.recipients),
-        answers=tuple(answer for one in done for answer in one.answers),
-    )
-
-
-def _went_well(answer: Answer) -> bool:
-    return isinstance(answer.outcome, Reply) and answer.outcome.code < 300
-
-
-def _not_reached(recipients: tuple[str, ...]) -> Transaction:
-    answer = Answer(Phase.MAIL, Break(BreakKind.CLOSED, "the connection ended before it was their turn"))
-    return Transaction(recipients, (answer,) * len(recipients), (), ())
-
-
-def _undecided(transaction: Transaction) -> bool:
-    """True when the session broke before the server decided about anything: no content was sent."""
-    return all(
-        isinstance(answer.outcome, Break)
-        and answer.phase is not Phase.BODY
-        and answer.outcome.kind in (BreakKind.CLOSED, BreakKind.LOCAL)
-        for answer in transaction.answers
-    )
+        for delivery in self._site.waiting.clear():
+            self._proven.failed(delivery.row.domain)
+            self._report.settle(delivery, refused_by_route(delivery, answer, conversation, self._settings, ladder_s))
+            conversation = conversation | {"conversation": [], "note": SHARED_ATTEMPT}

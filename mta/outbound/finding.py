@@ -23,24 +23,28 @@ from engine.delivery.hints import Hint, HintReader, WokenShards
 from engine.delivery.queue import DueKey, Holder, Row
 from engine.store.postgres import AWAY, heed_cancellation
 from engine.store.redis import Away
-from mta.outbound.hand import FULL, Hand
+from mta.outbound.hand import FULL, Hand, Key
 from mta.outbound.leaving import Leaving
 from mta.outbound.prepare import Entry
+from mta.outbound.proven_domains import ProvenDomains
+from mta.outbound.shares import UNPROVEN, unproven_room, within_shares
 
 LOAD_ROWS = 256
 DUE_EVERY_S = 1.0
 GATHER_S = 0.01  # between two readings of hints: those that come meanwhile share one read and one load
 LAND_S = 0.002  # after a wake-up of an idle process: on a cluster it may overtake hints that are kept by other servers
+FEW = 64  # announced messages that are loaded without a look whose they are, and of those that wait at once
+MAX_LATER = 1_000  # announced messages for unproven domains that wait to be loaded; due times find what is beyond
 MOST_HINTS = 8  # of a shard in one reading
 PRESSED = 0.5  # of the hand: from here on accounts are looked at before their mail is loaded
-SHARED = 0.25  # of the hand, among accounts: what hints bring to a busy one. Due times keep mail of one domain together
-LEAST_SHARE = 16  # deliveries that every account may have in hand whatever others have
+REFILL = 0.5  # of the hand: below it, what is due is asked for again at once
 LOOK_EVERY_S = 0.5  # at all shards while some have a backlog; in between those are worked off one after the other
 DEEP_ROWS = 64  # of a domain at once, where its shard has a backlog: its connection goes on without a wait
 DEEP_KEYS = 512  # of such a shard at once; as many are looked at where it has mail of many domains, so that it meets
 LEFT_LONG_S = 30.0  # after which a hint that was read and not finished is looked at once more
 LEFT_EVERY_S = 30.0  # for that all shards are asked within this time, a part of them at a time
 LEFT_TURNS = 6
+MAX_LEFT = 100  # rows put off at once, for mail to unproven domains that does not fit: each costs half a millisecond
 FAIR_HOLDERS = 16  # accounts and priorities of a shard that are looked at in one turn
 FAIR_ROWS = 4  # of each
 
@@ -61,24 +65,30 @@ class Finder:
         reader: HintReader,
         woken: WokenShards,
         hand: Hand,
+        proven: ProvenDomains,
         leaving: Leaving,
         owned: Callable[[], Collection[int]],
         take: Take,
+        leave: Callable[[Collection[Key]], Awaitable[None]],
     ) -> None:
         self._settings = settings
         self._pool = pool
         self._reader = reader
         self._woken = woken
         self._hand = hand
+        self._proven = proven
         self._leaving = leaving
         self._owned = owned
         self._take = take
+        self._leave = leave
         self._more_due = asyncio.Event()
         self._more_behind = False  # more was due than fitted
+        self._ask_at = REFILL
         self._look_at = 0.0
         self._read_at = 0.0  # when hints were read last
         self._ahead_until = 0.0  # hints were given up lately: their rows are taken before they fall due
         self._inherited: set[int] = set()  # shards whose last owner's hints are still to be finished
+        self._later: dict[tuple[int, UUID], Entry] = {}  # announced mail for unproven domains, not loaded yet
         self._deep: dict[int, int] = {}  # shards with a backlog, whose turn comes first -> rows to look at then
         self._had: dict[int, int] = {}  # by shard with a backlog: rows found at its last turn
         self._reached: dict[int, Holder] = {}  # by shard: the account looked at last
@@ -120,7 +130,8 @@ class Finder:
     async def follow_hints(self) -> None:
         """Take what is fresh, until cancelled."""
         while True:
-            await self._woken.wait(DUE_EVERY_S)
+            if not self._later:
+                await self._woken.wait(DUE_EVERY_S)
             await asyncio.sleep(max(LAND_S, self._read_at + GATHER_S - time.monotonic()))
             await self._until_room()
             shards = self._woken.take(self._owned())
@@ -128,6 +139,7 @@ class Finder:
                 await self._take_over()
             try:
                 await self._read_hints(shards)
+                await self._load_later()
             except Away:
                 await asyncio.sleep(0.5)  # the due times find everything meanwhile
                 self._woken.all()
@@ -146,12 +158,15 @@ class Finder:
             self._woken.some(full)  # there may be more behind these; what comes later wakes by itself
         entries = self._entries(hints)
         wanted = list(entries)
+        if self._deep or len(wanted) > FEW or len(self._hand) + len(wanted) > PRESSED * self._hand.limit:
+            wanted = await self._within_shares(wanted, entries)
+        await self._load(wanted, entries)
+
+    async def _load(self, wanted: list[tuple[int, UUID]], entries: Entries) -> None:
         part: list[tuple[int, UUID]] = []
         try:
             while wanted:
                 await self._until_room()
-                if self._deep or len(self._hand) > PRESSED * self._hand.limit:
-                    wanted = await self._within_shares(wanted, entries)
                 fitting = max(1, min(LOAD_ROWS, self._hand.room))
                 part, wanted = wanted[:fitting], wanted[fitting:]
                 with self._leaving.reading():
@@ -163,6 +178,13 @@ class Finder:
         finally:
             # The database is away, or we are: due times find these, and a hint is not read a second time.
             self._hand.done_with(entries[key] for key in (*part, *wanted))
+
+    async def _load_later(self) -> None:
+        """Load some of the announced mail for unproven domains."""
+        part = dict(itertools.islice(self._later.items(), FEW))
+        for key in part:
+            del self._later[key]
+        await self._load(list(part), part)
 
     def _entries(self, hints: Iterable[Hint]) -> dict[tuple[int, UUID], Entry]:
         entries: dict[tuple[int, UUID], Entry] = {}
@@ -178,21 +200,23 @@ class Finder:
         return entries
 
     async def _within_shares(self, wanted: list[tuple[int, UUID]], entries: Entries) -> list[tuple[int, UUID]]:
-        """Without the mail of accounts that have their share of the hand: it is looked for when there is room again."""
-        rows = await queue.outline(self._pool, {key[1] for key in wanted}, {key[0] for key in wanted})
-        rows.sort(key=lambda row: row.priority)
-        taken = Counter(one.row.account_id for one in self._hand)
-        share = max(LEAST_SHARE, int(SHARED * self._hand.limit) // max(1, len(taken)))
-        chosen: dict[tuple[int, UUID], None] = {}
-        for row in rows:
-            if taken[row.account_id] < share:
-                taken[row.account_id] += 1
-                chosen[row.shard, row.message_id] = None
-        if len(chosen) < len(rows):
+        """Return what to load at once: mail for proven domains, but for that of accounts which have their share of the
+        hand: it is looked for when there is room again. Mail for others is loaded little by little."""
+        try:
+            rows = await queue.outline(self._pool, {key[1] for key in wanted}, {key[0] for key in wanted})
+        except BaseException:
+            self._hand.done_with(entries[key] for key in wanted)
+            raise
+        chosen = within_shares(rows, list(self._hand), self._hand.limit, self._proven)
+        if any((row.shard, row.message_id) not in chosen and row.domain in self._proven for row in rows):
             self._more_behind = True
             self._ahead_until = time.monotonic() + self._settings.fresh_due_s
-        self._hand.done_with(entries[key] for key in wanted if key not in chosen)
-        return list(chosen)
+        unsure = {(row.shard, row.message_id) for row in rows if row.domain not in self._proven}
+        later = [key for key in chosen if key in unsure][: MAX_LATER - len(self._later)]
+        self._later |= {key: entries[key] for key in later}
+        now = [key for key in chosen if key not in unsure]
+        self._hand.done_with(entries[key] for key in set(wanted).difference(now, later))
+        return now
 
     @property
     def _ahead(self) -> timedelta:
@@ -235,13 +259,28 @@ class Finder:
             keys = self._fresh(await self._look(owned, room, whole))
         if self._deep and len(keys) < room:
             keys |= self._fresh(await self._dig(owned, room - len(keys), whole))
-        taken = list(keys)[:room]
+        taken, left = self._divided(list(keys), room)
         for start in range(0, len(taken), LOAD_ROWS):
             with self._leaving.reading():
                 await self._take(await queue.load(self._pool, taken[start : start + LOAD_ROWS]), {})
         self._more_behind = bool(self._deep) or len(keys) > len(taken) or bool(taken and self._ahead)
+        self._ask_at = REFILL * (UNPROVEN if left else 1.0)
+        if left:
+            await self._leave(left)
         if self._more_behind and taken:
             self._ask_again()
+
+    def _divided(self, keys: list[Key], room: int) -> tuple[list[Key], list[Key]]:
+        """Return due rows to load, those for proven domains first, and some of the others that are too many to load:
+        these are put off, so that the rows behind them are found."""
+        sure = [key for key in keys if key[1] in self._proven]
+        if len(sure) == len(keys):
+            return keys[:room], []
+        unsure = [key for key in keys if key[1] not in self._proven]
+        may_take = max(0, unproven_room(self._hand, self._hand.limit, self._proven))
+        taken = sure[:room]
+        taken += unsure[: min(may_take, room - len(taken))]
+        return taken, unsure[may_take : may_take + MAX_LEFT]
 
     def _fresh(self, found: Iterable[DueKey]) -> dict[tuple[UUID, str], None]:
         """Those that are not in hand, each once."""
@@ -312,8 +351,9 @@ class Finder:
         return keys[: max(1, room // 2)]
 
     def _ask_again(self) -> None:
-        """More is due than was taken: ask as soon as half the hand is empty."""
-        if self._more_behind and len(self._hand) <= self._hand.limit // 2:
+        """More is due than was taken: ask as soon as half the hand is empty; where mail for unproven domains
+        fills that half, it does not empty soon, so only once it is nearly empty."""
+        if self._more_behind and len(self._hand) <= self._ask_at * self._hand.limit:
             self._more_due.set()
 
 

@@ -39,11 +39,13 @@ class Line:
     def put(self, delivery: Delivery) -> None:
         """Take one's place behind one's own."""
         self._count += 1
+        delivery.waits = True
         self._rings[min(max(delivery.row.priority, 0), PRIORITIES - 1)].put(delivery)
 
     def put_first(self, delivery: Delivery) -> None:
         """Be the next."""
         self._count += 1
+        delivery.waits = True
         self._front.appendleft(delivery)
 
     def peek(self) -> Delivery | None:
@@ -59,7 +61,9 @@ class Line:
         if not self._count:
             return None
         self._count -= 1
-        return self._front.popleft() if self._front else self._choose()
+        delivery = self._front.popleft() if self._front else self._choose()
+        delivery.waits = False
+        return delivery
 
     def clear(self) -> list[Delivery]:
         """Everybody leaves, in no particular order."""

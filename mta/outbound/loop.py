@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Iterable
 
 import asyncpg
-import msgspec
 import structlog
 
 from engine.areas.suppressions import store as suppressions
@@ -18,26 +17,26 @@ from engine.delivery.hints import HintReader, WokenShards
 from engine.delivery.queue import Row
 from engine.flows.settle import Attempt
 from engine.mail.address import canonical
-from engine.mail.simulator import Part, part_of
 from engine.store import metrics
 from engine.store.postgres import AWAY, heed_cancellation
 from engine.store.redis import Client
-from mta.outbound.attempts import SHARED_ATTEMPT, after_deaths, refused_by_route, without_key, without_recipients
-from mta.outbound.deliver import Report, Worker
+from mta.outbound.deliver import Worker
 from mta.outbound.finding import Entries, Finder
 from mta.outbound.finishing import Finisher, Settles
 from mta.outbound.hand import Hand
 from mta.outbound.holding import Holding
 from mta.outbound.leaving import Leaving
 from mta.outbound.prepare import Delivery, Preparer
+from mta.outbound.proven_domains import ProvenDomains
+from mta.outbound.putting_back import PuttingBack
 from mta.outbound.rehoming import Rehomer
-from mta.outbound.route import Route, Router, Unroutable
+from mta.outbound.report import Report
+from mta.outbound.route import Router
+from mta.outbound.routing import Routing
 from mta.outbound.security import Security
 from mta.outbound.site import Site
 from mta.outbound.sites import MEASURE_S, TEND_S, Sites
 from mta.outbound.sockets import Sockets
-from mta.outbound.sources_bind import Source
-from mta.outbound.tls_policy import WITHOUT, MinTls, TlsPolicy
 from mta.outbound.windows import Windows
 from mta.outbound.witness import Witness
 from shards.load import Load
@@ -75,7 +74,6 @@ class Outbound:
     ) -> None:
         self._settings = settings
         self._pool = pool
-        self._router = router
         self._preparer = preparer
         self._security = security
         self.holding = Holding(pool)
@@ -88,9 +86,11 @@ class Outbound:
         self._hand = hand = Hand(settings.mta_active_limit)
         self._windows = Windows(client, process, lambda: len(self.member.owned) / settings.shards)
         self._leaving = Leaving()
+        self._proven = ProvenDomains()
+        putting_back = PuttingBack(pool, hand, self._proven)
         self._finder = Finder(
-            settings=settings, pool=loading or pool, reader=reader, woken=woken, hand=hand, leaving=self._leaving,
-            owned=lambda: self.member.owned, take=self._take,
+            settings=settings, pool=loading or pool, reader=reader, woken=woken, hand=hand, proven=self._proven,
+            leaving=self._leaving, owned=lambda: self.member.owned, take=self._take, leave=putting_back.leave,
         )  # fmt: skip
         self._rehomer = Rehomer(
             pool, shards=settings.shards, leaving=self._leaving, in_hand=hand.known, owned=lambda: self.member.owned,
@@ -102,7 +102,13 @@ class Outbound:
         )  # fmt: skip
         self._sites = Sites(
             settings=settings, pool=pool, hand=hand, windows=self._windows, process=process, spawn=self._spawn,
-            employ=self._employ, settle=self._finisher.settle,
+            sockets=self._sockets, putting_back=putting_back, employ=self._employ,
+            settle=self._finisher.settle,
+        )  # fmt: skip
+        self._routing = Routing(
+            settings=settings, router=router, security=security, preparer=preparer, holding=self.holding,
+            witness=self.witness, hand=hand, proven=self._proven, sites=self._sites, sockets=self._sockets,
+            finisher=self._finisher,
         )  # fmt: skip
         self._report = Report(
             settle=self._finisher.settle,
@@ -139,6 +145,8 @@ class Outbound:
     async def drain(self, grace_s: float) -> None:
         """Finish open transactions within the grace, hand everything else back, settle what came back."""
         self.stop_taking()
+        self._routing.stop()
+        self._sockets.stop()
         self._sites.drop(lambda _: True)
         for worker in list(self._workers):
             worker.stop()
@@ -171,6 +179,9 @@ class Outbound:
         gone = set(shards)
         if self._hand.of_any(gone):
             self._sites.drop(lambda one: one.row.shard in gone)
+            for one in self._hand:  # what is not routed yet may wait long for that
+                if one.row.shard in gone and one.waits and not one.settling:
+                    self._hand.drop(one)
         while self._hand.of_any(gone):  # noqa: ASYNC110 - rare; no event per delivery
             await asyncio.sleep(0.05)
         await self._sites.tend_sources()  # before others look for the room that was taken here
@@ -214,7 +225,7 @@ class Outbound:
             return
         try:
             await self._mark_suppressed([one for one in fresh if one.row.suspect])
-            fresh = await self._unheld(fresh)
+            fresh = await self._routing.unheld(fresh)
         except BaseException:
             for delivery in fresh:
                 self._hand.drop(delivery)
@@ -223,14 +234,7 @@ class Outbound:
         for delivery in fresh:
             by_domain.setdefault(delivery.row.domain, []).append(delivery)
         for domain, group in by_domain.items():
-            self._spawn(self._route(domain, group))
-
-    async def _unheld(self, deliveries: list[Delivery], site: str | None = None) -> list[Delivery]:
-        """Those that no hold of the operator keeps back; the others are out of hand."""
-        held = await self.holding.set_aside(deliveries, site)
-        for one in held:
-            self._hand.drop(one)
-        return [one for one in deliveries if self._hand.has(one)] if held else deliveries
+            self._spawn(self._routing.route(domain, group))
 
     async def _recall(self) -> None:
         """A new hold stops what waits in hand too."""
@@ -241,7 +245,7 @@ class Outbound:
             for site in self._sites:
                 held = site.waiting.drop(functools.partial(self._is_held, site.name))
                 try:
-                    await self._unheld(held, site.name)
+                    await self._routing.unheld(held, site.name)
                 except AWAY:
                     for one in held:
                         self._hand.drop(one)
@@ -277,92 +281,8 @@ class Outbound:
             return  # it was checked when it was loaded; the bounce would be caught by its own settling
         delivery.loaded_at = time.monotonic()
 
-    async def _route(self, domain: str, group: list[Delivery]) -> None:
-        """Bring the deliveries of a domain to their site; without a route they settle at once."""
-        try:
-            await self._route_all(domain, group)
-        except AWAY as error:
-            _log.warning("not routed", domain=domain, error=repr(error))
-            for one in group:
-                self._hand.drop(one)
-        except Exception as error:  # noqa: BLE001 - process loop: a fault costs these deliveries an attempt, not more
-            for one in group:
-                self._finisher.fault(one, error)
-
-    async def _route_all(self, domain: str, group: list[Delivery]) -> None:
-        signed = [one for one in group if await self._signable(one)]
-        if not signed:
-            return
-        route = await self._router.route(domain)
-        if isinstance(route, Unroutable):
-            for one in signed:
-                if self._hand.has(one):
-                    self._finisher.settle(one, refused_by_route(one, route.answer, None, self._settings))
-            return
-        self.witness.routed(domain, route)
-        signed = await self._unheld(signed, route.site)
-        await self._sites.refresh()
-        if route.built_in:
-            await self._simulate(route, [one for one in signed if self._hand.has(one)])
-            return
-        policies: dict[str | None, TlsPolicy] = {}
-        for least in {one.row.min_tls for one in signed}:
-            policies[least] = await self._security.policy(domain, route, MinTls(least or MinTls.OPPORTUNISTIC))
-        for least, policy in policies.items():
-            mail = [one for one in signed if one.row.min_tls == least and self._hand.has(one)]  # not fenced meanwhile
-            for source, part in await self._sites.by_source(route, mail):
-                await self._bring(route, policy, part, source)
-
-    async def _simulate(self, route: Route, mail: list[Delivery]) -> None:
-        """To the simulator, which is on this host: no stranger's policy applies, and no source address leaves from it.
-        What is slow has a site of its own, for nobody else to wait behind."""
-        quick: list[Delivery] = []
-        slow: list[Delivery] = []
-        for one in mail:
-            is_slow = any(part_of(address) is Part.SLOW for address in one.addresses)
-            (slow if is_slow else quick).append(one)
-        apart = msgspec.structs.replace(route, site=f"{Part.SLOW.value}.{route.site}")
-        for way, part in ((route, quick), (apart, slow)):
-            if part:
-                await self._bring(way, WITHOUT, part, None)
-
-    async def _bring(self, route: Route, policy: TlsPolicy, mail: list[Delivery], source: Source | None) -> None:
-        """Into the site's line; while it is left alone they share its last outcome, or wait for its probe."""
-        site = self._sites.of(route, policy, source)  # no await until it has a line: it could be forgotten
-        because = site.rest_because if site.resting else None
-        if because is not None:
-            mx = route.hosts[0].name if route.hosts else route.site
-            shared: dict[str, object] = {"mx": mx, "tls": None, "conversation": [], "note": SHARED_ATTEMPT}
-            ladder_s = site.pacer.limits.ladder_s
-            for one in mail:
-                self._finisher.settle(one, refused_by_route(one, because, shared, self._settings, ladder_s))
-        elif site.pacer.paused(time.monotonic()):
-            await self._sites.wait_for_probe(site.pacer, mail)
-        else:
-            for one in mail:
-                site.put(one)
-            self._sites.staff(site)
-
-    async def _signable(self, delivery: Delivery) -> bool:
-        if not delivery.addresses:
-            self._finisher.settle(delivery, without_recipients(delivery))
-            return False
-        if deaths := self._preparer.box.tell(delivery.row.message_id):
-            self._finisher.settle(delivery, after_deaths(delivery, deaths, self._settings))
-            return False
-        try:
-            if await self._preparer.load_keys(delivery):
-                return True
-        except AWAY:
-            raise
-        except Exception as error:  # noqa: BLE001 - one account's broken key is nobody else's matter
-            self._finisher.fault(delivery, error)
-            return False
-        self._finisher.settle(delivery, without_key(delivery, self._settings))
-        return False
-
     async def _employ(self, site: Site) -> None:
-        worker = Worker(site, self._sockets, self._preparer, self._report, self._settings)
+        worker = Worker(site, self._sockets, self._proven, self._preparer, self._report, self._settings)
         self._workers.add(worker)
         try:
             await worker.run()
@@ -386,6 +306,7 @@ class Outbound:
     def _measure(self) -> None:
         metrics.TALLY.write()
         metrics.IN_HAND.set(len(self._hand))
+        self._sockets.measure()
         metrics.SHARDS_OWNED.set(len(self.member.owned))
         self._finisher.measure()
 

@@ -34,7 +34,7 @@ class Delivery:
 
     __slots__ = (
         "_everybody", "entry", "envelope", "keys", "loaded_at", "pairs", "row", "settling", "signature", "suppressed",
-        "taken", "taken_at", "tries",
+        "taken", "taken_at", "tries", "waits",
     )  # fmt: skip
 
     def __init__(self, row: Row, entry: "Entry | None", loaded_at: float) -> None:
@@ -50,6 +50,7 @@ class Delivery:
         self.signature = row.signature
         self.envelope: Envelope | None = None
         self.settling = False  # its outcome is on the way to the database
+        self.waits = True  # for its route, its site or its turn there; False once a connection has taken it
         self.tries = 0  # connections that broke before anything was decided
 
     @property

@@ -106,7 +106,7 @@ class Router:
         self._simulator = simulator
         self._rng = rng or random.Random()
         self._clock = clock
-        self._plans: Shared[str, _Plan] = Shared(self._plan, capacity, clock)
+        self._plans: Shared[str, _Plan] = Shared(self._plan, capacity, clock, _has_failed)
 
     @classmethod
     def from_settings(cls, settings: Settings, resolver: Resolver, *, simulator_port: int = 0) -> "Router":
@@ -341,6 +341,10 @@ class _Plan(Struct, frozen=True):
             for host in group
         )
         return _Plan(self.until, self.site, self.groups, fixed=Route(self.site, hosts, port, self.authentic))
+
+
+def _has_failed(plan: _Plan) -> bool:
+    return plan.unroutable is not None and isinstance(plan.unroutable.answer.outcome, Break)
 
 
 def _choose(exchangers: Sequence[Mx], own_names: frozenset[str]) -> tuple[Mx, ...]:

@@ -13,6 +13,7 @@ from datetime import timedelta
 import msgspec
 
 from engine.base import clock
+from engine.delivery.outcome import classify
 from engine.mail.replies import Answer, Break, BreakKind, Reply
 from engine.store.deadlines import within
 from mta.outbound.line import Line
@@ -68,12 +69,15 @@ class Site:
         self.group = group
         self.pacer = group.pacer
         self.standing = group.standing
+        self.place = (name, group.pacer.limits.key)  # among the sites of the process
         self.route = Route("", (), 0)  # that of the latest delivery: its hosts are shuffled anew for each
         self.policy = WITHOUT  # likewise; all that meet here demand the same of their connections
         self.waiting = Line()
         self.workers = 0  # connections open or being opened
         self.connected = 0
+        self.asking = 0  # workers that wait for a slot
         self.opening = 0
+        self.greeted = False  # a server of the site was ready for MAIL
         self.opens_s = 0.0  # how long the latest connection took to come about
         self.busy: dict[int, float] = {}  # worker -> when its present transaction, or its opening, began
         self.sleepers: list[asyncio.Future[bool]] = []  # idle workers
@@ -88,6 +92,11 @@ class Site:
     def resting(self) -> bool:
         """True while the site is left alone."""
         return time.monotonic() < self.rest_until
+
+    @property
+    def mx(self) -> str:
+        """The host that is tried first, for waybills."""
+        return self.route.hosts[0].name if self.route.hosts else self.route.site
 
     @property
     def source(self) -> Source | None:
@@ -108,6 +117,12 @@ class Site:
         if self.standing is not None:
             self.standing.not_reached()
         return seconds
+
+    def rest_with_host(self, because: Answer, seconds: float) -> None:
+        """Leave the site alone while all its addresses rest, for what another name of theirs has shown."""
+        self.rest_until = time.monotonic() + seconds
+        self.rest_because = because
+        self.pacer.unreachable(classify(because).diagnostic, seconds)
 
     def reached(self) -> None:
         """It takes mail again."""
@@ -147,22 +162,25 @@ class Site:
         return max(0, len(self.waiting) - max(LEAST_WAITING, 2 * int(self.pacer.window)))
 
     def wishes(self, now: float, turn_s: float = 0.0) -> int:
-        """How many more connections would help, whatever is allowed: the first at once, then twice as many whenever
-        all of them wait for the server, or what waits would take long though it answers in time; servers that were left
-        alone are probed by one. `turn_s`: how long our own loop takes to come round."""
+        """How many more connections would help, whatever is allowed: the first at once, and no other until a server
+        has greeted; then twice as many whenever all of them wait for the server, or what waits would take long though
+        it answers in time. What connections on their way will take needs none. Servers that were left alone are probed
+        by one. `turn_s`: how long our own loop takes to come round."""
         if not self.waiting or self.sleepers or now < self.rest_until:
             return 0
         if self.workers == 0:
             return 1
+        coming = self.workers - self.connected
+        left = len(self.waiting) - coming
+        if left <= 0 or not self.greeted or self._rests or self.pacer.probing:
+            return 0
         # What is over sooner than another connection comes about needs none; what hangs does, were it an opening.
-        patience_s = PATIENCE_S if len(self.waiting) <= WORTH * self.opening else min(PATIENCE_S, self.opens_s)
+        patience_s = PATIENCE_S if left < WORTH * coming else min(PATIENCE_S, self.opens_s)
         slow_s = max(SLOW_S, TURNS * turn_s, patience_s)
         slow = len(self.busy) == self.workers and all(now - began > slow_s for began in self.busy.values())
         theirs = self.lasts_s > max(QUICK_S, TURNS * turn_s)  # it is the server that we wait for
         behind = theirs and len(self.waiting) * self.lasts_s > BACKLOG_S * self.workers
-        if self._rests or self.pacer.probing or not (slow or behind):
-            return 0
-        return min(self.workers, len(self.waiting))
+        return min(self.workers, left) if slow or behind else 0
 
     async def work(self, sleep_s: float) -> bool:
         """Wait for something to do; False when nothing came, or the connection's place is wanted."""
@@ -209,6 +227,8 @@ def state_of(group: Group) -> str:
         "window": round(pacer.window, 1),
         "share": pacer.share,
         "open": pacer.open,
+        "opening": sum(site.opening for site in group.sites),
+        "asking": sum(site.asking for site in group.sites),
         "waiting": sum(len(site.waiting) for site in group.sites),
         "phase": _phase(pacer, now, resting=resting > now),
         "nextProbe": None if probe is None else clock.iso(probe),

@@ -22,15 +22,16 @@ from engine.delivery.sites import Limits, RuleBook
 from engine.delivery.sites_store import Rules
 from engine.delivery.sources import next_midnight, source_key
 from engine.delivery.sources_store import WAITING
-from engine.flows import hold
 from engine.flows.settle import Attempt
 from engine.store.postgres import AWAY, BAD_DATA, heed_cancellation
 from mta.outbound.attempts import without_room
 from mta.outbound.hand import Hand
 from mta.outbound.pacer import Pacer
 from mta.outbound.prepare import Delivery
+from mta.outbound.putting_back import PuttingBack
 from mta.outbound.route import Route
 from mta.outbound.site import Group, Site, hosts_of, state_of
+from mta.outbound.sockets import Sockets
 from mta.outbound.sources import Shares, Sources, reachable
 from mta.outbound.sources_bind import Source
 from mta.outbound.sources_health import Standing
@@ -39,16 +40,12 @@ from mta.outbound.windows import Windows
 
 TEND_S = 0.125
 MEASURE_S = 0.5
-LATE_S = 25.0  # in hand without a try: back to Postgres, so that the wait stands on the waybill once it lasts
 LOOK_LATE_S = 2.0
 FORGETTING = 0.9  # of the longest turn, with every look
-LEAST_PARK_S, MOST_PARK_S = 2.0, 30.0
-SPREAD_S = 10.0  # rows that waited for a pause to end come back over so long
 SHOW_EVERY_S = 3.0
 MOST_SHOWN = 200  # states written at once; those that something happened to go first
 FORGET_AFTER = timedelta(days=1)
 _MOST_LIMITS = 50_000
-_PARTS = 10  # each comes back at a time of its own
 
 _log = structlog.get_logger("mta")
 
@@ -67,6 +64,8 @@ class Sites:
         windows: Windows,
         process: str,
         spawn: Spawn,
+        sockets: Sockets,
+        putting_back: PuttingBack,
         employ: Callable[[Site], Coroutine[None, None, None]],
         settle: Callable[[Delivery, Attempt], None],
     ) -> None:
@@ -76,6 +75,8 @@ class Sites:
         self._windows = windows
         self._process = process
         self._spawn = spawn
+        self._sockets = sockets
+        self._putting_back = putting_back
         self._employ = employ
         self._settle = settle
         self.sources = Sources(settings, pool)
@@ -85,6 +86,7 @@ class Sites:
         self._limits: dict[tuple[str, Source | None], Limits] = {}  # by site
         self._sites: dict[tuple[str, str], Site] = {}  # by site and TLS policy, and by the pacer's key
         self._groups: dict[str, Group] = {}  # by the pacer's key
+        self._awake: dict[Site, None] = {}  # sites with mail or workers; the others rest
         self._forget_at = 0.0
         self._news = False  # servers are left alone, which the operator has not been shown
         self._turn_s = 0.0  # how long the loop takes to come round, the longest of late
@@ -103,6 +105,8 @@ class Sites:
                 standing = None if source is None else self._standing(route, source)
                 group = self._groups[limits.key] = Group(Pacer(limits), standing)
             site = self._sites[place] = Site(route.site, group)
+            site.place = place
+            self._awake[site] = None
             group.sites[site] = None
         site.route, site.policy = route, policy
         return site
@@ -129,6 +133,8 @@ class Sites:
 
     def staff(self, site: Site) -> None:
         """As many workers as the site wants and may have."""
+        if site.waiting:
+            self._awake[site] = None
         if self._hand.closed:
             return
         now = time.monotonic()
@@ -206,31 +212,9 @@ class Sites:
         if parked:
             self._spawn(self.wait_for_probe(group.pacer, parked))
 
-    async def wait_for_probe(self, pacer: Pacer, parked: list[Delivery]) -> None:
-        """Back to Postgres until the servers are asked again."""
-        left_s = max(0.0, pacer.paused_until - time.monotonic())
-        spread_s = min(SPREAD_S, left_s)
-        for number in range(_PARTS):
-            part = parked[number::_PARTS]
-            after_s = left_s + spread_s * (number + random.random()) / _PARTS
-            if part:
-                await self._postpone(part, clock.now() + timedelta(seconds=after_s), "site_paused")
-
-    async def park(self, site: Site, parked: list[Delivery]) -> None:
-        """Back to Postgres until the site may have come near them."""
-        pacer = site.pacer
-        wait_s = min(MOST_PARK_S, max(LEAST_PARK_S, len(site.waiting) / max(site.rate, 0.1)))
-        starved = bool(pacer.limits.rates) and pacer.token_at > time.monotonic()
-        until = clock.now() + timedelta(seconds=wait_s * random.uniform(0.8, 1.2))
-        await self._postpone(parked, until, "site_rate" if starved else "site_window")
-
-    async def _postpone(self, parked: list[Delivery], until: datetime, reason: str) -> None:
-        try:
-            await hold.postpone(self._pool, [one.row for one in parked], until, reason=reason)
-        except AWAY as error:
-            _log.warning("not parked", rows=len(parked), error=repr(error))
-        for one in parked:
-            self._hand.drop(one)
+    async def wait_for_probe(self, pacer: Pacer, mail: list[Delivery]) -> None:
+        """Put deliveries back until the servers, which are left alone, are asked again."""
+        await self._putting_back.until_probe(pacer, mail)
 
     def drop(self, gone: Callable[[Delivery], bool]) -> None:
         """These need not wait any more."""
@@ -249,23 +233,45 @@ class Sites:
             ticks += 1
             await self._look_at_loop()
             await self.refresh()
-            now = time.monotonic()
-            for place, site in list(self._sites.items()):
-                if site.waiting and site.pacer.paused(now):
-                    self.left_alone(site.group)
-                elif site.waiting:
-                    self.staff(site)
-                elif not site.workers and not site.resting and not site.pacer.paused(now):
-                    self._forget(place, site)
+            self._sockets.slots.end_overdue()
+            self._tend_awake()
+            await self._putting_back.relieve_of_unproven(self._awake)
             if ticks % (MEASURE_S / TEND_S) == 0:
-                for site in self:
-                    site.reckon(MEASURE_S)
-                await self._relieve()
+                self._reckon()
+                await self._putting_back.relieve(self._awake)
                 await self.tend_sources()
             if ticks % (LOOK_LATE_S / TEND_S) == 0:
-                await self._send_back_late(now)
+                await self._putting_back.send_back_late(list(self._awake), time.monotonic())
+                self._forget_rested()
             if ticks % ((MEASURE_S if self._news else SHOW_EVERY_S) / TEND_S) == 0:
                 await self._show()
+
+    def _tend_awake(self) -> None:
+        """Staff the sites with mail; forget those without mail and workers, once they need not rest."""
+        now = time.monotonic()
+        for site in list(self._awake):
+            if site.waiting and site.pacer.paused(now):
+                self.left_alone(site.group)
+            elif site.waiting:
+                self.staff(site)
+            elif not site.workers:
+                del self._awake[site]
+                if not site.resting and not site.pacer.paused(now):
+                    self._forget(site)
+
+    def _reckon(self) -> None:
+        for site in self._awake:
+            site.reckon(MEASURE_S)
+        self._putting_back.openings_per_s += 0.1 * (
+            self._sockets.take_concluded() / MEASURE_S - self._putting_back.openings_per_s
+        )
+
+    def _forget_rested(self) -> None:
+        """Forget the sites that have nothing to do and need not rest any more."""
+        now = time.monotonic()
+        for site in self:
+            if site not in self._awake and not site.resting and not site.pacer.paused(now):
+                self._forget(site)
 
     async def _look_at_loop(self) -> None:
         """What a quick server's answer waits for here."""
@@ -273,25 +279,8 @@ class Sites:
         await asyncio.sleep(0)
         self._turn_s = max(FORGETTING * self._turn_s, time.monotonic() - began)
 
-    async def _relieve(self) -> None:
-        """A hand full of mail for slow sites hides everybody else's: the largest waits go back to Postgres until
-        their site may have come near them. Fast sites empty the hand before it comes to this."""
-        excess = self._hand.excess
-        for site in sorted(self, key=Site.surplus, reverse=True) if excess > 0 else ():
-            count = min(excess, site.surplus())
-            if count <= 0:
-                return
-            excess -= count
-            await self.park(site, site.waiting.shed(count))
-
-    async def _send_back_late(self, now: float) -> None:
-        for site in self:
-            late = site.waiting.drop(lambda one: now - one.taken_at > LATE_S) if site.waiting else []
-            if late:
-                await self.park(site, late)
-
-    def _forget(self, place: tuple[str, str], site: Site) -> None:
-        del self._sites[place]
+    def _forget(self, site: Site) -> None:
+        del self._sites[site.place]
         group = site.group
         group.forget(site)
         if not group.sites and group.pacer.open == 0:
@@ -343,7 +332,7 @@ class Sites:
                 one.row.waiting = None  # whatever it waited for before: the waybill tells of this wait too
                 waits.setdefault(tomorrow if ends is None else min(tomorrow, ends), []).append(one)
         for until, part in waits.items():
-            await self._postpone(part, until, WAITING)
+            await self._putting_back.postpone(part, until, WAITING)
 
     def _standing(self, route: Route, source: Source) -> Standing:
         return Standing(source, self._limits_of(route).key, self.sources.health, self._leave_to_others)
@@ -357,7 +346,7 @@ class Sites:
     async def _share_anew(self, group: Group) -> None:
         moved = [one for site in group.sites for one in site.waiting.clear()]
         if moved:
-            await self._postpone(moved, clock.now(), "source_refused")
+            await self._putting_back.postpone(moved, clock.now(), "source_refused")
 
     async def close(self) -> None:
         """The process ends: nothing waits here any more, what workers put back at the last included."""

@@ -1,68 +1,53 @@
-"""The connections of one process: how many there may be, and how one to a route comes about under its TLS policy."""
+"""The connections of one process: their slots, and how one to a route comes about under its TLS policy."""
 
 import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from uuid import UUID
 
 import msgspec
-from msgspec import Struct
 
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery.sites import Family
-from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
+from engine.mail.replies import Answer, Break, BreakKind, Phase
+from engine.store import metrics
 from mta.outbound.lockstep import LockStep
+from mta.outbound.remote_hosts import HostKey, RemoteHosts, Rest
 from mta.outbound.route import Host, Route
+from mta.outbound.slot_queue import SlotQueue
+from mta.outbound.slots import Claim
 from mta.outbound.sources_bind import Source
 from mta.outbound.tls_policy import WITHOUT, Demand, TlsPolicy
-from mta.outbound.tls_report import TlsSession
+from mta.outbound.trial import Opened, Trial, Tried
 from mta.smtp.connection import ConnectFailed, Connection, Timeouts, TlsMode
-from mta.smtp.faults import Fault, FaultKind
+from mta.smtp.opening import Cut
 from mta.smtp.tls import Judge, judge
-from mta.smtp.transcript import Json
 from mta.smtp.watch import Watch
 
 MOST_ADDRESSES = 5  # Postfix smtp_mx_address_limit
 BROKEN_TLS_S = 3600.0  # an hour of plaintext for a server that has been mended, against a second connection each time
-SILENT_S = 300.0  # an address that took no connection is tried behind all others for so long
 _MOST_BROKEN = 10_000
-_PLAINTEXT_TEXT = 160  # characters: the waybill has 4 KB for all
-_OF_CERTIFICATES = frozenset({FaultKind.HOST_MISMATCH, FaultKind.EXPIRED, FaultKind.NOT_TRUSTED})
-
-
-class Opened(Struct, frozen=True):
-    """A connection that takes mail. `shown` is what the waybill says of it: `tls`, why there is none, and the source
-    address where one is configured."""
-
-    connection: Connection
-    mx: str
-    shown: dict[str, object]
-    sessions: tuple[TlsSession, ...] = ()
-
-
-class Tried(Struct, frozen=True):
-    """A connection attempt that led nowhere: what decided it, all steps, what TLS reports will count, and what the
-    waybill says of it beside."""
-
-    answer: Answer
-    steps: tuple[Json, ...]
-    mx: str
-    sessions: tuple[TlsSession, ...] = ()
-    shown: dict[str, object] = msgspec.field(default_factory=lambda: {"tls": None})
+_NO_ADDRESS = HostKey("", 0)
+_NO_ANSWER = frozenset({BreakKind.TIMEOUT, BreakKind.REFUSED, BreakKind.CLOSED})
 
 
 class Sockets:
-    """The connections of one process: bounded in all, and what is remembered of addresses with broken TLS."""
+    """The connections of one process: their slots, and what is known of the hosts that they go to."""
 
     def __init__(self, settings: Settings, certificates: Judge | None = None, watch: Watch | None = None) -> None:
         self._settings = settings
         self._watch = watch
         self.lock_step = LockStep()
-        self._slots = asyncio.Semaphore(settings.mta_connections)
+        self.hosts = RemoteHosts()
+        self.slots = SlotQueue("connection", settings.mta_connections, self._close_idle)
+        self._probes: dict[HostKey, asyncio.Future[None]] = {}  # hosts that never greeted, and are being asked
+        self._probing: dict[Claim, HostKey] = {}
+        self._concluded = 0
+        self._stopped = False
         self._idle: dict[int, Callable[[], None]] = {}
         self._broken_tls: OrderedDict[str, tuple[float, str]] = OrderedDict()
-        self._silent: OrderedDict[str, float] = OrderedDict()  # addresses without an answer -> until when that counts
         self._certificates = certificates or judge(settings.tls_authorities)
         self._timeouts = Timeouts(
             connect_s=settings.connect_timeout_s,
@@ -70,53 +55,129 @@ class Sockets:
             final_dot_s=settings.final_dot_timeout_s,
         )
 
-    async def open(
-        self,
-        route: Route,
-        policy: TlsPolicy = WITHOUT,
-        family: Family = Family.IPV4,
-        source: Source | None = None,
-    ) -> Opened | Tried:
-        """A connection to the first server that takes one as the policy wants it; needs a `slot`. From a source only
-        addresses of its family are tried."""
-        if not route.built_in:
-            route = preferring(route, family)
-        if source is not None:
-            route = preferring(route, Family.IPV6_ONLY if source.family == "6" else Family.IPV4_ONLY)
-        trial = _Trial(route, source)
-        for host, ip in self._targets(route, policy, trial):
-            opened = await self._try(trial, host, (ip, route.port), policy.of(host.name))
-            if opened is not None:
-                if self.lock_step.of(route.site):
-                    opened.connection.in_lock_step()
-                return opened
-        return trial.ended()
+    # -- slots ---------------------------------------------------------------------------------
 
-    async def slot(self) -> None:
-        """Wait for the right to one more connection; asks the longest idle one to make room."""
-        if self._slots.locked() and self._idle:
-            self._idle.pop(next(iter(self._idle)))()
-        await self._slots.acquire()
+    def resting(self, route: Route, policy: TlsPolicy, family: Family, source: Source | None) -> Rest | None:
+        """The rest of the route's hosts, while all of them are left alone."""
+        return self.hosts.resting(_keys(_reachable(route, family, source), policy, source), time.monotonic())
 
-    def free(self) -> None:
-        """The connection is closed."""
-        self._slots.release()
+    async def claim(
+        self, account: UUID, route: Route, policy: TlsPolicy, family: Family, source: Source | None
+    ) -> Claim | Rest | None:
+        """Wait for the right to open one connection over the route, on behalf of an account; give it back with `free`.
+
+        A host that never greeted is asked by one opening at a time. Returns a Rest if the hosts are left alone now, and
+        None when the process stops.
+        """
+        keys = list(_keys(_reachable(route, family, source), policy, source))
+        while not self._stopped:
+            now = time.monotonic()
+            key = self.hosts.first(keys, now)
+            if key is None and (rest := self.hosts.resting(keys, now)) is not None:
+                return rest
+            key = key or _NO_ADDRESS
+            probe = self._probes.get(key)
+            if probe is not None:
+                await asyncio.wait((probe,))
+                continue
+            host = self.hosts.of(key)
+            claim = Claim(account, key, proven=host.proven_until > now, failures=host.failures)
+            if not host.greets and key is not _NO_ADDRESS:
+                self._probes[key] = asyncio.get_running_loop().create_future()
+                self._probing[claim] = key
+            try:
+                if await self.slots.acquire(claim):
+                    return claim
+            except BaseException:
+                self._probe_over(claim)
+                raise
+            self._probe_over(claim)
+        return None
+
+    def free(self, claim: Claim, *, failed: bool = False) -> None:
+        """The connection is closed, or with `failed` did not come about."""
+        if claim.greeted:
+            self.hosts.closed(_key_of(claim))
+        self._probe_over(claim)
+        self._concluded += not claim.proven and (failed or claim.greeted)
+        self.slots.free(claim, failed=failed)
+
+    def take_concluded(self) -> int:
+        """Return how many claims of hosts that are not proven have ended since the last call."""
+        taken, self._concluded = self._concluded, 0
+        return taken
+
+    def answered(self, claim: Claim) -> None:
+        """The server has answered a transaction."""
+        self.hosts.answered(_key_of(claim), time.monotonic())
+        self._concluded += not claim.proven
+        self.slots.answered(claim)
+
+    def stalled(self, claim: Claim) -> None:
+        """A transaction ran into a time-out."""
+        self.hosts.stalled(_key_of(claim))
+
+    def measure(self) -> None:
+        """Show how many connections are being opened, and how many wait for that."""
+        metrics.CONNECTIONS_OPENING.set(self.slots.measure().opening)
+
+    def stop(self) -> None:
+        """The process stops: nothing is opened any more."""
+        self._stopped = True
+        for claim in list(self._probing):
+            self._probe_over(claim)
+        self.slots.close()
 
     def idle(self, worker: int, stop: Callable[[], None]) -> None:
         """This worker's connection waits for work and may be asked to stop."""
-        self._idle[worker] = stop
+        if self.slots.wants_room:
+            stop()
+        else:
+            self._idle[worker] = stop
 
     def busy(self, worker: int) -> None:
         """It works again."""
         self._idle.pop(worker, None)
 
+    def _close_idle(self) -> None:
+        """Ask the connection that has been idle for longest to make room."""
+        if self._idle:
+            self._idle.pop(next(iter(self._idle)))()
+
+    def _probe_over(self, claim: Claim) -> None:
+        key = self._probing.pop(claim, None)
+        if key is not None and not (probe := self._probes.pop(key)).done():
+            probe.set_result(None)
+
     # -- opening -------------------------------------------------------------------------------
 
-    def _targets(self, route: Route, policy: TlsPolicy, trial: "_Trial") -> Iterator[tuple[Host, str]]:
-        """The addresses to try, in order, those that lately did not answer last; what the policy keeps us from is
-        noted in the trial."""
+    async def open(
+        self,
+        claim: Claim,
+        route: Route,
+        policy: TlsPolicy = WITHOUT,
+        family: Family = Family.IPV4,
+        source: Source | None = None,
+    ) -> Opened | Tried:
+        """Open a connection to the first server that takes one as the policy wants it. From a source only addresses of
+        its family are tried."""
+        route = _reachable(route, family, source)
+        trial = Trial(route, source)
+        for host, key in self._targets(route, policy, trial):
+            opened = await self._try(claim, trial, host, key, policy.of(host.name))
+            if opened is not None:
+                if self.lock_step.of(route.site):
+                    opened.connection.in_lock_step()
+                return opened
+            if self._stopped:
+                break
+        return trial.ended()
+
+    def _targets(self, route: Route, policy: TlsPolicy, trial: Trial) -> Iterator[tuple[Host, HostKey]]:
+        """The addresses to try, in order, those that lately did not answer last, and of these no host that rests while
+        another one does not; what the policy keeps us from is noted in the trial."""
         left = MOST_ADDRESSES
-        silent: list[tuple[Host, str]] = []
+        last: list[tuple[Host, HostKey]] = []
         now = time.monotonic()
         for host in route.hosts:
             demand = policy.of(host.name)
@@ -124,58 +185,64 @@ class Sockets:
                 trial.refused(host.name, demand, demand.refused)
                 continue
             for ip in host.addresses[:left]:
-                if self._silent.get(ip, 0.0) > now:
-                    silent.append((host, ip))
+                key = _key(ip, route, trial.source)
+                if self.hosts.comes_last(key, now):
+                    last.append((host, key))
                 else:
-                    yield host, ip
+                    yield host, key
             left -= min(left, len(host.addresses))
-        yield from silent
+        awake = [one for one in last if self.hosts.of(one[1]).rest_until <= now]
+        yield from awake or ([] if trial.steps else last)
 
-    async def _try(self, trial: "_Trial", host: Host, address: tuple[str, int], demand: Demand) -> Opened | None:
+    async def _try(self, claim: Claim, trial: Trial, host: Host, key: HostKey, demand: Demand) -> Opened | None:
         """One address: as the policy wants it, and where that allows it once more in plaintext."""
         mode, plaintext = demand.mode, ""
         if mode is TlsMode.OPPORTUNISTIC:
-            plaintext = self._known_broken(address[0])
+            plaintext = self._known_broken(key.ip)
             mode = TlsMode.OFF if plaintext else mode
         again = True
         while True:
             try:
-                connection = await self._connect(host.name, address, mode, demand, trial.source)
+                connection = await self._connect(claim, host.name, key, mode, demand, trial.source)
             except ConnectFailed as failed:
-                if failed.phase is Phase.CONNECT and blames_address(failed.outcome):
-                    self._remember_silent(address[0])
+                if speaks_for_host(failed):
+                    self.hosts.failed(key, Answer(failed.phase, failed.outcome), time.monotonic())
                 if failed.fault is not None and failed.resumed and again:
                     again = False  # the session is forgotten: a full handshake may do
                     continue
                 if failed.fault is None or mode is not TlsMode.OPPORTUNISTIC:
-                    trial.failed(host.name, address[0], demand, failed)
+                    self._probe_over(claim)
+                    trial.failed(host.name, key.ip, demand, failed)
                     return None
                 trial.steps += failed.transcript
-                plaintext = self._remember_broken(address[0], failed.fault.reason)
+                plaintext = self._remember_broken(key.ip, failed.fault.reason)
                 mode = TlsMode.OFF
             else:
-                return trial.opened(host.name, address[0], demand, connection, plaintext)
+                self.hosts.opened(key)
+                self._probe_over(claim)
+                self.slots.ready(claim)
+                return trial.opened(host.name, key.ip, demand, connection, plaintext)
 
     async def _connect(
-        self, mx: str, address: tuple[str, int], mode: TlsMode, demand: Demand, source: Source | None
+        self, claim: Claim, mx: str, key: HostKey, mode: TlsMode, demand: Demand, source: Source | None
     ) -> Connection:
-        return await Connection.open(
-            address,
-            server_name=mx,
-            helo=self._settings.mail_host if source is None else source.helo,
-            tls=mode,
-            dane=demand.dane,
-            certificates=self._certificates,
-            timeouts=self._timeouts,
-            watch=self._watch,
-            source_ip=None if source is None else source.ip,
-        )
-
-    def _remember_silent(self, ip: str) -> None:
-        self._silent.pop(ip, None)
-        if len(self._silent) >= _MOST_BROKEN:
-            self._silent.popitem(last=False)
-        self._silent[ip] = time.monotonic() + SILENT_S
+        cut = Cut()
+        self.slots.opening(claim, key, cut.make)
+        try:
+            return await Connection.open(
+                (key.ip, key.port),
+                server_name=mx,
+                helo=self._settings.mail_host if source is None else source.helo,
+                tls=mode,
+                dane=demand.dane,
+                certificates=self._certificates,
+                timeouts=self._timeouts,
+                watch=self._watch,
+                source_ip=None if source is None else source.ip,
+                cut=cut,
+            )
+        finally:
+            self.slots.opening_over(claim)
 
     def _known_broken(self, ip: str) -> str:
         """Why this address is spoken to in plaintext, '' when it is not."""
@@ -190,9 +257,15 @@ class Sockets:
         return f"TLS failed just before: {reason}"
 
 
-def blames_address(outcome: Reply | Break) -> bool:
-    """True when a connection attempt says that nobody is there; a shortage of ours does not."""
-    return isinstance(outcome, Break) and outcome.kind in (BreakKind.TIMEOUT, BreakKind.REFUSED)
+def speaks_for_host(failed: ConnectFailed) -> bool:
+    """Return True if a failed opening says that the host serves nobody at present: no connection, no answer, or a
+    refusal in place of the greeting, whatever the name that it was reached by. A shortage of ours does not, nor do
+    troubles with TLS."""
+    if failed.fault is not None:
+        return False
+    if isinstance(failed.outcome, Break):
+        return failed.outcome.kind in _NO_ANSWER
+    return failed.phase is Phase.GREETING
 
 
 def preferring(route: Route, family: Family) -> Route:
@@ -210,63 +283,29 @@ def preferring(route: Route, family: Family) -> Route:
     return msgspec.structs.replace(route, hosts=tuple(hosts))
 
 
-class _Trial:
-    """What has been tried for one connection."""
+def _reachable(route: Route, family: Family, source: Source | None) -> Route:
+    """The route with the addresses that may be tried, in the order of the site's rule."""
+    if not route.built_in:
+        route = preferring(route, family)
+    if source is not None:
+        route = preferring(route, Family.IPV6_ONLY if source.family == "6" else Family.IPV4_ONLY)
+    return route
 
-    def __init__(self, route: Route, source: Source | None = None) -> None:
-        self.source = source
-        self.steps: tuple[Json, ...] = ()
-        self._from: dict[str, object] = {} if source is None else {"source_ip": source.ip}
-        self._mx = route.hosts[0].name if route.hosts else route.site
-        self._sessions: list[TlsSession] = []
-        self._last: tuple[Answer, str] | None = None
-        self._insecure: tuple[Answer, str] | None = None  # the first that TLS is to blame for: waiting won't mend it
 
-    def refused(self, mx: str, demand: Demand, fault: Fault) -> None:
-        """The policy rules a host out without asking it."""
-        step: Json = {"step": Phase.TLS.value, "to": mx, "break": fault.reason}
-        self.steps += (step,)
-        self._blame(mx, demand, fault)
-        self._count(mx, "", demand, fault)
+def _keys(route: Route, policy: TlsPolicy, source: Source | None) -> Iterator[HostKey]:
+    """The hosts that an opening over the route tries, at most `MOST_ADDRESSES`."""
+    left = MOST_ADDRESSES
+    for host in route.hosts:
+        if policy.of(host.name).refused is None:
+            for ip in host.addresses[:left]:
+                yield _key(ip, route, source)
+            left -= min(left, len(host.addresses))
 
-    def failed(self, mx: str, ip: str, demand: Demand, failed: ConnectFailed) -> None:
-        """No connection to this address."""
-        self.steps += failed.transcript
-        self._last = (Answer(failed.phase, failed.outcome), mx)
-        if failed.fault is not None:
-            self._blame(mx, demand, failed.fault)
-            self._count(mx, ip, demand, failed.fault)
 
-    def opened(self, mx: str, ip: str, demand: Demand, connection: Connection, plaintext: str) -> Opened:
-        """A connection: what the waybill and the reports say of it."""
-        tls = connection.tls
-        fault = demand.noted
-        if tls is None:
-            why = (plaintext or connection.plaintext)[:_PLAINTEXT_TEXT]
-            shown: dict[str, object] = {"tls": None, "plaintext": why}
-            if demand.tested:
-                kind = FaultKind.VALIDATION_FAILURE if plaintext else FaultKind.STARTTLS_NOT_SUPPORTED
-                fault = fault or Fault(kind, why)
-        else:
-            policy = {"policy": demand.whose} if demand.whose else {}
-            shown = {"tls": {**tls.shown, **policy}}
-            if demand.tested:
-                fault = fault or connection.doubt
-        self._count(mx, ip, demand, fault)
-        return Opened(connection, mx, self._from | shown, tuple(self._sessions))
+def _key(ip: str, route: Route, source: Source | None) -> HostKey:
+    return HostKey(ip, route.port, "" if source is None else source.ip)
 
-    def ended(self) -> Tried:
-        """Nobody was reached."""
-        nobody = Answer(Phase.ROUTE, Break(BreakKind.DNS, "no mail server of the domain has an address"))
-        answer, mx = self._insecure or self._last or (nobody, self._mx)
-        return Tried(answer, self.steps, mx, tuple(self._sessions), {**self._from, "tls": None})
 
-    def _blame(self, mx: str, demand: Demand, fault: Fault) -> None:
-        if self._insecure is None and demand.mode is not TlsMode.OPPORTUNISTIC:
-            what = f"its certificate is {fault.reason}" if fault.kind in _OF_CERTIFICATES else fault.reason
-            words = f"{mx} does not meet {demand.whose or 'its TLS policy'}: {what}"
-            self._insecure = (Answer(Phase.TLS, Break(BreakKind.TLS, words)), mx)
-
-    def _count(self, mx: str, ip: str, demand: Demand, fault: Fault | None) -> None:
-        if demand.counted is not None:
-            self._sessions.append(TlsSession(demand.counted, mx, ip, fault))
+def _key_of(claim: Claim) -> HostKey:
+    assert isinstance(claim.host, HostKey)
+    return claim.host

@@ -119,7 +119,7 @@ class Policies:
         self._sts = sts
         self._dnssec_trusted = dnssec_trusted
         self._clock = clock
-        self._known: Shared[_Question, TlsPolicy] = Shared(self._find, _CAPACITY, clock)
+        self._known: Shared[_Question, TlsPolicy] = Shared(self._find, _CAPACITY, clock, _is_unknown)
 
     async def of(self, domain: str, route: Route, min_tls: MinTls = MinTls.OPPORTUNISTIC) -> TlsPolicy:
         """The policy for mail to `domain` (A- or U-labels) over `route`. Raises one of AWAY."""
@@ -180,6 +180,11 @@ class Policies:
                 return await self._resolver.tlsa(name)
         except TimeoutError:  # the look-up goes on, and the next try finds its answer
             return TemporaryFailure(f"TLSA of {name}: no answer within {LOOK_UP_S:g} s", self._clock() + FAILURE_TTL_S)
+
+
+def _is_unknown(policy: TlsPolicy) -> bool:
+    """True for a policy that keeps mail from a host, as one does whose look-up failed."""
+    return any(demand.refused is not None for demand in policy.demands.values())
 
 
 def by_dane(found: Records[Tlsa], base: str, domain: str) -> Demand:

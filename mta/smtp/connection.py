@@ -18,7 +18,7 @@ from mta.smtp.dane import Dane
 from mta.smtp.envelope import Envelope, Features
 from mta.smtp.exchange import Exchange, Transaction
 from mta.smtp.faults import Fault, FaultKind
-from mta.smtp.opening import ConnectFailed, Timeouts, blames_tls, connect_break, sni, tls_failure, words
+from mta.smtp.opening import CUT_SHORT, ConnectFailed, Cut, Timeouts, blames_tls, connect_break, sni, tls_failure, words
 from mta.smtp.session import Session, State
 from mta.smtp.tls import Judge, TlsMode, judge, sessions
 from mta.smtp.transcript import Json, Step, Tls, opening, said, weighed
@@ -50,20 +50,24 @@ class Connection(asyncio.Protocol):
         timeouts: Timeouts | None = None,
         source_ip: str | None = None,
         watch: Watch | None = None,
+        cut: Cut | None = None,
     ) -> "Connection":
         """Connect to `address` (IP address, port), greet, negotiate TLS: a connection that is `usable`.
 
         `server_name` is the MX host name, for SNI and the certificate verdict; `dane` goes with TlsMode.DANE;
         `certificates` judges by other authorities than the system's; `watch` is told what is said, as long as
-        somebody watches. Raises ConnectFailed and nothing else; where
+        somebody watches; `cut` ends the opening early, as a time-out. Raises ConnectFailed and nothing else; where
         that has a `fault`, the caller may try once more with TlsMode.OFF, if plaintext is allowed.
         """
         limits = timeouts or Timeouts()
         loop = asyncio.get_running_loop()
         started = loop.time()
         connect: Json = {"step": Phase.CONNECT.value, "to": f"{server_name} [{address[0]}]:{address[1]}"}
+        cut = cut or Cut()
+        bound = within(limits.connect_s)
         try:
-            with within(limits.connect_s):
+            with bound:
+                cut.ends(bound.expire)
                 way: dict[str, Any] = {"host": address[0], "port": address[1]}
                 if source_ip is not None:
                     way = {"sock": await connected_from(source_ip, address)}
@@ -72,17 +76,23 @@ class Connection(asyncio.Protocol):
                     **way,
                 )
         except OSError as error:  # TimeoutError is one
-            broken = connect_break(error, limits.connect_s)
+            waited_s = loop.time() - started if cut.made else limits.connect_s
+            broken = connect_break(error, waited_s, cut=cut.made)
             connect |= {"break": said(broken), "ms": round((loop.time() - started) * 1_000, 1)}
             if watch is not None and watch.domains:
                 watch.tap(server_name, address[0]).note(None, said(broken), loop.time() - started)
             raise ConnectFailed(Phase.CONNECT, broken, (connect,)) from None
+        finally:
+            cut.ends(None)
         connect["ms"] = round((loop.time() - started) * 1_000, 1)
         try:
-            await connection._open(connect)  # noqa: SLF001 - our own class, from its constructor
+            cut.ends(connection._cut_short)  # noqa: SLF001 - our own class, from its constructor
+            await connection._open(connect)  # noqa: SLF001
         except BaseException:
             connection.abort()
             raise
+        finally:
+            cut.ends(None)
         return connection
 
     def __init__(
@@ -120,6 +130,7 @@ class Connection(asyncio.Protocol):
         self._block_until = math.inf
         self._paused = False
         self._sending = False
+        self._is_cut = False  # while it was opened
         self._going: _Going | None = None  # what the present `send` was asked to do
         self._opening: tuple[Json, ...] = ()
         self._opening_octets = 0
@@ -344,11 +355,22 @@ class Connection(asyncio.Protocol):
         fault = session.fault
         if isinstance(outcome, Break):
             session.opening_steps.append(Step(phase, outcome, self._loop.time() - session.waiting_since))
-            if fault is None and blames_tls(phase, outcome, secured=session.tls is not None):
+            if fault is None and not self._is_cut and blames_tls(phase, outcome, secured=session.tls is not None):
                 fault = Fault(FaultKind.VALIDATION_FAILURE, outcome.detail)
         if fault is not None and self._resumed:
             sessions(self._mode).forget(self._sni)
         return ConnectFailed(phase, outcome, opening(session.opening_steps), fault=fault, resumed=self._resumed)
+
+    def _cut_short(self) -> None:
+        """End the opening as if its time-out had passed."""
+        self._is_cut = True
+        now = self._loop.time()
+        phase = self._session.waiting
+        what = "no TLS handshake" if phase is None else f"no complete reply at {phase.value}"
+        waited_s = now - self._session.waiting_since
+        self._session.fail(Break(BreakKind.TIMEOUT, f"{what} within {waited_s:.0f} s{CUT_SHORT}"), now)
+        self._drop()
+        self._rouse()
 
     async def _handshake(self) -> None:
         """STARTTLS was answered 220; reading has been paused since, so no plaintext can slip in behind it."""

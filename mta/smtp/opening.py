@@ -6,6 +6,7 @@
 import errno
 import ipaddress
 import ssl
+from collections.abc import Callable
 
 from msgspec import Struct
 
@@ -13,6 +14,7 @@ from engine.mail.replies import Break, BreakKind, Phase, Reply
 from mta.smtp.faults import Fault
 from mta.smtp.transcript import Json
 
+CUT_SHORT = ", cut short because other mail waited for a connection"
 _SHORTAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
 
 
@@ -28,6 +30,26 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     content_s: float = 1_800.0  # all of it
     final_dot_s: float = 600.0  # an early cut delivers twice
     quit_s: float = 2.0  # manners, within reason
+
+
+class Cut:
+    """Ends one opening before its time-outs do: `make` is called by whoever needs its place."""
+
+    __slots__ = ("_end", "made")
+
+    def __init__(self) -> None:
+        self.made = False
+        self._end: Callable[[], None] | None = None
+
+    def ends(self, end: Callable[[], None] | None) -> None:
+        """Let `end` end the present stage of the opening."""
+        self._end = end
+
+    def make(self) -> None:
+        """End the opening now; without effect on one that has come about."""
+        if not self.made and self._end is not None:
+            self.made = True
+            self._end()
 
 
 class ConnectFailed(Exception):  # noqa: N818 - named for what happened
@@ -77,10 +99,10 @@ def blames_tls(phase: Phase, outcome: Break, *, secured: bool) -> bool:
     return secured and phase is Phase.EHLO and outcome.kind in (BreakKind.CLOSED, BreakKind.TLS)
 
 
-def connect_break(error: OSError, limit_s: float) -> Break:
+def connect_break(error: OSError, limit_s: float, *, cut: bool = False) -> Break:
     """Why there is no connection; a shortage of ours says nothing about the server."""
     if isinstance(error, TimeoutError):
-        return Break(BreakKind.TIMEOUT, f"no connection within {limit_s:g} s")
+        return Break(BreakKind.TIMEOUT, f"no connection within {limit_s:.3g} s{CUT_SHORT if cut else ''}")
     if error.errno in _SHORTAGE:
         return Break(BreakKind.LOCAL, f"we could not open a connection: {words(error)}")
     return Break(BreakKind.REFUSED, words(error))

@@ -177,6 +177,8 @@ def site_show(*, name: str, as_json: bool) -> None:
         if refused := state.get("refused"):
             click.echo(f"  refused until {refused['until']}: {refused['said']}")
         click.echo(f"  window {state['window']:g}, share of all processes {state['share']}, {state['open']} open")
+        if state.get("opening") or state.get("asking"):
+            click.echo(f"  {state['opening']} being opened, {state['asking']} waiting for a connection slot")
         if state["nextProbe"]:
             click.echo(f"  next probe {state['nextProbe']}")
         if moved := state["movedBy"]:

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.store import dns_wire
+from engine.store.dns_exchange import Question, answering
 from engine.store.dns_wire import Asked, Plain
-from engine.store.resolver import Mx, Reading, _answering, _Question
+from engine.store.resolver import Mx, Reading
 
 KINDS = ("MX", "A", "AAAA")
 LETTERS = "abcXYZ019-_"
@@ -99,8 +100,8 @@ def _alike(name: str, kind: str, asked: Asked, wire: bytes) -> Plain | None:
     if plain is None:
         return None
     reading: Reading[Any] = Reading(_mx, lambda pair: Mx(*pair)) if kind == "MX" else Reading(str, str)
-    question = _Question(asked.wire, None)
-    response = _answering(question, wire, lenient=False)
+    question = Question(asked.wire, None)
+    response = answering(question, wire, lenient=False)
     assert isinstance(response, dns.message.Message)
     assert not response.flags & dns.flags.TC
     assert response.rcode() == (dns.rcode.NOERROR if plain.exists else dns.rcode.NXDOMAIN)

@@ -20,13 +20,14 @@ def key(domain: str, shard: int = 0) -> DueKey:
     return DueKey(ids.uuid7(), domain, shard)
 
 
-def site(waiting: int, *, opening: int = 0, busy_s: tuple[float, ...] = ()) -> Site:
+def site(waiting: int, *, opening: int = 0, busy_s: tuple[float, ...] = (), greeted: bool = True) -> Site:
     """A site with connections that are being opened, or at work since so many seconds."""
     made = Site("mx.peer.test", Group(Pacer(LIMITS)))
     for _ in range(waiting):
         made.waiting.put(mail())
     made.workers = len(busy_s)
-    made.opening = opening
+    made.opening, made.connected = opening, len(busy_s) - opening
+    made.greeted = greeted
     made.busy = {number: NOW - seconds for number, seconds in enumerate(busy_s)}
     return made
 
@@ -78,7 +79,19 @@ def test_what_waits_is_left_to_the_connection_that_is_being_opened() -> None:
 
 
 def test_an_opening_that_hangs_is_not_waited_for_alone() -> None:
-    assert site(1, opening=1, busy_s=(1.1 * sites.PATIENCE_S,)).wishes(NOW) == 1
+    assert site(2, opening=1, busy_s=(1.1 * sites.PATIENCE_S,)).wishes(NOW) == 1
+
+
+def test_one_waiting_message_opens_one_connection() -> None:
+    assert site(1, opening=1, busy_s=(100.0,)).wishes(NOW) == 0
+    assert site(2, opening=1, busy_s=(100.0, 100.0)).wishes(NOW) == 1
+    assert site(3, opening=2, busy_s=(100.0, 100.0, 100.0)).wishes(NOW) == 1
+
+
+def test_a_site_that_never_greeted_gets_one_connection_until_it_has() -> None:
+    assert site(100, opening=1, busy_s=(100.0,), greeted=False).wishes(NOW) == 0
+    assert site(100, greeted=False).wishes(NOW) == 1
+    assert site(100, opening=1, busy_s=(100.0,)).wishes(NOW) == 1
 
 
 def test_a_transaction_shorter_than_an_opening_wants_no_other_connection() -> None:

@@ -195,7 +195,7 @@ async def test_servers_that_push_back_are_left_alone_and_the_answer_is_shown(
     here: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pacers, "PAUSE_S", 2.0)
-    here.sink.script("MAIL", "421 4.7.0 too much mail from you", times=8)
+    here.sink.script("MAIL", "421 4.7.0 too much mail from you", times=4)
     messages = await here.send_many(60, lambda n: f"reader{n}@peer.test")
     await here.mta(retry_ladder_s=(0.3,), site_connections=2)
     async with asyncio.timeout(PATIENCE_S):

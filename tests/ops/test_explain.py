@@ -116,7 +116,7 @@ def test_a_scheduled_message_that_is_overdue_says_so(late: int, words: str) -> N
 
 @pytest.mark.parametrize(
     "reason", ["operator_hold", "operator_release", "operator_flush", "warm_up", "source_refused", "site_window",
-               "site_rate", "site_paused"],
+               "site_opening", "connection_slot", "lookup_slot", "site_rate", "site_paused"],
 )  # fmt: skip
 def test_every_reason_to_wait_has_words(reason: str) -> None:
     told = story("queued", ("queued", {"reason": reason, "until": None}))

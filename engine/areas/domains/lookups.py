@@ -11,7 +11,8 @@ from dns.rdtypes.ANY.CNAME import CNAME
 
 from engine.areas.domains.types import Place
 from engine.base.settings import HostPort, Settings
-from engine.store.resolver import Answered, Kind, NoData, NxDomain, Reading, Records, Resolver
+from engine.store.dns_exchange import Kind
+from engine.store.resolver import Answered, NoData, NxDomain, Reading, Records, Resolver
 
 QUERY_S: Final = 2.0
 LOOKUP_S: Final = 6.0

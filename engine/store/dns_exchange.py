@@ -1,0 +1,104 @@
+"""One DNS question to one server, over UDP or TCP: asyncio's sockets, `dns_wire` for the plain case, else dnspython."""
+
+import asyncio
+import secrets
+import socket
+from typing import Literal
+
+import dns.exception
+import dns.flags
+import dns.message
+import dns.name
+import dns.query
+
+from engine.base.settings import HostPort
+from engine.store import dns_wire
+from engine.store.dns_wire import EDNS_PAYLOAD, Asked, Plain
+
+Kind = Literal["MX", "A", "AAAA", "TXT", "TLSA", "PTR"]
+
+
+class NoName(Exception):  # noqa: N818 - named for what was asked for
+    """The text can't be a domain name."""
+
+
+class Question:
+    """What is asked, with one id for all servers and tries; as dnspython knows it only where that has to read."""
+
+    def __init__(self, wire: bytes, plain: Asked | None) -> None:
+        self.wire = wire
+        self.plain = plain
+        self._query: dns.message.Message | None = None
+
+    @classmethod
+    def of(cls, name: str, kind: Kind) -> "Question":
+        """The question for a name in text form; raises NoName."""
+        plain = dns_wire.ask(name, kind, secrets.randbits(16))
+        if plain is not None:
+            return cls(plain.wire, plain)
+        try:
+            target = dns.name.from_text(name)
+        except dns.exception.DNSException:
+            raise NoName from None
+        query = dns.message.make_query(target, kind, use_edns=0, payload=EDNS_PAYLOAD)
+        query.flags |= dns.flags.AD  # RFC 6840 5.7: tell us whether the data is authentic
+        return cls(query.to_wire(), None)
+
+    @property
+    def query(self) -> dns.message.Message:
+        """The same to dnspython."""
+        if self._query is None:
+            self._query = dns.message.from_wire(self.wire)
+        return self._query
+
+
+def _read(wire: bytes, *, lenient: bool) -> dns.message.Message:
+    """A packet as a message; lenient, records that can't be read are left out and counted in its `errors`."""
+    return dns.message.from_wire(wire, ignore_trailing=True, continue_on_error=lenient)
+
+
+async def over_udp(server: HostPort, question: Question, *, lenient: bool) -> Plain | dns.message.Message:
+    """One question from a fresh socket, so from a fresh port (RFC 5452 9.2).
+
+    Packets that don't answer it are skipped: a forgery must not end the wait for the true answer. A plain
+    connected socket costs half of a datagram transport.
+    """
+    loop = asyncio.get_running_loop()
+    with socket.socket(_family(server), socket.SOCK_DGRAM) as sock:
+        sock.settimeout(0)
+        sock.connect((server.host, server.port))
+        sock.send(question.wire)
+        while True:
+            response = answering(question, await loop.sock_recv(sock, 65535), lenient=lenient)
+            if response is not None:
+                return response
+
+
+def answering(question: Question, wire: bytes, *, lenient: bool) -> Plain | dns.message.Message | None:
+    """The answer that a packet holds; None when it does not answer this question."""
+    plain = None if question.plain is None else dns_wire.read(wire, question.plain)
+    if plain is not None:
+        return plain
+    try:
+        response = _read(wire, lenient=lenient)
+    except dns.exception.DNSException:
+        return None
+    return response if question.query.is_response(response) else None
+
+
+def _family(server: HostPort) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in server.host else socket.AF_INET
+
+
+async def over_tcp(server: HostPort, question: Question, *, lenient: bool) -> dns.message.Message:
+    """The same question over TCP (RFC 7766): two octets of length, then the packet, at most 64 KiB."""
+    reader, writer = await asyncio.open_connection(server.host, server.port)
+    try:
+        writer.write(len(question.wire).to_bytes(2, "big") + question.wire)
+        size = int.from_bytes(await reader.readexactly(2), "big")
+        response = _read(await reader.readexactly(size), lenient=lenient)
+    finally:
+        writer.close()
+    if not question.query.is_response(response):
+        raise dns.query.BadResponse
+    return response

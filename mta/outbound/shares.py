@@ -1,0 +1,71 @@
+"""Which deliveries one process may hold in memory: shares of accounts, and a bound on mail that may stay long. Pure.
+
+Mail for domains whose servers answered lately ("proven") leaves memory within seconds. Mail for any other may wait for
+an answer that never comes, so it has half of the memory, and what is beyond that returns to the queue.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Container, Iterable, Sequence
+from typing import Final
+from uuid import UUID
+
+from engine.delivery.queue import Outline
+from mta.outbound.prepare import Delivery
+from mta.outbound.proven_domains import ProvenDomains
+
+SHARED: Final = 0.25  # of the memory, among accounts: what hints bring to a busy process
+MIN_SHARE: Final = 16  # deliveries that every account may have in memory whatever others have
+UNPROVEN: Final = 0.5  # of the memory, for mail to domains that are not proven
+MAX_UNPROVEN: Final = 0.65  # the same with the first delivery of each account, which always has a chance
+
+
+def within_shares(
+    rows: Sequence[Outline], held: Collection[Delivery], limit: int, proven: ProvenDomains
+) -> dict[tuple[int, UUID], None]:
+    """Return (shard, message) of the rows to load now, in this order, of those that hints announced; the others are
+    found by their due times. `held`: the deliveries in memory, of `limit` that fit. Mail for proven domains does not
+    compete with mail for others, not even within one account; of the places for others an account may have as many as
+    are left free."""
+    sure, unsure = Counter[UUID](), Counter[UUID]()
+    for one in held:
+        (sure if one.row.domain in proven else unsure)[one.row.account_id] += 1
+    share = max(MIN_SHARE, int(SHARED * limit) // max(1, len(sure)))
+    unproven = unsure.total()
+    chosen: dict[tuple[int, UUID], None] = {}
+    for row in sorted(rows, key=lambda row: (row.domain not in proven, row.priority)):
+        if row.domain in proven:
+            if sure[row.account_id] >= share:
+                continue
+            sure[row.account_id] += 1
+        else:
+            own = unsure[row.account_id]
+            if unproven >= MAX_UNPROVEN * limit or own >= max(1, UNPROVEN * limit - unproven):
+                continue
+            unsure[row.account_id] += 1
+            unproven += 1
+        chosen[row.shard, row.message_id] = None
+    return chosen
+
+
+def unproven_room(held: Iterable[Delivery], limit: int, proven: ProvenDomains) -> int:
+    """Return how many more deliveries for unproven domains may be loaded; below zero, how many are too many."""
+    return int(UNPROVEN * limit) - sum(one.row.domain not in proven for one in held)
+
+
+def overflow(
+    held: Iterable[Delivery], limit: int, proven: ProvenDomains, keep: Container[Delivery | None]
+) -> list[Delivery]:
+    """Return the deliveries to put back into the queue because more than `UNPROVEN` of `limit` are for domains that are
+    not proven: the oldest of the accounts that have most. Those in `keep`, and those that no longer wait, stay."""
+    unproven = [one for one in held if one.row.domain not in proven]
+    excess = len(unproven) - int(UNPROVEN * limit)
+    if excess <= 0:
+        return []
+    places: Counter[UUID] = Counter()
+    ranked: list[tuple[int, int, Delivery]] = []
+    for number, one in enumerate(sorted(unproven, key=lambda one: -one.taken_at)):
+        places[one.row.account_id] += 1
+        if one.waits and not one.settling and one not in keep:
+            ranked.append((places[one.row.account_id], number, one))
+    ranked.sort(key=lambda entry: entry[:2], reverse=True)
+    return [one for _, _, one in ranked[:excess]]
