@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import socket
-from typing import Literal
+from typing import Final, Literal
 
 import dns.exception
 import dns.flags
@@ -16,6 +16,12 @@ from engine.store import dns_wire
 from engine.store.dns_wire import EDNS_PAYLOAD, Asked, Plain
 
 Kind = Literal["MX", "A", "AAAA", "TXT", "TLSA", "PTR"]
+
+
+# dnspython takes 37 µs for a record, and a packet over TCP can hold 5,000 of them: the owner of a domain could stop the
+# event loop for 0.2 s with every look-up. Real answers have some dozen.
+MAX_RECORDS: Final = 2_000
+MAX_LOOP_RECORDS: Final = 100  # a larger packet is read in a thread
 
 
 class NoName(Exception):  # noqa: N818 - named for what was asked for
@@ -52,9 +58,23 @@ class Question:
         return self._query
 
 
-def _read(wire: bytes, *, lenient: bool) -> dns.message.Message:
-    """A packet as a message; lenient, records that can't be read are left out and counted in its `errors`."""
+class TooManyRecords(dns.exception.DNSException):
+    """The packet holds more than MAX_RECORDS records."""
+
+
+def read_packet(wire: bytes, *, lenient: bool) -> dns.message.Message:
+    """A packet as a message; lenient, records that can't be read are left out and counted in its `errors`.
+
+    Raises TooManyRecords before any record is read.
+    """
+    if _records(wire) > MAX_RECORDS:
+        raise TooManyRecords
     return dns.message.from_wire(wire, ignore_trailing=True, continue_on_error=lenient)
+
+
+def _records(wire: bytes) -> int:
+    """Count the records that a packet's header declares (RFC 1035 4.1.1)."""
+    return sum(int.from_bytes(wire[at : at + 2], "big") for at in (6, 8, 10))
 
 
 async def over_udp(server: HostPort, question: Question, *, lenient: bool) -> Plain | dns.message.Message:
@@ -75,12 +95,16 @@ async def over_udp(server: HostPort, question: Question, *, lenient: bool) -> Pl
 
 
 def answering(question: Question, wire: bytes, *, lenient: bool) -> Plain | dns.message.Message | None:
-    """The answer that a packet holds; None when it does not answer this question."""
+    """The answer that a packet holds; None when it does not answer this question. Raises TooManyRecords."""
     plain = None if question.plain is None else dns_wire.read(wire, question.plain)
     if plain is not None:
         return plain
+    if wire[:2] != question.wire[:2]:
+        return None
     try:
-        response = _read(wire, lenient=lenient)
+        response = read_packet(wire, lenient=lenient)
+    except TooManyRecords:
+        raise
     except dns.exception.DNSException:
         return None
     return response if question.query.is_response(response) else None
@@ -96,7 +120,11 @@ async def over_tcp(server: HostPort, question: Question, *, lenient: bool) -> dn
     try:
         writer.write(len(question.wire).to_bytes(2, "big") + question.wire)
         size = int.from_bytes(await reader.readexactly(2), "big")
-        response = _read(await reader.readexactly(size), lenient=lenient)
+        wire = await reader.readexactly(size)
+        if _records(wire) > MAX_LOOP_RECORDS:
+            response = await asyncio.to_thread(read_packet, wire, lenient=lenient)
+        else:
+            response = read_packet(wire, lenient=lenient)
     finally:
         writer.close()
     if not question.query.is_response(response):

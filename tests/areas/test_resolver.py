@@ -169,6 +169,14 @@ async def test_truncated_answer_is_fetched_over_tcp(zone: Responder) -> None:
     assert [question.transport for question in zone.questions] == ["udp", "tcp"]
 
 
+async def test_an_answer_of_thousands_of_records_is_not_read(zone: Responder) -> None:
+    zone.set("b.test", "TXT", [f"v{n}" for n in range(3_000)])
+    async with asking(at(zone)) as resolver:
+        found = await resolver.txt("b.test")
+    assert isinstance(found, TemporaryFailure)
+    assert "TooManyRecords" in found.detail
+
+
 async def test_alias_is_followed_and_a_loop_of_aliases_is_not(zone: Responder) -> None:
     zone.set("www.b.test", "CNAME", ["b.test."])
     zone.set("b.test", "A", ["192.0.2.1"])
