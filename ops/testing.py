@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 WORKERS = 4  # each has its own PostgreSQL and Valkey; most tests wait for a peer half of their time
 
 QUICK_WORKERS = 2  # most of these tests compute
-QUICK = "rules or quick"  # marks that tests/harness/selection.py sets
+QUICK = "(rules or quick) and not properties"  # marks that tests/harness/selection.py sets
 
 
 def run(args: list[str], *, quick: bool = False) -> int:

@@ -117,7 +117,7 @@ def bootstrap(lock: str) -> None:
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--quick", is_flag=True, help="Run the rules and one way through each part: a minute on two cores.")
+@click.option("--quick", is_flag=True, help="Run the rules, without generated examples, and one way through each part.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, help="Arguments for pytest.")
 def test(*, quick: bool, arguments: tuple[str, ...]) -> None:
     """Run the test suite; ARGUMENTS go to pytest, such as `tests/mail -k dkim`.

@@ -1,4 +1,4 @@
-"""Which tests the marks `rules` and `quick` select, and what a run left out: hooks that tests/conftest.py registers."""
+"""Hooks that tests/conftest.py registers: the marks `rules`, `quick` and `properties`, and what a run left out."""
 
 from collections import Counter
 from collections.abc import Generator
@@ -23,12 +23,14 @@ _LEFT_OUT = pytest.StashKey[list[str]]()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what `-m rules` and `-m quick` select; before pytest reads `-m`."""
+    """Mark what `-m` may select; before pytest reads `-m`."""
     for item in items:
         if _is_rule(item):
             item.add_marker("rules")
         elif item.path.relative_to(TESTS).as_posix() in _QUICK:
             item.add_marker("quick")
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker("properties")
 
 
 def pytest_configure(config: pytest.Config) -> None:
