@@ -49,18 +49,17 @@ def within_shares(
 
 
 def unproven_room(held: Iterable[Delivery], most: int, proven: ProvenDomains) -> int:
-    """Return how many more deliveries for unproven domains there may be until there are `most`; below zero, how many are
-    too many."""
+    """Return how many deliveries for unproven domains are missing to `most`; below zero, how many are too many."""
     return most - sum(one.row.domain not in proven for one in held)
 
 
 def overflow(
     held: Iterable[Delivery], limit: int, proven: ProvenDomains, keep: Container[Delivery | None]
 ) -> list[Delivery]:
-    """Return the deliveries to put back into the queue because more than `UNPROVEN` of `limit` are for domains that are
-    not proven: the oldest of the accounts that have most. Those in `keep`, and those that no longer wait, stay."""
+    """Return the deliveries to put back into the queue because more than `MAX_UNPROVEN` of `limit` are for domains that
+    are not proven: the oldest of the accounts that have most. Those in `keep`, and those that no longer wait, stay."""
     unproven = [one for one in held if one.row.domain not in proven]
-    excess = len(unproven) - int(UNPROVEN * limit)
+    excess = len(unproven) - int(MAX_UNPROVEN * limit)
     if excess <= 0:
         return []
     places: Counter[UUID] = Counter()
