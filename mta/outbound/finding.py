@@ -27,7 +27,7 @@ from mta.outbound.hand import FULL, Hand, Key
 from mta.outbound.leaving import Leaving
 from mta.outbound.prepare import Entry
 from mta.outbound.proven_domains import ProvenDomains
-from mta.outbound.shares import UNPROVEN, unproven_room, within_shares
+from mta.outbound.shares import MAX_UNPROVEN, UNPROVEN, unproven_room, within_shares
 
 LOAD_ROWS = 256
 DUE_EVERY_S = 1.0
@@ -184,7 +184,13 @@ class Finder:
         part = dict(itertools.islice(self._later.items(), FEW))
         for key in part:
             del self._later[key]
-        await self._load(list(part), part)
+        room = max(0, self._unproven_room(MAX_UNPROVEN))
+        wanted = list(part)
+        self._hand.done_with(part[key] for key in wanted[room:])  # due times find these
+        await self._load(wanted[:room], part)
+
+    def _unproven_room(self, share: float = UNPROVEN) -> int:
+        return unproven_room(self._hand, int(share * self._hand.limit), self._proven)
 
     def _entries(self, hints: Iterable[Hint]) -> dict[tuple[int, UUID], Entry]:
         entries: dict[tuple[int, UUID], Entry] = {}
@@ -212,7 +218,8 @@ class Finder:
             self._more_behind = True
             self._ahead_until = time.monotonic() + self._settings.fresh_due_s
         unsure = {(row.shard, row.message_id) for row in rows if row.domain not in self._proven}
-        later = [key for key in chosen if key in unsure][: MAX_LATER - len(self._later)]
+        room = max(0, min(MAX_LATER, self._unproven_room(MAX_UNPROVEN)) - len(self._later))
+        later = [key for key in chosen if key in unsure][:room]
         self._later |= {key: entries[key] for key in later}
         now = [key for key in chosen if key not in unsure]
         self._hand.done_with(entries[key] for key in set(wanted).difference(now, later))
@@ -277,7 +284,7 @@ class Finder:
         if len(sure) == len(keys):
             return keys[:room], []
         unsure = [key for key in keys if key[1] not in self._proven]
-        may_take = max(0, unproven_room(self._hand, self._hand.limit, self._proven))
+        may_take = max(0, self._unproven_room())
         taken = sure[:room]
         taken += unsure[: min(may_take, room - len(taken))]
         return taken, unsure[may_take : may_take + MAX_LEFT]

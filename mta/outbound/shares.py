@@ -16,6 +16,7 @@ from mta.outbound.proven_domains import ProvenDomains
 SHARED: Final = 0.25  # of the memory, among accounts: what hints bring to a busy process
 MIN_SHARE: Final = 16  # deliveries that every account may have in memory whatever others have
 UNPROVEN: Final = 0.5  # of the memory, for mail to domains that are not proven
+MAX_PUT_BACK: Final = 100  # at once: one transaction, in which their accounts are locked
 MAX_UNPROVEN: Final = 0.65  # the same with the first delivery of each account, which always has a chance
 
 
@@ -47,18 +48,18 @@ def within_shares(
     return chosen
 
 
-def unproven_room(held: Iterable[Delivery], limit: int, proven: ProvenDomains) -> int:
-    """Return how many more deliveries for unproven domains may be loaded; below zero, how many are too many."""
-    return int(UNPROVEN * limit) - sum(one.row.domain not in proven for one in held)
+def unproven_room(held: Iterable[Delivery], most: int, proven: ProvenDomains) -> int:
+    """Return how many deliveries for unproven domains are missing to `most`; below zero, how many are too many."""
+    return most - sum(one.row.domain not in proven for one in held)
 
 
 def overflow(
     held: Iterable[Delivery], limit: int, proven: ProvenDomains, keep: Container[Delivery | None]
 ) -> list[Delivery]:
-    """Return the deliveries to put back into the queue because more than `UNPROVEN` of `limit` are for domains that are
-    not proven: the oldest of the accounts that have most. Those in `keep`, and those that no longer wait, stay."""
+    """Return the deliveries to put back into the queue because more than `MAX_UNPROVEN` of `limit` are for domains that
+    are not proven: the oldest of the accounts that have most. Those in `keep`, and those that no longer wait, stay."""
     unproven = [one for one in held if one.row.domain not in proven]
-    excess = len(unproven) - int(UNPROVEN * limit)
+    excess = len(unproven) - int(MAX_UNPROVEN * limit)
     if excess <= 0:
         return []
     places: Counter[UUID] = Counter()
@@ -68,4 +69,4 @@ def overflow(
         if one.waits and not one.settling and one not in keep:
             ranked.append((places[one.row.account_id], number, one))
     ranked.sort(key=lambda entry: entry[:2], reverse=True)
-    return [one for _, _, one in ranked[:excess]]
+    return [one for _, _, one in ranked[: min(excess, MAX_PUT_BACK)]]

@@ -7,7 +7,7 @@ from engine.base import clock, ids
 from engine.delivery.queue import Outline, Row
 from mta.outbound.prepare import Delivery
 from mta.outbound.proven_domains import MAX_DOMAINS, PROVEN_S, ProvenDomains
-from mta.outbound.shares import MAX_UNPROVEN, MIN_SHARE, SHARED, UNPROVEN, overflow, within_shares
+from mta.outbound.shares import MAX_PUT_BACK, MAX_UNPROVEN, MIN_SHARE, SHARED, UNPROVEN, overflow, within_shares
 
 LIMIT = 200
 ANN, BOB = UUID(int=1), UUID(int=2)
@@ -68,7 +68,7 @@ def test_what_is_too_much_goes_back_from_who_has_most_and_the_oldest_first() -> 
     many = [mail(ANN, f"silent{number}.test", taken_at=float(number)) for number in range(LIMIT)]
     well = [mail(ANN, "well.test", taken_at=-1.0) for _ in range(50)]
     excess = overflow([*few, *many, *well], LIMIT, proven("well.test"), ())
-    assert len(excess) == 1 + LIMIT - int(UNPROVEN * LIMIT)
+    assert len(excess) == min(MAX_PUT_BACK, 1 + LIMIT - int(MAX_UNPROVEN * LIMIT))
     assert {one.row.key for one in excess} == {one.row.key for one in many[: len(excess)]}
 
 
@@ -78,11 +78,11 @@ def test_what_a_connection_is_opened_for_or_has_taken_stays() -> None:
     excess = overflow(held, LIMIT, proven(), {held[1]})
     assert held[0] not in excess
     assert held[1] not in excess
-    assert len(excess) == LIMIT - int(UNPROVEN * LIMIT)
+    assert len(excess) == min(MAX_PUT_BACK, LIMIT - int(MAX_UNPROVEN * LIMIT))
 
 
 def test_nothing_goes_back_while_there_is_room() -> None:
-    assert overflow([mail(ANN, "silent.test") for _ in range(int(UNPROVEN * LIMIT))], LIMIT, proven(), ()) == []
+    assert overflow([mail(ANN, "silent.test") for _ in range(int(MAX_UNPROVEN * LIMIT))], LIMIT, proven(), ()) == []
 
 
 def test_a_domain_is_proven_for_a_while_and_until_it_fails() -> None:
