@@ -27,7 +27,7 @@ def check_media_type(request: falcon.asgi.Request) -> None:
         raise Refusal(ErrorType.UNSUPPORTED_MEDIA_TYPE, "Send the body as it is, without Content-Encoding.")
 
 
-def decode_body(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+def decode_body(body: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[Any]) -> Any:
     """The body as the operation's Struct."""
     try:
         return decoder.decode(body)
@@ -105,7 +105,7 @@ def _parameters(shape: type[Struct] | None) -> Mapping[str, bool]:
     }
 
 
-def _plain(body: bytes, error: msgspec.ValidationError) -> object:
+def _plain(body: bytes | msgspec.Raw, error: msgspec.ValidationError) -> object:
     """The body as plain data where the error does not name the entry at fault itself."""
     if "[...]" not in str(error):
         return None
