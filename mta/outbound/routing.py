@@ -4,6 +4,7 @@ Looking up a domain may take many seconds where its name servers are silent. So 
 proven share slots of their own, fairly by account; domains whose servers answered lately wait for nobody.
 """
 
+import asyncio
 import time
 
 import msgspec
@@ -28,6 +29,7 @@ from mta.outbound.sources_bind import Source
 from mta.outbound.tls_policy import WITHOUT, MinTls, TlsPolicy
 from mta.outbound.witness import Witness
 
+KEY_LOADS = 2  # at once for unproven domains, of the five connections to the database
 LOOKUP_SLOTS = 256  # half of them for domains that are not proven, and half of that at most for one account
 
 _log = structlog.get_logger("mta")
@@ -63,6 +65,7 @@ class Routing:
         self._sockets = sockets
         self._finisher = finisher
         self._lookups = SlotQueue("lookup", LOOKUP_SLOTS)
+        self._key_loads = asyncio.Semaphore(KEY_LOADS)
 
     def stop(self) -> None:
         """The process stops: no domain is looked up any more."""
@@ -165,7 +168,7 @@ class Routing:
             self._finisher.settle(delivery, after_deaths(delivery, deaths, self._settings))
             return False
         try:
-            if await self._preparer.load_keys(delivery):
+            if await self._load_keys(delivery):
                 return True
         except AWAY:
             raise
@@ -174,6 +177,14 @@ class Routing:
             return False
         self._finisher.settle(delivery, without_key(delivery, self._settings))
         return False
+
+    async def _load_keys(self, delivery: Delivery) -> bool:
+        """Load the keys; for unproven domains few at a time, so that others find a database connection."""
+        row = delivery.row
+        if row.domain in self._proven or self._preparer.keys.peek((row.account_id, row.from_domain)) is not None:
+            return await self._preparer.load_keys(delivery)
+        async with self._key_loads:
+            return await self._preparer.load_keys(delivery)
 
     def _drop(self, group: list[Delivery]) -> None:
         for one in group:
