@@ -143,8 +143,7 @@ class Preparer:
 
     async def _load(self, key: tuple[UUID, str]) -> Sequence[dkim.SigningKey]:
         account, name = key
-        async with self._pool.acquire() as connection:
-            return await domains.signing_keys(connection, account, name, pepper=self._pepper)
+        return await domains.signing_keys(self._pool, account, name, pepper=self._pepper)
 
 
 def _body(row: Row) -> bytes:

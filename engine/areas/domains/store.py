@@ -1,5 +1,6 @@
 """Rows of sending domains, their signing keys and the token that may publish their records."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final, Literal
 from uuid import UUID
@@ -102,9 +103,17 @@ def seal_key(domain: UUID, key: FreshKey, *, pepper: str) -> bytes:
     return seal(derived(pepper, SEALING), key.der, domain.bytes)
 
 
-async def signing_keys(connection: Conn, account: UUID, name: str, *, pepper: str) -> list[dkim.SigningKey]:
-    """The keys that sign for the domain, RSA first; empty when it has none or does not exist."""
-    rows = await SIGNING.fetch(connection, account, name)
+async def signing_keys(source: Source, account: UUID, name: str, *, pepper: str) -> list[dkim.SigningKey]:
+    """Return the keys that sign for the domain, RSA first; empty when it has none or does not exist.
+
+    They are decrypted and parsed in a thread, without a database connection: a thousand accounts that begin to send at
+    once would stop the event loop for a second.
+    """
+    rows = await SIGNING.fetch(source, account, name)
+    return await asyncio.to_thread(_loaded, rows, pepper) if rows else []
+
+
+def _loaded(rows: Sequence[SigningRow], pepper: str) -> list[dkim.SigningKey]:
     sealing = derived(pepper, SEALING)
     return [dkim.load(row.name, row.selector, unseal(sealing, row.sealed_key, row.domain_id.bytes)) for row in rows]
 
