@@ -118,6 +118,7 @@ _BEFORE_MAIL = frozenset({
 # of that kind taken as temporary, and those left over go in another session.
 _NEVER_FINAL = frozenset({Phase.CONNECT, Phase.GREETING, Phase.STARTTLS, Phase.TLS})
 
+_CLOSING = 421
 _STATUS = re.compile(r"[245]\.\d{1,3}\.\d{1,3}", re.ASCII)
 _STATUS_IN_TEXT = re.compile(r"(?:^|[\s(#])([245]\.\d{1,3}\.\d{1,3})(?![\d.]*\d)", re.ASCII)  # not an IP
 
@@ -141,6 +142,9 @@ def _refused(phase: Phase, reply: Reply, *, alone: bool) -> Outcome:
         found = _unroutable(status)
     else:
         found, sure = _read(phase, reply.code, status, words_of(reply.text))
+        if reply.code == _CLOSING and phase is not Phase.RCPT and found.scope in {Scope.MESSAGE, Scope.RECIPIENT}:
+            # The server closes the connection (RFC 5321 3.8), so "mail from you" is about us, not about this sender.
+            found = by_status(status, reply.code) or by_code(phase, reply.code) or found
         found = _within(phase, found, alone=alone)
     one_of_many = phase is Phase.RCPT and found.scope is Scope.SESSION and not alone
     bounced = severity == 5 and phase not in _NEVER_FINAL and not one_of_many

@@ -198,3 +198,13 @@ def test_the_sets_hold_replies_of_thirty_servers_and_providers(labels: set[str])
 def test_what_a_reply_quotes_changes_nothing(one: Bounce, word: str) -> None:
     quoted = f"{one.text} [{word}.{word}.example.com] <{word}@{word}.example> https://{word}.example/{word}"
     assert one._replace(text=quoted).outcome.suppress == one.outcome.suppress
+
+
+@pytest.mark.parametrize(
+    "text", ["4.7.0 too much mail from you", "4.7.0 Mail from your server is not wanted now", "mail from you: later"]
+)
+def test_a_server_that_closes_the_connection_at_mail_asks_for_less_mail(text: str) -> None:
+    enhanced = text.split(maxsplit=1)[0] if text[0] == "4" else None
+    found = classify(Answer(Phase.MAIL, Reply(421, text, enhanced)))
+    assert found.scope in {Scope.SITE, Scope.SESSION}
+    assert not found.suppress
