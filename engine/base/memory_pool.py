@@ -96,7 +96,7 @@ class MemoryPool:
 
 
 class Reservation:
-    """What one request or message holds of a pool, from its first octet until it is answered."""
+    """The memory that one request or message holds of a pool, from its first octet until it is answered."""
 
     __slots__ = ("_on_revoke", "_pool", "octets", "owner", "part", "revoked")
 

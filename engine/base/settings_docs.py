@@ -1,4 +1,4 @@
-"""What each setting means: read from the docstrings under the fields of `Settings`, the only place that says it."""
+"""Read the documentation of settings from the docstrings under the fields of `Settings`, its only source."""
 
 import ast
 import inspect

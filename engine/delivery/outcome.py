@@ -184,7 +184,7 @@ def _unroutable(status: str | None) -> Finding:
 
 
 def _read(phase: Phase, code: int, status: str | None, words: str) -> tuple[Finding, bool]:
-    """What a reply says, and whether it says so clearly enough to suppress an address.
+    """Return the finding of a reply, and whether it is clear enough to suppress an address.
 
     Words come before the status where they tell, and after it where they are general. A state that passes is no
     reason to suppress, whatever the code is. Where nothing tells but a code, a reply that says no more suppresses, and

@@ -1,4 +1,4 @@
-"""One DNS question to one server, over UDP or TCP: asyncio's sockets, `dns_wire` for the plain case, else dnspython."""
+"""Send one DNS question to one server, over UDP or TCP; `dns_wire` reads the plain answers, dnspython all others."""
 
 import asyncio
 import secrets
@@ -29,7 +29,7 @@ class NoName(Exception):  # noqa: N818 - named for what was asked for
 
 
 class Question:
-    """What is asked, with one id for all servers and tries; as dnspython knows it only where that has to read."""
+    """A DNS question with one id for all servers and tries; made for dnspython only where that reads the answer."""
 
     def __init__(self, wire: bytes, plain: Asked | None) -> None:
         self.wire = wire
@@ -78,7 +78,7 @@ def _records(wire: bytes) -> int:
 
 
 async def over_udp(server: HostPort, question: Question, *, lenient: bool) -> Plain | dns.message.Message:
-    """One question from a fresh socket, so from a fresh port (RFC 5452 9.2).
+    """Ask one question from a fresh socket, so from a fresh port (RFC 5452 9.2).
 
     Packets that don't answer it are skipped: a forgery must not end the wait for the true answer. A plain
     connected socket costs half of a datagram transport.

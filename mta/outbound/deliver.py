@@ -36,7 +36,7 @@ _sixteenth = cycle(range(16))
 
 
 class Worker:
-    """One connection's worth of work on a site."""
+    """Deliver the waiting messages of a site over one connection, from its opening to its end."""
 
     def __init__(
         self,

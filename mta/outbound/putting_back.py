@@ -24,7 +24,7 @@ from mta.outbound.shares import overflow
 from mta.outbound.site import Site
 
 LATE_S = 25.0  # in hand without a try: back to Postgres, so that the wait stands on the waybill once it lasts
-LEAST_PARK_S, MOST_PARK_S = 2.0, 30.0
+MIN_PARK_S, MAX_PARK_S = 2.0, 30.0
 MIN_TURN_S, MAX_TURN_S = 5.0, 120.0  # until another look whether a connection can be tried
 SPREAD_S = 10.0  # rows that waited for a pause to end come back over so long
 _PARTS = 10  # each comes back at a time of its own
@@ -67,7 +67,7 @@ class PuttingBack:
         if reason == "connection_slot":
             await self._until_slot(parked)
             return
-        wait_s = min(MOST_PARK_S, max(LEAST_PARK_S, len(site.waiting) / max(site.rate, 0.1)))
+        wait_s = min(MAX_PARK_S, max(MIN_PARK_S, len(site.waiting) / max(site.rate, 0.1)))
         await self.postpone(parked, clock.now() + timedelta(seconds=wait_s * random.uniform(0.8, 1.2)), reason)
 
     async def leave(self, keys: Collection[tuple[UUID, str]]) -> None:
