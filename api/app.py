@@ -68,7 +68,7 @@ from engine.store.presence import Figures, Presence, Rate
 
 OVERDUE_S = 120.0  # a due queue row older than this: nobody delivers that shard
 CHECK_S = 2.0
-LEAST_DISK_BYTES = 512 * 1024 * 1024
+MIN_DISK_BYTES = 512 * 1024 * 1024
 
 _log = structlog.get_logger("api")
 
@@ -365,7 +365,7 @@ class Readiness:
         if not folder.exists():
             return {"ok": True, "detail": "no state folder on this host"}
         free = shutil.disk_usage(folder).free
-        return {"ok": free > LEAST_DISK_BYTES, "freeBytes": free}
+        return {"ok": free > MIN_DISK_BYTES, "freeBytes": free}
 
 
 async def _bounded(check: Awaitable[dict[str, object]]) -> dict[str, object]:

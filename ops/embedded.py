@@ -24,7 +24,7 @@ from ops.state import bound_log, sync_folder, tail
 
 __all__ = ["CannotServe", "PostgresServer", "Server", "Temporary", "ValkeyServer", "temporary_servers"]
 
-LONGEST_SOCKET_FOLDER = 80  # sun_path holds 108 bytes on Linux, 104 on macOS, with the socket's name
+MAX_SOCKET_FOLDER = 80  # sun_path holds 108 bytes on Linux, 104 on macOS, with the socket's name
 START_TIMEOUT_S = 60.0  # crash recovery of a few gigabytes of WAL fits
 RESTART_WINDOW_S = 5.0  # old backends may hold shared memory for a moment after a killed postmaster
 STOP_GRACE_S = 30.0
@@ -137,7 +137,7 @@ class Server(ABC):
         """A 0700 folder for the sockets with a path short enough for them."""
         if self._sockets is None:
             folder = self.place.base / "run"
-            if len(os.fsencode(folder)) <= LONGEST_SOCKET_FOLDER:
+            if len(os.fsencode(folder)) <= MAX_SOCKET_FOLDER:
                 self._sockets = places.own_folder(self.place, "run")
             else:
                 self._sockets = Path(tempfile.mkdtemp(prefix="waybill-", dir=_short_temp()))
@@ -410,7 +410,7 @@ def _clear_abandoned(root: Path) -> None:
 def _short_temp() -> Path:
     """The temporary folder, or /tmp when that one's path leaves no room for a socket's name."""
     usual = Path(tempfile.gettempdir())
-    return usual if len(os.fsencode(usual)) <= LONGEST_SOCKET_FOLDER - 32 else Path("/tmp")  # noqa: S108 - mkdtemp follows
+    return usual if len(os.fsencode(usual)) <= MAX_SOCKET_FOLDER - 32 else Path("/tmp")  # noqa: S108 - mkdtemp follows
 
 
 def _shared_buffers() -> str:

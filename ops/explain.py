@@ -15,9 +15,9 @@ from engine.base.events import SETTLED, EventType, Status
 from engine.delivery.reply_codes import Category
 from engine.store.queries import Queries
 
-MOST_SAID = 300  # characters of a server's own words
+MAX_SAID = 300  # characters of a server's own words
 OVERDUE = timedelta(minutes=2)  # a scheduled message is let go within seconds, unless something keeps it
-MOST_NAMED = 3  # recipients told of one by one; the rest is counted
+MAX_NAMED = 3  # recipients told of one by one; the rest is counted
 
 THEIRS, RECIPIENTS, SENDERS, OURS, NOBODYS = (
     "the receiving side", "the recipient", "the sender", "this service", "nobody"
@@ -207,7 +207,7 @@ def paragraph(message: MessageRow, recipients: Sequence[RecipientRow], events: S
     whole = _of_the_whole(message, details, at)
     if whole is not None:
         return " ".join([*sentences, whole])
-    shown = sorted(recipients, key=lambda one: one.status == Status.DELIVERED.value)[:MOST_NAMED]
+    shown = sorted(recipients, key=lambda one: one.status == Status.DELIVERED.value)[:MAX_NAMED]
     sentences += [_recipient(one, details) for one in shown]
     if len(recipients) > len(shown):
         rest = len(recipients) - len(shown)
@@ -343,7 +343,7 @@ def _verdict(kind: str, at: datetime, detail: dict[str, Any], one: RecipientRow)
 
 
 def _said(detail: dict[str, Any]) -> str:
-    words = str(detail.get("diagnostic") or "")[:MOST_SAID]
+    words = str(detail.get("diagnostic") or "")[:MAX_SAID]
     return f"The words were: “{words}”." if words else ""
 
 

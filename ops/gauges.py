@@ -44,9 +44,9 @@ SITES = _gauge("waybill_sites", "Sites seen in the last ten minutes", "phase")
 MEMBERS = _gauge("waybill_deliverers", "Delivering processes with a lease")
 FREE_SHARDS = _gauge("waybill_shards_free", "Shards that no delivering process owns")
 SESSIONS = _gauge("waybill_database_sessions", "Connections to the database", "process", "state")
-MOST_SESSIONS = _gauge("waybill_database_sessions_limit", "Connections that the database server takes")
-LONGEST_TRANSACTION = _gauge("waybill_database_longest_transaction_seconds", "The longest one that is open")
-LONGEST_LOCK_WAIT = _gauge("waybill_database_longest_lock_wait_seconds", "The longest wait for a lock")
+MAX_SESSIONS = _gauge("waybill_database_sessions_limit", "Connections that the database server takes")
+MAX_TRANSACTION = _gauge("waybill_database_longest_transaction_seconds", "The longest one that is open")
+MAX_LOCK_WAIT = _gauge("waybill_database_longest_lock_wait_seconds", "The longest wait for a lock")
 LOGS_BROKEN = _gauge("waybill_log_heads_broken", "Accounts whose log does not end as its head says, in the last round")
 LOGS_CHECKED = Counter("waybill_log_heads_checked", "Ends of logs that were looked at")
 FREE_BYTES = _gauge("waybill_state_free_bytes", "Free octets where the state folder lies")
@@ -185,9 +185,9 @@ async def _others(pool: asyncpg.Pool, settings: Settings, now: datetime) -> None
 async def _sessions(pool: asyncpg.Pool) -> None:
     found = await _SESSIONS.fetch(pool)
     _show(SESSIONS, {(one.process, one.state): one.sessions for one in found})
-    MOST_SESSIONS.set(max((one.most for one in found), default=0))
-    LONGEST_TRANSACTION.set(max((one.transaction_s for one in found), default=0.0))
-    LONGEST_LOCK_WAIT.set(max((one.lock_s for one in found), default=0.0))
+    MAX_SESSIONS.set(max((one.most for one in found), default=0))
+    MAX_TRANSACTION.set(max((one.transaction_s for one in found), default=0.0))
+    MAX_LOCK_WAIT.set(max((one.lock_s for one in found), default=0.0))
 
 
 def _show(gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:

@@ -11,7 +11,7 @@ from engine.base import clock, ids
 from engine.base.errors import not_found
 from engine.flows.give_key import revoke_key
 
-MOST_SHOWN = 1_000
+MAX_SHOWN = 1_000
 
 
 async def listed(pool: asyncpg.Pool, *, account: str) -> list[dict[str, Any]]:
@@ -19,7 +19,7 @@ async def listed(pool: asyncpg.Pool, *, account: str) -> list[dict[str, Any]]:
     account_id = ids.parse_id(ids.Kind.ACCOUNT, account)
     if await accounts.READ.first(pool, account_id) is None:
         raise not_found("account")
-    return [_line(row) for row in await store.LIST.fetch(pool, account_id, None, MOST_SHOWN)]
+    return [_line(row) for row in await store.LIST.fetch(pool, account_id, None, MAX_SHOWN)]
 
 
 async def revoked(pool: asyncpg.Pool, *, account: str, key: str) -> dict[str, Any]:

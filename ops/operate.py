@@ -32,7 +32,7 @@ from engine.store.postgres import open_pool
 Answer = TypeVar("Answer")
 
 API_TIMEOUT_S = 30
-MOST_NAME = 120
+MAX_NAME = 120
 
 
 class ApiError(RuntimeError):
@@ -71,8 +71,8 @@ async def create_account(
     pool: asyncpg.Pool, *, name: str, email: str, plan: Plan, daily_cap: int | None, monthly_cap: int | None = None
 ) -> dict[str, Any]:
     """A new account whose owner has a fresh random password."""
-    if not 1 <= len(name.strip()) <= MOST_NAME:
-        raise ValueError(f"an account's name has 1 to {MOST_NAME} characters")
+    if not 1 <= len(name.strip()) <= MAX_NAME:
+        raise ValueError(f"an account's name has 1 to {MAX_NAME} characters")
     email = parse_mailbox(email).address
     password = secrets.token_urlsafe(18)
     made = await open_account.open_account(

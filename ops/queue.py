@@ -20,7 +20,7 @@ from engine.store.resolver import Resolver
 from mta.outbound.route import Route, Router
 
 VIEWS = ("domain", "site", "account", "shard")
-MOST_ROUTED = 1_000  # domains, those with the most mail, whose site is looked up for a view or a lever
+MAX_ROUTED = 1_000  # domains, those with the most mail, whose site is looked up for a view or a lever
 AT_ONCE = 32  # look-ups
 NOWHERE = "(no route)"  # what stands for the site of a domain that has no mail server
 
@@ -117,7 +117,7 @@ async def _chosen(pool: asyncpg.Pool, settings: Settings, on: tuple[HoldKind, st
 async def _by_site(pool: asyncpg.Pool, settings: Settings, now: datetime) -> list[Waiting]:
     sites = await _sites(pool, settings)
     merged: dict[str, Waiting] = {}
-    for one in await _BY["domain"].fetch(pool, MOST_ROUTED, now):
+    for one in await _BY["domain"].fetch(pool, MAX_ROUTED, now):
         name = sites.get(one.name, NOWHERE)
         known = merged.get(name)
         if known is None:
@@ -138,7 +138,7 @@ async def _by_site(pool: asyncpg.Pool, settings: Settings, now: datetime) -> lis
 
 async def _sites(pool: asyncpg.Pool, settings: Settings) -> dict[str, str]:
     """The site of each waiting domain as DNS says at present."""
-    domains: Sequence[str] = [row["domain"] for row in await _DOMAINS.records(pool, MOST_ROUTED)]
+    domains: Sequence[str] = [row["domain"] for row in await _DOMAINS.records(pool, MAX_ROUTED)]
     resolver = Resolver.from_settings(settings)
     router = Router.from_settings(settings, resolver)
     slots = asyncio.Semaphore(AT_ONCE)

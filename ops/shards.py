@@ -27,8 +27,8 @@ from shards.live_map import LiveMap, label_of, node_of
 from shards.ring import assign, burdens, costs, moves
 
 WATCH_S = 0.5
-MOST_PARTS = 64
-MOST_WHY = 200  # characters
+MAX_PARTS = 64
+MAX_WHY = 200  # characters
 
 _SQL = Queries.beside(__file__, "shards.sql")
 
@@ -241,7 +241,7 @@ async def plan_balance(pool: asyncpg.Pool, settings: Settings, *, by_count: bool
 async def plan_split(pool: asyncpg.Pool, settings: Settings, domain: str, parts: int | None, *, why: str) -> Plan:
     """Let a domain have so many parts; one merges it, None leaves it to the rule. Raises ValueError."""
     name = _domain(domain)
-    most = min(MOST_PARTS, settings.shards)
+    most = min(MAX_PARTS, settings.shards)
     if parts is not None and not 1 <= parts <= most:
         raise ValueError(f"a domain is split into 2 to {most} parts")
     before = await splits.ONE.first(pool, name)
@@ -361,7 +361,7 @@ def _with(
 
 
 def _short(why: str) -> str:
-    return why.strip()[:MOST_WHY]
+    return why.strip()[:MAX_WHY]
 
 
 async def _under_way(pool: asyncpg.Pool, domain: str) -> int:

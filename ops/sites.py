@@ -17,7 +17,7 @@ from mta.outbound.route import Route, Router
 from shards.live_map import label_of
 
 RECENT = timedelta(hours=1)
-MOST_SITES = 100
+MAX_SITES = 100
 
 
 class Place(Struct, frozen=True):
@@ -87,7 +87,7 @@ async def listing(pool: asyncpg.Pool) -> dict[str, Any]:
         {"names": ", ".join(one.names), "whose": "shipped", "rule": _words(one.rule), "why": one.title}
         for one in PROVIDERS
     ]
-    rows = await sites_store.all_states(pool, clock.now() - RECENT, MOST_SITES)
+    rows = await sites_store.all_states(pool, clock.now() - RECENT, MAX_SITES)
     return {"rules": own + shipped, "sites": [_brief(row) for row in rows]}
 
 

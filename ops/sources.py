@@ -23,8 +23,8 @@ from engine.delivery.sources import (
 from engine.flows.slugs import is_slug
 from mta.outbound.sources_bind import sources_of, why_not_ours
 
-MOST_SITES = 200
-MOST_NAME = 64
+MAX_SITES = 200
+MAX_NAME = 64
 WAKE_S = 30.0  # what waits for room is looked at again over so long
 
 
@@ -66,8 +66,8 @@ async def show(pool: asyncpg.Pool, settings: Settings, ip: str) -> dict[str, Any
     today = now.date()
     warmup = book.warmups.get(wanted)
     allowed = None if warmup is None else warmup.allowance(today)
-    counts = await sources_store.counts(pool, today, wanted, MOST_SITES)
-    rests = await sources_store.rests_of(pool, wanted, now, MOST_SITES)
+    counts = await sources_store.counts(pool, today, wanted, MAX_SITES)
+    rests = await sources_store.rests_of(pool, wanted, now, MAX_SITES)
     names = {source.ip: source.helo for source in sources_of(settings)}
     return {
         "ip": wanted,
@@ -86,7 +86,7 @@ async def set_pool(pool: asyncpg.Pool, settings: Settings, name: str, ips: str) 
     """A pool has these addresses (`ip` or `ip*weight`, joined by commas) and no others; in force within a second."""
     members = checked_members(ips)
     if not is_slug(name):
-        raise ValueError(f"{name[:MOST_NAME]!r} is no name for a pool: give lower-case letters, digits and hyphens")
+        raise ValueError(f"{name[:MAX_NAME]!r} is no name for a pool: give lower-case letters, digits and hyphens")
     await sources_store.set_pool(pool, name, members)
     here = {source.ip for source in sources_of(settings)}
     elsewhere = [one.ip for one in members if one.ip not in here]
@@ -100,7 +100,7 @@ async def remove_pool(pool: asyncpg.Pool, name: str) -> dict[str, Any]:
     """Forget a pool that nothing is assigned to."""
     if not await sources_store.remove_pool(pool, name):
         raise ValueError(
-            f"there is no pool {name[:MOST_NAME]!r}, or mail is assigned to it; `ops source list` shows both"
+            f"there is no pool {name[:MAX_NAME]!r}, or mail is assigned to it; `ops source list` shows both"
         )
     return {"pool": name, "removed": True}
 
@@ -108,13 +108,13 @@ async def remove_pool(pool: asyncpg.Pool, name: str) -> dict[str, Any]:
 async def assign(pool: asyncpg.Pool, *, stream: str, name: str, account: str | None) -> dict[str, Any]:
     """Mail of a stream (its id, `broadcast`, `verification`, `*`) leaves from a pool, everybody's or one account's."""
     if stream != ANY_STREAM and not is_slug(stream):
-        raise ValueError(f"{stream[:MOST_NAME]!r} is no stream: give its id, broadcast, verification, or *")
+        raise ValueError(f"{stream[:MAX_NAME]!r} is no stream: give its id, broadcast, verification, or *")
     whose = _account_id(account)
     try:
         await sources_store.assign(pool, Assignment(stream, whose, name))
     except asyncpg.ForeignKeyViolationError as error:
         missing = (
-            f"pool {name[:MOST_NAME]!r}" if error.constraint_name == "source_assignments_pool_fkey" else "such account"
+            f"pool {name[:MAX_NAME]!r}" if error.constraint_name == "source_assignments_pool_fkey" else "such account"
         )
         raise ValueError(f"there is no {missing}") from None
     return {"stream": stream, "account": _account(whose), "pool": name}

@@ -13,7 +13,7 @@ from engine.base import clock, ids
 from engine.flows import suspend as suspending
 from engine.flows.suspend import Cause, Standing
 
-MOST_BELOW = 1_000  # sub-accounts shown
+MAX_BELOW = 1_000  # sub-accounts shown
 
 
 async def listed(pool: asyncpg.Pool, *, limit: int) -> list[dict[str, Any]]:
@@ -29,7 +29,7 @@ async def shown(pool: asyncpg.Pool, *, account: str) -> dict[str, Any]:
         return await _tombstone(pool, account_id)
     deletion = await closing.READ.first(pool, account_id)
     causes = await suspending.causes(pool, account_id)
-    below = await sub_accounts.LIST.fetch(pool, account_id, None, MOST_BELOW)
+    below = await sub_accounts.LIST.fetch(pool, account_id, None, MAX_BELOW)
     return _line(row) | {
         "suspensions": [_cause(one) for one in causes],
         "deletionScheduledFor": None if deletion is None else clock.iso(deletion.due_at),

@@ -19,7 +19,7 @@ from engine.store.handed import READY_FD
 from ops.state import bound_log, tail
 
 FIRST_BACKOFF_S = 0.2
-LONGEST_BACKOFF_S = 10.0
+MAX_BACKOFF_S = 10.0
 SETTLED_AFTER_S = 30.0  # alive this long: the next death is a new story, not the same crash loop
 START_PATIENCE_S = 5.0  # deaths before the first readiness are forgiven this long
 READY_POLL_S = 0.05
@@ -198,7 +198,7 @@ class Supervisor:
             elif time.monotonic() > child.first_start + START_PATIENCE_S:
                 child.failed = True
             await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, LONGEST_BACKOFF_S)
+            pause_s = min(pause_s * 2, MAX_BACKOFF_S)
             child.restarts += 1
 
     async def _live(self, child: _Child) -> int:

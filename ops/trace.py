@@ -21,8 +21,8 @@ from engine.store.queries import Queries
 
 CHANNEL = "wb_trace"
 LASTS_S, RENEW_S = 30.0, 10.0  # a watcher that dies is forgotten within the first
-LONGEST_S = 3_600.0  # a watcher that was left alone ends by itself
-MOST_WAITING = 1_000  # conversations that were heard of and not yet printed
+MAX_S = 3_600.0  # a watcher that was left alone ends by itself
+MAX_WAITING = 1_000  # conversations that were heard of and not yet printed
 EVERY_S = 0.2
 
 _SQL = Queries.beside(__file__, "trace.sql")
@@ -41,10 +41,10 @@ def follow(settings: Settings, *, domain: str, ends: float | None) -> Iterator[d
     name = domain_name(domain)
     assert settings.database_url is not None
     trace = ids.uuid7()
-    ends = min(ends or math.inf, time.monotonic() + LONGEST_S)
+    ends = min(ends or math.inf, time.monotonic() + MAX_S)
     with asyncio.Runner() as runner:
         connection = runner.run(postgres.connect(settings.database_url, name="ops trace"))
-        heard: asyncio.Queue[str] = asyncio.Queue(MOST_WAITING)
+        heard: asyncio.Queue[str] = asyncio.Queue(MAX_WAITING)
         try:
             runner.run(connection.add_listener(CHANNEL, lambda *told: _keep(heard, str(told[3]))))
             renew_at = 0.0

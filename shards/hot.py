@@ -13,7 +13,7 @@ from engine.delivery.splits import Whose
 from shards.ring import assign, burdens, costs
 
 LET_GO = 0.5  # of the bounds at which a domain is hot: below it, it is not any more
-MOST_PARTS = 16
+MAX_PARTS = 16
 GAIN = 0.1  # of a fair share: what the busiest member must be relieved of for shards to move
 
 
@@ -71,7 +71,7 @@ def judge_domain(
 
 def parts_for(members: int) -> int:
     """Parts enough for every member to get one: the power of two at or above their number."""
-    return max(2, min(MOST_PARTS, 1 << (members - 1).bit_length()))
+    return max(2, min(MAX_PARTS, 1 << (members - 1).bit_length()))
 
 
 class Balance(Struct, frozen=True):

@@ -19,9 +19,9 @@ from engine.store.queries import Queries, columns
 TELL_S = 5.0
 MINUTE_S = 60.0
 FRESH_S = 4 * TELL_S  # rates older than this are nobody's
-MOST_DOMAINS = 20  # told by each process
-MOST_COUNTED = 20_000  # domains in one slice; beyond, the rare ones are not hot anyway
-LEAST_RATE = 0.2  # messages a second of a domain worth telling
+MAX_DOMAINS = 20  # told by each process
+MAX_COUNTED = 20_000  # domains in one slice; beyond, the rare ones are not hot anyway
+MIN_RATE = 0.2  # messages a second of a domain worth telling
 
 _SQL = Queries.beside(__file__, "load.sql")
 _WRITE_SHARDS = _SQL.command("write_shard_rates")
@@ -69,7 +69,7 @@ class Load:
         """One delivery more is settled."""
         latest = self._slices[-1]
         latest.shards[shard] += 1
-        if domain in latest.domains or len(latest.domains) < MOST_COUNTED:
+        if domain in latest.domains or len(latest.domains) < MAX_COUNTED:
             latest.domains[domain] += 1
 
     def turn(self, owned: Collection[int]) -> None:
@@ -96,8 +96,8 @@ class Load:
         for one in self._slices:
             totals.update(one.domains)
         seconds = max(TELL_S, self._now() - self._slices[0].began)
-        rates = [(domain, count / seconds) for domain, count in totals.most_common(MOST_DOMAINS)]
-        return [(domain, rate) for domain, rate in rates if rate >= LEAST_RATE]
+        rates = [(domain, count / seconds) for domain, count in totals.most_common(MAX_DOMAINS)]
+        return [(domain, rate) for domain, rate in rates if rate >= MIN_RATE]
 
     @property
     def rate(self) -> float:

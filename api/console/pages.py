@@ -13,7 +13,7 @@ import falcon
 import falcon.asgi
 from msgspec import Struct
 
-from engine.areas.people.rules import LEAST_PASSWORD, MOST_PASSWORD
+from engine.areas.people.rules import MAX_PASSWORD, MIN_PASSWORD
 from engine.mail.template import Part, compile_part, render
 
 FILES: Final = Path(__file__).parent / "files"
@@ -135,5 +135,5 @@ def html(page: Page) -> bytes:
     flags = {name: "yes" for name in ("token", "email", "new") if getattr(page, name)}
     texts = ("title", "intro", "button", "call", "done", "next", "again", "again_why", "again_label")
     values = {name: str(getattr(page, name)) for name in texts} | flags
-    values |= {"password": page.typed, "least": str(LEAST_PASSWORD), "most": str(MOST_PASSWORD)}
+    values |= {"password": page.typed, "least": str(MIN_PASSWORD), "most": str(MAX_PASSWORD)}
     return render(compile_part((FILES / "layout.html").read_text("utf-8"), Part.HTML), values).encode()

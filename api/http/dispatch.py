@@ -28,9 +28,9 @@ from engine.store.postgres import AWAY
 
 READ_DEADLINE_S = 8.0  # a little over what the reads themselves are bounded to
 WRITE_DEADLINE_S = 20.0  # over the commit's own deadline (engine.flows.accept)
-LEAST_PERSON_RATE = 50  # requests a second of a signed-in person, whatever the plan: a console asks in bursts
+MIN_PERSON_RATE = 50  # requests a second of a signed-in person, whatever the plan: a console asks in bursts
 LOOK_UPS = 50  # keys that are still looked up for such an address: a good one may be among them
-MOST_SUSPECTS = 10_000
+MAX_SUSPECTS = 10_000
 REQUEST_ID = "X-Request-Id"
 _JSON = "application/json"
 # OWASP REST Security Cheat Sheet: answers are data, never a page, never stored, never framed.
@@ -177,7 +177,7 @@ async def _admit_person(
 
 
 def _persons_rate(settings: Settings, person: Person) -> int:
-    return settings.request_rate or max(LEAST_PERSON_RATE, CAPS[Plan(person.plan)].requests_per_second)
+    return settings.request_rate or max(MIN_PERSON_RATE, CAPS[Plan(person.plan)].requests_per_second)
 
 
 def _address(call: Call) -> str:
@@ -197,7 +197,7 @@ async def _suspect(door: Door, call: Call, response: falcon.asgi.Response) -> No
     try:
         await _limit(door, address, door.settings.unauthenticated_rate, response)
     except Refusal as limited:
-        if len(door.suspects) >= MOST_SUSPECTS:
+        if len(door.suspects) >= MAX_SUSPECTS:
             door.suspects.clear()
         door.suspects.setdefault(address, Suspect(time.monotonic() + (limited.retry_after_s or 1)))
         raise

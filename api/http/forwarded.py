@@ -10,7 +10,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Any
 
 HEADER = b"x-forwarded-for"
-MOST_HOPS = 32  # read from the right: whoever is that far away has been named by somebody we do not know
+MAX_HOPS = 32  # read from the right: whoever is that far away has been named by somebody we do not know
 
 Network = IPv4Network | IPv6Network
 
@@ -31,7 +31,7 @@ def client(peer: str, headers: Iterable[bytes], proxies: Sequence[Network]) -> s
     believed = peer
     if not _among(_parsed(peer), proxies):
         return believed
-    hops = b",".join(headers).rsplit(b",", MOST_HOPS)[-MOST_HOPS:]
+    hops = b",".join(headers).rsplit(b",", MAX_HOPS)[-MAX_HOPS:]
     for hop in reversed(hops):
         address = _parsed(hop.decode("ascii", "replace"))
         if address is None:

@@ -261,7 +261,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 _QUERY_PASSWORD = re.compile(r"([?&](?:ssl)?password=)[^&]*", re.IGNORECASE)  # libpq and redis-py take it there too
-LEAST_PEPPER = 16
+MIN_PEPPER = 16
 _HOST = re.compile(r"(?!-)[a-z0-9-]{1,63}(?:\.(?!-)[a-z0-9-]{1,63})+", re.ASCII | re.IGNORECASE)
 _ADDRESS = re.compile(rf"[a-z0-9._+-]{{1,64}}@{_HOST.pattern}", re.ASCII | re.IGNORECASE)
 _SENDER = re.compile(rf"{_ADDRESS.pattern}|[^<>@\x00-\x1f]{{1,100}} <{_ADDRESS.pattern}>", re.IGNORECASE)
@@ -485,8 +485,8 @@ def _check(settings: Settings) -> None:
     _check_names(settings)
     _check_identity_provider(settings)
     _check_passkeys(settings)
-    if settings.key_pepper is not None and len(settings.key_pepper) < LEAST_PEPPER:
-        raise BadSetting(f"{variable('key_pepper')} must have at least {LEAST_PEPPER} characters, all of them random")
+    if settings.key_pepper is not None and len(settings.key_pepper) < MIN_PEPPER:
+        raise BadSetting(f"{variable('key_pepper')} must have at least {MIN_PEPPER} characters, all of them random")
     if (settings.tls_cert is None) != (settings.tls_key is None):
         raise BadSetting(f"{variable('tls_cert')} and {variable('tls_key')} belong together; set both or neither")
     if settings.tls_authorities is not None and not settings.tls_authorities.is_file():

@@ -13,7 +13,7 @@ from msgspec import Struct, ValidationError, inspect
 
 from engine.base.suggest import nearest
 
-MOST_SHOWN = 200  # characters of an entry's name
+MAX_SHOWN = 200  # characters of an entry's name
 SLUG_WORDS = "lower-case letters and digits in groups joined by single hyphens"
 _PATTERNS = {r"^[a-z0-9]+(-[a-z0-9]+)*$": SLUG_WORDS}
 _AT = re.compile(r" - at `(key` in `)?\$([^`]*)`$")
@@ -75,7 +75,7 @@ def _walked(kind: inspect.Type, given: object, path: str) -> tuple[str, inspect.
             kind = _NO_TYPE if value is None else value.value_type
             key = _faulty(kind, given)
             given = None if key is None else _item(given, key)
-            found += "" if key is None else f".{key[:MOST_SHOWN]}"
+            found += "" if key is None else f".{key[:MAX_SHOWN]}"
         else:
             item = _one_of(kind, inspect.ListType)
             kind = _NO_TYPE if item is None else item.item_type

@@ -24,7 +24,7 @@ WAKE_CHANNEL = "wb:wake"
 KEPT_ENTRIES = 10_000  # per stream; what is trimmed away is found through the queue's due times
 SILENCE_S = 5.0  # on the wake channel, before its server is asked whether it is there still
 GATHER_S = 0.008  # from one sending to the next: each costs the sender, the server and every listener 0.1 ms
-MOST_UNSENT = 50_000  # message ids a process keeps for a Redis that is slow; beyond, the queue row suffices
+MAX_UNSENT = 50_000  # message ids a process keeps for a Redis that is slow; beyond, the queue row suffices
 _FIELD = b"m"
 
 _log = structlog.get_logger("hints")
@@ -58,7 +58,7 @@ class Hints:
         """Tell the owners of these shards about these messages."""
         for shard, messages in hinted.items():
             fresh = list(messages)
-            if self._count + len(fresh) > MOST_UNSENT:
+            if self._count + len(fresh) > MAX_UNSENT:
                 self.lost += len(fresh)
                 continue
             self._unsent.setdefault(shard, []).extend(fresh)

@@ -20,7 +20,7 @@ from engine.store.database_clock import DatabaseClock
 from engine.store.queries import Queries
 
 KIND = "holds"  # of the stamp
-MOST_REASON = 200  # characters
+MAX_REASON = 200  # characters
 EVERYWHERE = "*"  # the target of a hold on every site there is: nothing leaves, webhook posts and TLS reports included
 WAITING = "operator_hold"  # the row's reason to wait, and that of its `queued` event
 

@@ -17,8 +17,8 @@ from msgspec import Meta, Struct
 from engine.base.settings import Settings
 
 EVERYWHERE = "*"
-MOST_NAME = 255
-MOST_RECIPIENTS = 100  # RFC 5321 4.5.3.1.8: what every server takes in one transaction; a message has 50
+MAX_NAME = 255
+MAX_RECIPIENTS = 100  # RFC 5321 4.5.3.1.8: what every server takes in one transaction; a message has 50
 _NAME = re.compile(r"\*|(?!\.)[a-z0-9_.-]{1,240}(?:#[0-9a-f]{8})?", re.ASCII)
 _HERE = Path(__file__).parent
 
@@ -137,7 +137,7 @@ class RuleBook:
             key=key,
             connections=merged.connections or settings.site_connections,
             messages_per_connection=merged.messages_per_connection or settings.messages_per_connection,
-            recipients=merged.recipients or MOST_RECIPIENTS,
+            recipients=merged.recipients or MAX_RECIPIENTS,
             family=merged.family or Family.IPV4,
             ladder_s=merged.ladder_s or settings.retry_ladder_s,
             rates=_rates(merged),
@@ -151,7 +151,7 @@ def checked_name(text: str) -> str:
     name = text.strip().lower().rstrip(".")
     if not _NAME.fullmatch(name):
         raise ValueError(
-            f"{text[:MOST_NAME]!r} is no name of a mail host or site: give one such as mx.example.com, or *"
+            f"{text[:MAX_NAME]!r} is no name of a mail host or site: give one such as mx.example.com, or *"
         )
     return name
 

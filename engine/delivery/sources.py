@@ -19,9 +19,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 ANY_STREAM = "*"
-MOST_MEMBERS = 256
-MOST_DAYS = 400
-MOST_WEIGHT = 1_000
+MAX_MEMBERS = 256
+MAX_DAYS = 400
+MAX_WEIGHT = 1_000
 _HERE = Path(__file__).parent
 
 
@@ -29,7 +29,7 @@ class Member(Struct, frozen=True, forbid_unknown_fields=True):
     """An address of a pool; twice the weight takes twice the mail."""
 
     ip: str
-    weight: Annotated[int, Meta(ge=1, le=MOST_WEIGHT)] = 1
+    weight: Annotated[int, Meta(ge=1, le=MAX_WEIGHT)] = 1
 
 
 class Pool(Struct, frozen=True):
@@ -137,21 +137,21 @@ def checked_members(text: str) -> tuple[Member, ...]:
     found: dict[str, Member] = {}
     for item in text.split(","):
         literal, star, weight = item.strip().partition("*")
-        if star and not (weight.isascii() and weight.isdigit() and 1 <= int(weight) <= MOST_WEIGHT):
-            raise ValueError(f"{item.strip()!r}: a weight is a whole number from 1 to {MOST_WEIGHT}")
+        if star and not (weight.isascii() and weight.isdigit() and 1 <= int(weight) <= MAX_WEIGHT):
+            raise ValueError(f"{item.strip()!r}: a weight is a whole number from 1 to {MAX_WEIGHT}")
         ip = checked_ip(literal)
         if ip in found:
             raise ValueError(f"{ip} stands in the list twice")
         found[ip] = Member(ip, int(weight) if star else 1)
-    if len(found) > MOST_MEMBERS:
-        raise ValueError(f"a pool has at most {MOST_MEMBERS} addresses")
+    if len(found) > MAX_MEMBERS:
+        raise ValueError(f"a pool has at most {MAX_MEMBERS} addresses")
     return tuple(found.values())
 
 
 def checked_plan(steps: Sequence[int]) -> tuple[int, ...]:
     """A ladder of messages a day; raises ValueError in words."""
-    if not 1 <= len(steps) <= MOST_DAYS or any(not 1 <= step <= 10**12 for step in steps):
-        raise ValueError(f"a plan is 1 to {MOST_DAYS} whole numbers above 0, one for each day, such as 50,100,500")
+    if not 1 <= len(steps) <= MAX_DAYS or any(not 1 <= step <= 10**12 for step in steps):
+        raise ValueError(f"a plan is 1 to {MAX_DAYS} whole numbers above 0, one for each day, such as 50,100,500")
     return tuple(steps)
 
 

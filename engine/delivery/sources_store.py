@@ -19,7 +19,7 @@ from engine.store.queries import Queries, Source, columns
 
 KIND = "sources"  # of the stamp
 WAITING = "warm_up"  # the row's reason to wait, and that of its `queued` event; the SQL says so too
-MOST_RESTS = 50_000  # read at once
+MAX_RESTS = 50_000  # read at once
 _SQL = Queries.beside(__file__, "sources_store.sql")
 
 _log = structlog.get_logger("sources")
@@ -213,7 +213,7 @@ async def kinds(source: Source, messages: Collection[UUID]) -> dict[UUID, Kind]:
 
 async def rests_since(source: Source, since: datetime) -> list[Rest]:
     """What has changed since."""
-    return await _RESTS.fetch(source, since, MOST_RESTS)
+    return await _RESTS.fetch(source, since, MAX_RESTS)
 
 
 async def rests_of(source: Source, ip: str, at: datetime, limit: int) -> list[Rest]:

@@ -30,8 +30,8 @@ _INSERT = _SQL.command("insert_accepted")
 _STORED = _SQL.command("stored_message")
 
 _OF_ONE = frozenset({0})  # pairs are mostly of one account
-MOST_KNOWN = 10_000  # heads remembered; all are forgotten beyond
-MOST_CAUTION = 5  # misses in a row that are counted: 31 batches go the sure way after as many
+MAX_KNOWN = 10_000  # heads remembered; all are forgotten beyond
+MAX_CAUTION = 5  # misses in a row that are counted: 31 batches go the sure way after as many
 
 
 class Storer:
@@ -171,7 +171,7 @@ class Storer:
         )
         if len(rows) != len(held):
             return False
-        if len(self._known) > MOST_KNOWN:
+        if len(self._known) > MAX_KNOWN:
             self._known.clear()
         for row in rows:
             head = held[row["account_id"]]
@@ -207,7 +207,7 @@ class Odds:
 
     def miss(self) -> None:
         """It was not."""
-        self._misses = min(self._misses + 1, MOST_CAUTION)
+        self._misses = min(self._misses + 1, MAX_CAUTION)
         self._looking = 2**self._misses - 1
 
 

@@ -21,11 +21,11 @@ from engine.flows.add_domain import make_key
 from engine.flows.verify_domain import verify
 from engine.store.postgres import AWAY, heed_cancellation
 
-MOST_AT_ONCE: Final = 10
-MOST_CLAIMED: Final = 50
+MAX_AT_ONCE: Final = 10
+MAX_CLAIMED: Final = 50
 CLAIMED_FOR: Final = timedelta(minutes=5)  # ten rounds of ten checks end well within it
-MOST_RETIRED: Final = 20
-MOST_FORGOTTEN: Final = 100
+MAX_RETIRED: Final = 20
+MAX_FORGOTTEN: Final = 100
 
 _log = structlog.get_logger("domains")
 
@@ -40,7 +40,7 @@ async def check_due(pool: asyncpg.Pool, settings: Settings) -> int:
         finally:
             await resolver.close()
         done += len(claimed)
-        if len(claimed) < MOST_CLAIMED:
+        if len(claimed) < MAX_CLAIMED:
             break
     return done
 
@@ -48,7 +48,7 @@ async def check_due(pool: asyncpg.Pool, settings: Settings) -> int:
 async def retire_keys(pool: asyncpg.Pool, settings: Settings) -> int:
     """Put a fresh key in the place of each whose time to retire has come: it stands by for the next change."""
     assert settings.key_pepper is not None
-    due = await store.DUE_TO_RETIRE.fetch(pool, clock.now(), MOST_RETIRED)
+    due = await store.DUE_TO_RETIRE.fetch(pool, clock.now(), MAX_RETIRED)
     for old in due:
         fresh = await make_key(old.domain_id, old.selector, old.algorithm)
         sealed = store.seal_key(old.domain_id, fresh, pepper=settings.key_pepper)
@@ -62,17 +62,17 @@ async def forget_removed(pool: asyncpg.Pool, settings: Settings) -> int:
     That is after the time in which a delivery is given up, and only when the queue names the domain no more.
     """
     before = clock.now() - timedelta(seconds=settings.give_up_s)
-    rows = await store.FORGET_REMOVED.records(pool, before, MOST_FORGOTTEN)
+    rows = await store.FORGET_REMOVED.records(pool, before, MAX_FORGOTTEN)
     return len(rows)
 
 
 async def _claim(pool: asyncpg.Pool) -> list[DomainRow]:
     at = clock.now()
-    return await store.CLAIM_DUE.fetch(pool, at, MOST_CLAIMED, at + CLAIMED_FOR)
+    return await store.CLAIM_DUE.fetch(pool, at, MAX_CLAIMED, at + CLAIMED_FOR)
 
 
 async def _check_all(pool: asyncpg.Pool, settings: Settings, claimed: list[DomainRow], asked: Asked) -> None:
-    slots = asyncio.Semaphore(MOST_AT_ONCE)
+    slots = asyncio.Semaphore(MAX_AT_ONCE)
 
     async def check(domain: DomainRow) -> None:
         async with slots:

@@ -31,9 +31,9 @@ from engine.store.queries import Queries, Query
 
 _SQL = Queries.beside(__file__, "erase.sql")
 _LOCK = 0x57617965  # "Waye": one process erases at a time on a database
-MOST_ROWS = 500  # messages in one transaction: some 10 ms
-MOST_SMALL = 5_000  # rows of the narrow tables
-MOST_DUE = 100
+MAX_ROWS = 500  # messages in one transaction: some 10 ms
+MAX_SMALL = 5_000  # rows of the narrow tables
+MAX_DUE = 100
 BUDGET_S = 600.0
 PAUSE_S = 0.01  # between transactions: this work is never urgent
 ROUNDS = 20  # of sweeping one account, should it still be written to; the next call goes on
@@ -87,7 +87,7 @@ async def erase_due(
         if not alone:
             return gone
         pace = Pace(time.monotonic() + budget_s, heard_s)
-        for due in await store.DUE.fetch(pool, at, MOST_DUE):
+        for due in await store.DUE.fetch(pool, at, MAX_DUE):
             try:
                 gone += await _erase_family(pool, due, pace)
             except OutOfTime:
@@ -161,7 +161,7 @@ async def _sweep(pool: asyncpg.Pool, account: UUID, pace: Pace) -> int:
 async def _empty(pool: asyncpg.Pool, query: Query, account: UUID, pace: Pace) -> int:
     gone = 0
     while True:
-        tag = await query.execute(pool, account, MOST_SMALL)
+        tag = await query.execute(pool, account, MAX_SMALL)
         count = int(tag.rpartition(" ")[2])
         gone += count
         if count == 0:
@@ -171,7 +171,7 @@ async def _empty(pool: asyncpg.Pool, query: Query, account: UUID, pace: Pace) ->
 
 async def _messages(pool: asyncpg.Pool, account: UUID, pace: Pace) -> int:
     gone = 0
-    while found := [row["id"] for row in await _NEXT_MESSAGES.records(pool, account, MOST_ROWS)]:
+    while found := [row["id"] for row in await _NEXT_MESSAGES.records(pool, account, MAX_ROWS)]:
         await _erase_messages(pool, found)
         gone += len(found)
         await _breathe(pace)
@@ -187,7 +187,7 @@ async def _erase_people(pool: asyncpg.Pool, account: UUID, pace: Pace) -> None:
     """Memberships, and people who are on no other account with all that is theirs, our letters to them too."""
     async with pool.acquire() as connection, connection.transaction():
         addresses = [row["email"] for row in await _LEAVERS.records(connection, account)]
-    while addresses and (found := [row["id"] for row in await _LETTERS.records(pool, addresses, MOST_ROWS)]):
+    while addresses and (found := [row["id"] for row in await _LETTERS.records(pool, addresses, MAX_ROWS)]):
         await _erase_messages(pool, list(dict.fromkeys(found)))
         await _breathe(pace)
     async with pool.acquire() as connection, connection.transaction():

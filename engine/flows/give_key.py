@@ -72,7 +72,7 @@ async def give_key(
     Raises 400 for a scope that does not exist or can't be granted, and for a domain or stream that is not on the
     account; 403 past the plan's number.
     """
-    title = checked_line(name, "name", rules.MOST_NAME)
+    title = checked_line(name, "name", rules.MAX_NAME)
     wanted = rules.checked_scopes(scopes)
     asked = limits or Limits()
     networks = None if asked.networks is None else rules.checked_networks(asked.networks)

@@ -173,7 +173,7 @@ async def show_code(services: Services, ticket: str, code: str, browser: str | N
     digest = rules.browser_digest(browser)
     if step is None:
         raise rules.spent("ticket")
-    waiting = await store.try_on(services.pool, Step.TICKET, step, digest, at, most=rules.MOST_TRIES)
+    waiting = await store.try_on(services.pool, Step.TICKET, step, digest, at, most=rules.MAX_TRIES)
     if waiting is None or waiting.user_id is None:
         raise rules.spent("ticket")
     factor = await proven_by(services, waiting.user_id, code, at, place=await _place(services, waiting.user_id, device))

@@ -32,7 +32,7 @@ from engine.store.limits import Limits
 from engine.store.passwords import Passwords
 from engine.store.queries import Conn
 
-MOST_NAME = 120
+MAX_NAME = 120
 
 
 class Services(Protocol):
@@ -134,7 +134,7 @@ async def _welcome(services: Services, proven: Proven, address: str) -> PersonRo
         raise Refusal(ErrorType.FORBIDDEN, "Sign-up is closed here. Ask somebody on an account for an invitation.")
     async with services.pool.acquire() as connection, connection.transaction():
         owner = Owner(address, None, verified_at=clock.now())
-        name = address.partition("@")[0][:MOST_NAME]
+        name = address.partition("@")[0][:MAX_NAME]
         made = await open_with_owner(connection, owner, name=name, plan=Plan.FREE)
         if made is not None:
             await _link(connection, made.owner_id, proven.issuer, proven.subject)

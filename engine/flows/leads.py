@@ -23,7 +23,7 @@ from engine.flows.log_in import too_many
 from engine.flows.open_account import record
 from engine.store.limits import Limits
 
-MOST_NAME, MOST_COMPANY, MOST_MESSAGE = 120, 200, 5_000
+MAX_NAME, MAX_COMPANY, MAX_MESSAGE = 120, 200, 5_000
 PER_ADDRESS, IN_ALL = 3, 120  # an hour
 
 
@@ -55,9 +55,9 @@ async def take(services: Services, account: UUID, enquiry: Enquiry, *, actor: st
             ErrorType.FORBIDDEN, "Only a key of the account that the service itself sends from may call this."
         )
     email = checked_email(enquiry.email)
-    name = None if enquiry.name is None else checked_line(enquiry.name, "name", MOST_NAME)
-    company = None if enquiry.company is None else checked_line(enquiry.company, "company", MOST_COMPANY)
-    message = checked_text(enquiry.message, "message", MOST_MESSAGE).strip()
+    name = None if enquiry.name is None else checked_line(enquiry.name, "name", MAX_NAME)
+    company = None if enquiry.company is None else checked_line(enquiry.company, "company", MAX_COMPANY)
+    message = checked_text(enquiry.message, "message", MAX_MESSAGE).strip()
     if not message:
         raise invalid("message", "`message` must not be empty.")
     await _slow_down(services.limits, email)

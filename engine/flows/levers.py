@@ -31,7 +31,7 @@ from engine.store.queries import Conn, Queries, columns
 
 CHUNK = 250  # rows a transaction: their accounts' heads are locked for some 20 ms
 BACK_PER_S = 200.0  # rows a second that come back, at least
-LONGEST_BACK_S = 600.0  # however many they are
+MAX_BACK_S = 600.0  # however many they are
 HEARD_S = 1.5  # until every process knows of a hold and has put aside what it had in hand
 BOUNCING = timedelta(hours=1)  # how long the hold of a bounce may outlive a command that died
 OPERATOR = "operator"  # who did it, in the account's log
@@ -147,8 +147,8 @@ async def standing(pool: asyncpg.Pool) -> list[Hold]:
 
 async def _lay(pool: asyncpg.Pool, on: Chosen, reason: str, until: datetime | None, *, quiet: bool = False) -> Hold:
     words = " ".join(reason.split())
-    if not 1 <= len(words) <= holds.MOST_REASON or not words.isprintable():
-        raise ValueError(f"a reason has 1 to {holds.MOST_REASON} printable characters: the waybill shows it")
+    if not 1 <= len(words) <= holds.MAX_REASON or not words.isprintable():
+        raise ValueError(f"a reason has 1 to {holds.MAX_REASON} printable characters: the waybill shows it")
     if until is not None and until <= clock.now():
         raise ValueError("a hold ends in the future")
     async with pool.acquire() as connection, connection.transaction():
@@ -216,7 +216,7 @@ async def _bring_forward(
     """Make rows due one after the other from now on, oldest message first; tells each when."""
     time = await DatabaseClock.read(pool)
     began = time.now()
-    rate = max(BACK_PER_S, total / LONGEST_BACK_S)
+    rate = max(BACK_PER_S, total / MAX_BACK_S)
     placed = 0
 
     async def bring(connection: Conn, rows: list[Row]) -> int:

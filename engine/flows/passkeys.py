@@ -80,7 +80,7 @@ async def begin_registration(
     rules.check_page(party, origin)
     await second_factor.confirm(services, person, password)
     known = await store.LIST.fetch(services.pool, person.user_id)
-    if len(known) >= rules.MOST:
+    if len(known) >= rules.MAX_PASSKEYS:
         raise _too_many()
     challenge = os.urandom(rules.CHALLENGE_BYTES)
     await store.keep_challenge(services.pool, challenge, rules.holder_of_session(person.session_id), clock.now())
@@ -111,7 +111,7 @@ async def finish_registration(
     async with services.pool.acquire() as connection, connection.transaction():
         await people.LOCK.first(connection, person.user_id)  # so that the number is exact
         held = await store.LIST.fetch(connection, person.user_id)
-        if len(held) >= rules.MOST:
+        if len(held) >= rules.MAX_PASSKEYS:
             raise _too_many()
         made_at = await new_time(connection)
         row = PasskeyRow(
@@ -240,7 +240,7 @@ async def _record(connection: Conn, user: UUID, kind: str, passkey: UUID, *, act
 
 def _fresh_name(held: list[PasskeyRow]) -> str:
     taken = {row.name for row in held}
-    return next(name for number in range(1, rules.MOST + 2) if (name := f"Passkey {number}") not in taken)
+    return next(name for number in range(1, rules.MAX_PASSKEYS + 2) if (name := f"Passkey {number}") not in taken)
 
 
 def _known(held: list[PasskeyRow], credential_id: bytes) -> Refusal:
@@ -254,5 +254,7 @@ def _known(held: list[PasskeyRow], credential_id: bytes) -> Refusal:
 
 def _too_many() -> Refusal:
     return Refusal(
-        ErrorType.INVALID_STATE, f"You have {rules.MOST} passkeys, as many as there may be. Remove one.", status="full"
+        ErrorType.INVALID_STATE,
+        f"You have {rules.MAX_PASSKEYS} passkeys, as many as there may be. Remove one.",
+        status="full",
     )

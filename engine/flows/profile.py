@@ -15,7 +15,7 @@ from engine.base.errors import not_found
 from engine.base.lines import checked_line
 from engine.flows.open_account import locked_plan, record
 
-MOST_NAME = 120
+MAX_NAME = 120
 
 
 class Change(Struct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ async def change_profile(pool: asyncpg.Pool, account: UUID, user: UUID, wanted: 
 
 async def rename_account(pool: asyncpg.Pool, account: UUID, name: str, *, actor: str) -> None:
     """The account has this name; nothing happens where it has it already."""
-    title = checked_line(name, "name", MOST_NAME)
+    title = checked_line(name, "name", MAX_NAME)
     async with pool.acquire() as connection, connection.transaction():
         await locked_plan(connection, account)
         if await accounts.RENAME.records(connection, account, title):

@@ -29,9 +29,9 @@ from engine.store.queries import Conn, Queries
 _SQL = Queries.beside(__file__, "purge.sql")
 _LOCK = 0x57617970  # "Wayp": one purge at a time on a database
 SWEEP_EVERY = timedelta(hours=20)  # each account about once a day
-MOST_ROWS = 500  # in one transaction: some 10 ms
-MOST_KEYS = 5_000
-MOST_ACCOUNTS = 100
+MAX_ROWS = 500  # in one transaction: some 10 ms
+MAX_KEYS = 5_000
+MAX_ACCOUNTS = 100
 BUDGET_S = 900.0
 PAUSE_S = 0.01  # between transactions: this work is never urgent
 
@@ -133,7 +133,7 @@ async def purge(
         longest = _longest(keepers)
         before = at if everyone else at - SWEEP_EVERY
         purged = Purged(finished=await figures.count_ahead(pool, everything=True, budget_s=budget_s))
-        while purged.finished and (due := await _DUE.fetch(connection, before, MOST_ACCOUNTS)):
+        while purged.finished and (due := await _DUE.fetch(connection, before, MAX_ACCOUNTS)):
             unsent = await _unsent(connection, at)
             for one in due:
                 sweep = Sweep(connection, one, at, unsent.get(one.account_id), purged, ends)
@@ -236,19 +236,19 @@ class Sweep:
 
     async def _messages(self) -> None:
         while not self._late():
-            found = await _EXPIRED.fetch(self._connection, self._account, self._bounds.message, MOST_ROWS)
+            found = await _EXPIRED.fetch(self._connection, self._account, self._bounds.message, MAX_ROWS)
             if found:
                 gone = [row.id for row in found]
                 await _DELETE_MESSAGES.execute(self._connection, gone, gone[0], gone[-1])
                 self._purged.messages += len(gone)
                 await asyncio.sleep(PAUSE_S)
-            if len(found) < MOST_ROWS:
+            if len(found) < MAX_ROWS:
                 return
 
     async def _log(self) -> None:
         """From the beginning without a gap: an event that lies behind a younger one waits for that one."""
         while not self._late():
-            found = await _BEGINNING.fetch(self._connection, self._account, self._bounds.event, MOST_ROWS)
+            found = await _BEGINNING.fetch(self._connection, self._account, self._bounds.event, MAX_ROWS)
             last = None
             for place, row in enumerate(found, 1):
                 if row.seq != row.purged_through_seq + place:
@@ -270,9 +270,9 @@ class Sweep:
     async def _keys(self) -> None:
         before, last = _floor(self._at - timedelta(days=IDEMPOTENCY_DAYS)), ""
         while not self._late():
-            (page,) = await _DELETE_KEYS.fetch(self._connection, self._account, last, MOST_KEYS, before)
+            (page,) = await _DELETE_KEYS.fetch(self._connection, self._account, last, MAX_KEYS, before)
             self._purged.idempotency_keys += page.gone
-            if page.last is None or page.seen < MOST_KEYS:
+            if page.last is None or page.seen < MAX_KEYS:
                 return
             last = page.last
             await asyncio.sleep(PAUSE_S)
@@ -280,10 +280,10 @@ class Sweep:
     async def _figures(self) -> None:
         oldest = self._at - timedelta(days=KEPT_DAYS)
         while not self._late():
-            tag = await _DELETE_QUARTERS.execute(self._connection, self._account, quarter_of(oldest), MOST_KEYS)
+            tag = await _DELETE_QUARTERS.execute(self._connection, self._account, quarter_of(oldest), MAX_KEYS)
             gone = int(tag.rpartition(" ")[2])
             self._purged.figures += gone
-            if gone < MOST_KEYS:
+            if gone < MAX_KEYS:
                 break
             await asyncio.sleep(PAUSE_S)
         (days,) = await _DELETE_DAYS.records(self._connection, self._account, oldest.date())

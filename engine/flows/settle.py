@@ -45,7 +45,7 @@ _RETRY_S = 0.5
 _PLAN_ANEW_S = 1.0  # planning `settle_whole` costs 2 ms
 # Each flush costs about 1 ms of CPU whatever its size, and accepting waits for the account head meanwhile:
 # 15 ms more between a remote 250 and its commit is the price.
-LEAST_INTERVAL_S = 0.015
+MIN_INTERVAL_S = 0.015
 _MOVES_TEXT = {status: ",".join(sorted(moves)) for status, moves in MOVES.items()}
 
 _Settle = Callable[[Sequence["Attempt"]], Awaitable[list[bool | Exception]]]
@@ -107,7 +107,7 @@ class Settler:
         self._group: GroupCommit[Attempt, bool] = GroupCommit(
             self._flush,
             most_waiting=1_000_000,
-            least_interval_s=LEAST_INTERVAL_S,
+            least_interval_s=MIN_INTERVAL_S,
             bad_data=(*BAD_DATA, asyncpg.IntegrityConstraintViolationError),
         )
 

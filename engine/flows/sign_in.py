@@ -23,7 +23,7 @@ from engine.base.errors import ErrorType, Refusal, not_found
 from engine.flows.open_account import record
 from engine.store.queries import Conn
 
-MOST_FORGOTTEN = 5_000
+MAX_FORGOTTEN = 5_000
 
 
 class Outdated(Exception):  # noqa: N818 - named for what was proven
@@ -173,9 +173,9 @@ async def revoke_others(pool: asyncpg.Pool, user: UUID, keep: UUID) -> None:
 async def forget_ended(pool: asyncpg.Pool, at: datetime) -> None:
     """Drop sessions, tokens and challenges that are of no use any more, a bounded number at a time."""
     remembered = at - rules.REMEMBERED
-    await store.FORGET.execute(pool, remembered, remembered - rules.IDLE, MOST_FORGOTTEN)
-    await tokens.FORGET.execute(pool, at, MOST_FORGOTTEN)
-    await people.FORGET_CHALLENGES.execute(pool, at, MOST_FORGOTTEN)
+    await store.FORGET.execute(pool, remembered, remembered - rules.IDLE, MAX_FORGOTTEN)
+    await tokens.FORGET.execute(pool, at, MAX_FORGOTTEN)
+    await people.FORGET_CHALLENGES.execute(pool, at, MAX_FORGOTTEN)
 
 
 def _fresh(pepper: str, session: UUID, account: UUID) -> NewSession:

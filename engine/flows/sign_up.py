@@ -28,7 +28,7 @@ from engine.store.passwords import Passwords
 from engine.store.queries import Conn
 
 NOTICES_PER_HOUR = 3  # to one mailbox, about sign-ups with its address
-MOST_NAME = 120
+MAX_NAME = 120
 
 
 class Services(Protocol):
@@ -86,4 +86,4 @@ async def ask_to_verify(connection: Conn, pepper: str, user: UUID, email: str) -
 
 
 def _name(given: str | None, email: str) -> str:
-    return email.partition("@")[0] if given is None else checked_line(given, "accountName", MOST_NAME)
+    return email.partition("@")[0] if given is None else checked_line(given, "accountName", MAX_NAME)

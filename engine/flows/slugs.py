@@ -3,7 +3,7 @@
 import re
 import unicodedata
 
-MOST_SLUG = 64
+MAX_SLUG = 64
 _is_slug = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*").fullmatch
 _gaps = re.compile(r"[^a-z0-9]+")
 _LETTERS = str.maketrans({"æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ð": "d", "þ": "th", "ł": "l", "ı": "i"})
@@ -11,7 +11,7 @@ _LETTERS = str.maketrans({"æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ð": "d
 
 def is_slug(text: str) -> bool:
     """Lower-case letters and digits in groups joined by single hyphens, 1 to 64 characters."""
-    return len(text) <= MOST_SLUG and _is_slug(text) is not None
+    return len(text) <= MAX_SLUG and _is_slug(text) is not None
 
 
 def slug_of(name: str) -> str | None:
@@ -21,4 +21,4 @@ def slug_of(name: str) -> str | None:
     """
     plain = unicodedata.normalize("NFKD", name.casefold().translate(_LETTERS)).lower()
     kept = "".join(letter for letter in plain if not unicodedata.combining(letter))
-    return _gaps.sub("-", kept).strip("-")[:MOST_SLUG].rstrip("-") or None
+    return _gaps.sub("-", kept).strip("-")[:MAX_SLUG].rstrip("-") or None

@@ -22,7 +22,7 @@ from engine.ledger.heads import Head
 from engine.store.database_clock import new_id
 from engine.store.queries import Conn
 
-MOST_NAME = 120
+MAX_NAME = 120
 PAUSED = "suspended by its parent account"
 
 
@@ -38,7 +38,7 @@ async def open_sub_account(
     pool: asyncpg.Pool, parent: UUID, *, name: str, monthly_limit: int | None, actor: str
 ) -> SubAccountRow:
     """A new sub-account with its log, its head and its transactional stream; 403 past the plan's number."""
-    wanted = checked_line(name, "name", MOST_NAME)
+    wanted = checked_line(name, "name", MAX_NAME)
     async with pool.acquire() as connection, connection.transaction():
         head = await _locked_parent(connection, parent)
         await _check_room(connection, head)
@@ -85,7 +85,7 @@ async def delete_sub_account(pool: asyncpg.Pool, parent: UUID, child: UUID, *, a
 
 
 async def _change_fields(connection: Conn, one: Member, row: SubAccountRow, change: Change, actor: str) -> None:
-    name = row.name if change.name is UNSET else checked_line(change.name, "name", MOST_NAME)
+    name = row.name if change.name is UNSET else checked_line(change.name, "name", MAX_NAME)
     limit = row.monthly_cap if change.monthly_limit is UNSET else change.monthly_limit
     told: dict[str, object] = {}
     if name != row.name:

@@ -26,11 +26,11 @@ from engine.ledger import heads
 from engine.store import caches
 from engine.store.queries import Conn, Queries, Source
 
-LEAST_SETTLED = 200  # recipients in a day: fewer say nothing
-MOST_BOUNCED, MOST_COMPLAINED = 0.15, 0.005  # shares of them at which the rule suspends
+MIN_SETTLED = 200  # recipients in a day: fewer say nothing
+MAX_BOUNCED, MAX_COMPLAINED = 0.15, 0.005  # shares of them at which the rule suspends
 WINDOW = timedelta(hours=24)
-MOST_LOGS, MOST_EVENTS = 500, 20_000  # in one step of counting, and of one log
-MOST_STEPS = 50  # in one round: what is left is counted in the next
+MAX_LOGS, MAX_EVENTS = 500, 20_000  # in one step of counting, and of one log
+MAX_STEPS = 50  # in one round: what is left is counted in the next
 HELD = "the account is suspended"  # stands on the waybills of its queued mail
 
 _SQL = Queries.beside(__file__, "suspend.sql")
@@ -86,7 +86,7 @@ class Offender(Struct, frozen=True):
     @property
     def reason(self) -> str:
         """In words for its people."""
-        if self.complained >= MOST_COMPLAINED * self.settled:
+        if self.complained >= MAX_COMPLAINED * self.settled:
             return f"{self.complained} complaints about {self.settled} recipients within 24 hours"
         return f"{self.bounced} of {self.settled} recipients bounced within 24 hours"
 
@@ -125,14 +125,14 @@ async def judge(pool: asyncpg.Pool, at: datetime) -> list[UUID]:
     high; returns them. Several workers may."""
     await _OPEN.execute(pool)
     since = ids.floor_of(clock.milliseconds(at - WINDOW - timedelta(hours=1)))
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         async with pool.acquire() as connection, connection.transaction():
-            (step,) = await _COUNT.records(connection, MOST_LOGS, MOST_EVENTS, since)
-        if step["logs"] < MOST_LOGS and not step["unfinished"]:
+            (step,) = await _COUNT.records(connection, MAX_LOGS, MAX_EVENTS, since)
+        if step["logs"] < MAX_LOGS and not step["unfinished"]:
             break
     last = quarter_of(at - WINDOW)
     await _FORGET.execute(pool, last)
-    found = await _OFFENDERS.fetch(pool, last, LEAST_SETTLED, MOST_BOUNCED, MOST_COMPLAINED)
+    found = await _OFFENDERS.fetch(pool, last, MIN_SETTLED, MAX_BOUNCED, MAX_COMPLAINED)
     done = []
     for one in found:
         with suppress(Refusal):  # it is being erased, or has just been named as the service's own
@@ -145,8 +145,8 @@ async def judge(pool: asyncpg.Pool, at: datetime) -> list[UUID]:
 def checked_reason(text: str) -> str:
     """One line of printable characters; raises ValueError."""
     words = " ".join(text.split())
-    if not 1 <= len(words) <= holds.MOST_REASON or not words.isprintable():
-        raise ValueError(f"a reason has 1 to {holds.MOST_REASON} printable characters")
+    if not 1 <= len(words) <= holds.MAX_REASON or not words.isprintable():
+        raise ValueError(f"a reason has 1 to {holds.MAX_REASON} printable characters")
     return words
 
 

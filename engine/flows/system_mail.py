@@ -38,7 +38,7 @@ from engine.store.queries import Queries
 BATCH: Final = 50
 TAKEN_FOR: Final = timedelta(minutes=1)  # acceptance takes 15 s at the most
 SWEEP_S: Final = 60.0  # between two looks for what is too old
-MOST_SWEPT: Final = 1_000
+MAX_SWEPT: Final = 1_000
 FRESH: Final = timedelta(minutes=5)  # a link to reset the password that is younger lies in the mailbox: no second one
 TO_STRANGERS_PER_DAY: Final = 20  # mails to one mailbox that anybody can bring about by naming it
 TO_STRANGERS: Final = frozenset({Kind.VERIFY_EMAIL, Kind.CONFIRM_EMAIL, Kind.INVITE})
@@ -127,7 +127,7 @@ class Mailer:
         if now - self._swept_at < SWEEP_S:
             return
         self._swept_at = now
-        for row in await store.DROP_OLD.records(self._pool, at - rules.MOST_AGE, MOST_SWEPT):
+        for row in await store.DROP_OLD.records(self._pool, at - rules.MAX_AGE, MAX_SWEPT):
             _log.error("system mail given up: it is a day old", mail=str(row["id"]), kind=row["kind"])
 
     # -- what --------------------------------------------------------------------------------------

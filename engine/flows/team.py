@@ -57,8 +57,8 @@ async def read(pool: asyncpg.Pool, account: UUID) -> Team:
         held = await accounts.READ.first(connection, account)
         if held is None:
             raise not_found("account")
-        members = await store.MEMBERS.fetch(connection, account, rules.MOST_SHOWN)
-        invites = await store.INVITES.fetch(connection, account, at, rules.MOST_SHOWN)
+        members = await store.MEMBERS.fetch(connection, account, rules.MAX_SHOWN)
+        invites = await store.INVITES.fetch(connection, account, at, rules.MAX_SHOWN)
         seated, invited = await store.seats_used(connection, account, at)
     return Team(members, invites, CAPS[Plan(held.plan)].seats, seated + invited)
 
@@ -172,7 +172,7 @@ async def check_seats(connection: Conn, account: UUID, plan: Plan, at: datetime,
 
 async def forget_invites(pool: asyncpg.Pool, at: datetime) -> None:
     """Drop invitations that were never accepted, a bounded number at a time."""
-    await store.FORGET_INVITES.execute(pool, at, rules.MOST_SHOWN)
+    await store.FORGET_INVITES.execute(pool, at, rules.MAX_SHOWN)
 
 
 async def _part(connection: Conn, person: Person, member: MemberRow) -> None:

@@ -32,9 +32,9 @@ from engine.store.turns import Turns
 
 MAX_CHECKS: Final = 24  # at once in a process, a dozen questions each
 AGAIN_S: Final = 0.5  # between two checks of one name: an owner's name servers are not ours to hammer
-MOST_WAIT_S: Final = 5.0
-_MOST_NAMES: Final = 1_000
-MOST_TOLD: Final = 5  # records of one place in an event: it goes out to webhooks
+MAX_WAIT_S: Final = 5.0
+_MAX_NAMES: Final = 1_000
+MAX_TOLD: Final = 5  # records of one place in an event: it goes out to webhooks
 
 NOT_FOUND_TWICE: Final = "The required record was missing on two checks in a row."
 PASSED_OVER: Final = "DNS shows another account's key for this name: it passed over to that account."
@@ -70,7 +70,7 @@ async def verify_now(pool: asyncpg.Pool, settings: Settings, account: UUID, doma
     if row is None:
         raise not_found("domain")
     await _turn(row.name)
-    async with _checks.of(account, wait_s=MOST_WAIT_S):
+    async with _checks.of(account, wait_s=MAX_WAIT_S):
         resolver = lookups.for_checks(settings)
         try:
             return await verify(pool, settings, row, resolver)
@@ -169,11 +169,11 @@ async def _save(
 async def _turn(name: str) -> None:
     """Wait until the name may be asked about again; 429 when that is too far off."""
     now = asyncio.get_running_loop().time()
-    if len(_next) >= _MOST_NAMES:
+    if len(_next) >= _MAX_NAMES:
         for passed in [one for one, at in _next.items() if at < now]:
             del _next[passed]
     wait_s = max(0.0, _next.get(name, now) - now)
-    if wait_s > MOST_WAIT_S:
+    if wait_s > MAX_WAIT_S:
         raise Refusal(
             ErrorType.RATE_LIMITED,
             "This domain is being checked too often. DNS changes take minutes to spread: try again shortly.",
@@ -246,7 +246,7 @@ def _failed(row: DomainRow, checks: Sequence[Checked], at: datetime, *, reason: 
                 "host": check.wanted.host,
                 "value": check.wanted.value,
                 "status": check.finding.status,
-                "found": list(check.finding.found[:MOST_TOLD]),
+                "found": list(check.finding.found[:MAX_TOLD]),
             }
             for check in checks
         ],

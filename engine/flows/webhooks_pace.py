@@ -15,7 +15,7 @@ FAILING = 3  # failures in a row
 QUICK_S = 1.0
 FIRST = 4  # to one that is not known yet: its first answer tells
 AHEAD_S = 0.25  # of posts claimed ahead of a proven endpoint's pace, so that a claim is worth its round trip
-MOST_AHEAD = 128
+MAX_AHEAD = 128
 SUSPECTS, UNPROVEN = 0.5, 0.75  # of all posts: those of suspects, and of suspects and unknown ones together
 SCARCE = 0.5  # of such a share in use: from here on one at a time
 UNPROVEN_A_TURN = 16  # posts: hundreds of hanging ones begun at once would all time out at once, for ever
@@ -82,7 +82,7 @@ class Endpoint:
         """Posts it may have in hand; at most `each` of them in flight."""
         if self.proven:
             assert self.latency_s is not None
-            return max(each, min(MOST_AHEAD, int(each * AHEAD_S / max(self.latency_s, 0.001))))
+            return max(each, min(MAX_AHEAD, int(each * AHEAD_S / max(self.latency_s, 0.001))))
         if scarce:
             return 1
         return each if self.suspect else min(each, FIRST)

@@ -35,16 +35,16 @@ from engine.store.web import Client, Failure, Reply
 
 LOOK_S = 0.25  # an event is heard of within this, as long as looking takes a fifth of it
 LIVELY_S = 0.1  # and within this while there is something to post to endpoints that answer
-LOOK_SHARE, LONGEST_LOOK_PAUSE_S = 0.2, 0.5
-LEAST_CLAIM_S = 0.01
-LEAST_RECORD_S = 0.01
+LOOK_SHARE, MAX_LOOK_PAUSE_S = 0.2, 0.5
+MIN_CLAIM_S = 0.01
+MIN_RECORD_S = 0.01
 LEASE_EXTRA_S = 20.0  # beyond a post's own time: waiting in hand, and the record's commit
-MOST_ENDPOINTS, MOST_POSTS = 256, 1_024  # of one claim
+MAX_ENDPOINTS, MAX_POSTS = 256, 1_024  # of one claim
 AWAY_S = 0.5
 STALE, HOPELESS_S = timedelta(days=1), 3600.0
 SWEEP_S, SWEPT_EACH = 60.0, 1_000
 FORGET_S = 3600.0
-_MOST_SECRETS = 10_000
+_MAX_SECRETS = 10_000
 
 _log = structlog.get_logger("webhooks")
 
@@ -83,7 +83,7 @@ class Poster:
         self._rng = rng
         self._shares = Shares(most=settings.webhook_connections, each=settings.webhook_connections_each)
         self._records: GroupCommit[Recorded, bool] = GroupCommit(
-            self._flush, most_items=256, most_waiting=1_000_000, least_interval_s=LEAST_RECORD_S, bad_data=BAD_DATA
+            self._flush, most_items=256, most_waiting=1_000_000, least_interval_s=MIN_RECORD_S, bad_data=BAD_DATA
         )
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -117,7 +117,7 @@ class Poster:
                 async with asyncio.timeout(wait_s):
                     await self._wake.wait()
             self._wake.clear()
-            await asyncio.sleep(LEAST_CLAIM_S)
+            await asyncio.sleep(MIN_CLAIM_S)
 
     async def drain(self, grace_s: float) -> None:
         """Claim nothing more, hand back what was not begun, and give what was up to `grace_s` to be recorded."""
@@ -143,12 +143,12 @@ class Poster:
         if now >= self._look_at:
             lively = await self._look(now)
             self._look_cost_s += (loop.time() - now - self._look_cost_s) / 8  # one slow look says little
-            pause_s = min(LONGEST_LOOK_PAUSE_S, self._look_cost_s / LOOK_SHARE)
+            pause_s = min(MAX_LOOK_PAUSE_S, self._look_cost_s / LOOK_SHARE)
             self._look_at = now + max(LIVELY_S if lively else LOOK_S, pause_s)
         if now >= self._sweep_at:
             self._sweep_at = now + SWEEP_S
             await self._sweep(now)
-        rooms = self._shares.next_rooms(now, most_endpoints=MOST_ENDPOINTS, most_posts=MOST_POSTS)
+        rooms = self._shares.next_rooms(now, most_endpoints=MAX_ENDPOINTS, most_posts=MAX_POSTS)
         if rooms:
             await self._claim(rooms)
             if self._shares.hungry:
@@ -271,15 +271,13 @@ class Poster:
             url = _url(post.url)
         except ValueError:
             return Failure("url", "the URL can't be used")
-        return await self._client.post(
-            url, body, headers, timeout_s=self._timeout_s, most_bytes=rules.MOST_ANSWER_BYTES
-        )
+        return await self._client.post(url, body, headers, timeout_s=self._timeout_s, most_bytes=rules.MAX_ANSWER_BYTES)
 
     def _secret(self, webhook: UUID, sealed: bytes) -> str:
         secret = self._secrets.get((webhook, sealed))
         if secret is None:
             secret = secrets.unseal(self._key, sealed, webhook.bytes).decode()
-            if len(self._secrets) >= _MOST_SECRETS:
+            if len(self._secrets) >= _MAX_SECRETS:
                 self._secrets.clear()
             self._secrets[webhook, sealed] = secret
         return secret

@@ -42,7 +42,7 @@ READ = _SQL.rows("read_head", Head)
 SAVE = _SQL.command("save_heads")
 
 _ALONE: set[UUID] = set()  # accounts without a parent, as this process has learned; that never changes
-_MOST_ALONE = 100_000
+_MAX_ALONE = 100_000
 
 
 async def lock(connection: Conn, accounts: Collection[UUID]) -> dict[UUID, Head]:
@@ -60,7 +60,7 @@ async def lock_counted(connection: Conn, accounts: Collection[UUID]) -> dict[UUI
     if _ALONE.issuperset(accounts):
         return await lock(connection, accounts)
     locked = {head.account_id: head for head in await LOCK_COUNTED.fetch(connection, sorted(accounts))}
-    if len(_ALONE) >= _MOST_ALONE:
+    if len(_ALONE) >= _MAX_ALONE:
         _ALONE.clear()
     _ALONE.update(account for account, head in locked.items() if head.parent_id is None)
     return locked

@@ -18,7 +18,7 @@ FOLD_AT: Final = 76  # RFC 5322 2.1.1 asks for 78, RFC 2047 2 for 76 where there
 WORD_LIMIT: Final = 75  # RFC 2047 2, one encoded word
 _WRAPPING: Final = len("=?utf-8?q??=")
 _PHRASE_WORD: Final = 64  # short enough for the first to share a line with the longest name, "Reply-To:"
-_LEAST_WORD: Final = 24  # less room than this on the first line, and the words begin on the next
+_MIN_WORD: Final = 24  # less room than this on the first line, and the words begin on the next
 
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS: Final = ("", "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -59,7 +59,7 @@ def text_field(name: str, value: str) -> str:
         if max(map(len, words)) + len(name) < MAX_LINE:  # else: a run that no fold can break
             return folded(name, words)
     room = FOLD_AT - len(name) - 2
-    words = encoded_words(value, _IN_TEXT, first=min(room, WORD_LIMIT) if room >= _LEAST_WORD else WORD_LIMIT)
+    words = encoded_words(value, _IN_TEXT, first=min(room, WORD_LIMIT) if room >= _MIN_WORD else WORD_LIMIT)
     return folded(name, [" " + word for word in words])
 
 

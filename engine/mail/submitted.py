@@ -19,7 +19,7 @@ from engine.mail.headers import date_field
 MAX_LINE: Final = 998  # octets without CRLF: RFC 5321 4.5.3.1.6
 MAX_HOPS: Final = 50  # Received fields, as Postfix's hopcount_limit
 MAX_SUBJECT: Final = 998  # characters kept for the record
-MOST_ENTRIES: Final = 1_000  # of one address list looked at
+MAX_ENTRIES: Final = 1_000  # of one address list looked at
 OPTION: Final = b"x-waybill-"
 
 _REMOVED: Final = frozenset({b"bcc", b"resent-bcc", b"return-path"})
@@ -94,7 +94,7 @@ class Mail(Struct, frozen=True):
         listed = entries(found.replace(b"\r\n", b"").decode("utf-8", "replace")) if plain is None else ()
         if plain is not None:
             yield Mailbox("", plain[1].decode())
-        for _, entry in zip(range(MOST_ENTRIES), listed, strict=False):
+        for _, entry in zip(range(MAX_ENTRIES), listed, strict=False):
             try:
                 yield mailbox(entry)
             except BadAddress:

@@ -13,13 +13,13 @@ from enum import IntEnum, StrEnum
 
 from msgspec import Struct
 
-MOST_TAGS = 5_000  # of one part
-MOST_DEPTH = 32  # sections inside each other
-MOST_RENDERED = 5_000_000  # characters of one part: what a send may carry itself
-MOST_NAME = 64
+MAX_TAGS = 5_000  # of one part
+MAX_DEPTH = 32  # sections inside each other
+MAX_RENDERED = 5_000_000  # characters of one part: what a send may carry itself
+MAX_NAME = 64
 
 _OPEN, _CLOSE = "{{", "}}"
-_name = re.compile(rf"\w[\w.-]{{0,{MOST_NAME - 1}}}").fullmatch
+_name = re.compile(rf"\w[\w.-]{{0,{MAX_NAME - 1}}}").fullmatch
 _rest_of_line = re.compile(r"[ \t]*(?:\r?\n|\Z)").match
 _ALONE = frozenset("#^/!")  # tags that print nothing: alone on a line they leave no empty line behind
 _HINTS = {
@@ -27,7 +27,7 @@ _HINTS = {
     "=": "Other delimiters are not supported",
     "&": "Write {{{name}}} for a value without escaping; {{&name}} is not supported",
 }
-_MOST_SHOWN = 40  # characters of a faulty tag in its error
+_MAX_SHOWN = 40  # characters of a faulty tag in its error
 
 
 class Part(StrEnum):
@@ -50,10 +50,10 @@ class BadTemplate(ValueError):  # noqa: N818 - named for what the customer gave
 
 
 class TooLong(ValueError):  # noqa: N818 - named for what it has become
-    """The values make a part longer than MOST_RENDERED characters."""
+    """The values make a part longer than MAX_RENDERED characters."""
 
     def __init__(self, part: Part) -> None:
-        super().__init__(f"the {part.value} comes to more than {MOST_RENDERED} characters")
+        super().__init__(f"the {part.value} comes to more than {MAX_RENDERED} characters")
         self.part = part
 
 
@@ -132,7 +132,7 @@ def render(program: Program, values: Mapping[str, str]) -> str:
             out.append(values.get(text, ""))
         elif (op == 3) is not bool(values.get(text)):
             at = after
-    if sum(map(len, out)) > MOST_RENDERED:  # before joining: until here only references have been gathered
+    if sum(map(len, out)) > MAX_RENDERED:  # before joining: until here only references have been gathered
         raise TooLong(program.part)
     return "".join(out)
 
@@ -196,8 +196,8 @@ class _Compiler:
     def _tag(self, start: int) -> tuple[str, str, int]:
         """The tag at `start`: its sigil ("" for a plain one, "{" for a raw one), its inside, and where it ends."""
         self._tags += 1
-        if self._tags > MOST_TAGS:
-            raise self._fault(start, f"a part may have {MOST_TAGS} tags at the most")
+        if self._tags > MAX_TAGS:
+            raise self._fault(start, f"a part may have {MAX_TAGS} tags at the most")
         source = self._source
         sigil = source[start + 2 : start + 3]
         opened = start + 2
@@ -225,8 +225,8 @@ class _Compiler:
             return
         self._names[name] = None
         if sigil in {"#", "^"}:
-            if len(self._sections) >= MOST_DEPTH:
-                raise self._fault(place, f"sections may stand {MOST_DEPTH} deep in each other at the most")
+            if len(self._sections) >= MAX_DEPTH:
+                raise self._fault(place, f"sections may stand {MAX_DEPTH} deep in each other at the most")
             self._sections.append(_Open(name, len(self._steps), place))
             self._steps.append((Op.SECTION if sigil == "#" else Op.INVERTED, name, 0))
             return
@@ -259,10 +259,10 @@ class _Compiler:
 def _bad_name(name: str) -> str:
     if not name:
         return "this tag has no name"
-    shown = name if len(name) <= _MOST_SHOWN else name[:_MOST_SHOWN] + "…"
+    shown = name if len(name) <= _MAX_SHOWN else name[:_MAX_SHOWN] + "…"
     return (
         f"{shown!r} is not a name: use letters, digits, and inside also '_', '-' and '.', "
-        f"{MOST_NAME} characters at the most"
+        f"{MAX_NAME} characters at the most"
     )
 
 

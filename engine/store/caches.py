@@ -16,7 +16,7 @@ from engine.store.postgres import AWAY, heed_cancellation
 from engine.store.queries import Conn
 
 POLL_S = 0.4  # with the query itself well under the promised second
-_MOST_ENTRIES = 50_000
+_MAX_ENTRIES = 50_000
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -73,7 +73,7 @@ class Cache(Generic[Key, Value]):
             if generation == self._generation:
                 self._loading.pop(key, None)
         if generation == self._generation:
-            if len(self._values) >= _MOST_ENTRIES:
+            if len(self._values) >= _MAX_ENTRIES:
                 self._values.pop(next(iter(self._values)))  # the oldest: a flood of keys costs the cache, not everybody
             self._values[key] = value
         return value

@@ -30,11 +30,11 @@ _QUESTION_AT: Final = _HEADER.size
 _TO_QUESTION: Final = b"\xc0\x0c"  # a pointer to the name in the question
 _OPT_ASKED: Final = b"\0" + _RECORD.pack(_OPT, EDNS_PAYLOAD, 0, 0)
 _OPT_HEAD: Final = b"\0\0\x29"  # the root, type OPT
-_MOST_TTL: Final = 0x7FFFFFFF  # RFC 2181 8: more means none
-_MOST_NAME: Final = 255  # octets, the root's included (RFC 1035 2.3.4)
-_MOST_LABEL: Final = 63
+_MAX_TTL: Final = 0x7FFFFFFF  # RFC 2181 8: more means none
+_MAX_NAME: Final = 255  # octets, the root's included (RFC 1035 2.3.4)
+_MAX_LABEL: Final = 63
 _POINTER: Final = 0xC0
-_MOST_POINTERS: Final = 8
+_MAX_POINTERS: Final = 8
 _PLAIN: Final = b"abcdefghijklmnopqrstuvwxyz0123456789-_ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # what no text form escapes
 
 
@@ -63,11 +63,11 @@ def ask(name: str, kind: str, number: int) -> Asked | None:
     parts = [_HEADER.pack(number, _RD_AD, 1, 0, 0, 1)]
     size = 1
     for label in name.encode("ascii").split(b"."):
-        if not 0 < len(label) <= _MOST_LABEL or label.translate(None, _PLAIN):
+        if not 0 < len(label) <= _MAX_LABEL or label.translate(None, _PLAIN):
             return None
         size += 1 + len(label)
         parts += (len(label).to_bytes(1, "big"), label)
-    if size > _MOST_NAME:
+    if size > _MAX_NAME:
         return None
     parts += (b"\0", TYPES[kind].to_bytes(2, "big"), b"\0\x01", _OPT_ASKED)
     return Asked(b"".join(parts), kind)  # type: ignore[arg-type]
@@ -94,7 +94,7 @@ def read(wire: bytes, asked: Asked) -> Plain | None:
 
 def _records(wire: bytes, at: int, answers: int, others: int, asked: Asked, *, authentic: bool) -> Plain | None:
     owner = asked.wire[_QUESTION_AT : -len(_OPT_ASKED) - 4]
-    kind, ttl_s, values = TYPES[asked.kind], _MOST_TTL, []
+    kind, ttl_s, values = TYPES[asked.kind], _MAX_TTL, []
     for _ in range(answers):
         if wire[at : at + 2] == _TO_QUESTION:
             at += 2
@@ -107,7 +107,7 @@ def _records(wire: bytes, at: int, answers: int, others: int, asked: Asked, *, a
             return None
         rdtype, rdclass, ttl, size = _RECORD.unpack_from(wire, at)
         at = data + size
-        if rdtype != kind or rdclass != _IN or ttl > _MOST_TTL or at > len(wire):
+        if rdtype != kind or rdclass != _IN or ttl > _MAX_TTL or at > len(wire):
             return None
         value = _value(wire, data, at, asked.kind)
         if value is None:
@@ -138,13 +138,13 @@ def _name(wire: bytes, at: int, end: int) -> tuple[list[bytes], int] | None:
     A pointer leads backwards, to a piece that ends before the one it stands in begins: so there is no loop.
     """
     labels: list[bytes] = []
-    behind, start, pointers, left = 0, at, 0, _MOST_NAME - 1
+    behind, start, pointers, left = 0, at, 0, _MAX_NAME - 1
     while at < end:
         size = wire[at]
         at += 1
         if size == 0:
             return labels, behind or at
-        if size <= _MOST_LABEL:
+        if size <= _MAX_LABEL:
             left -= size + 1
             if at + size > end or left < 0:
                 return None
@@ -156,7 +156,7 @@ def _name(wire: bytes, at: int, end: int) -> tuple[list[bytes], int] | None:
         target = (size - _POINTER) * 256 + wire[at]
         behind = behind or at + 1
         pointers += 1
-        if not _QUESTION_AT <= target < start or pointers > _MOST_POINTERS:
+        if not _QUESTION_AT <= target < start or pointers > _MAX_POINTERS:
             return None
         end = start
         start = at = target

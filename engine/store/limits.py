@@ -23,8 +23,8 @@ AHEAD_S = 0.02
 # It may use that for longer, so that a pause of its own, or of its client's, costs the client nothing. To give back
 # what lapses at last would be worse: a bucket that has filled up meanwhile would overflow.
 LEASE_S = 0.25
-_MOST_LOCAL = 20_000
-_LEAST_SPAN_S = 0.005  # that a pace is judged by: a handful at once is none
+_MAX_LOCAL = 20_000
+_MIN_SPAN_S = 0.005  # that a pace is judged by: a handful at once is none
 
 # GCRA: one timestamp per key, "theoretical arrival time" in microseconds. KEYS[1]; ARGV: microseconds between
 # requests, burst tolerance in microseconds, requests wanted, 0 to look only, requests wanted ahead. What is granted
@@ -99,7 +99,7 @@ class _Lease(Struct):
 
     def likely(self, waiting: int, now: float) -> int:
         """Requests to expect within `AHEAD_S`, as the bucket's pace has been since this one."""
-        pace = (self.used + waiting) / max(_LEAST_SPAN_S, now - self.at)
+        pace = (self.used + waiting) / max(_MIN_SPAN_S, now - self.at)
         return math.floor(min(pace, self.rate) * AHEAD_S)
 
 
@@ -150,13 +150,13 @@ class Limits:
     def _keep(self, bucket: str, lease: _Lease) -> None:
         """Remember what was granted ahead, or else that the bucket was asked. Slow buckets grant nothing ahead."""
         if lease.rate * AHEAD_S >= 1:
-            if len(self._leases) >= _MOST_LOCAL:
+            if len(self._leases) >= _MAX_LOCAL:
                 self._leases.clear()
             self._leases[bucket] = lease
 
     def _check_locally(self, bucket: str, rate: float, wanted: int, burst_s: float) -> list[Standing]:
         now = time.monotonic()
-        if len(self._local) > _MOST_LOCAL:
+        if len(self._local) > _MAX_LOCAL:
             self._local.clear()
         tat = max(self._local.get(bucket, now), now)
         room = max(0, math.floor((now + burst_s - tat) * rate))

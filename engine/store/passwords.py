@@ -20,7 +20,7 @@ from engine.base.errors import ErrorType, Refusal
 # OWASP Password Storage Cheat Sheet, Argon2id. One lane: a hash keeps to one core, for 24 ms (`ops bench --people`).
 TIME_COST, MEMORY_KIB, LANES = 2, 19_456, 1
 THREADS = 1
-MOST_WAITING = 64
+MAX_WAITING = 64
 NICENESS = 19
 
 Made = TypeVar("Made")
@@ -56,7 +56,7 @@ class Passwords:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _apart(self, work: Callable[[], Made]) -> Made:
-        if self._waiting >= MOST_WAITING:
+        if self._waiting >= MAX_WAITING:
             raise Refusal(
                 ErrorType.UNAVAILABLE, "Too many people are signing in right now. Try again shortly.", retry_after_s=2
             )

@@ -25,12 +25,12 @@ from engine.base.netaddr import is_public
 from engine.base.settings import HostPort, Settings
 from engine.store.resolver import Answered, Records, Resolver, TemporaryFailure, system_servers
 
-MOST_ADDRESSES = 8  # of a name with a thousand the first eight are enough
+MAX_ADDRESSES = 8  # of a name with a thousand the first eight are enough
 KEPT_IDLE_S = 5.0  # most servers close an idle connection after 5 s or later
 SESSION_S = 300.0  # connections that are never idle would hold on to an address that DNS has left long ago
 RETIRE_S = 60.0  # no request lasts longer
-MOST_HEADER_BYTES, MOST_HEADERS = 8_190, 100  # of an answer: a line, and how many
-MOST_STALE = 32  # kept connections that turn out dead, one after the other
+MAX_HEADER_BYTES, MAX_HEADERS = 8_190, 100  # of an answer: a line, and how many
+MAX_STALE = 32  # kept connections that turn out dead, one after the other
 
 _LOOPBACK = ("127.0.0.1", "::1")  # RFC 6761 6.3: localhost is never asked for
 _SKIPPED = ("Accept", "Accept-Encoding", "User-Agent")
@@ -89,7 +89,7 @@ class Client:
         head: list[int] = []
         try:
             async with asyncio.timeout(timeout_s):
-                for _ in range(MOST_STALE):
+                for _ in range(MAX_STALE):
                     dialled: list[bool] = []
                     _dialled.set(dialled)
                     try:
@@ -154,9 +154,9 @@ class Client:
             trust_env=False,
             skip_auto_headers=_SKIPPED,
             read_bufsize=4_096,
-            max_line_size=MOST_HEADER_BYTES,
-            max_field_size=MOST_HEADER_BYTES,
-            max_headers=MOST_HEADERS,
+            max_line_size=MAX_HEADER_BYTES,
+            max_field_size=MAX_HEADER_BYTES,
+            max_headers=MAX_HEADERS,
         )
 
 
@@ -187,7 +187,7 @@ class Names(AbstractResolver):
             found, problem = list(_LOOPBACK), ""
         else:
             found, problem = await self._look_up(name)
-        allowed = [address for address in found if self._may_dial(address)][:MOST_ADDRESSES]
+        allowed = [address for address in found if self._may_dial(address)][:MAX_ADDRESSES]
         if not allowed and found:  # which one is left unsaid: whoever chose the name need not learn of our network
             raise NotAllowed(f"{name} leads to what is not a public address")
         if not allowed:

@@ -13,11 +13,11 @@ from engine.delivery.outcome import Category, Outcome, Scope, Verdict, classify
 from engine.flows.settle import Attempt, Result
 from engine.mail.replies import Answer
 from engine.mail.simulator import domain_of
-from mta.outbound.blackbox import MOST_DEATHS
+from mta.outbound.blackbox import MAX_DEATHS
 from mta.outbound.prepare import Delivery
 
 SHARED_ATTEMPT = "the attempt of another message to the same servers, just before, spoke for this one"
-MOST_FAULTS = 3  # attempts that may end in a fault of ours before the message fails
+MAX_FAULTS = 3  # attempts that may end in a fault of ours before the message fails
 NO_KEY = Outcome(
     Verdict.DEFERRED,
     Scope.MESSAGE,
@@ -113,13 +113,13 @@ def at_fault(delivery: Delivery, error: Exception, faults: int, settings: Settin
     """Something of ours broke on this message, `faults` times by now: tried again on the ladder, and failed after a
     few times. Deferrals by the servers do not count among them."""
     words = f"an internal fault ({type(error).__name__}); the operator's log has the details"
-    return _our_fault(delivery, words, settings, again=faults < MOST_FAULTS)
+    return _our_fault(delivery, words, settings, again=faults < MAX_FAULTS)
 
 
 def after_deaths(delivery: Delivery, deaths: int, settings: Settings) -> Attempt:
     """So many processes died while they worked on this message: as `at_fault`, counted by themselves."""
-    words = f"the delivering process died while it prepared this message ({deaths} of {MOST_DEATHS} times)"
-    return _our_fault(delivery, words, settings, again=deaths < MOST_DEATHS)
+    words = f"the delivering process died while it prepared this message ({deaths} of {MAX_DEATHS} times)"
+    return _our_fault(delivery, words, settings, again=deaths < MAX_DEATHS)
 
 
 def _untried(delivery: Delivery, outcome: Outcome, settings: Settings) -> Attempt:

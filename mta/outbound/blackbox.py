@@ -21,7 +21,7 @@ from uuid import UUID
 
 import structlog
 
-MOST_DEATHS: Final = 3  # processes that a message may take with it before it fails
+MAX_DEATHS: Final = 3  # processes that a message may take with it before it fails
 STUCK_S: Final = 20.0  # of CPU without a turn of the event loop; the longest honest step takes well under a second
 ARM_EVERY_S: Final = 1.0
 

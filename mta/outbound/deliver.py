@@ -30,7 +30,7 @@ from mta.outbound.transactions import is_undecided, joined, not_reached
 from mta.outbound.trial import Opened, Tried
 from mta.smtp.connection import Connection, Envelope, Transaction
 
-MOST_TRIES = 3  # connections that may die under a delivery before that counts as an attempt
+MAX_TRIES = 3  # connections that may die under a delivery before that counts as an attempt
 STALE_S = 5.0  # a delivery that waited longer is looked up in the suppressions again
 _sixteenth = cycle(range(16))
 
@@ -260,7 +260,7 @@ class Worker:
             if not all(blames_site(answer.outcome) for answer in transaction.answers):
                 self._report.hand_back(delivery)
                 return
-            if reused and delivery.tries < MOST_TRIES:
+            if reused and delivery.tries < MAX_TRIES:
                 self._site.put(delivery, first=True)  # a kept connection had died: nothing was tried yet
                 return
         self._site.lasted(lasted)

@@ -35,7 +35,7 @@ GATHER_S = 0.01  # between two readings of hints: those that come meanwhile shar
 LAND_S = 0.002  # after a wake-up of an idle process: on a cluster it may overtake hints that are kept by other servers
 FEW = 64  # announced messages that are loaded without a look whose they are, and of those that wait at once
 MAX_LATER = 1_000  # announced messages for unproven domains that wait to be loaded; due times find what is beyond
-MOST_HINTS = 8  # of a shard in one reading
+MAX_HINTS = 8  # of a shard in one reading
 PRESSED = 0.5  # of the hand: from here on accounts are looked at before their mail is loaded
 REFILL = 0.5  # of the hand: below it, what is due is asked for again at once
 LOOK_EVERY_S = 0.5  # at all shards while some have a backlog; in between those are worked off one after the other
@@ -150,11 +150,11 @@ class Finder:
             self._read_at = time.monotonic()
 
     async def _read_hints(self, shards: list[int]) -> None:
-        hints = await self._reader.read(shards, most=MOST_HINTS)
+        hints = await self._reader.read(shards, most=MAX_HINTS)
         if not hints:
             return
         read = Counter([hint.shard for hint in hints])
-        if full := [shard for shard, count in read.items() if count >= MOST_HINTS]:
+        if full := [shard for shard, count in read.items() if count >= MAX_HINTS]:
             self._woken.some(full)  # there may be more behind these; what comes later wakes by itself
         entries = self._entries(hints)
         wanted = list(entries)

@@ -24,7 +24,7 @@ from mta.outbound.prepare import Delivery
 
 ACK_EVERY_S = 0.1
 BURIED_S = 3600.0
-MOST_KEPT = 10_000  # deliveries whose faults are counted
+MAX_KEPT = 10_000  # deliveries whose faults are counted
 
 _log = structlog.get_logger("mta")
 
@@ -102,7 +102,7 @@ class Finisher:
         """Something of ours broke on this delivery: that counts as an attempt."""
         _log.error("delivery failed on our side", message=str(delivery.row.message_id), exc_info=error)
         if delivery.addresses:
-            if len(self._faults) >= MOST_KEPT:
+            if len(self._faults) >= MAX_KEPT:
                 self._faults.clear()
             faults = self._faults[delivery.row.key] = self._faults.get(delivery.row.key, 0) + 1
             self.settle(delivery, at_fault(delivery, error, faults, self._settings))

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from mta.outbound.prepare import Delivery, Entry
 
-MOST_UNACKED = 100_000  # entries to acknowledge once Redis is back; a forgotten one costs a look at settled rows
+MAX_UNACKED = 100_000  # entries to acknowledge once Redis is back; a forgotten one costs a look at settled rows
 FULL = 0.75  # of the hand: due times fill it so far, what is beyond is for fresh mail
 
 Key = tuple[UUID, str]
@@ -120,6 +120,6 @@ class Hand:
 
     def not_acknowledged(self, taken: dict[int, list[bytes]]) -> None:
         """Redis was away: keep them for later, within bounds."""
-        if sum(map(len, self._finished.values())) <= MOST_UNACKED:
+        if sum(map(len, self._finished.values())) <= MAX_UNACKED:
             for shard, entries in taken.items():
                 self.finished(shard, entries)

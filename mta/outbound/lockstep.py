@@ -19,7 +19,7 @@ from mta.smtp.connection import Transaction
 PROVED_S: Final = 86_400.0
 TRIAL_S: Final = 900.0  # longer than any transaction of small mail takes
 CLEARED_S: Final = 3_600.0  # not suspected again for so long
-MOST_SITES: Final = 10_000
+MAX_SITES: Final = 10_000
 
 _log = structlog.get_logger("mta")
 
@@ -57,7 +57,7 @@ class LockStep:
     def _set(self, site: str, state: str) -> None:
         _log.info("pipelining", site=site, state=state)
         self._sites.pop(site, None)
-        if len(self._sites) >= MOST_SITES:
+        if len(self._sites) >= MAX_SITES:
             self._sites.popitem(last=False)
         lasts_s = {"proved": PROVED_S, "trial": TRIAL_S, "cleared": CLEARED_S}[state]
         self._sites[site] = (state, self._now() + lasts_s)

@@ -6,9 +6,9 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-MOST_OCTETS = 64 * 1024  # RFC 8461 3.2 suggests this bound
-LONGEST_S = 31_557_600  # about a year (RFC 8461 3.2); whoever says more gets this
-MOST_PATTERNS = 1_000
+MAX_OCTETS = 64 * 1024  # RFC 8461 3.2 suggests this bound
+MAX_S = 31_557_600  # about a year (RFC 8461 3.2); whoever says more gets this
+MAX_PATTERNS = 1_000
 
 _RECORD = re.compile(rb"v=STSv1(?:[ \t]*;[ \t]*[A-Za-z0-9][A-Za-z0-9_.-]{0,31}=[!-:<>-~]+)+[ \t]*;?[ \t]*")
 _ID = re.compile(rb";[ \t]*id=([^ \t;]+)")
@@ -81,14 +81,14 @@ def parse(body: bytes) -> StsPolicy:
             raise InvalidPolicy(f"mx is no host name: {pattern[:80]!r}")
     if not patterns and mode is not StsMode.NONE:
         raise InvalidPolicy("no mx field")
-    if len(patterns) > MOST_PATTERNS:
-        raise InvalidPolicy(f"more than {MOST_PATTERNS:,} mx fields")
-    return StsPolicy(mode, tuple(dict.fromkeys(patterns)), min(int(seconds), LONGEST_S))
+    if len(patterns) > MAX_PATTERNS:
+        raise InvalidPolicy(f"more than {MAX_PATTERNS:,} mx fields")
+    return StsPolicy(mode, tuple(dict.fromkeys(patterns)), min(int(seconds), MAX_S))
 
 
 def _fields(body: bytes) -> tuple[dict[str, str], list[str]]:
-    if len(body) > MOST_OCTETS:
-        raise InvalidPolicy(f"the policy exceeds {MOST_OCTETS:,} octets")
+    if len(body) > MAX_OCTETS:
+        raise InvalidPolicy(f"the policy exceeds {MAX_OCTETS:,} octets")
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError:

@@ -26,8 +26,8 @@ from mta.smtp.faults import Fault, FaultKind
 TXT_S = 4.0  # mail waits for it, and what is kept rules without it
 FETCH_AGAIN_S = 300.0  # RFC 8461 3.3: not more often than every five minutes after a failure
 REFRESH = timedelta(days=1)  # RFC 8461 10.2: a policy in use is renewed long before it expires
-_MOST_FAILED = 10_000
-_MOST_FETCHES = 128  # at once; more wait for their turn
+_MAX_FAILED = 10_000
+_MAX_FETCHES = 128  # at once; more wait for their turn
 
 _SQL = Queries.beside(__file__, "mta_sts_cache.sql")
 _SAVE = _SQL.command("save_policy")
@@ -84,7 +84,7 @@ class StsPolicies:
         self._loads: GroupCommit[str, Kept | None] = GroupCommit(self._load)
         self._failed: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._refreshes: dict[str, asyncio.Task[StsPolicy | None]] = {}
-        self._slots = asyncio.Semaphore(_MOST_FETCHES)
+        self._slots = asyncio.Semaphore(_MAX_FETCHES)
 
     async def of(self, domain: str) -> Held:
         """What holds for `domain` (A-labels, lower case) now. Raises one of AWAY when Postgres can't tell."""
@@ -158,7 +158,7 @@ class StsPolicies:
     def _fault(self, domain: str, wanted: str, fault: Fault) -> None:
         _log.info("no MTA-STS policy", domain=domain, type=fault.kind.value, reason=fault.reason)
         self._failed.pop((domain, wanted), None)
-        if len(self._failed) >= _MOST_FAILED:
+        if len(self._failed) >= _MAX_FAILED:
             self._failed.popitem(last=False)
         self._failed[domain, wanted] = time.monotonic() + FETCH_AGAIN_S
         self._on_fault(domain, fault)

@@ -17,7 +17,7 @@ from engine.base.netaddr import is_public
 from engine.base.settings import Settings
 from engine.store.resolver import Resolver
 from engine.store.web import Names, anybody, sockets_of
-from mta.outbound.mta_sts import MOST_OCTETS
+from mta.outbound.mta_sts import MAX_OCTETS
 from mta.smtp.faults import Fault, FaultKind
 
 FETCH_S = 20.0  # RFC 8461 3.3 suggests a minute, but mail of the domain waits meanwhile
@@ -74,11 +74,11 @@ class Fetcher:
                 return Fault(FaultKind.STS_FETCH_ERROR, "the policy is not text/plain")
             parts: list[bytes] = []
             size = 0
-            while size <= MOST_OCTETS and (part := await response.content.read(MOST_OCTETS + 1 - size)):
+            while size <= MAX_OCTETS and (part := await response.content.read(MAX_OCTETS + 1 - size)):
                 parts.append(part)
                 size += len(part)
-        if size > MOST_OCTETS:
-            return Fault(FaultKind.STS_FETCH_ERROR, f"the policy exceeds {MOST_OCTETS:,} octets")
+        if size > MAX_OCTETS:
+            return Fault(FaultKind.STS_FETCH_ERROR, f"the policy exceeds {MAX_OCTETS:,} octets")
         return b"".join(parts)
 
     def _session(self) -> aiohttp.ClientSession:
@@ -99,7 +99,7 @@ class Fetcher:
             trust_env=False,
             headers={"Accept": "text/plain"},
             skip_auto_headers=("User-Agent", "Accept-Encoding"),
-            read_bufsize=MOST_OCTETS,
+            read_bufsize=MAX_OCTETS,
         )
 
 

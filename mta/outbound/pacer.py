@@ -17,10 +17,10 @@ from engine.base import clock
 from engine.delivery.sites import Limits
 
 INITIAL_WINDOW = 5.0  # Postfix initial_destination_concurrency
-PAUSE_S, LONGEST_PAUSE_S = 30.0, 900.0
+PAUSE_S, MAX_PAUSE_S = 30.0, 900.0
 PUSHED_TOO_OFTEN = 3  # push-backs in a row, the last at a window of one
 RECENT = 10
-MOST_SAID = 200  # characters of an answer that are kept
+MAX_SAID = 200  # characters of an answer that are kept
 TOKENS_AHEAD_S = 0.5  # of a rate that a process takes at once
 
 
@@ -138,7 +138,7 @@ class Pacer:
 
     def pause(self, now: float, said: str) -> float:
         """Leave the servers alone for a while: gives the seconds."""
-        seconds = min(LONGEST_PAUSE_S, PAUSE_S * 2.0**self.pauses) * random.uniform(0.8, 1.2)
+        seconds = min(MAX_PAUSE_S, PAUSE_S * 2.0**self.pauses) * random.uniform(0.8, 1.2)
         self._stop(now, seconds)
         self.moved = self._note(said, f"left alone for {seconds:.0f} s")
         return seconds
@@ -158,7 +158,7 @@ class Pacer:
         self.touched = True
 
     def _note(self, said: str, effect: str) -> Noted:
-        noted = Noted(clock.now(), said[:MOST_SAID], effect)
+        noted = Noted(clock.now(), said[:MAX_SAID], effect)
         self.recent.append(noted)
         return noted
 

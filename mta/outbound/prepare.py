@@ -25,7 +25,7 @@ from engine.store.caches import Cache
 from mta.outbound.blackbox import BlackBox
 from mta.smtp.connection import Envelope
 
-MOST_LARGE = 8  # bodies over queue.LARGE_BYTES that a process holds at once: at most 8 x 40 MiB
+MAX_LARGE = 8  # bodies over queue.LARGE_BYTES that a process holds at once: at most 8 x 40 MiB
 _KEPT_SIGNATURES = 1_000
 
 
@@ -81,7 +81,7 @@ class Preparer:
         self._path_key = key_of(settings.key_pepper)
         self._bounce_domain = f"bounces.{settings.mail_host}"
         self._recent: OrderedDict[UUID, bytes] = OrderedDict()
-        self.large = asyncio.Semaphore(MOST_LARGE)
+        self.large = asyncio.Semaphore(MAX_LARGE)
         self.keys: Cache[tuple[UUID, str], Sequence[dkim.SigningKey]] = Cache("domains", self._load)
 
     async def load_keys(self, delivery: Delivery) -> bool:

@@ -19,7 +19,7 @@ from engine.store.postgres import close_pool, open_pool
 
 START_S, END_S = 30.0, 10.0
 GATHER_S = 0.03  # between transactions under load: each costs 0.6 ms of CPU in all, whatever its size
-MOST_ATTEMPTS = 128  # of one transaction; with so many waiting the next follows at once
+MAX_ATTEMPTS = 128  # of one transaction; with so many waiting the next follows at once
 SESSIONS = 2  # one settles; the other is for the moment in which that one is replaced
 
 
@@ -134,13 +134,13 @@ class SettlingThread:
             if attempts:
                 await self._settle_set(settler, attempts, futures)
             left_s = began + GATHER_S - self._inner.time()
-            if left_s > 0 and len(self._handed) < MOST_ATTEMPTS:
+            if left_s > 0 and len(self._handed) < MAX_ATTEMPTS:
                 await asyncio.sleep(left_s)
 
     def _taken(self) -> tuple[list[Attempt], list["asyncio.Future[bool]"]]:
         attempts: list[Attempt] = []
         futures: list[asyncio.Future[bool]] = []
-        while self._handed and len(attempts) < MOST_ATTEMPTS:
+        while self._handed and len(attempts) < MAX_ATTEMPTS:
             attempt, future = self._handed.popleft()
             attempts.append(attempt)
             futures.append(future)

@@ -27,8 +27,8 @@ from mta.smtp.connection import Connection
 
 IDLE_S = 5.0  # how long a connection waits for more mail
 CONNECTION_AGE_S = 300.0  # Postfix smtp_connection_reuse_time_limit
-REST_S, LONGEST_REST_S = 15.0, 300.0
-LEAST_WAITING = 16
+REST_S, MAX_REST_S = 15.0, 300.0
+MIN_WAITING = 16
 SLOW_S = 0.05  # a transaction that lasts longer waits for the server, not for us: another connection helps
 TURNS = 5  # of the loop that a transaction takes when the server is quick: in a busy process that is longer
 QUICK_S = 0.005  # a server that answers within this has its pipe filled by one connection
@@ -36,7 +36,7 @@ BACKLOG_S = 1.0  # what waits longer than this at the present pace wants more co
 WORTH = 16  # what waits is left to a connection that is being opened, up to so many: another would hardly come sooner
 PATIENCE_S = 1.0  # unless that lasts longer: equal servers need not be equally slow
 TURN = 20  # messages of a connection while others wait for its place
-_MOST_HOSTS = 20  # of a group, told to the operator
+_MAX_HOSTS = 20  # of a group, told to the operator
 
 
 class Group:
@@ -110,7 +110,7 @@ class Site:
 
     def rest(self, because: Answer) -> float:
         """Leave the site alone for a while, longer each time, never in step with other processes; the seconds."""
-        seconds = min(LONGEST_REST_S, REST_S * 2.0**self._rests) * random.uniform(0.8, 1.2)
+        seconds = min(MAX_REST_S, REST_S * 2.0**self._rests) * random.uniform(0.8, 1.2)
         self._rests += 1
         self.rest_until = time.monotonic() + seconds
         self.rest_because = because
@@ -159,7 +159,7 @@ class Site:
 
     def surplus(self) -> int:
         """Waiting deliveries beyond what keeps its connections busy."""
-        return max(0, len(self.waiting) - max(LEAST_WAITING, 2 * int(self.pacer.window)))
+        return max(0, len(self.waiting) - max(MIN_WAITING, 2 * int(self.pacer.window)))
 
     def wishes(self, now: float, turn_s: float = 0.0) -> int:
         """How many more connections would help, whatever is allowed: the first at once, and no other until a server
@@ -253,4 +253,4 @@ def _phase(pacer: Pacer, now: float, *, resting: bool) -> str:
 def hosts_of(group: Group) -> str:
     """Site and hosts by name, joined by commas: what the operator may look for."""
     names = dict.fromkeys(name for site in group.sites for name in (site.name, *(one.name for one in site.route.hosts)))
-    return ",".join(list(names)[:_MOST_HOSTS])
+    return ",".join(list(names)[:_MAX_HOSTS])

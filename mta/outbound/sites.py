@@ -43,9 +43,9 @@ MEASURE_S = 0.5
 LOOK_LATE_S = 2.0
 FORGETTING = 0.9  # of the longest turn, with every look
 SHOW_EVERY_S = 3.0
-MOST_SHOWN = 200  # states written at once; those that something happened to go first
+MAX_SHOWN = 200  # states written at once; those that something happened to go first
 FORGET_AFTER = timedelta(days=1)
-_MOST_LIMITS = 50_000
+_MAX_LIMITS = 50_000
 
 _log = structlog.get_logger("mta")
 
@@ -290,7 +290,7 @@ class Sites:
     def _limits_of(self, route: Route, source: Source | None = None) -> Limits:
         limits = self._limits.get((route.site, source))
         if limits is None:
-            if len(self._limits) >= _MOST_LIMITS:
+            if len(self._limits) >= _MAX_LIMITS:
                 self._limits.clear()
             hosts = [host.name for host in route.hosts]
             limits = self._book.limits(route.site, hosts, self._settings)
@@ -372,7 +372,7 @@ class Sites:
         touched = [group for group in self._groups.values() if group.pacer.touched and group.sites]
         touched.sort(key=lambda group: (group.pacer.moved is None, random.random()))
         states = []
-        for group in touched[:MOST_SHOWN]:
+        for group in touched[:MAX_SHOWN]:
             group.pacer.touched = False
             states.append((group.pacer.limits.key, hosts_of(group), state_of(group)))
         try:

@@ -26,9 +26,9 @@ from mta.smtp.opening import Cut
 from mta.smtp.tls import Judge, judge
 from mta.smtp.watch import Watch
 
-MOST_ADDRESSES = 5  # Postfix smtp_mx_address_limit
+MAX_ADDRESSES = 5  # Postfix smtp_mx_address_limit
 BROKEN_TLS_S = 3600.0  # an hour of plaintext for a server that has been mended, against a second connection each time
-_MOST_BROKEN = 10_000
+_MAX_BROKEN = 10_000
 _NO_ADDRESS = HostKey("", 0)
 _NO_ANSWER = frozenset({BreakKind.TIMEOUT, BreakKind.REFUSED, BreakKind.CLOSED})
 
@@ -176,7 +176,7 @@ class Sockets:
     def _targets(self, route: Route, policy: TlsPolicy, trial: Trial) -> Iterator[tuple[Host, HostKey]]:
         """The addresses to try, in order, those that lately did not answer last, and of these no host that rests while
         another one does not; what the policy keeps us from is noted in the trial."""
-        left = MOST_ADDRESSES
+        left = MAX_ADDRESSES
         last: list[tuple[Host, HostKey]] = []
         now = time.monotonic()
         for host in route.hosts:
@@ -251,7 +251,7 @@ class Sockets:
 
     def _remember_broken(self, ip: str, reason: str) -> str:
         self._broken_tls.pop(ip, None)
-        if len(self._broken_tls) >= _MOST_BROKEN:
+        if len(self._broken_tls) >= _MAX_BROKEN:
             self._broken_tls.popitem(last=False)  # the oldest
         self._broken_tls[ip] = (time.monotonic() + BROKEN_TLS_S, f"TLS failed at {clock.iso(clock.now())}: {reason}")
         return f"TLS failed just before: {reason}"
@@ -293,8 +293,8 @@ def _reachable(route: Route, family: Family, source: Source | None) -> Route:
 
 
 def _keys(route: Route, policy: TlsPolicy, source: Source | None) -> Iterator[HostKey]:
-    """The hosts that an opening over the route tries, at most `MOST_ADDRESSES`."""
-    left = MOST_ADDRESSES
+    """The hosts that an opening over the route tries, at most `MAX_ADDRESSES`."""
+    left = MAX_ADDRESSES
     for host in route.hosts:
         if policy.of(host.name).refused is None:
             for ip in host.addresses[:left]:

@@ -34,8 +34,8 @@ FORGET_S = 3600.0
 FULL_S = 2.0  # an allowance that was found used up is not asked for again for so long
 KEEP_COUNTS = timedelta(days=60)
 KEEP_RESTS = timedelta(days=30)
-_MOST_ORDERS = 50_000
-_MOST_FULL = 10_000
+_MAX_ORDERS = 50_000
+_MAX_FULL = 10_000
 _UNKNOWN = ("", "")
 
 _log = structlog.get_logger("mta")
@@ -125,7 +125,7 @@ class Sources:
         key = (pool.name, site, account, reach)
         known = self._orders.get(key)
         if known is None:
-            if len(self._orders) >= _MOST_ORDERS:
+            if len(self._orders) >= _MAX_ORDERS:
                 self._orders.clear()
             here = [one for one in pool.members if one.ip in self._configured] or self._all.members
             chosen = [self._configured[ip] for ip in ordered(here, f"{site}\n{account}")]
@@ -178,7 +178,7 @@ class Sources:
             return 0, None
         granted = await sources_store.reserve(self._pool, taken, wanted, allowed)
         if granted < wanted:
-            if len(self._full) >= _MOST_FULL:
+            if len(self._full) >= _MAX_FULL:
                 self._full.clear()
             self._full[taken] = time.monotonic() + FULL_S
         return granted, taken

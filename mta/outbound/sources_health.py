@@ -19,16 +19,16 @@ from engine.delivery.outcome import Category, Outcome, Scope, Verdict
 from engine.delivery.sources_store import Rest
 from mta.outbound.sources_bind import Source
 
-REST_S, LONGEST_REST_S = 900.0, 6 * 3600.0  # automatic listings are lifted after hours; a mistaken one sooner
+REST_S, MAX_REST_S = 900.0, 6 * 3600.0  # automatic listings are lifted after hours; a mistaken one sooner
 PROBE_S = 300.0  # how long the one message may take that tries an address again
 SETTLED_S = 60.0  # what they take so long after a refusal was not begun before it
 NOT_REACHED_S = 600.0  # a family of addresses goes behind the other for so long
 UNFIT_S = 60.0  # an address that this host has lost is not tried for so long
 OVERLAP_S = 30.0  # of two looks at what others wrote: clocks differ, and commits come late
 REMEMBER = timedelta(days=2)  # a refusal that was over so long ago is a new one
-MOST_SAID = 200  # characters of an answer that are kept
+MAX_SAID = 200  # characters of an answer that are kept
 ANYWHERE = "*"
-_MOST = 50_000
+_MAX_RESTS = 50_000
 _ABOUT_US = frozenset({Category.REPUTATION, Category.POLICY})
 _NOT_ABOUT_US = frozenset({Scope.RECIPIENT, Scope.MESSAGE})  # whoever judges these lets the address speak
 
@@ -84,11 +84,11 @@ class Health:
         if known is not None and known.until > now:
             return False
         rests = 1 if known is None or known.until < now - REMEMBER else known.rests + 1
-        seconds = min(LONGEST_REST_S, REST_S * 2.0 ** (min(rests, 20) - 1)) * random.uniform(0.9, 1.1)
-        if len(self._rests) >= _MOST:
+        seconds = min(MAX_REST_S, REST_S * 2.0 ** (min(rests, 20) - 1)) * random.uniform(0.9, 1.1)
+        if len(self._rests) >= _MAX_RESTS:
             self._rests.pop(next(iter(self._rests)))
-        self._put(Rest(ip, site, now + timedelta(seconds=seconds), rests, said[:MOST_SAID], now))
-        _log.warning("source refused", source=ip, site=site, said=said[:MOST_SAID], spared_s=round(seconds))
+        self._put(Rest(ip, site, now + timedelta(seconds=seconds), rests, said[:MAX_SAID], now))
+        _log.warning("source refused", source=ip, site=site, said=said[:MAX_SAID], spared_s=round(seconds))
         return True
 
     def well(self, ip: str, site: str) -> None:
@@ -106,7 +106,7 @@ class Health:
 
     def not_reached(self, site: str, family: str) -> None:
         """No connection came about over a family of addresses."""
-        if len(self._not_reached) >= _MOST:
+        if len(self._not_reached) >= _MAX_RESTS:
             self._not_reached.clear()
         self._not_reached[site, family] = time.monotonic() + NOT_REACHED_S
 

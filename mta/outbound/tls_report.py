@@ -16,7 +16,7 @@ from engine.store.queries import Queries, columns
 from mta.smtp.faults import Fault
 
 KEEP = timedelta(days=60)  # a report is due the next day; two months let an operator look back
-MOST_KEYS = 20_000  # while Postgres is away; what comes beyond is not counted
+MAX_KEYS = 20_000  # while Postgres is away; what comes beyond is not counted
 
 PolicyType = Literal["sts", "tlsa"]  # RFC 8460 4.2
 
@@ -87,5 +87,5 @@ class TlsReport:
         known = self._counts.get(key)
         if known is not None:
             known.sessions += more.sessions
-        elif len(self._counts) < MOST_KEYS:
+        elif len(self._counts) < MAX_KEYS:
             self._counts[key] = more

@@ -17,10 +17,10 @@ import orjson
 import yarl
 from msgspec import Struct
 
-MOST_DETAILS = 1_000  # failures of one policy that a report lists; the summary counts them all
-MOST_DESTINATIONS = 4  # of each kind
-MOST_URL = 1_000  # characters
-MOST_RECORD = 2_048  # characters of a TXT record
+MAX_DETAILS = 1_000  # failures of one policy that a report lists; the summary counts them all
+MAX_DESTINATIONS = 4  # of each kind
+MAX_URL = 1_000  # characters
+MAX_RECORD = 2_048  # characters of a TXT record
 SPREAD_S = 4 * 3600  # RFC 8460 4.1: not all reporters at midnight
 _MAILTO = re.compile(r"mailto:([^\s,;!?]{3,320})", re.IGNORECASE)
 
@@ -63,7 +63,7 @@ class Destinations(Struct, frozen=True):
 def destinations(records: Iterable[bytes]) -> Destinations:
     """What a domain's `_smtp._tls` TXT records name (RFC 8460 3), each once; nothing where there is not exactly one
     record of the kind."""
-    texts = [one.decode("ascii", "replace").strip() for one in records if len(one) <= MOST_RECORD]
+    texts = [one.decode("ascii", "replace").strip() for one in records if len(one) <= MAX_RECORD]
     found = [text for text in texts if re.match(r"v=TLSRPTv1\s*;", text)]
     if len(found) != 1:
         return Destinations()
@@ -74,12 +74,12 @@ def destinations(records: Iterable[bytes]) -> Destinations:
     mailboxes = [unquote(match[1]) for match in matches if match is not None]
     usable = dict.fromkeys(one for one in mailboxes if one.isascii() and one.isprintable())
     urls = dict.fromkeys(url for url in map(_https, named) if url is not None)
-    return Destinations(tuple(usable)[:MOST_DESTINATIONS], tuple(urls)[:MOST_DESTINATIONS])
+    return Destinations(tuple(usable)[:MAX_DESTINATIONS], tuple(urls)[:MAX_DESTINATIONS])
 
 
 def _https(uri: str) -> str | None:
     """An https URL as it was named, but for its fragment; None for what is no such thing."""
-    if len(uri) > MOST_URL or not uri.isascii() or uri[:8].lower() != "https://":
+    if len(uri) > MAX_URL or not uri.isascii() or uri[:8].lower() != "https://":
         return None
     try:
         url = yarl.URL(uri)
@@ -127,7 +127,7 @@ def _policy(report: Report, kind: str) -> dict[str, Any]:
         },
     }
     if failures:
-        most = sorted(failures, key=lambda one: -one.sessions)[:MOST_DETAILS]
+        most = sorted(failures, key=lambda one: -one.sessions)[:MAX_DETAILS]
         shown["failure-details"] = [_detail(one) for one in most]
     return shown
 

@@ -24,10 +24,10 @@ from engine.store.web import Client, Failure, anybody
 from mta.outbound.tls_report_mail import Report, packed
 
 POST_S: Final = 30.0  # for all of a request
-MOST_ANSWER: Final = 1_024  # octets of it that are read
+MAX_ANSWER: Final = 1_024  # octets of it that are read
 WAITS_S: Final = (900.0, 1_800.0, 3_600.0, 7_200.0, 14_400.0)  # between tries; the last one again and again
 LASTS: Final = timedelta(hours=24)
-MOST_AT_ONCE: Final = 100  # destinations a round
+MAX_AT_ONCE: Final = 100  # destinations a round
 AT_THE_SAME_TIME: Final = 8
 
 _SQL = Queries.beside(__file__, "tls_report_posting.sql")
@@ -46,7 +46,7 @@ async def post_due(
     A destination is put off before it is asked: whoever dies here asks again later, and two at the same time never ask
     for the same. Raises one of AWAY where nothing could be taken.
     """
-    due = await _TAKE.records(pool, now, MOST_AT_ONCE, WAITS_S)
+    due = await _TAKE.records(pool, now, MAX_AT_ONCE, WAITS_S)
     if not due:
         return 0
     resolver = Resolver.from_settings(settings)
@@ -83,7 +83,7 @@ async def _post(pool: asyncpg.Pool, client: Client, report: Report, row: asyncpg
     place = (report.day, report.domain, row["url"])
     headers = {"Content-Type": "application/tlsrpt+gzip", "User-Agent": f"{report.submitter} TLS reports"}
     answer = await client.post(
-        yarl.URL(row["url"], encoded=True), packed(report), headers, timeout_s=POST_S, most_bytes=MOST_ANSWER
+        yarl.URL(row["url"], encoded=True), packed(report), headers, timeout_s=POST_S, most_bytes=MAX_ANSWER
     )
     if not isinstance(answer, Failure) and 200 <= answer.status < 300:
         await _POSTED.execute(pool, *place)

@@ -27,7 +27,7 @@ from mta.outbound.tls_report_mail import Counted, Destinations, Report, compose,
 from mta.outbound.tls_report_posting import LASTS, post_due
 
 DAYS_BACK = 2  # a worker that was down over night catches up
-MOST_AT_ONCE = 200  # domains a round
+MAX_AT_ONCE = 200  # domains a round
 
 _SQL = Queries.beside(__file__, "tls_reporting.sql")
 _UNREPORTED = _SQL.command("unreported_domains")
@@ -103,7 +103,7 @@ async def _due(pool: asyncpg.Pool, now: datetime) -> list[tuple[date, str]]:
     for back in range(1, DAYS_BACK + 1):
         day = now.date() - timedelta(days=back)
         midnight = datetime.combine(day + timedelta(days=1), time(), UTC)
-        rows = await _UNREPORTED.records(pool, day, MOST_AT_ONCE)
+        rows = await _UNREPORTED.records(pool, day, MAX_AT_ONCE)
         found += [(day, row["domain"]) for row in rows if due_at(day, row["domain"], midnight) <= now]
     return found
 

@@ -21,9 +21,9 @@ RENEW_S = 4.0  # a call costs 25 µs in all, and ten thousand sites may be busy
 ROTATE_S = 10.0  # how long a part that can't be parted stays with one process
 GATHER_S = 0.001  # the wishes of a moment share one round trip
 BATCH = 500
-LEAST_PAUSE_S = 1.0  # shorter ones are not worth telling
+MIN_PAUSE_S = 1.0  # shorter ones are not worth telling
 NAP_S = 0.05  # before asking for pace again, at least
-_MOST_LOCAL = 10_000
+_MAX_LOCAL = 10_000
 
 # Leases of one site: a hash of process -> "granted wanted until". KEYS[1]; ARGV: process, limit, wanted, held, lease in
 # milliseconds, rotation in milliseconds, pause to tell in milliseconds, 1 when the servers answered a probe well.
@@ -178,7 +178,7 @@ class Windows:
                 self._leased[pacer.limits.key] = pacer
             else:
                 self._leased.pop(pacer.limits.key, None)
-            if paused_ms / 1000 > LEAST_PAUSE_S and not pacer.paused(now):
+            if paused_ms / 1000 > MIN_PAUSE_S and not pacer.paused(now):
                 pacer.heard_of_pause(now, paused_ms / 1000)
             changed, pacer.share = granted != pacer.share, granted
             if changed:
@@ -256,7 +256,7 @@ class Windows:
     def _meter(self, pacer: Pacer, wanted: int) -> tuple[int, int]:
         """The same without Redis, at the part of the rates that this process's shards stand for."""
         now = time.monotonic() * 1e6
-        if len(self._paces) > _MOST_LOCAL:
+        if len(self._paces) > _MAX_LOCAL:
             self._paces.clear()
         known = self._paces.setdefault(pacer.limits.key, {})
         rates = _rates(pacer, max(self._fraction(), 1e-3))

@@ -25,13 +25,13 @@ from mta.outbound.route import Route
 from mta.smtp.watch import Watch, masked
 
 MINUTES = 10  # that are looked back
-LEAST_OTHERS = 2  # accounts: the figures of a single other one would be its own, and not ours to show
-MOST_SITES = 2_000
-MOST_ENTRIES = 50_000  # accounts by site and minute, some 10 MB; beyond it they are counted without their names
-MOST_DOMAINS = 50_000
-MOST_TOLD = 100  # conversations kept for those who watch; what comes beyond is counted
+MIN_OTHERS = 2  # accounts: the figures of a single other one would be its own, and not ours to show
+MAX_SITES = 2_000
+MAX_ENTRIES = 50_000  # accounts by site and minute, some 10 MB; beyond it they are counted without their names
+MAX_DOMAINS = 50_000
+MAX_TOLD = 100  # conversations kept for those who watch; what comes beyond is counted
 EACH_TELLING = 25
-MOST_OCTETS = 7_000  # of one: a notification of Postgres takes 8,000
+MAX_OCTETS = 7_000  # of one: a notification of Postgres takes 8,000
 
 _SQL = Queries.beside(__file__, "witness.sql")
 _TELL = _SQL.command("tell_traces")
@@ -65,7 +65,7 @@ class Answers:
         if not minutes or minutes[-1][0] != minute:
             minutes.append((minute, {}))
         counts = minutes[-1][1]
-        key = account if account in counts or self._entries < MOST_ENTRIES else None
+        key = account if account in counts or self._entries < MAX_ENTRIES else None
         if key not in counts:
             counts[key] = [0, 0, 0]
             self._entries += 1
@@ -81,14 +81,14 @@ class Answers:
                 if key != account:
                     seen.add(key)
                     totals = [total + number for total, number in zip(totals, numbers, strict=True)]
-        if len(seen) < LEAST_OTHERS:
+        if len(seen) < MIN_OTHERS:
             return None
         return {"minutes": MINUTES, "delivered": totals[0], "deferred": totals[1], "bounced": totals[2]}
 
     def _minutes(self, site: str, minute: int) -> deque[tuple[int, _Minute]]:
         minutes = self._sites.get(site)
         if minutes is None:
-            if len(self._sites) >= MOST_SITES:
+            if len(self._sites) >= MAX_SITES:
                 _, gone = self._sites.popitem(last=False)
                 self._entries -= sum(len(counts) for _, counts in gone)
             minutes = self._sites[site] = deque()
@@ -114,7 +114,7 @@ class Witness:
     def routed(self, domain: str, route: Route) -> None:
         """Mail for this domain goes this way."""
         if self._site_of.get(domain) != route.site:
-            if len(self._site_of) >= MOST_DOMAINS:
+            if len(self._site_of) >= MAX_DOMAINS:
                 self._site_of.popitem(last=False)
             self._site_of[domain] = route.site
         if self.watch.domains:
@@ -156,7 +156,7 @@ class Witness:
     def _keep(self, attempt: Attempt) -> None:
         if a_labels(attempt.row.domain) not in self.watch.domains:
             return
-        if len(self._told) >= MOST_TOLD:
+        if len(self._told) >= MAX_TOLD:
             self._left_out += 1
             return
         self._told.append(shown(attempt))
@@ -179,9 +179,9 @@ def shown(attempt: Attempt) -> str:
         "conversation": talk.get("conversation", []),
     }
     text = masked(orjson.dumps(said).decode())
-    if len(text.encode()) > MOST_OCTETS:
+    if len(text.encode()) > MAX_OCTETS:
         text = masked(orjson.dumps(said | {"conversation": [], "note": "too long to show"}).decode())
-    return text if len(text.encode()) <= MOST_OCTETS else orjson.dumps({"messageId": said["messageId"]}).decode()
+    return text if len(text.encode()) <= MAX_OCTETS else orjson.dumps({"messageId": said["messageId"]}).decode()
 
 
 def packed(lines: list[dict[str, Any]]) -> list[str]:
@@ -189,7 +189,7 @@ def packed(lines: list[dict[str, Any]]) -> list[str]:
     texts: list[str] = []
     parts: list[bytes] = []
     for part in map(orjson.dumps, lines):
-        if parts and sum(map(len, parts)) + len(parts) + len(part) > MOST_OCTETS:
+        if parts and sum(map(len, parts)) + len(parts) + len(part) > MAX_OCTETS:
             texts.append(_joined(parts))
             parts = []
         parts.append(part)

@@ -10,7 +10,7 @@ from engine.mail.address import MAX_ADDRESS
 COMMAND: Final = 512  # octets with CRLF: RFC 5321 4.5.3.1.4
 PATHS: Final = COMMAND + 26 + 17 + 10 + 500  # MAIL with SIZE, BODY, SMTPUTF8 and AUTH: RFC 1870, 6152, 6531, 4954
 AUTHENTICATION: Final = 12_288  # RFC 4954 4
-MOST_PARAMETERS: Final = 16
+MAX_PARAMETERS: Final = 16
 
 # Blanks after the colon are no part of the grammar; common clients write one, and it can't be misread.
 _mail = re.compile(r"FROM:[ ]{0,4}<([^<>]*)>(.*)", re.IGNORECASE).fullmatch
@@ -131,7 +131,7 @@ def _parameters(text: str, *, extended: bool) -> dict[str, str | None]:
     for word in words:
         match = _parameter(word)
         name = match[1].upper() if match is not None else ""
-        if match is None or name in found or len(found) == MOST_PARAMETERS:
+        if match is None or name in found or len(found) == MAX_PARAMETERS:
             raise BadCommand("501 5.5.4 A parameter is malformed or given twice")
         found[name] = match[2]
     return found

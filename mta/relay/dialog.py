@@ -12,7 +12,7 @@ import structlog
 from aiosmtpd.smtp import MISSING, AuthResult, LoginPassword
 
 from engine.areas.api_keys.keyring import Caller
-from engine.areas.emails.types import MOST_RECIPIENTS
+from engine.areas.emails.types import MAX_RECIPIENTS
 from engine.base.errors import ErrorType, Refusal, unavailable
 from engine.base.pace import Pace
 from engine.base.plans import CAPS, Plan
@@ -26,7 +26,7 @@ from mta.relay.inbox import Content, Dropped, Gone
 from mta.relay.intake import Envelope
 from mta.relay.logins import Failed
 
-MOST_RCPT: Final = 1_000  # RCPT commands in one transaction, those answered 452 among them
+MAX_RCPT: Final = 1_000  # RCPT commands in one transaction, those answered 452 among them
 HANDSHAKE_S: Final = 30.0
 
 _log = structlog.get_logger("relay")
@@ -187,7 +187,7 @@ class Dialog(Frame):
         if self._sender is None:
             raise BadCommand("503 5.5.1 Say MAIL first")
         self._rcpts += 1
-        if self._rcpts > MOST_RCPT:
+        if self._rcpts > MAX_RCPT:
             self._say("421 4.7.0 Too many recipients")
             self._closing = True
             return
@@ -197,10 +197,10 @@ class Dialog(Frame):
             key = canonical(mailbox.address)
         except BadAddress as error:
             raise BadCommand(replies.refused("553 5.1.3", ErrorType.INVALID_ADDRESS, str(error))) from None
-        if key not in self._recipients and len(self._recipients) == MOST_RECIPIENTS:
+        if key not in self._recipients and len(self._recipients) == MAX_RECIPIENTS:
             # RFC 5321 4.5.3.1.10: the client sends to these now and to the others with another transaction.
             self._overflowed = True
-            self._say(f"452 4.5.3 A message goes to at most {MOST_RECIPIENTS} recipients at once")
+            self._say(f"452 4.5.3 A message goes to at most {MAX_RECIPIENTS} recipients at once")
             return
         self._recipients.setdefault(key, mailbox)
         self._say("250 2.1.5 ok")

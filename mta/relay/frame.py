@@ -22,9 +22,9 @@ from mta.relay.inbox import Flaw, Gone, Inbox
 from mta.relay.intake import Intake
 from mta.relay.logins import Login, Logins
 
-MOST_ERRORS: Final = 20  # commands answered 5yz in a row, as Postfix's smtpd_hard_error_limit
-MOST_IDLING: Final = 100  # commands without a message among them, as Postfix's smtpd_junk_command_limit
-MOST_UNSENT: Final = 64  # replies to pipelined commands that wait for each other
+MAX_ERRORS: Final = 20  # commands answered 5yz in a row, as Postfix's smtpd_hard_error_limit
+MAX_IDLING: Final = 100  # commands without a message among them, as Postfix's smtpd_junk_command_limit
+MAX_UNSENT: Final = 64  # replies to pipelined commands that wait for each other
 GREETING_PAUSE_S: Final = 0.005  # who speaks in it did not wait for the greeting
 ENDING_S: Final = 5.0  # a client that does not read the last reply is cut off after it
 SOFT_END: Final = 0.9  # of a session's time: from then on it ends between two messages
@@ -222,7 +222,7 @@ class Frame(SMTP):
             if self._is_over() and not self._closing:
                 self._say("421 4.3.2 This session ends here; connect again")
                 self._closing = True
-            if len(self._replies) > MOST_UNSENT:
+            if len(self._replies) > MAX_UNSENT:
                 await self._flush()
         await self._flush()
 
@@ -251,7 +251,7 @@ class Frame(SMTP):
         else:
             if verb in _IDLING:
                 self._idling += 1
-                if self._idling > MOST_IDLING:
+                if self._idling > MAX_IDLING:
                     self._say("421 4.7.0 Too many commands without a message")
                     self._closing = True
                     return
@@ -267,9 +267,9 @@ class Frame(SMTP):
     def _count_fault(self) -> bool:
         """True when that was one too many, and the session is over."""
         self._errors += 1
-        if self._errors > MOST_ERRORS:
+        if self._errors > MAX_ERRORS:
             self._closing = True
-        return self._errors > MOST_ERRORS
+        return self._errors > MAX_ERRORS
 
     async def _flush(self) -> None:
         """Write the replies that are due, and wait while the client does not read them."""

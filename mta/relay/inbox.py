@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 from engine.base.errors import Refusal
 from engine.base.memory_pool import Reservation
 
-MOST_AHEAD: Final = 256 * 1024  # octets a client may send ahead of being read
+MAX_AHEAD: Final = 256 * 1024  # octets a client may send ahead of being read
 END: Final = b"\r\n.\r\n"
-MOST_THROWN: Final = 16 * 1024 * 1024  # octets of one line, before its sender is cut off
+MAX_THROWN: Final = 16 * 1024 * 1024  # octets of one line, before its sender is cut off
 
 
 class Gone(ConnectionError):  # noqa: N818 - named for what happened
@@ -76,7 +76,7 @@ class Inbox:
         self._buffer += data
         if self._waiter is not None:
             self._wake()
-        elif len(self._buffer) > MOST_AHEAD and not self._paused:
+        elif len(self._buffer) > MAX_AHEAD and not self._paused:
             self._paused, self._transport = True, transport
             transport.pause_reading()
 
@@ -98,7 +98,7 @@ class Inbox:
                 return Line(b"", Flaw.LONG) if thrown or end - 1 > most(line) else Line(line[:-1])
             if len(self._buffer) > most(bytes(self._buffer[:16])) + 1 or thrown:
                 thrown += len(self._buffer)
-                if thrown > MOST_THROWN:
+                if thrown > MAX_THROWN:
                     raise Gone
                 del self._buffer[:-1]  # its last octet may be half of the CRLF
             searched = len(self._buffer)

@@ -7,8 +7,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, NamedTuple
 
 SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
-_LONGEST_1: Final = 107  # octets of a version 1 line with its CRLF
-_LONGEST_2: Final = 16 + 4_096  # addresses and whatever the balancer adds: certificates' names, ids
+_MAX_1: Final = 107  # octets of a version 1 line with its CRLF
+_MAX_2: Final = 16 + 4_096  # addresses and whatever the balancer adds: certificates' names, ids
 _FAMILIES: Final = {b"TCP4": 4, b"TCP6": 6}
 
 
@@ -33,9 +33,9 @@ def parse(octets: bytes) -> Header | None:
 
 
 def _version_1(octets: bytes) -> Header | None:
-    end = octets.find(b"\r\n", 0, _LONGEST_1)
+    end = octets.find(b"\r\n", 0, _MAX_1)
     if end < 0:
-        if len(octets) >= _LONGEST_1:
+        if len(octets) >= _MAX_1:
             raise BadProxy("the PROXY line is too long")
         return None
     words = octets[:end].split(b" ")
@@ -60,7 +60,7 @@ def _version_2(octets: bytes) -> Header | None:
         return None
     version, family = octets[12], octets[13]
     length = 16 + int.from_bytes(octets[14:16], "big")
-    if version not in (0x20, 0x21) or length > _LONGEST_2:
+    if version not in (0x20, 0x21) or length > _MAX_2:
         raise BadProxy("the PROXY header is of another version, or too long")
     if len(octets) < length:
         return None

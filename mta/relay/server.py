@@ -28,7 +28,7 @@ from mta.relay.intake import Intake
 from mta.relay.logins import Logins
 
 BACKLOG: Final = 1_024
-MOST_AT_ONCE: Final = 16  # connections taken in one turn of the loop
+MAX_AT_ONCE: Final = 16  # connections taken in one turn of the loop
 HEADER_S: Final = 5.0  # for the whole PROXY header
 END_S: Final = 2.0  # for tasks that were cancelled
 PAUSE_S: Final = 0.1  # when the system has no more descriptors
@@ -125,7 +125,7 @@ class Relay:
     def _accept(self, listener: socket.socket) -> None:
         """Take who waits: no await lies between taking and seating, so that a drain can't lose anybody."""
         loop = asyncio.get_running_loop()
-        for _ in range(MOST_AT_ONCE):
+        for _ in range(MAX_AT_ONCE):
             try:
                 connection, peer = listener.accept()
             except (BlockingIOError, InterruptedError):  # another process was faster

@@ -23,8 +23,8 @@ from engine.store.queries import Queries
 
 DELAY_S = 3.0
 LOOK_BACK = timedelta(minutes=2)
-MOST_WAITING = 100_000
-MOST_FOUND = 1_000
+MAX_WAITING = 100_000
+MAX_FOUND = 1_000
 AGAIN_S = 1.0
 DRAIN_S = 2.0
 
@@ -39,7 +39,7 @@ class Complaints:
         self._pool = pool
         self._domain = domain
         self._delay_s = delay_s
-        self._waiting: deque[tuple[float, UUID, int]] = deque(maxlen=MOST_WAITING)  # when, message, place; oldest first
+        self._waiting: deque[tuple[float, UUID, int]] = deque(maxlen=MAX_WAITING)  # when, message, place; oldest first
         self._came = asyncio.Event()
 
     def settled(self, attempt: Attempt) -> None:
@@ -92,7 +92,7 @@ class Complaints:
         since, until = (ids.floor_of(clock.milliseconds(at)) for at in (now - LOOK_BACK, now + LOOK_BACK))
         ending = f"@{self._domain}"
         try:
-            found = await _DELIVERED_LATELY.records(self._pool, since, until, Part.COMPLAINED.value, ending, MOST_FOUND)
+            found = await _DELIVERED_LATELY.records(self._pool, since, until, Part.COMPLAINED.value, ending, MAX_FOUND)
         except AWAY as error:
             heed_cancellation()
             _log.warning("simulated complaints not looked for", error=repr(error))

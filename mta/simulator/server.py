@@ -24,8 +24,8 @@ IDLE_S = 60.0  # our own connections are closed after 5 s without mail
 CONTENT_S = 600.0
 LOOK_UP_S = 5.0
 END_S = 2.0
-MOST_LINE = 4_096  # octets of a command: RFC 5321 4.5.3.1.4 has 512, SMTPUTF8 and parameters make it longer
-MOST_RECIPIENTS = 1_000
+MAX_LINE = 4_096  # octets of a command: RFC 5321 4.5.3.1.4 has 512, SMTPUTF8 and parameters make it longer
+MAX_RECIPIENTS = 1_000
 SPARE_SESSIONS = 16  # beyond those that the process itself may have open
 
 _PATH = re.compile(r"(?:from|to):\s*<([^<>]*)>(.*)", re.IGNORECASE | re.DOTALL)
@@ -43,7 +43,7 @@ class Simulator:
     async def start(cls, settings: Settings, pool: asyncpg.Pool, *, slow_s: float = SLOW_S) -> "Simulator":
         """A server that takes connections; `slow_s` is how long `slow@` keeps its sender waiting."""
         self = cls(settings, pool, slow_s)
-        self._server = await asyncio.start_server(self._serve, HOST, 0, limit=MOST_LINE)
+        self._server = await asyncio.start_server(self._serve, HOST, 0, limit=MAX_LINE)
         return self
 
     def __init__(self, settings: Settings, pool: asyncpg.Pool, slow_s: float) -> None:
@@ -170,7 +170,7 @@ class _Session:
             return _OUT_OF_ORDER
         if path is None:
             return "501 5.5.4 RCPT TO:<address> is wanted"
-        if len(self._mail.recipients) >= MOST_RECIPIENTS:
+        if len(self._mail.recipients) >= MAX_RECIPIENTS:
             return "452 4.5.3 too many recipients"
         if path[1].rpartition("@")[2].lower() != self._host.domain:
             return f"550 5.7.1 only {self._host.domain} is simulated here"
@@ -210,7 +210,7 @@ class _Session:
         size, tail = 0, b"\r\n"
         while not tail.endswith(_END):
             async with asyncio.timeout(IDLE_S):
-                chunk = await self._reader.read(MOST_LINE * 16)
+                chunk = await self._reader.read(MAX_LINE * 16)
             size += len(chunk)
             if not chunk or size > 2 * self._host.most_bytes:
                 raise EOFError

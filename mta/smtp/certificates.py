@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from mta.smtp.faults import Fault, FaultKind
 
-MOST_SHOWN = 12  # certificates of a chain that are looked at; real ones have two to four
+MAX_SHOWN = 12  # certificates of a chain that are looked at; real ones have two to four
 _BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Alpine, Arch
     "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, Red Hat
@@ -38,7 +38,7 @@ class Shown(Struct, frozen=True):
     @classmethod
     def parsed(cls, encoded: Sequence[bytes]) -> "Shown | None":
         """From DER, leaf first; None for none, or when the leaf can't be read. Others that can't be are left out."""
-        found = [_loaded(der) for der in encoded[:MOST_SHOWN]]
+        found = [_loaded(der) for der in encoded[:MAX_SHOWN]]
         if not found or found[0] is None:
             return None
         return cls(found[0], tuple(one for one in found[1:] if one is not None))

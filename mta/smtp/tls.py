@@ -22,9 +22,9 @@ from mta.smtp.dane import Dane, match
 from mta.smtp.faults import Fault
 from mta.smtp.transcript import Tls
 
-MOST_SESSIONS = 512  # about 10 KB each
-LONGEST_SESSION_S = 3_600.0  # RFC 8446 4.6.1 allows seven days; a shorter memory forgets a mended server sooner
-MOST_VERDICTS = 2_000
+MAX_SESSIONS = 512  # about 10 KB each
+MAX_SESSION_S = 3_600.0  # RFC 8446 4.6.1 allows seven days; a shorter memory forgets a mended server sooner
+MAX_VERDICTS = 2_000
 VERDICT_S = 3_600.0
 # OpenSSL's security level 0 is needed for the SHA-1 signatures of TLS 1.0 and 1.1, and for RSA keys of 1,024 bits.
 _ANY_CIPHER = "DEFAULT:!PSK:!SRP:@SECLEVEL=0"
@@ -92,9 +92,9 @@ class Sessions(ssl.SSLContext):
         if not session.has_ticket and not session.id:
             return
         self._kept.pop(name, None)
-        if len(self._kept) >= MOST_SESSIONS:
+        if len(self._kept) >= MAX_SESSIONS:
             self._kept.popitem(last=False)
-        life_s = min(LONGEST_SESSION_S, session.ticket_lifetime_hint or session.timeout)
+        life_s = min(MAX_SESSION_S, session.ticket_lifetime_hint or session.timeout)
         self._kept[name] = (time.monotonic() + life_s, session, shown)
 
     def forget(self, name: str | None) -> None:
@@ -187,7 +187,7 @@ class Judge:
             return known[1]
         fault = fault_of(Shown.parsed(shown), name, self._authorities, at)
         self._known.pop(key, None)
-        if len(self._known) >= MOST_VERDICTS:
+        if len(self._known) >= MAX_VERDICTS:
             self._known.popitem(last=False)
         self._known[key] = (at, fault)
         return fault

@@ -18,11 +18,11 @@ from engine.mail.replies import Break, Reply
 from mta.smtp.envelope import Envelope
 from mta.smtp.transcript import said
 
-MOST_LINES_EACH: Final = 300  # of one connection
-MOST_A_SECOND: Final = 200  # of one process
-MOST_WAITING: Final = 2_000
-MOST_TEXT: Final = 300  # characters of a line
-MOST_HOSTS: Final = 1_000
+MAX_LINES_EACH: Final = 300  # of one connection
+MAX_A_SECOND: Final = 200  # of one process
+MAX_WAITING: Final = 2_000
+MAX_TEXT: Final = 300  # characters of a line
+MAX_HOSTS: Final = 1_000
 
 # What our commands may show in full but for addresses; of any other only the verb, whatever may stand behind it.
 _OPEN = frozenset({"EHLO", "HELO", "STARTTLS", "MAIL", "RCPT", "DATA", "RSET", "QUIT", "."})
@@ -56,7 +56,7 @@ class Watch:
     def serves(self, domain: str, hosts: tuple[str, ...]) -> None:
         """Mail for a watched domain goes to these mail hosts: what opens a connection to them is shown too."""
         name = _a_labels(domain)
-        if name in self.domains and len(self._hosts) < MOST_HOSTS:
+        if name in self.domains and len(self._hosts) < MAX_HOSTS:
             for host in hosts:
                 self._hosts.setdefault(host, set()).add(name)
 
@@ -79,7 +79,7 @@ class Watch:
         second = int(self._monotonic())
         if second != self._second:
             self._second, self._told = second, 0
-        if self._told >= MOST_A_SECOND or len(self._lines) >= MOST_WAITING:
+        if self._told >= MAX_A_SECOND or len(self._lines) >= MAX_WAITING:
             self._left_out += 1
             return
         self._told += 1
@@ -116,14 +116,14 @@ class Tap:
 
     def _show(self, envelope: Envelope | None, way: str, text: str, seconds: float | None = None) -> None:
         domains = self._watch.of_host(self._host) if envelope is None else self._domain_of(envelope)
-        if not domains or self._count > MOST_LINES_EACH:
+        if not domains or self._count > MAX_LINES_EACH:
             return
         self._count += 1
-        if self._count > MOST_LINES_EACH:
+        if self._count > MAX_LINES_EACH:
             way, text, seconds = "*", "more of this conversation is not shown", None
         line: dict[str, Any] = {
             "conversation": self._id, "domains": domains, "mx": self._host, "ip": self._ip, "way": way,
-            "text": masked(text)[:MOST_TEXT],
+            "text": masked(text)[:MAX_TEXT],
         }  # fmt: skip
         if seconds is not None:
             line["ms"] = round(seconds * 1_000, 1)

@@ -4,7 +4,7 @@ from hashlib import sha256
 from typing import Final
 
 _BYTES: Final = 16  # of each digest: by accident no two sets of rows agree in so many
-_MOST: Final = 1 << (8 * _BYTES)
+_MODULUS: Final = 1 << (8 * _BYTES)
 
 
 class RowSum:
@@ -35,7 +35,7 @@ class RowSum:
     @property
     def digest(self) -> str:
         """Of all whole rows so far, in hex."""
-        return f"{self._sum % _MOST:0{2 * _BYTES}x}"
+        return f"{self._sum % _MODULUS:0{2 * _BYTES}x}"
 
 
 def _number(digest: bytes) -> int:

@@ -20,7 +20,7 @@ from ops.bench.load import Load, Order, Target
 from ops.bench.message import HTML, SUBJECT, TEXT, TO
 
 _CONNECT_S: Final = 10.0
-_LONGEST_ORDER: Final = 64 * 1024
+_MAX_ORDER: Final = 64 * 1024
 
 
 class Connection(asyncio.Protocol):
@@ -202,7 +202,7 @@ class Phase:
 async def serve() -> None:
     """Take orders until standard input ends."""
     loop = asyncio.get_running_loop()
-    lines = asyncio.StreamReader(limit=_LONGEST_ORDER)
+    lines = asyncio.StreamReader(limit=_MAX_ORDER)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     target = msgspec.json.decode(await lines.readline(), type=Target)
     requests = Requests(target)

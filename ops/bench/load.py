@@ -18,7 +18,7 @@ from ops import launch
 from ops.fleet import ROOT
 
 STRANGER_S: Final = 30.0  # how long the process may take to start, and to answer once its time is over
-_LONGEST_LINE: Final = 64 * 1024
+_MAX_LINE: Final = 64 * 1024
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ class Generator:
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *launch.command([sys.executable, "-m", "ops.bench.generator"]),
-                env=environ, cwd=ROOT, start_new_session=True, limit=_LONGEST_LINE,
+                env=environ, cwd=ROOT, start_new_session=True, limit=_MAX_LINE,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
             )  # fmt: skip
         await self._say(self._target)

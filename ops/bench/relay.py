@@ -37,7 +37,7 @@ from ops.supervise import StartFailed
 DOMAINS: Final = 10
 WARM_UP: Final = 500
 _PATIENCE_S: Final = 60.0
-_LONGEST_LINE: Final = 64 * 1024
+_MAX_LINE: Final = 64 * 1024
 
 
 class BenchFailed(RuntimeError):  # noqa: N818 - named for what happened
@@ -64,7 +64,7 @@ class Client:
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *launch.command([sys.executable, "-m", "ops.bench.relay_load"]),
-                env=environ, cwd=ROOT, start_new_session=True, limit=_LONGEST_LINE,
+                env=environ, cwd=ROOT, start_new_session=True, limit=_MAX_LINE,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
             )  # fmt: skip
         await self._ask(self._target, STRANGER_S)

@@ -21,7 +21,7 @@ from msgspec import Struct
 from ops.bench.load import Load, Order
 from ops.bench.message import around_recipient
 
-_LONGEST_ORDER: Final = 64 * 1024
+_MAX_ORDER: Final = 64 * 1024
 _CONNECT_S: Final = 30.0
 
 
@@ -165,7 +165,7 @@ class Sender:
 async def serve() -> None:
     """Take orders until the input ends."""
     loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=_LONGEST_ORDER)
+    reader = asyncio.StreamReader(limit=_MAX_ORDER)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     sender = Sender(msgspec.json.decode(await reader.readline(), type=Target))
     await sender.open()

@@ -44,7 +44,7 @@ _ABANDONED_S: Final = 60.0
 _PORTS: Final = (
     "api_port", "metrics_port", "sink_port", "dns_port", "submission_port", "submission_tls_port", "mx_port",
 )  # fmt: skip
-_LONGEST_FOLDER: Final = 40  # leaves room for a socket's name
+_MAX_FOLDER: Final = 40  # leaves room for a socket's name
 _SQL = Queries.beside(__file__, "service.sql")
 _ANY_QUEUED = _SQL.command("any_queued")
 _HOLD_QUEUE = _SQL.command("hold_queue")
@@ -243,7 +243,7 @@ def _root() -> Path:
     """The temporary folder; /var/tmp where that one lies in memory (a sync would cost nothing) or its path is long."""
     usual = Path(tempfile.gettempdir())
     in_memory = filesystem(usual) in {"tmpfs", "ramfs"}
-    return Path("/var/tmp") if in_memory or len(os.fsencode(usual)) > _LONGEST_FOLDER else usual  # noqa: S108 - mkdtemp follows
+    return Path("/var/tmp") if in_memory or len(os.fsencode(usual)) > _MAX_FOLDER else usual  # noqa: S108 - mkdtemp follows
 
 
 def filesystem(path: Path) -> str:

@@ -17,7 +17,7 @@ import orjson
 from msgspec import Struct
 from rich.console import Console
 
-from engine.areas.tails.store import MOST
+from engine.areas.tails.store import MAX_TAILS
 from engine.base import clock, ids, settings
 from engine.base.errors import Refusal
 from engine.base.events import EventType
@@ -36,7 +36,7 @@ from ops.supervise import StartFailed
 SETTLE_S: Final = 3.0
 PER_S: Final = 100
 _CAP: Final = 10_000_000
-_LONGEST_LINE: Final = 1024 * 1024
+_MAX_LINE: Final = 1024 * 1024
 _OPENED_S: Final = 60.0
 
 _SQL = Queries.beside(__file__, "tails.sql")
@@ -75,7 +75,7 @@ def run(*, tails: int, as_json: bool, quiet_s: float = 10.0, busy_s: float = 15.
 async def _measured(tails: int, quiet_s: float, busy_s: float, voice: report.Progress) -> dict[str, Any]:
     given = settings.load(os.environ).settings
     async with own_service(given, voice.say, delivering=False, tls=False) as service:
-        count = -(-tails // MOST)
+        count = -(-tails // MAX_TAILS)
         voice.say(f"Making {count:,} accounts")
         accounts = await _accounts(service, count)
         roots = {
@@ -113,7 +113,7 @@ async def _measured(tails: int, quiet_s: float, busy_s: float, voice: report.Pro
 
 def _tails_of(account: int, tails: int) -> int:
     """How many of so many tails the account with this number has."""
-    return min(MOST, tails - MOST * account)
+    return min(MAX_TAILS, tails - MAX_TAILS * account)
 
 
 async def _accounts(service: Service, count: int) -> list[Account]:
@@ -155,7 +155,7 @@ async def _readers(service: Service, accounts: Sequence[Account], tails: int, re
 
 async def _read(service: Service, key: str, reading: Reading, ready: asyncio.Semaphore) -> None:
     reader, writer = await asyncio.open_connection(
-        service.settings.api_host, service.settings.api_port, limit=_LONGEST_LINE
+        service.settings.api_host, service.settings.api_port, limit=_MAX_LINE
     )
     try:
         writer.write(

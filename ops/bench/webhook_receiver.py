@@ -14,7 +14,7 @@ from typing import Final, cast
 import uvloop
 
 HOST: Final = "127.0.0.1"
-_MOST_WAITING: Final = 4_096
+_MAX_WAITING: Final = 4_096
 _ID: Final = b"Service-Delivery-Id: "
 _LENGTH: Final = b"content-length: "
 _OK: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -79,8 +79,8 @@ async def _serve() -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    quick = await loop.create_server(Quick, HOST, 0, backlog=_MOST_WAITING)
-    never = await asyncio.start_server(_never, HOST, 0, backlog=_MOST_WAITING)
+    quick = await loop.create_server(Quick, HOST, 0, backlog=_MAX_WAITING)
+    never = await asyncio.start_server(_never, HOST, 0, backlog=_MAX_WAITING)
     print(json.dumps({"quick": _port(quick), "never": _port(never)}), flush=True)
     await stop.wait()
 

@@ -7,13 +7,13 @@ import click
 
 from ops.commands.base import as_json, fail, show
 
-_MOST_SECONDS = 4 * 3600.0
+_MAX_SECONDS = 4 * 3600.0
 
 
 @click.command()
 @click.argument("name", metavar="NAME|peers|list", help="Load to put on the service; `list` names them.")
-@click.option("--seconds", type=click.FloatRange(1, _MOST_SECONDS), help="How long to send; default: a minute.")
-@click.option("--minutes", type=click.FloatRange(0.1, _MOST_SECONDS / 60), help="The same in minutes.")
+@click.option("--seconds", type=click.FloatRange(1, _MAX_SECONDS), help="How long to send; default: a minute.")
+@click.option("--minutes", type=click.FloatRange(0.1, _MAX_SECONDS / 60), help="The same in minutes.")
 @click.option("--users", type=click.IntRange(1, 2_000), help="Number of users that send.")
 @click.option("--rate", type=click.FloatRange(0.1, 20_000), help="Requests a second in all; default: the scenario's.")
 @click.option("--messages", "most", type=click.IntRange(1, 1_000_000), help="Send at most so many.")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ops.shards import Plan
 
 SHOWN = 20
-MOST_STEPS = 40  # of a plan, printed
+MAX_STEPS = 40  # of a plan, printed
 
 _member = click.argument(
     "name", metavar="MEMBER|NODE", help="An mta process or a host, as `ops shards` and `ops nodes` name them."
@@ -225,6 +225,6 @@ async def _watched(pool: asyncpg.Pool, plan: "Plan", timeout_s: float) -> int:
 def _print_plan(plan: "Plan") -> None:
     show(plan.words, as_json=False)
     if plan.steps:
-        table(plan.steps[:MOST_STEPS], list(plan.steps[0]))
-        if len(plan.steps) > MOST_STEPS:
-            click.echo(f"... and {len(plan.steps) - MOST_STEPS} more")
+        table(plan.steps[:MAX_STEPS], list(plan.steps[0]))
+        if len(plan.steps) > MAX_STEPS:
+            click.echo(f"... and {len(plan.steps) - MAX_STEPS} more")

@@ -20,11 +20,11 @@ from ops.doctor.finding import Finding, bad, good, said, unseen
 CONNECT_TIMEOUT_S = 5.0
 ASK_TIMEOUT_S = 10.0
 OLDEST_POSTGRES = 15
-LEAST_CONNECTIONS_LEFT = 10
+MIN_CONNECTIONS_LEFT = 10
 OVERDUE_S = 120.0
-MOST_SKEW_S, GRAVE_SKEW_S = 1.0, 30.0  # ids, day counts, events and signatures carry the hosts' time
-MOST_DUE_COUNTED = 1_000  # per shard
-MOST_DOMAINS = 100  # unsealing and parsing a key costs 27 ms
+MAX_SKEW_S, GRAVE_SKEW_S = 1.0, 30.0  # ids, day counts, events and signatures carry the hosts' time
+MAX_DUE_COUNTED = 1_000  # per shard
+MAX_DOMAINS = 100  # unsealing and parsing a key costs 27 ms
 
 _SQL = Queries.beside(__file__)
 
@@ -148,7 +148,7 @@ def _replicas(facts: _Facts) -> Finding:
 def _connections(facts: _Facts) -> Finding:
     left = facts.connections - facts.used
     found = f"{facts.used} of {facts.connections} in use"
-    if left < LEAST_CONNECTIONS_LEFT:
+    if left < MIN_CONNECTIONS_LEFT:
         return bad(
             "connections", found, "Raise max_connections in postgresql.conf and restart, or run fewer processes."
         )
@@ -163,7 +163,7 @@ def _skew(skew_s: float) -> Finding:
             " counted, holds ended and signatures dated by this clock."
         )
         return bad("clock", found, mend)
-    if abs(skew_s) > MOST_SKEW_S:
+    if abs(skew_s) > MAX_SKEW_S:
         return bad("clock", found, "Let both hosts keep time by NTP (`timedatectl set-ntp true`).")
     return good("clock", found)
 
@@ -188,7 +188,7 @@ async def _partitions(connection: asyncpg.Connection, settings: Settings) -> Fin
 
 
 async def _queue(connection: asyncpg.Connection, settings: Settings) -> Finding:
-    due = await _DUE.first(connection, settings.shards, MOST_DUE_COUNTED)
+    due = await _DUE.first(connection, settings.shards, MAX_DUE_COUNTED)
     assert due is not None
     late_s = 0.0 if due.oldest is None else (clock.now() - due.oldest).total_seconds()
     found = f"due: {due.rows} deliveries, the oldest for {late_s:.0f} s" if due.rows else "nothing is overdue"
@@ -217,7 +217,7 @@ async def _signing(connection: asyncpg.Connection, settings: Settings) -> Findin
     """Every verified domain signs with RSA, with a key that the present pepper opens."""
     if settings.key_pepper is None:
         return good("signing keys", "not looked at: there is no pepper yet")
-    verified = await _DOMAINS.fetch(connection, MOST_DOMAINS)
+    verified = await _DOMAINS.fetch(connection, MAX_DOMAINS)
     sealed: list[str] = []
     without: list[str] = []
     for domain in verified:

@@ -31,7 +31,7 @@ from ops.state import holder
 from ops.up import NotRunning, attach
 
 OLDEST_PYTHON = (3, 11)
-LEAST_FREE_BYTES = 1024**3  # the API stops being ready at half of this
+MIN_FREE_BYTES = 1024**3  # the API stops being ready at half of this
 GROUP_TIMEOUT_S = 30.0  # for one server with all of its checks
 START = "Start it with `python3 -m ops up`."
 
@@ -89,7 +89,7 @@ def _disk(state: Path) -> Finding:
     folder = next(path for path in (state, *state.parents) if path.exists())
     free = shutil.disk_usage(folder).free
     found = f"{free / 1024**3:.1f} GiB free at {folder}"
-    if free < LEAST_FREE_BYTES:
+    if free < MIN_FREE_BYTES:
         return bad("disk", found, f"Free at least 1 GiB, or set {variable('state')} to a folder on a larger disk.")
     return good("disk", found)
 

@@ -33,7 +33,7 @@ HABITS: Final = {  # local parts that the sink knows; a fresh {n} is a fresh add
 SETTINGS: Final = {"REQUEST_RATE": "100000", "RETRY_LADDER_S": "60"}
 _WARM_S: Final = 3.0
 _ARRIVE_S: Final = 15.0  # for the last ones of a phase
-_LEAST: Final = 20  # arrivals below which a percentile says nothing
+_MIN_SAMPLES: Final = 20  # arrivals below which a percentile says nothing
 
 
 class Phase(Struct, kw_only=True):
@@ -138,7 +138,7 @@ async def _send(client: PacedClient, name: str, count: int, rate: int, habit: st
 
 
 def _percentile(ordered: Sequence[float], part: float) -> float:
-    return percentile(ordered, part) if len(ordered) >= _LEAST else float("inf")
+    return percentile(ordered, part) if len(ordered) >= _MIN_SAMPLES else float("inf")
 
 
 def _report(verdict: Verdict) -> Report:

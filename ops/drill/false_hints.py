@@ -29,7 +29,7 @@ SHARE: Final = 0.1
 LOOK_S: Final = 0.02
 _INTRUDER: Final = "intruder"
 _FIELD: Final = b"m"
-_MOST_AT_ONCE: Final = 200
+_MAX_AT_ONCE: Final = 200
 
 
 class Intruder:
@@ -48,7 +48,7 @@ class Intruder:
             streams = self._rng.sample(self._streams, len(self._streams) // 4)
             pipe = self._client.pipeline(transaction=False)
             for stream in streams:
-                pipe.xrange(stream, min=b"(" + self._seen[stream], count=_MOST_AT_ONCE)
+                pipe.xrange(stream, min=b"(" + self._seen[stream], count=_MAX_AT_ONCE)
             for stream, entries in zip(streams, await pipe.execute(), strict=True):
                 if entries:
                     self._seen[stream] = entries[-1][0]

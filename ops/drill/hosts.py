@@ -34,7 +34,7 @@ from ops.hosts import run as hosts
 NAME: Final = "hosts"
 RATE: Final = 40.0  # messages a second at each of the two hosts that take mail
 CUT_LEASES: Final = 2.0
-MOST_COPIES: Final = 25  # of one cut: what had its final dot on the wire and waited for its commit
+MAX_COPIES: Final = 25  # of one cut: what had its final dot on the wire and waited for its commit
 TAKEN_WITHIN_LEASES: Final = 2.5  # it runs out, a margin passes, the others look, and they take: see `shards.member`
 SETTLE_S: Final = 30.0
 NEED: Final = Need("several hosts", lambda: network.missing() or _busy())
@@ -157,7 +157,7 @@ async def _play(folder: Path, order: Order) -> Report:
     account = ids.parse_id(ids.Kind.ACCOUNT, access.account)
     found = await judge(settings.database_url, folder / "sink", account, sends, cuts.struck, drill=NAME, took_s=took_s)
     report = report_of(found)
-    most = MOST_COPIES * len(cuts.taken_s)
+    most = MAX_COPIES * len(cuts.taken_s)
     report.checks += [
         Check("every host has its share before anything happens", ready is not None, _seconds([ready])),
         Check(f"at most {most} copies too many", found.copies <= most, str(found.copies)),

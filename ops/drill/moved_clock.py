@@ -45,7 +45,7 @@ SCHEDULED: Final = 10  # of each
 CAP: Final = 20
 LADDER_S: Final = 4.0
 SLACK_S: Final = 3.0  # from the making of a time to its being seen
-MOST_WAIT_S: Final = 60.0  # for mail that is put off for seconds: an hour's jump must not become an hour's wait
+MAX_WAIT_S: Final = 60.0  # for mail that is put off for seconds: an hour's jump must not become an hour's wait
 _WATCH_S: Final = 0.2
 _BUILD_S: Final = 60.0
 _SOURCE: Final = Path(__file__).with_suffix(".c")
@@ -233,7 +233,7 @@ async def _watch(url: str, accounts: dict[str, Access], seen: dict[str, list[Hea
 
 async def _posted(state: State) -> None:
     """Wait until nothing is left to post."""
-    ends = time.monotonic() + MOST_WAIT_S
+    ends = time.monotonic() + MAX_WAIT_S
     while time.monotonic() < ends:
         if not await state.read("SELECT count(*) FROM queue WHERE account_id = $1") and not await state.read(
             "SELECT count(*) FROM webhook_queue WHERE account_id = $1"
@@ -257,7 +257,7 @@ def _scheduled_checks(due: dict[str, float], arrived: Sequence[Entry], waiting: 
     return [
         Check("no scheduled mail goes before its time", not early and waiting == SCHEDULED,
               f"{len(early)} early, {waiting} of {SCHEDULED} still wait for theirs"),
-        Check("and goes once when it has come", copies == {1: SCHEDULED} and late < MOST_WAIT_S,
+        Check("and goes once when it has come", copies == {1: SCHEDULED} and late < MAX_WAIT_S,
               f"{copies[1]} of {SCHEDULED} once, at most {late:.1f} s after their time"),
     ]  # fmt: skip
 
@@ -268,7 +268,7 @@ def _retry_checks(client: Client, arrived: Sequence[Entry]) -> list[Check]:
     put_off = [one for one in client.sends if expects_greylisting(one) and one.address in came]
     waits = [came[one.address] - one.answered_at for one in put_off]
     found = f"{len(waits)} after {min(waits, default=0):.1f} to {max(waits, default=0):.1f} s"
-    held = bool(waits) and min(waits) > 0.5 and max(waits) < MOST_WAIT_S
+    held = bool(waits) and min(waits) > 0.5 and max(waits) < MAX_WAIT_S
     return [Check("what was put off for seconds waits for seconds", held, found)]
 
 
@@ -302,7 +302,7 @@ def _webhook_checks(moved: Clock, hook: Hook) -> list[Check]:
     return [
         Check("each event is posted until it is taken, and not again", bool(events) and len(twice) == len(events),
               f"{len(twice)} of {len(events)}"),
-        Check("posts keep to their ladder", least > LADDER_S * 0.8 and most < LADDER_S + MOST_WAIT_S,
+        Check("posts keep to their ladder", least > LADDER_S * 0.8 and most < LADDER_S + MAX_WAIT_S,
               f"{least:.1f} to {most:.1f} s for a step of {LADDER_S:g}"),
         Check("their signatures carry the host's time at the post", not wrong and not forged,
               f"{len(hook.posts)} posts, {len(wrong)} with another time, {forged} not genuine"),
@@ -316,7 +316,7 @@ def _signed_check(moved: Clock, sink: Path, arrived: Sequence[Entry]) -> Check:
         for told in _signed_at(sink, entry):
             total += 1
             came = _seconds(entry.at)
-            if not moved.shows(told, since=came - MOST_WAIT_S, until=came):
+            if not moved.shows(told, since=came - MAX_WAIT_S, until=came):
                 wrong.append(entry.test_id)
     held = total > 0 and not wrong
     return Check("DKIM signatures carry the host's time at the signing", held, f"{len(wrong)} of {total} do not")

@@ -17,7 +17,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from engine.base import ids
-from mta.outbound.blackbox import MOST_DEATHS
+from mta.outbound.blackbox import MAX_DEATHS
 from ops.drill.caller import Caller, State
 from ops.drill.catalogue import Order
 from ops.drill.faults import COMES_BACK_S, Struck
@@ -57,12 +57,12 @@ def run(order: Order) -> Report:
             await sending
         deaths = len(struck)
         # Deaths of all count, but who gets the shard before the dead one has come back does not know of it yet.
-        most = MOST_DEATHS - 1 + service.settings.mta_workers
+        most = MAX_DEATHS - 1 + service.settings.mta_workers
         suppressed = await state.read("SELECT count(*) FROM suppressions WHERE account_id = $1")
         checks = [
             await _failed(state, "the message that kills", [deadly]),
             await _failed(other, "messages that can't be signed", unsignable),
-            Check("a message takes a few processes with it and no more", MOST_DEATHS <= deaths <= most, f"{deaths}"),
+            Check("a message takes a few processes with it and no more", MAX_DEATHS <= deaths <= most, f"{deaths}"),
             Check("nobody is suppressed for it", suppressed == 0, f"{suppressed}"),
         ]
 

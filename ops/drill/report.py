@@ -14,7 +14,7 @@ _COLUMNS: Final = {
     "lost": "lost", "duplicated": "duplicated", "copies": "copies too many", "recovery_s": "worst recovery s",
     "took_s": "took s",
 }  # fmt: skip
-_MOST_DONE: Final = 12  # of hundreds of kills the first ones tell enough
+_MAX_DONE: Final = 12  # of hundreds of kills the first ones tell enough
 
 
 class Check(Struct, frozen=True):
@@ -94,8 +94,8 @@ def show(reports: Sequence[Report]) -> None:
 
 def _tell(console: Console, report: Report) -> None:
     if report.done:
-        more = len(report.done) - _MOST_DONE
-        said = [*report.done[:_MOST_DONE], *([f"and {more} more"] if more > 0 else [])]
+        more = len(report.done) - _MAX_DONE
+        said = [*report.done[:_MAX_DONE], *([f"and {more} more"] if more > 0 else [])]
         console.print(f"done: {', '.join(said)}", markup=False, soft_wrap=True)
     for name, figure in report.figures.items():
         console.print(f"{name}: {figure}", markup=False, soft_wrap=True)

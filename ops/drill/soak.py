@@ -30,13 +30,13 @@ NAME: Final = "soak"
 MINUTES: Final = 10.0
 PEAK_MESSAGES: Final = 2_000  # sent as fast as it goes, to know what half of that is
 FAULT_EVERY_S: Final = 300.0
-LEAST_FAULTS: Final = 8  # in a short soak they come closer
+MIN_FAULTS: Final = 8  # in a short soak they come closer
 SAMPLE_S: Final = 10.0
 REST_S: Final = 60.0  # after the last fault, until what is held is compared
-MOST_GROWTH: Final = 1.25
-MOST_GROWTH_MB: Final = 40.0  # beside it: caches that fill
-MOST_FILES: Final = 60
-MOST_SESSIONS: Final = 10
+MAX_GROWTH: Final = 1.25
+MAX_GROWTH_MB: Final = 40.0  # beside it: caches that fill
+MAX_FILES: Final = 60
+MAX_SESSIONS: Final = 10
 _TURNS: Final = ("kill-api", "kill-mta", "kill-valkey", "kill-postgres", "pause-mta", "kill-worker", "kill-relay")
 _ROLES: Final = (Part.API, Part.RELAY, Part.MTA, Part.WORKER)
 _MEBIBYTE: Final = 1024 * 1024
@@ -101,7 +101,7 @@ async def _faults(service: Service, seconds: float, rng: random.Random) -> list[
     """One after the other, evenly over the time."""
     struck = []
     began = time.monotonic()
-    each_s = min(FAULT_EVERY_S, seconds / (LEAST_FAULTS + 1))
+    each_s = min(FAULT_EVERY_S, seconds / (MIN_FAULTS + 1))
     number = 0
     while time.monotonic() + each_s < began + seconds:
         await asyncio.sleep(each_s * rng.uniform(0.8, 1.2))
@@ -157,12 +157,12 @@ def _nothing_grows(samples: Sequence[Sample]) -> list[Check]:
     checks = []
     for role in last.rss_mb:
         before = max(one.rss_mb[role] for one in early)
-        bound = max(before * MOST_GROWTH, before + MOST_GROWTH_MB)
+        bound = max(before * MAX_GROWTH, before + MAX_GROWTH_MB)
         found = f"{before:.0f} MB to {last.rss_mb[role]:.0f} MB"
         checks.append(Check(f"the memory of {role} does not grow", last.rss_mb[role] <= bound, found))
     first = samples[0]
-    checks.append(_returned("open files", first.files, last.files, MOST_FILES))
-    checks.append(_returned("sessions of the database", first.sessions, last.sessions, MOST_SESSIONS))
+    checks.append(_returned("open files", first.files, last.files, MAX_FILES))
+    checks.append(_returned("sessions of the database", first.sessions, last.sessions, MAX_SESSIONS))
     return checks
 
 

@@ -44,8 +44,8 @@ _END_SESSIONS: Final = (
     "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name LIKE 'waybill %'"
 )
 PROBE_S: Final = 0.1
-MOST_THREADS: Final = 40  # more than before: the pool of threads fills up once and stays
-MOST_FILES: Final = 400  # connections of clients that wait for an answer, and of probes
+MAX_THREADS: Final = 40  # more than before: the pool of threads fills up once and stays
+MAX_FILES: Final = 400  # connections of clients that wait for an answer, and of probes
 
 Stall = Callable[[Service, Access], AbstractAsyncContextManager[str]]
 
@@ -203,7 +203,7 @@ def _probed(probes: Probes, *, strict: bool) -> list[Check]:
 
 
 def _no_pile(before: Held, most: Held) -> Check:
-    small = most.threads - before.threads <= MOST_THREADS and most.files - before.files <= MOST_FILES
+    small = most.threads - before.threads <= MAX_THREADS and most.files - before.files <= MAX_FILES
     found = f"threads {before.threads} to {most.threads}, files {before.files} to {most.files}"
     return Check("nothing piles up in the API", small, found)
 

@@ -26,7 +26,7 @@ from ops.local.sink_store import entries
 
 _ANEW_S: Final = 0.25  # before a process that goes on could have got anything anew
 _SETTLED_S: Final = 2.0  # after its arrival a message is history
-_MOST_TOLD: Final = 3
+_MAX_TOLD: Final = 3
 
 
 class Why(StrEnum):
@@ -79,7 +79,7 @@ class Stops:
         counts = Counter(why.values())
         wrong = [test_id for test_id, one in why.items() if one is Why.WRONG]
         found = ", ".join(f"{counts[one]} {one}" for one in Why)
-        told = "; ".join(f"{test_id} {_told(came[test_id], self.made[0].began)}" for test_id in wrong[:_MOST_TOLD])
+        told = "; ".join(f"{test_id} {_told(came[test_id], self.made[0].began)}" for test_id in wrong[:_MAX_TOLD])
         return Check("nothing is sent by who has lost the right to it", not wrong, f"{found} {told}".strip())
 
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from msgspec import Struct
 
-MOST_MESSAGES: Final = 1_000_000
+MAX_MESSAGES: Final = 1_000_000
 SECONDS: Final = 60.0
 
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from msgspec import Struct, structs
 
-from engine.areas.tails.store import MOST as TAILS_EACH
+from engine.areas.tails.store import MAX_TAILS as TAILS_EACH
 from engine.base import clock
 from engine.base.plans import Plan
 from engine.base.scopes import SCOPES

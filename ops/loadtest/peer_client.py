@@ -18,7 +18,7 @@ import uvloop
 from ops.bench.load import Load, Order, Target
 from ops.bench.message import around_recipient
 
-_LONGEST_ORDER: Final = 64 * 1024
+_MAX_ORDER: Final = 64 * 1024
 _CONNECT_S: Final = 30.0
 
 
@@ -97,7 +97,7 @@ async def carry_out(order: Order, sessions: list[Session], folder: Path) -> Load
 async def serve() -> None:
     """Take orders until the input ends."""
     loop = asyncio.get_running_loop()
-    lines = asyncio.StreamReader(limit=_LONGEST_ORDER)
+    lines = asyncio.StreamReader(limit=_MAX_ORDER)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     target = msgspec.json.decode(await lines.readline(), type=Target)
     parts = around_recipient(target.sender)

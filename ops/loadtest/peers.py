@@ -50,7 +50,7 @@ _PATIENCE_S: Final = 60.0
 _SLOWEST_PER_S: Final = 20.0
 _POLL_S: Final = 0.02
 _SINK_S: Final = 15.0
-_LONGEST_LINE: Final = 64 * 1024
+_MAX_LINE: Final = 64 * 1024
 _FIGURES: Final = ("delivered_per_s", "server_cpu_ms_per_message", "signature_ms", "cost_in_signatures")
 _FAILED: Final = (*_FAILURES, DidNotStart, TimeoutError, subprocess.SubprocessError)
 
@@ -264,7 +264,7 @@ async def _client(place: Place) -> AsyncIterator["_Client"]:
     with log.open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
             *launch.command([sys.executable, "-m", "ops.loadtest.peer_client"]), env=_environ(), cwd=ROOT,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True, limit=_LONGEST_LINE,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True, limit=_MAX_LINE,
         )  # fmt: skip
     try:
         client = _Client(process, log)

@@ -27,8 +27,8 @@ _ROLE_COLOURS: Final = dict(zip(("api", "mta", "postgres", "worker", "redis", "r
     "dns": "#e69f00",
     "sampler": "#7f7f7f",
 }
-_MOST_PANELS: Final = 6
-_LEAST_MEMORY_MB: Final = 0.1
+_MAX_PANELS: Final = 6
+_MIN_MEMORY_MB: Final = 0.1
 
 Points = Iterable[tuple[float, float]]
 
@@ -79,7 +79,7 @@ def _deliveries(done: Course, folder: Path) -> Path | None:
         if way.arrived_at is not None:
             kinds.setdefault(way.group, []).append((done.second(way.accepted_at), way.ms))
     several = len(kinds) > 1
-    panels = [(name if several else "", points) for name, points in kinds.items()][:_MOST_PANELS]
+    panels = [(name if several else "", points) for name, points in kinds.items()][:_MAX_PANELS]
     return _times("Time from answer to arrival, by second of the answer", panels, done, folder / "deliver.png")
 
 
@@ -133,7 +133,7 @@ def _cpu(done: Course, moments: list[Moment], folder: Path) -> Path:
 def _memory(done: Course, moments: list[Moment], folder: Path) -> Path:
     seconds = [done.second(one.at) for one in moments]
     figure, [axes] = _panels(["Memory of the service"], seconds[-1], done)
-    roles = [role for role in SERVER_ROLES if any(one.memory_mb.get(role, 0.0) > _LEAST_MEMORY_MB for one in moments)]
+    roles = [role for role in SERVER_ROLES if any(one.memory_mb.get(role, 0.0) > _MIN_MEMORY_MB for one in moments)]
     _stacked(axes, seconds, {role: [one.memory_mb.get(role, 0.0) for one in moments] for role in roles})
     axes.set_ylabel("MiB")
     return _saved(figure, [axes], folder / "memory.png")

@@ -13,13 +13,13 @@ from engine.store.dns_wire import TYPES
 _PLAIN: Final = b"abcdefghijklmnopqrstuvwxyz0123456789-_ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _KINDS: Final = {number.to_bytes(2, "big") + b"\0\x01": kind for kind, number in TYPES.items()}  # type, class IN
 _HEADER: Final = 12
-_MOST_LABEL: Final = 63
-_MOST_NAME: Final = 255
+_MAX_LABEL: Final = 63
+_MAX_NAME: Final = 255
 _OPT: Final = b"\0\0\x29\x04\xd0\0\0\0\0\0\0"  # the root, OPT, 1,232 octets, no error, version 0, no options
 _PAYLOAD: Final = slice(3, 5)  # whatever the other side takes
 _ANSWERED: Final = 0x80  # QR, beside the RD of the question
 _RECURSION: Final = 0x80  # RA
-_LARGEST: Final = 512  # RFC 1035 4.2.1, without EDNS
+_MAX_REPLY_BYTES: Final = 512  # RFC 1035 4.2.1, without EDNS
 
 
 class Plain(NamedTuple):
@@ -36,7 +36,7 @@ def read(request: bytes) -> Plain | None:
     if len(request) < _HEADER or request[2] & 0xFE or request[4:10] != b"\0\x01\0\0\0\0" or request[10]:
         return None  # anything but a standard query with one question
     labels, at = [], _HEADER
-    while at < len(request) and 0 < request[at] <= _MOST_LABEL:
+    while at < len(request) and 0 < request[at] <= _MAX_LABEL:
         label = request[at + 1 : at + 1 + request[at]]
         if label.translate(None, _PLAIN):
             return None
@@ -44,7 +44,7 @@ def read(request: bytes) -> Plain | None:
         at += 1 + request[at]
     end = at + 5
     kind = _KINDS.get(request[at + 1 : end])
-    if not labels or kind is None or request[at] or at - _HEADER >= _MOST_NAME:
+    if not labels or kind is None or request[at] or at - _HEADER >= _MAX_NAME:
         return None
     rest = request[end:]
     edns = request[11] == 1
@@ -66,7 +66,7 @@ def answer(request: bytes, asked: Plain, ttl: int, values: Sequence[str]) -> byt
     counts = b"\0\x01" + len(records).to_bytes(2, "big") + b"\0\0" + bytes((0, asked.edns))
     opt = _OPT if asked.edns else b""
     made = b"".join((request[:2], flags, counts, request[_HEADER : asked.end], *records, opt))
-    return made if len(made) <= _LARGEST else None
+    return made if len(made) <= _MAX_REPLY_BYTES else None
 
 
 def _data(rdtype: str, value: str) -> bytes | None:
@@ -76,6 +76,6 @@ def _data(rdtype: str, value: str) -> bytes | None:
         return None
     preference, _, host = value.partition(" ")
     labels = host.removesuffix(".").encode().split(b".")
-    if not host.endswith(".") or any(not 0 < len(one) <= _MOST_LABEL or one.translate(None, _PLAIN) for one in labels):
+    if not host.endswith(".") or any(not 0 < len(one) <= _MAX_LABEL or one.translate(None, _PLAIN) for one in labels):
         return None
     return int(preference).to_bytes(2, "big") + b"".join(bytes((len(one),)) + one for one in labels) + b"\0"

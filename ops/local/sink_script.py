@@ -7,7 +7,7 @@ from typing import Final
 from msgspec import Struct
 
 _REMEMBERED: Final = 100_000  # recipients whose first try is kept in mind
-_MOST_SECONDS: Final = 900.0
+_MAX_SECONDS: Final = 900.0
 
 
 class Habit(StrEnum):
@@ -45,7 +45,7 @@ def seconds_of(address: str, default: float) -> float:
     """A number after the plus is seconds: `slow+3@…` 3.0; anything else is `default`."""
     tag = address.partition("@")[0].partition("+")[2]
     if tag.isascii() and tag.isdigit():
-        return min(float(tag), _MOST_SECONDS)
+        return min(float(tag), _MAX_SECONDS)
     return default
 
 

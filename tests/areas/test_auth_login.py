@@ -18,7 +18,7 @@ from engine.base.settings import Settings
 from engine.flows.log_in import STRANGERS, log_in
 from engine.flows.sign_in import Outdated, open_session, sign_out
 from engine.store.limits import Limits
-from engine.store.passwords import LANES, MEMORY_KIB, MOST_WAITING, TIME_COST, Passwords
+from engine.store.passwords import LANES, MAX_WAITING, MEMORY_KIB, TIME_COST, Passwords
 from engine.store.redis import connect
 from tests.harness.accounts import PEPPER, make_account
 from tests.harness.api import Api, serving
@@ -225,7 +225,7 @@ def test_an_ipv6_host_counts_as_its_network(address: str, network: str) -> None:
 async def test_more_sign_ins_than_can_wait_are_refused_and_none_is_lost() -> None:
     passwords = Passwords()
     results = await asyncio.gather(
-        *[passwords.apart(lambda: time.sleep(0.01)) for _ in range(MOST_WAITING + 5)], return_exceptions=True
+        *[passwords.apart(lambda: time.sleep(0.01)) for _ in range(MAX_WAITING + 5)], return_exceptions=True
     )
     passwords.close()
 

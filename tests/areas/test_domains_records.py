@@ -164,7 +164,7 @@ def test_the_walk_up_ends_before_a_registry() -> None:
     assert records.ancestors("a.shop.co.uk") == ["shop.co.uk"]
     assert records.ancestors("shop.co.uk") == []
     assert records.ancestors("example.com") == []
-    assert len(records.ancestors(".".join("abcdefghijklm"))) == records.MOST_ANCESTORS
+    assert len(records.ancestors(".".join("abcdefghijklm"))) == records.MAX_ANCESTORS
 
 
 def test_what_dns_did_not_tell_keeps_what_was_known_and_says_so() -> None:

@@ -174,10 +174,10 @@ def test_a_list_unsubscribe_header_is_printable_ascii(value: str) -> None:
 
 
 def test_the_number_of_headers_and_of_metadata_is_bounded() -> None:
-    prepared(headers={f"X-{number}": "x" for number in range(rules.MOST_HEADERS)})
-    assert field_of(headers={f"X-{number}": "x" for number in range(rules.MOST_HEADERS + 1)}) == "headers"
-    prepared(metadata={f"m{number}": "x" for number in range(rules.MOST_METADATA)})
-    assert field_of(metadata={f"m{number}": "x" for number in range(rules.MOST_METADATA + 1)}) == "metadata"
+    prepared(headers={f"X-{number}": "x" for number in range(rules.MAX_HEADERS)})
+    assert field_of(headers={f"X-{number}": "x" for number in range(rules.MAX_HEADERS + 1)}) == "headers"
+    prepared(metadata={f"m{number}": "x" for number in range(rules.MAX_METADATA)})
+    assert field_of(metadata={f"m{number}": "x" for number in range(rules.MAX_METADATA + 1)}) == "metadata"
 
 
 # -- line breaks and NUL ----------------------------------------------------------------------

@@ -64,7 +64,7 @@ def test_a_name_is_one_short_line_and_no_link(given: str, expected: str) -> None
 
 
 def test_values_are_cut_and_times_are_said_plainly() -> None:
-    assert len(shown("message", "m" * 10_000)) == rules.MOST_VALUE
+    assert len(shown("message", "m" * 10_000)) == rules.MAX_VALUE
     assert shown("message", "one\n\ntwo\x07") == "one\n\ntwo "
     assert shown("scheduled_for", "2026-12-05T09:08:07.000Z") == "5 December 2026, 09:08 UTC"
     assert shown("left", 3) == "3"

@@ -294,7 +294,7 @@ async def test_a_credential_is_registered_once_and_nobody_hears_whose_it_is(api:
 
 async def test_a_person_has_at_most_twenty(api: Api, pool: asyncpg.Pool) -> None:
     ann, device = await person_of(pool), Authenticator(origin_of(api))
-    for _ in range(rules.MOST - 1):
+    for _ in range(rules.MAX_PASSKEYS - 1):
         assert (await registered(api, ann, device)).status == 201
     asked = [await options_for(api, ann) for _ in range(3)]
 

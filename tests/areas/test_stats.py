@@ -329,8 +329,8 @@ def day_of(message: Any) -> date:
 async def test_a_long_log_is_counted_in_bounded_steps(pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     account = await make_account(pool)
     await history.write(pool, account, *[clock.now() - timedelta(minutes=n) for n in range(40, 0, -1)])
-    monkeypatch.setattr(jobs, "MOST_OF_ONE", 7)
-    monkeypatch.setattr(jobs, "MOST_EVENTS", 10)
+    monkeypatch.setattr(jobs, "MAX_OF_ONE", 7)
+    monkeypatch.setattr(jobs, "MAX_EVENTS", 10)
     await count_everything(pool)
 
     row = await pool.fetchrow("SELECT * FROM account_records WHERE account_id = $1", account.id)

@@ -109,7 +109,7 @@ async def test_a_version_is_compiled_once(pool: asyncpg.Pool, account: TestAccou
 async def test_what_a_process_keeps_is_bounded_in_bytes(
     pool: asyncpg.Pool, account: TestAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "MOST_HELD", 500_000)
+    monkeypatch.setattr(store, "MAX_HELD", 500_000)
     for number in range(8):
         await publish(pool, account.id, "welcome", str(number) * 100_000)
     shelf = Shelf(pool)
@@ -125,7 +125,7 @@ async def test_what_a_process_keeps_is_bounded_in_bytes(
 async def test_one_template_larger_than_the_bound_is_still_kept(
     pool: asyncpg.Pool, account: TestAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "MOST_HELD", 1000)
+    monkeypatch.setattr(store, "MAX_HELD", 1000)
     await publish(pool, account.id, "welcome", "x" * 5000)
     shelf = Shelf(pool)
 

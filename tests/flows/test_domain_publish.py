@@ -331,7 +331,7 @@ async def test_the_token_goes_into_no_log_and_no_answer(
     ("mood", "retry_after_s"),
     [
         (Mood(status=429, headers={"Retry-After": "7"}), 7),
-        (Mood(status=429, headers={"Retry-After": "100000"}), cloudflare.MOST_WAIT_S),
+        (Mood(status=429, headers={"Retry-After": "100000"}), cloudflare.MAX_WAIT_S),
         (Mood(status=429, headers={"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}), 30),
         (Mood(status=500), 30),
         (Mood(status=502, body=b"<html>bad gateway</html>"), 30),
@@ -341,7 +341,7 @@ async def test_the_token_goes_into_no_log_and_no_answer(
         (Mood(status=200, body=b'{"success": true, "result": [{"id": 7, "name": null}]}'), 30),
         (Mood(status=200, body=b'{"success": "yes"}'), 30),
         (Mood(status=200, body=b"\xff\xfe"), 30),
-        (Mood(status=200, body=b" " * (cloudflare.MOST_BYTES + 1)), 30),
+        (Mood(status=200, body=b" " * (cloudflare.MAX_BYTES + 1)), 30),
     ],
 )
 async def test_an_outage_of_theirs_is_a_503_and_nothing_is_kept(

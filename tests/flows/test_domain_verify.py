@@ -155,8 +155,8 @@ async def test_what_strangers_write_into_dns_is_kept_within_bounds(place: Place)
     status, found, _ = finding((await place.verify(account, domain)).records, "TXT", host)
 
     assert status in {"missing", "mismatch"}
-    assert len(found) == lookups.MOST_FOUND
-    assert all(len(text) <= lookups.MOST_TEXT and text.isprintable() for text in found)
+    assert len(found) == lookups.MAX_FOUND
+    assert all(len(text) <= lookups.MAX_TEXT and text.isprintable() for text in found)
 
 
 async def test_a_key_behind_an_alias_counts(place: Place) -> None:
@@ -181,7 +181,7 @@ async def test_one_name_is_asked_about_only_so_often(place: Place) -> None:
     assert time.monotonic() - started >= 5 * flow.AGAIN_S
     assert {one.kind for one in refused} == {ErrorType.RATE_LIMITED}
     assert all(one.retry_after_s for one in refused)
-    assert len(found) - len(refused) == int(flow.MOST_WAIT_S / flow.AGAIN_S) + 1
+    assert len(found) - len(refused) == int(flow.MAX_WAIT_S / flow.AGAIN_S) + 1
     assert not [one for one in found if isinstance(one, BaseException) and not isinstance(one, Refusal)]
 
 

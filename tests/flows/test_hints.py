@@ -302,7 +302,7 @@ async def test_a_hanging_redis_costs_no_more_than_its_time_out(mortal: Temporary
 async def test_what_waits_for_a_slow_redis_is_bounded(
     doomed: Client, shard: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.delivery.hints.MOST_UNSENT", 10)
+    monkeypatch.setattr("engine.delivery.hints.MAX_UNSENT", 10)
     hints = Hints(doomed)
     for _ in range(25):
         hints.announce({shard: [ids.uuid7()]})

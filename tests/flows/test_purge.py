@@ -161,8 +161,8 @@ async def test_unsent_mail_and_its_waybill_stay(own: asyncpg.Pool, waiting: str)
 async def test_steps_are_bounded_and_together_take_everything(
     own: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(purge, "MOST_ROWS", 7)
-    monkeypatch.setattr(purge, "MOST_KEYS", 7)
+    monkeypatch.setattr(purge, "MAX_ROWS", 7)
+    monkeypatch.setattr(purge, "MAX_KEYS", 7)
     await keep_longer(own)
     account = await make_account(own, plan="free")
     moments = [ago(40, minutes=-n) for n in range(50)]

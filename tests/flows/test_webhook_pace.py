@@ -4,7 +4,7 @@ from uuid import UUID
 
 from engine.areas.webhooks.types import Claimed
 from engine.base import ids
-from engine.flows.webhooks_pace import BURST, FAILING, FIRST, MOST_AHEAD, UNPROVEN_A_TURN, Endpoint, Shares
+from engine.flows.webhooks_pace import BURST, FAILING, FIRST, MAX_AHEAD, UNPROVEN_A_TURN, Endpoint, Shares
 
 EACH = 16
 
@@ -46,8 +46,8 @@ def take(shares: Shares, rooms: dict[UUID, int]) -> None:
 
 
 def test_a_quick_endpoint_is_claimed_for_ahead_of_its_pace() -> None:
-    assert room(endpoint(latency_s=0.005)) == MOST_AHEAD
-    assert EACH < room(endpoint(latency_s=0.1)) < MOST_AHEAD
+    assert room(endpoint(latency_s=0.005)) == MAX_AHEAD
+    assert EACH < room(endpoint(latency_s=0.1)) < MAX_AHEAD
     assert room(endpoint(latency_s=0.9)) == EACH
 
 
@@ -79,7 +79,7 @@ def test_an_endpoint_that_refuses_at_once_is_held_to_a_slow_pace() -> None:
     assert room(one, now=10.0) == 0
     assert room(one, now=13.5) == 3
     one.answered(delivered=True, took_s=0.001, now=14.0)
-    assert room(one, now=14.0) == MOST_AHEAD
+    assert room(one, now=14.0) == MAX_AHEAD
 
 
 def test_another_url_starts_afresh() -> None:

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 TOKEN = "Ab3-dEfGh_1jKlMnOpQrStUvWxYz0123456789ab"
 READ_ONLY = "Ro3-dEfGh_1jKlMnOpQrStUvWxYz0123456789ab"
-MOST_PAGE = 100
+MAX_PAGE = 100
 
 
 class Mood(Struct):
@@ -39,7 +39,7 @@ class CloudflareServer:
         self.headers: list[dict[str, str]] = []
         self.tokens = {TOKEN, READ_ONLY}
         self.mood: Mood | None = None
-        self.page_size = MOST_PAGE  # the most rows of a page, whatever is asked for
+        self.page_size = MAX_PAGE  # the most rows of a page, whatever is asked for
         self._zones: dict[str, str] = {}  # name to id
         self._count = 0
         self._runner: web.AppRunner | None = None

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.mail import template
-from engine.mail.template import MOST_DEPTH, MOST_NAME, MOST_RENDERED, MOST_TAGS, BadTemplate, Part, TooLong
+from engine.mail.template import MAX_DEPTH, MAX_NAME, MAX_RENDERED, MAX_TAGS, BadTemplate, Part, TooLong
 from tests.mail.drafts import THOROUGH
 
 NASTY = """<b class="x" id='y'> & {{name}} &amp;"""
@@ -132,7 +132,7 @@ def test_a_section_tag_alone_on_its_line_leaves_no_empty_line(source: str, expec
         ("{{> header}}", 1, 1, "Partials"),
         ("{{=<% %>=}}", 1, 1, "delimiters"),
         ("{{& name}}", 1, 1, "{{{name}}}"),
-        ("ä😀{{" + "n" * (MOST_NAME + 1) + "}}", 1, 3, "64"),
+        ("ä😀{{" + "n" * (MAX_NAME + 1) + "}}", 1, 3, "64"),
     ],
 )
 def test_a_fault_is_named_with_its_place(source: str, line: int, column: int, word: str) -> None:
@@ -164,18 +164,18 @@ def test_a_part_that_is_absent_stays_absent() -> None:
 
 
 def test_tags_and_depth_are_bounded() -> None:
-    template.compile_part("{{a}}" * MOST_TAGS, Part.TEXT)
-    template.compile_part("{{#a}}" * MOST_DEPTH + "{{/a}}" * MOST_DEPTH, Part.TEXT)
-    with pytest.raises(BadTemplate, match=str(MOST_TAGS)):
-        template.compile_part("{{!}}" * (MOST_TAGS + 1), Part.TEXT)
-    with pytest.raises(BadTemplate, match=str(MOST_DEPTH)):
-        template.compile_part("{{#a}}" * (MOST_DEPTH + 1) + "{{/a}}" * (MOST_DEPTH + 1), Part.TEXT)
+    template.compile_part("{{a}}" * MAX_TAGS, Part.TEXT)
+    template.compile_part("{{#a}}" * MAX_DEPTH + "{{/a}}" * MAX_DEPTH, Part.TEXT)
+    with pytest.raises(BadTemplate, match=str(MAX_TAGS)):
+        template.compile_part("{{!}}" * (MAX_TAGS + 1), Part.TEXT)
+    with pytest.raises(BadTemplate, match=str(MAX_DEPTH)):
+        template.compile_part("{{#a}}" * (MAX_DEPTH + 1) + "{{/a}}" * (MAX_DEPTH + 1), Part.TEXT)
 
 
 def test_what_a_part_comes_to_is_bounded() -> None:
     program = template.compile_part("{{x}}" * 1000, Part.HTML)
 
-    assert len(template.render(program, {"x": "'" * 1000})) == MOST_RENDERED
+    assert len(template.render(program, {"x": "'" * 1000})) == MAX_RENDERED
     with pytest.raises(TooLong) as caught:
         template.render(program, {"x": "'" * 1001})
     assert caught.value.part is Part.HTML
@@ -192,8 +192,8 @@ def test_what_a_part_comes_to_is_bounded() -> None:
         "{{!" + " " * 1_000_000 + "}}",
         "{{" + " " * 1_000_000 + "}}",
         "{{#a}}" + " " * 1_000_000 + "{{/a}}",
-        ("{{!}}" + " " * 195) * MOST_TAGS,
-        ("\n{{#a}} " + "x" * 385 + "{{/a}}") * (MOST_TAGS // 2),
+        ("{{!}}" + " " * 195) * MAX_TAGS,
+        ("\n{{#a}} " + "x" * 385 + "{{/a}}") * (MAX_TAGS // 2),
         "{{a}}" * 200_000,
     ],
     ids=lambda source: source[:12].strip() or "blank",

@@ -8,7 +8,7 @@ from engine.base.settings import Settings
 from engine.delivery.queue import Row
 from engine.delivery.reply_codes import Category
 from engine.flows.settle import Attempt, plan
-from mta.outbound.attempts import MOST_FAULTS, at_fault, without_key, without_room
+from mta.outbound.attempts import MAX_FAULTS, at_fault, without_key, without_room
 from mta.outbound.prepare import Delivery
 
 
@@ -23,10 +23,10 @@ def deferred_often(attempts: int) -> Delivery:
 
 @pytest.mark.parametrize("attempts", [0, 9])
 def test_faults_of_ours_are_counted_by_themselves(attempts: int) -> None:
-    faults = range(1, MOST_FAULTS + 1)
+    faults = range(1, MAX_FAULTS + 1)
     made = [at_fault(deferred_often(attempts), RuntimeError("broken"), count, Settings()) for count in faults]
 
-    assert [one.next_at is not None for one in made] == [True] * (MOST_FAULTS - 1) + [False]
+    assert [one.next_at is not None for one in made] == [True] * (MAX_FAULTS - 1) + [False]
     assert {_class(one) for one in made} == {Category.LOCAL}  # and of no server
 
 

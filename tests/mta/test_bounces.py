@@ -143,7 +143,7 @@ def test_permanent_refusals_of_the_recipient_are_recognised_in_the_second_set_to
 # -- a third set: words behind a code that says nothing --------------------------------------------------
 
 WORDS = read("bounces-words.tsv")
-MOST_MISTAKEN = 0.02  # of refusals of us, with a bare permanent code at RCPT
+MAX_MISTAKEN = 0.02  # of refusals of us, with a bare permanent code at RCPT
 
 
 def test_behind_a_bare_code_the_words_decide_what_is_recognised_and_suppressed() -> None:
@@ -163,7 +163,7 @@ def test_a_refusal_of_us_behind_a_bare_code_is_hardly_ever_mistaken() -> None:
     refused = [one for one in WORDS if one.label == "refused"]
     wrong = [one.text for one in refused if one.outcome.suppress]
     tell(f"\nthird set: {len(wrong)} of {len(refused)} refusals of us suppressed")
-    assert len(wrong) / len(refused) <= MOST_MISTAKEN, wrong
+    assert len(wrong) / len(refused) <= MAX_MISTAKEN, wrong
 
 
 # -- further sets: by server and provider, gathered afterwards, and replies that quote telling words ------

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.base import clock
-from mta.outbound.blackbox import MOST_DEATHS, BlackBox
+from mta.outbound.blackbox import MAX_DEATHS, BlackBox
 from tests.harness.outbound import World
 from tests.mta.processes import process
 
@@ -43,7 +43,7 @@ async def test_a_message_that_kills_its_process_fails_after_a_few_tries_and_the_
     poison = await here.send("ann@peer.test", text=POISON)
     others = await here.send_many(10, lambda n: f"reader{n}@peer.test")
     async with process(here, tmp_path, program=program, state=tmp_path / "state") as mta:
-        for _ in range(MOST_DEATHS):
+        for _ in range(MAX_DEATHS):
             assert await mta.ended() == status
             await mta.start(program)
         await here.until_step(poison, "failed")
@@ -52,9 +52,9 @@ async def test_a_message_that_kills_its_process_fails_after_a_few_tries_and_the_
         assert await mta.ended() == 0
 
     steps = await here.steps(poison)
-    assert steps == ["accepted", *["deferred"] * (MOST_DEATHS - 1), "failed"]
+    assert steps == ["accepted", *["deferred"] * (MAX_DEATHS - 1), "failed"]
     detail = dict(await here.waybill(poison))["failed"]
-    assert detail["attempt"] == MOST_DEATHS
+    assert detail["attempt"] == MAX_DEATHS
     assert "died while it prepared this message" in detail["diagnostic"]
     assert await here.suppressed() == []
     for message in others:

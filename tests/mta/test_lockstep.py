@@ -70,7 +70,7 @@ def test_what_was_partly_sent_is_never_tried_again_for_this() -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mta.outbound.lockstep.MOST_SITES", 10)
+    monkeypatch.setattr("mta.outbound.lockstep.MAX_SITES", 10)
     known = LockStep()
     for n in range(100):
         assert known.wants_again(f"s{n}", STRAYED)

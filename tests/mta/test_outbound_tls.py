@@ -412,11 +412,11 @@ async def test_a_server_with_broken_tls_is_asked_for_it_again_later(
 
 async def test_what_is_remembered_of_broken_servers_is_bounded(here: World) -> None:
     known = sockets.Sockets(here.settings)
-    for number in range(sockets._MOST_BROKEN + 1):
+    for number in range(sockets._MAX_BROKEN + 1):
         known._remember_broken(f"ip{number}", "broken")
-    assert len(known._broken_tls) == sockets._MOST_BROKEN
+    assert len(known._broken_tls) == sockets._MAX_BROKEN
     assert known._known_broken("ip0") == ""
-    assert "broken" in known._known_broken(f"ip{sockets._MOST_BROKEN}")
+    assert "broken" in known._known_broken(f"ip{sockets._MAX_BROKEN}")
 
 
 async def test_a_session_is_resumed_on_the_next_connection(here: World, tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_a_probe_that_fails_makes_the_next_pause_longer_up_to_a_bound() -> None:
         assert pacer.pushed_back(at, at, "421 4.7.0 still too much")
         lengths.append(pacer.paused_until - at)
     assert lengths[0] > pacers.PAUSE_S * 2 * 0.75
-    assert max(lengths) <= pacers.LONGEST_PAUSE_S * 1.2
+    assert max(lengths) <= pacers.MAX_PAUSE_S * 1.2
 
 
 def test_a_probe_that_succeeds_opens_the_window_again_from_one() -> None:
@@ -160,4 +160,4 @@ def test_answers_are_kept_short_and_few(said: str) -> None:
     for number in range(50):
         pacer.pushed_back(float(number), 0.0, said)
     assert len(pacer.recent) == pacers.RECENT
-    assert all(len(noted.said) <= pacers.MOST_SAID for noted in pacer.recent)
+    assert all(len(noted.said) <= pacers.MAX_SAID for noted in pacer.recent)

@@ -13,7 +13,7 @@ from engine.base.errors import REGISTRY, ErrorType, Refusal
 from engine.base.memory_pool import MemoryPool, Reservation
 from mta.relay import commands, proxy, replies
 from mta.relay.commands import BadCommand
-from mta.relay.inbox import END, MOST_AHEAD, MOST_THROWN, Content, Dropped, Flaw, Gone, Inbox, unstuffed
+from mta.relay.inbox import END, MAX_AHEAD, MAX_THROWN, Content, Dropped, Flaw, Gone, Inbox, unstuffed
 
 UNHURRIED = settings(deadline=None, database=None)
 pieces = st.sampled_from([b"\r", b"\n", b"\r\n", b".", b"..", b"a", b"\r\n.\r\n", b"\0", b"\r\n.", b".\r\n"])
@@ -137,7 +137,7 @@ async def test_a_client_that_leaves_gets_no_content() -> None:
 
 async def test_a_client_far_ahead_is_held_back_until_somebody_reads() -> None:
     inbox, wire = fed([])
-    inbox.feed(b"x" * MOST_AHEAD, wire)
+    inbox.feed(b"x" * MAX_AHEAD, wire)
     assert wire.paused == 0
     inbox.feed(b"NOOP\r\n", wire)
     inbox.feed(b"NOOP\r\n", wire)
@@ -174,7 +174,7 @@ async def test_a_bare_line_feed_ends_no_line(places: list[int]) -> None:
 
 
 async def test_an_endless_line_is_not_listened_to_for_ever() -> None:
-    inbox, _ = fed([b"x" * 1_000_000] * (MOST_THROWN // 1_000_000 + 2))
+    inbox, _ = fed([b"x" * 1_000_000] * (MAX_THROWN // 1_000_000 + 2))
     with pytest.raises(Gone):
         await inbox.line(lambda _line: 510)
     assert len(inbox._buffer) <= 2_000_000

@@ -320,7 +320,7 @@ async def test_a_client_that_leaves_in_the_middle_leaves_no_message(
 async def test_a_client_that_reads_no_replies_is_held_back_and_cut_off(
     settings: Settings, pool: asyncpg.Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frame, "MOST_IDLING", 10**9)
+    monkeypatch.setattr(frame, "MAX_IDLING", 10**9)
     monkeypatch.setattr(frame, "ENDING_S", 0.5)
     account = await make_account(pool)
     async with relaying(settings, tmp_path, relay_idle_s=2.0) as relay:

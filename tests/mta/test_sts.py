@@ -15,7 +15,7 @@ from engine.base.netaddr import is_public
 from engine.base.settings import HostPort
 from engine.store.resolver import Resolver
 from mta.outbound import mta_sts_cache
-from mta.outbound.mta_sts import LONGEST_S, MOST_OCTETS, InvalidPolicy, StsMode, StsPolicy, parse, record_id
+from mta.outbound.mta_sts import MAX_OCTETS, MAX_S, InvalidPolicy, StsMode, StsPolicy, parse, record_id
 from mta.outbound.mta_sts_cache import Held, StsPolicies
 from mta.outbound.mta_sts_fetch import Fetcher
 from mta.outbound.tls_policy import by_sts
@@ -77,7 +77,7 @@ def test_the_policy_of_the_rfc_is_read() -> None:
             "version: STSv1\nmode: none\nmode: enforce\nmax_age: 5\nmax_age: 6\nx-new: anything at all ✉\n",
             StsPolicy(StsMode.NONE, (), 5),
         ),
-        ("version: STSv1 \t\nmode: none\nmax_age: 9999999999\n\n", StsPolicy(StsMode.NONE, (), LONGEST_S)),
+        ("version: STSv1 \t\nmode: none\nmax_age: 9999999999\n\n", StsPolicy(StsMode.NONE, (), MAX_S)),
     ],
 )
 def test_fields_come_in_any_order_and_unknown_or_repeated_ones_are_passed_over(text: str, policy: StsPolicy) -> None:
@@ -238,7 +238,7 @@ async def test_a_redirect_is_not_followed(host: PolicyHost, fetcher: Fetcher, st
         answer(b"version: STSv1", status="204 No Content"),
         answer(b"version: STSv1", kind="text/html"),
         answer(b"version: STSv1", kind="application/octet-stream"),
-        answer(b"x" * (MOST_OCTETS + 1)),
+        answer(b"x" * (MAX_OCTETS + 1)),
         answer(b"x" * 50, more="Transfer-Encoding: chunked\r\n"),
         b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 100\r\n\r\nversion",
         b"220 mx.sts.test ESMTP\r\n",

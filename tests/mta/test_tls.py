@@ -15,7 +15,7 @@ from engine.mail.replies import Break, BreakKind, Phase, Reply
 from mta.smtp.certificates import Authorities, Shown, covers, fault_of
 from mta.smtp.connection import ConnectFailed, Connection, Envelope, Timeouts, TlsMode
 from mta.smtp.faults import FaultKind
-from mta.smtp.tls import MOST_SESSIONS, Judge, Sessions, sessions
+from mta.smtp.tls import MAX_SESSIONS, Judge, Sessions, sessions
 from ops.local.sink import Sink
 from tests.harness.transport import Certified, authority, forget_sessions, self_signed
 
@@ -313,14 +313,14 @@ async def test_kept_sessions_are_bounded_and_end(judge: Judge, tmp_path: Path, m
         await (await connect(sink, judge)).close()
         _, session, shown = sessions(TlsMode.OPPORTUNISTIC)._kept[MX]
     kept = Sessions.made()
-    for number in range(MOST_SESSIONS + 10):
+    for number in range(MAX_SESSIONS + 10):
         kept.keep(f"mx{number}.test", session, shown)
-    assert len(kept._kept) == MOST_SESSIONS
-    assert kept.offers(f"mx{MOST_SESSIONS + 9}.test")
+    assert len(kept._kept) == MAX_SESSIONS
+    assert kept.offers(f"mx{MAX_SESSIONS + 9}.test")
     assert not kept.offers("mx0.test")
     later = asyncio.get_running_loop().time() + 10_000
     monkeypatch.setattr("mta.smtp.tls.time.monotonic", lambda: later)
-    assert not kept.offers(f"mx{MOST_SESSIONS + 9}.test")
+    assert not kept.offers(f"mx{MAX_SESSIONS + 9}.test")
 
 
 def test_sans_that_cannot_be_read_name_nobody(root: Certified) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from engine.mail.replies import Break, BreakKind, Reply
-from mta.outbound.witness import MOST_OCTETS, packed
+from mta.outbound.witness import MAX_OCTETS, packed
 from mta.smtp import watch as module
 from mta.smtp.envelope import Envelope
 from mta.smtp.session import Session
-from mta.smtp.watch import MOST_LINES_EACH, Watch, shown_command
+from mta.smtp.watch import MAX_LINES_EACH, Watch, shown_command
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ANN = Envelope("b+token@bounces.a.test", ("ann@peer.test",), b"Subject: the code is 4711\r\n\r\nhello\r\n")
@@ -85,12 +85,12 @@ def test_lines_are_bounded_by_conversation_and_by_second() -> None:
     watch = Watch(lambda: float(next(seconds)), lambda: NOW)
     watch.heed({"peer.test": NOW + timedelta(seconds=30)})
     tap = watch.tap("mx.peer.test", "192.0.2.1")
-    for _ in range(MOST_LINES_EACH + 50):
+    for _ in range(MAX_LINES_EACH + 50):
         tap.answer(ANN, Reply(250, "x" * 1_000), 0.0)
     told, left_out = watch.take()
-    assert len(told) == MOST_LINES_EACH + 1
+    assert len(told) == MAX_LINES_EACH + 1
     assert told[-1]["text"] == "more of this conversation is not shown"
-    assert max(len(one["text"]) for one in told) <= module.MOST_TEXT
+    assert max(len(one["text"]) for one in told) <= module.MAX_TEXT
     assert left_out == 0
 
     standing = watching("peer.test")
@@ -99,7 +99,7 @@ def test_lines_are_bounded_by_conversation_and_by_second() -> None:
         for _ in range(100):
             tap.answer(ANN, Reply(250, "ok"), 0.0)
     told, left_out = standing.take()
-    assert (len(told), left_out) == (module.MOST_A_SECOND, 1_000 - module.MOST_A_SECOND)
+    assert (len(told), left_out) == (module.MAX_A_SECOND, 1_000 - module.MAX_A_SECOND)
 
 
 def test_a_watcher_whose_time_is_over_costs_nothing() -> None:
@@ -114,5 +114,5 @@ def test_lines_are_told_in_notifications_that_postgres_takes() -> None:
     many: list[dict[str, Any]] = [{"text": "x" * 200, "n": n} for n in range(500)]
     texts = packed(many)
     assert all(len(text.encode()) < 8_000 for text in texts)
-    assert len(texts) <= 500 * 220 // MOST_OCTETS + 2
+    assert len(texts) <= 500 * 220 // MAX_OCTETS + 2
     assert sum(text.count('"n":') for text in texts) == 500

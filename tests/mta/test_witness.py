@@ -14,7 +14,7 @@ from engine.base import ids
 from engine.base.settings import Settings
 from engine.delivery.outcome import Verdict
 from mta.outbound import witness
-from mta.outbound.witness import LEAST_OTHERS, MINUTES, Answers
+from mta.outbound.witness import MIN_OTHERS, MINUTES, Answers
 from mta.smtp.watch import masked
 from ops import trace
 from ops.local import certificate
@@ -46,7 +46,7 @@ def test_figures_of_a_single_other_account_are_not_shown() -> None:
     answers = Answers(lambda: 1000.0)
     for _ in range(50):
         answers.count("mx.a.test", ONE, D)
-    assert LEAST_OTHERS == 2
+    assert MIN_OTHERS == 2
     assert answers.others("mx.a.test", ME) is None
 
 
@@ -63,8 +63,8 @@ def test_what_is_older_than_the_last_minutes_is_forgotten() -> None:
 
 
 def test_memory_is_bounded_however_many_sites_and_accounts_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(witness, "MOST_SITES", 10)
-    monkeypatch.setattr(witness, "MOST_ENTRIES", 100)
+    monkeypatch.setattr(witness, "MAX_SITES", 10)
+    monkeypatch.setattr(witness, "MAX_ENTRIES", 100)
     answers = Answers(lambda: 1000.0)
     for n in range(1, 5_000):
         answers.count(f"mx{n % 40}.test", UUID(int=n), D)

@@ -114,7 +114,7 @@ async def test_a_state_folder_that_is_a_file_is_found(tmp_path: Path) -> None:
 
 
 async def test_a_full_disk_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ops.doctor.examination.LEAST_FREE_BYTES", 2**60)
+    monkeypatch.setattr("ops.doctor.examination.MIN_FREE_BYTES", 2**60)
 
     assert not (await examined(environ(tmp_path)))["disk"].ok
 

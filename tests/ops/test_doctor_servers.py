@@ -173,7 +173,7 @@ async def test_a_clock_that_is_off_is_found(given: dict[str, str], monkeypatch: 
 
 
 async def test_too_few_connections_left_are_found(given: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ops.doctor.database.LEAST_CONNECTIONS_LEFT", 1_000)
+    monkeypatch.setattr("ops.doctor.database.MIN_CONNECTIONS_LEFT", 1_000)
 
     assert not (await examined(given))["connections"].ok
 

@@ -6,7 +6,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from engine.areas.people import profile
 from engine.base.plans import Plan
-from engine.flows.profile import MOST_NAME
+from engine.flows.profile import MAX_NAME
 
 
 class Sending(Struct, rename="camel"):
@@ -56,7 +56,7 @@ class Me(Struct, rename="camel", kw_only=True):
 class Rename(Struct, forbid_unknown_fields=True):
     """`PATCH /v1/account`."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=MOST_NAME)]
+    name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 
 
 class Profile(Struct, rename="camel", kw_only=True):
@@ -79,12 +79,12 @@ class Profile(Struct, rename="camel", kw_only=True):
 class ProfileChange(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """`PATCH /v1/profile`: a field that is left out stays, null clears it. `timezone` is an IANA name."""
 
-    name: Annotated[str, Meta(max_length=profile.MOST_NAME)] | UnsetType | None = UNSET
-    display_name: Annotated[str, Meta(max_length=profile.MOST_NAME)] | UnsetType | None = UNSET
-    timezone: Annotated[str, Meta(max_length=profile.MOST_ZONE)] | UnsetType | None = UNSET
-    signature: Annotated[str, Meta(max_length=profile.MOST_SIGNATURE)] | UnsetType | None = UNSET
+    name: Annotated[str, Meta(max_length=profile.MAX_NAME)] | UnsetType | None = UNSET
+    display_name: Annotated[str, Meta(max_length=profile.MAX_NAME)] | UnsetType | None = UNSET
+    timezone: Annotated[str, Meta(max_length=profile.MAX_ZONE)] | UnsetType | None = UNSET
+    signature: Annotated[str, Meta(max_length=profile.MAX_SIGNATURE)] | UnsetType | None = UNSET
     signature_addresses: (
-        Annotated[list[Annotated[str, Meta(min_length=3, max_length=320)]], Meta(max_length=profile.MOST_ADDRESSES)]
+        Annotated[list[Annotated[str, Meta(min_length=3, max_length=320)]], Meta(max_length=profile.MAX_ADDRESSES)]
         | UnsetType
         | None
     ) = UNSET

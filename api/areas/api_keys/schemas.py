@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from engine.areas.api_keys.rules import MOST_NAME, MOST_NAMED
+from engine.areas.api_keys.rules import MAX_NAME, MAX_NAMED
 
 SubAccount = Annotated[str, Meta(max_length=100, description="The keys of a sub-account, for people of its parent")]
 
@@ -25,20 +25,20 @@ class NewKey(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
     notation. What is left out does not limit the key.
     """
 
-    name: Annotated[str, Meta(min_length=1, max_length=MOST_NAME)]
+    name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
     scopes: Annotated[list[Annotated[str, Meta(max_length=100)]], Meta(min_length=1, max_length=100)]
     expires_at: Annotated[str, Meta(max_length=64)] | None = None
     sub_account_id: Annotated[str, Meta(max_length=100)] | None = None
     domains: (
-        Annotated[list[Annotated[str, Meta(min_length=1, max_length=253)]], Meta(min_length=1, max_length=MOST_NAMED)]
+        Annotated[list[Annotated[str, Meta(min_length=1, max_length=253)]], Meta(min_length=1, max_length=MAX_NAMED)]
         | None
     ) = None
     streams: (
-        Annotated[list[Annotated[str, Meta(min_length=1, max_length=64)]], Meta(min_length=1, max_length=MOST_NAMED)]
+        Annotated[list[Annotated[str, Meta(min_length=1, max_length=64)]], Meta(min_length=1, max_length=MAX_NAMED)]
         | None
     ) = None
     networks: (
-        Annotated[list[Annotated[str, Meta(min_length=1, max_length=64)]], Meta(min_length=1, max_length=MOST_NAMED)]
+        Annotated[list[Annotated[str, Meta(min_length=1, max_length=64)]], Meta(min_length=1, max_length=MAX_NAMED)]
         | None
     ) = None
 

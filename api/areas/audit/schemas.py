@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-MOST_SEQ = 2**63 - 1
+MAX_SEQ = 2**63 - 1
 
 Moment = Annotated[
     str,
@@ -22,9 +22,7 @@ class ListQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}, kw
     """`GET /v1/audit/events`: newest first."""
 
     limit: Annotated[int, Meta(ge=1, le=200)] = 100
-    before: Annotated[int, Meta(ge=1, le=MOST_SEQ, description="`nextCursor` of the page before: a `seq`")] | None = (
-        None
-    )
+    before: Annotated[int, Meta(ge=1, le=MAX_SEQ, description="`nextCursor` of the page before: a `seq`")] | None = None
     type: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
     from_: Moment | None = None
     until: Moment | None = None

@@ -22,7 +22,7 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid
 from engine.flows import log_in, sign_in, sign_up
 
-MOST_SESSIONS = 200  # shown; a person with more has a script that signs in
+MAX_SESSIONS = 200  # shown; a person with more has a script that signs in
 
 
 async def post_signup(call: Call) -> SignedUp:
@@ -89,7 +89,7 @@ async def list_sessions(call: Call) -> SessionList:
     """The person's sessions on all devices."""
     person = call.person
     at = clock.now()
-    rows = await store.LIST.fetch(call.services.pool, person.user_id, at, at - rules.IDLE, MOST_SESSIONS)
+    rows = await store.LIST.fetch(call.services.pool, person.user_id, at, at - rules.IDLE, MAX_SESSIONS)
     return SessionList(
         [
             OneSession(

@@ -5,18 +5,18 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from api.http.session import AccountShown, PersonShown
-from engine.areas.people.rules import LEAST_PASSWORD, MOST_EMAIL, MOST_PASSWORD
+from engine.areas.people.rules import MAX_EMAIL, MAX_PASSWORD, MIN_PASSWORD
 
-Email = Annotated[str, Meta(min_length=1, max_length=MOST_EMAIL)]
-Password = Annotated[str, Meta(min_length=1, max_length=MOST_PASSWORD)]
+Email = Annotated[str, Meta(min_length=1, max_length=MAX_EMAIL)]
+Password = Annotated[str, Meta(min_length=1, max_length=MAX_PASSWORD)]
 
 
 NewPassword = Annotated[
     str,
     Meta(
-        max_length=MOST_PASSWORD,
+        max_length=MAX_PASSWORD,
         description="Not easy to guess: zxcvbn's score must be 3 or 4",
-        extra_json_schema={"minLength": LEAST_PASSWORD},
+        extra_json_schema={"minLength": MIN_PASSWORD},
     ),
 ]
 

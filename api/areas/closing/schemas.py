@@ -4,13 +4,13 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from engine.areas.people.rules import MOST_PASSWORD
+from engine.areas.people.rules import MAX_PASSWORD
 
 
 class DeletionIn(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """`POST /v1/account/deletion`. `password`: the caller's own; not needed within ten minutes of signing in."""
 
-    password: Annotated[str, Meta(min_length=1, max_length=MOST_PASSWORD)] | None = None
+    password: Annotated[str, Meta(min_length=1, max_length=MAX_PASSWORD)] | None = None
 
 
 class Deletion(Struct, rename="camel"):

@@ -7,14 +7,14 @@ from msgspec import Meta, Struct
 from engine.areas.domains.publishing import Outcome
 from engine.areas.domains.types import DomainStatus, Purpose, RecordStatus, RecordType
 
-MOST_NAME = 320  # characters as given; in A-labels with the records' own labels it must fit DNS
+MAX_NAME = 320  # characters as given; in A-labels with the records' own labels it must fit DNS
 
 
 class NewDomain(Struct, forbid_unknown_fields=True, rename="camel"):
     """A domain to send from."""
 
     name: Annotated[
-        str, Meta(min_length=1, max_length=MOST_NAME, description="In any case and IDN form", examples=["example.com"])
+        str, Meta(min_length=1, max_length=MAX_NAME, description="In any case and IDN form", examples=["example.com"])
     ]
 
 

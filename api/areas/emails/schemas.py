@@ -11,7 +11,7 @@ __all__ = [
     "SendReply", "SendRequest",
 ]  # fmt: skip
 
-MOST_MESSAGES = 100
+MAX_MESSAGES = 100
 
 # Each item is decoded by itself, so that one with a wrong type fails alone; described as what it must be.
 Undecoded = Annotated[Raw, Meta(extra_json_schema={"$ref": "#/components/schemas/SendRequest"})]
@@ -28,7 +28,7 @@ class SendReply(Struct, rename="camel"):
 class BatchRequest(Struct, forbid_unknown_fields=True):
     """Messages to send; each is accepted or refused on its own."""
 
-    messages: Annotated[list[Undecoded], Meta(min_length=1, max_length=MOST_MESSAGES)]
+    messages: Annotated[list[Undecoded], Meta(min_length=1, max_length=MAX_MESSAGES)]
 
 
 class BatchItem(Struct, rename="camel", kw_only=True):

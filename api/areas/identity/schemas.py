@@ -4,8 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from engine.areas.identity.id_tokens import MOST_OCTETS
-from engine.areas.identity.rules import MOST_RETURN, MOST_TOKEN
+from engine.areas.identity.id_tokens import MAX_OCTETS
+from engine.areas.identity.rules import MAX_RETURN, MAX_TOKEN
 
 # RFC 6749, appendix A: what counts is printable ASCII.
 _Visible = "^[ -~]*$"
@@ -19,7 +19,7 @@ class Start(Struct, rename="camel"):
     those that the operator has set, with `verifierChallenge`, the S256 of its verifier (RFC 7636).
     """
 
-    return_to: Annotated[str, Meta(max_length=MOST_RETURN)] | None = None
+    return_to: Annotated[str, Meta(max_length=MAX_RETURN)] | None = None
     app_redirect: Annotated[str, Meta(max_length=2_000)] | None = None
     verifier_challenge: Annotated[str, Meta(max_length=128)] | None = None
 
@@ -47,20 +47,20 @@ class OneTapNonce(Struct, rename="camel"):
 class OneTap(Struct, rename="camel", forbid_unknown_fields=True):
     """`POST /v1/auth/idp/one-tap`. `credential`: the provider's id token."""
 
-    credential: Annotated[str, Meta(min_length=1, max_length=MOST_OCTETS)]
+    credential: Annotated[str, Meta(min_length=1, max_length=MAX_OCTETS)]
 
 
 class ShowCode(Struct, rename="camel", forbid_unknown_fields=True):
     """`POST /v1/auth/idp/totp`. `code`: of the authenticator app, or a recovery code."""
 
-    ticket: Annotated[str, Meta(min_length=1, max_length=MOST_TOKEN)]
+    ticket: Annotated[str, Meta(min_length=1, max_length=MAX_TOKEN)]
     code: Annotated[str, Meta(min_length=1, max_length=32)]
 
 
 class Exchange(Struct, rename="camel", forbid_unknown_fields=True):
     """`POST /v1/auth/idp/mobile/exchange`. `code`: of the app's redirect; `verifier`: the one of the challenge."""
 
-    code: Annotated[str, Meta(min_length=1, max_length=MOST_TOKEN)]
+    code: Annotated[str, Meta(min_length=1, max_length=MAX_TOKEN)]
     verifier: Annotated[str, Meta(min_length=1, max_length=128)]
 
 

@@ -4,13 +4,13 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from engine.areas.people.rules import LEAST_PASSWORD, MOST_EMAIL, MOST_PASSWORD
-from engine.areas.tokens.rules import MOST_LENGTH
+from engine.areas.people.rules import MAX_EMAIL, MAX_PASSWORD, MIN_PASSWORD
+from engine.areas.tokens.rules import MAX_LENGTH
 
-Email = Annotated[str, Meta(min_length=1, max_length=MOST_EMAIL)]
-Token = Annotated[str, Meta(min_length=1, max_length=MOST_LENGTH)]
-Password = Annotated[str, Meta(min_length=1, max_length=MOST_PASSWORD)]
-NewPassword = Annotated[str, Meta(max_length=MOST_PASSWORD, extra_json_schema={"minLength": LEAST_PASSWORD})]
+Email = Annotated[str, Meta(min_length=1, max_length=MAX_EMAIL)]
+Token = Annotated[str, Meta(min_length=1, max_length=MAX_LENGTH)]
+Password = Annotated[str, Meta(min_length=1, max_length=MAX_PASSWORD)]
+NewPassword = Annotated[str, Meta(max_length=MAX_PASSWORD, extra_json_schema={"minLength": MIN_PASSWORD})]
 
 
 class WithToken(Struct, rename="camel", forbid_unknown_fields=True):

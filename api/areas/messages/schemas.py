@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from engine.areas.emails.types import Slug, Tag
 from engine.base.events import Status
 
-MOST_TAGS = 10  # no message has more
+MAX_TAGS = 10  # no message has more
 
 _MOMENT = Meta(max_length=40, examples=["2026-11-20T08:09:10Z"], extra_json_schema={"format": "date-time"})
 
@@ -27,7 +27,7 @@ class ListQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}, kw
     ] | None = None  # fmt: skip
     domain: Annotated[str, Meta(min_length=1, max_length=253, description="The sending domain")] | None = None
     stream: Slug | None = None
-    tag: Annotated[list[Tag], Meta(max_length=MOST_TAGS, description="Repeatable; all must be on the message")] = []
+    tag: Annotated[list[Tag], Meta(max_length=MAX_TAGS, description="Repeatable; all must be on the message")] = []
     metadata: Annotated[str, Meta(max_length=577, description="`name:value`")] | None = None
     from_: Annotated[str, _MOMENT, Meta(description="Made then or later: ISO 8601, UTC, with `Z`")] | None = None
     until: Annotated[str, _MOMENT, Meta(description="Made before then: ISO 8601, UTC, with `Z`")] | None = None

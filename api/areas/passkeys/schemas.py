@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from engine.areas.passkeys.rules import MOST_NAME
-from engine.areas.people.rules import MOST_PASSWORD
+from engine.areas.passkeys.rules import MAX_NAME
+from engine.areas.people.rules import MAX_PASSWORD
 
 # Characters of base64url. A credential id has up to 1,023 octets, a user handle up to 64; the rest is ample.
 CredentialId = Annotated[str, Meta(min_length=1, max_length=1_400)]
@@ -17,13 +17,13 @@ AttestationObject = Annotated[str, Meta(min_length=1, max_length=40_000)]
 AuthenticatorData = Annotated[str, Meta(min_length=1, max_length=8_000)]
 Signature = Annotated[str, Meta(min_length=1, max_length=2_000)]
 UserHandle = Annotated[str, Meta(max_length=100)]
-Name = Annotated[str, Meta(min_length=1, max_length=MOST_NAME)]
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 
 
 class BeginRegistration(Struct, rename="camel", forbid_unknown_fields=True):
     """`POST /v1/auth/passkeys/register/options`. `password`: where your sign-in is older than ten minutes."""
 
-    password: Annotated[str, Meta(min_length=1, max_length=MOST_PASSWORD)] | None = None
+    password: Annotated[str, Meta(min_length=1, max_length=MAX_PASSWORD)] | None = None
 
 
 class Party(Struct):

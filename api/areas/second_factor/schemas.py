@@ -4,11 +4,11 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from engine.areas.people.rules import MOST_PASSWORD
-from engine.areas.second_factor.rules import MOST_CODE
+from engine.areas.people.rules import MAX_PASSWORD
+from engine.areas.second_factor.rules import MAX_CODE
 
-Password = Annotated[str, Meta(min_length=1, max_length=MOST_PASSWORD)]
-Code = Annotated[str, Meta(min_length=1, max_length=MOST_CODE)]
+Password = Annotated[str, Meta(min_length=1, max_length=MAX_PASSWORD)]
+Code = Annotated[str, Meta(min_length=1, max_length=MAX_CODE)]
 
 
 class SetUp(Struct, rename="camel", forbid_unknown_fields=True):

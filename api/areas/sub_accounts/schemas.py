@@ -4,14 +4,14 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-MOST_LIMIT = 2**31 - 1
+MAX_LIMIT = 2**31 - 1
 
 Name = Annotated[str, Meta(min_length=1, max_length=120)]
 Limit = Annotated[
     int,
     Meta(
         ge=0,
-        le=MOST_LIMIT,
+        le=MAX_LIMIT,
         description="Messages a calendar month (UTC), within the parent's allowance; null: that alone bounds it",
     ),
 ]

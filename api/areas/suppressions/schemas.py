@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from engine.areas.emails.types import AddressText
 from engine.areas.suppressions.types import Reason
 
-MOST_ROWS = 1000  # of one import
+MAX_ROWS = 1000  # of one import
 
 ByHand = Literal["manual", "unsubscribe"]  # bounces and complaints are what the service itself saw
 
@@ -55,7 +55,7 @@ class SuppressionPage(Struct, rename="camel"):
 class ImportIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Rows as for a single suppression; `reason` is that of rows which name none. A bad row fails alone."""
 
-    suppressions: Annotated[list[dict[str, Any]], Meta(min_length=1, max_length=MOST_ROWS)]
+    suppressions: Annotated[list[dict[str, Any]], Meta(min_length=1, max_length=MAX_ROWS)]
     reason: ByHand | None = None
 
 

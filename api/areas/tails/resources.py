@@ -5,7 +5,7 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from api.areas.tails import follow
-from api.areas.tails.schemas import MOST_SEQ, EventPage, PulledEvent, PullQuery, TailMessage, TailQuery
+from api.areas.tails.schemas import MAX_SEQ, EventPage, PulledEvent, PullQuery, TailMessage, TailQuery
 from api.http import sse
 from api.http.operation import Access, Call, HeaderField, Operation, Streamed
 from engine.areas.api_keys.keyring import Keys
@@ -90,7 +90,7 @@ def _last_event_id(call: Call) -> int | None:
     text = call.request.get_header(LAST_EVENT_ID)
     if not text:
         return None
-    if not _is_seq(text) or int(text) > MOST_SEQ:
+    if not _is_seq(text) or int(text) > MAX_SEQ:
         raise invalid(LAST_EVENT_ID, f"`{LAST_EVENT_ID}` must be the id of an event of this stream: a `seq`.")
     return int(text)
 

@@ -8,10 +8,10 @@ from engine.areas.emails.types import Slug, Tag
 from engine.areas.tails.types import Ending
 from engine.base.events import EventType, Status
 
-MOST_TAGS = 10  # no message has more
-MOST_SEQ = 2**63 - 1
+MAX_TAGS = 10  # no message has more
+MAX_SEQ = 2**63 - 1
 
-Seq = Annotated[int, Meta(ge=0, le=MOST_SEQ)]
+Seq = Annotated[int, Meta(ge=0, le=MAX_SEQ)]
 Detail = Annotated[Raw, Meta(extra_json_schema={"type": "object"}, description="Its shape varies with the type")]
 
 
@@ -20,7 +20,7 @@ class TailQuery(Struct, forbid_unknown_fields=True, kw_only=True):
 
     status: Annotated[Status | None, Meta(description="Of the message, as the event left it")] = None
     stream: Slug | None = None
-    tag: Annotated[list[Tag], Meta(max_length=MOST_TAGS, description="Repeatable; all must be on the message")] = []
+    tag: Annotated[list[Tag], Meta(max_length=MAX_TAGS, description="Repeatable; all must be on the message")] = []
     replay: Annotated[
         int, Meta(ge=0, le=100, description="How many of the latest events to begin with; not beside `after`")
     ] = 20  # fmt: skip

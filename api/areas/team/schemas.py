@@ -4,8 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from engine.areas.people.rules import MOST_EMAIL, MOST_PASSWORD
-from engine.areas.tokens.rules import MOST_LENGTH
+from engine.areas.people.rules import MAX_EMAIL, MAX_PASSWORD
+from engine.areas.tokens.rules import MAX_LENGTH
 from engine.base.roles import Role
 
 
@@ -51,7 +51,7 @@ class Team(Struct):
 class NewInvite(Struct, forbid_unknown_fields=True):
     """`POST /v1/team/invites`: a second one to an address replaces the first."""
 
-    email: Annotated[str, Meta(min_length=1, max_length=MOST_EMAIL)]
+    email: Annotated[str, Meta(min_length=1, max_length=MAX_EMAIL)]
     role: Role = Role.MEMBER
 
 
@@ -65,5 +65,5 @@ class RoleChange(Struct, forbid_unknown_fields=True):
 class Acceptance(Struct, forbid_unknown_fields=True):
     """`POST /v1/team/invites/accept`. The password becomes that of a new person; who has one already gives theirs."""
 
-    token: Annotated[str, Meta(min_length=1, max_length=MOST_LENGTH)]
-    password: Annotated[str, Meta(min_length=1, max_length=MOST_PASSWORD)]
+    token: Annotated[str, Meta(min_length=1, max_length=MAX_LENGTH)]
+    password: Annotated[str, Meta(min_length=1, max_length=MAX_PASSWORD)]

@@ -6,33 +6,33 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from engine.areas.emails.types import Slug
 from engine.areas.templates.types import (
-    MOST_CONTENT,
-    MOST_DESCRIPTION,
-    MOST_SUBJECT,
-    MOST_VALUE,
-    MOST_VARIABLES,
+    MAX_CONTENT,
+    MAX_DESCRIPTION,
+    MAX_SUBJECT,
+    MAX_VALUE,
+    MAX_VARIABLES,
     Notice,
     Variable,
 )
-from engine.mail.template import MOST_NAME
+from engine.mail.template import MAX_NAME
 
-MOST_LABEL = 120
+MAX_LABEL = 120
 
-Label = Annotated[str, Meta(max_length=MOST_LABEL)]
+Label = Annotated[str, Meta(max_length=MAX_LABEL)]
 Subject = Annotated[
-    str, Meta(max_length=MOST_SUBJECT, description="One line. `{{name}}` and sections as in `text`: values as they are")
+    str, Meta(max_length=MAX_SUBJECT, description="One line. `{{name}}` and sections as in `text`: values as they are")
 ]
 Html = Annotated[
     str,
     Meta(
-        max_length=MOST_CONTENT,
+        max_length=MAX_CONTENT,
         description="`{{name}}` is the value escaped, `{{{name}}}` the value as it is. `{{#name}}…{{/name}}` shows "
         "when the value is a non-empty string, `{{^name}}…{{/name}}` when it is not; `{{! … }}` is a comment",
     ),
 ]
-Text = Annotated[str, Meta(max_length=MOST_CONTENT, description="As `html`, with every value as it is")]
+Text = Annotated[str, Meta(max_length=MAX_CONTENT, description="As `html`, with every value as it is")]
 Number = Annotated[int, Meta(ge=1)]
-Values = dict[Annotated[str, Meta(min_length=1, max_length=MOST_NAME)], Annotated[str, Meta(max_length=MOST_VALUE)]]
+Values = dict[Annotated[str, Meta(min_length=1, max_length=MAX_NAME)], Annotated[str, Meta(max_length=MAX_VALUE)]]
 
 
 class VariableIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -42,20 +42,20 @@ class VariableIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         str,
         Meta(
             min_length=1,
-            max_length=MOST_NAME,
+            max_length=MAX_NAME,
             description="As in its tag: letters, digits and `_`, inside also `.` and `-`",
         ),
     ]
     required: bool | None = None
-    default: Annotated[str, Meta(max_length=MOST_VALUE)] | None = None
-    description: Annotated[str, Meta(max_length=MOST_DESCRIPTION)] | None = None
+    default: Annotated[str, Meta(max_length=MAX_VALUE)] | None = None
+    description: Annotated[str, Meta(max_length=MAX_DESCRIPTION)] | None = None
 
     def declared(self) -> Variable:
         """As it is stored."""
         return Variable(self.name, bool(self.required), self.default, self.description)
 
 
-Variables = Annotated[list[VariableIn], Meta(max_length=MOST_VARIABLES)]
+Variables = Annotated[list[VariableIn], Meta(max_length=MAX_VARIABLES)]
 
 
 class ListQuery(Struct, forbid_unknown_fields=True, kw_only=True):

@@ -4,21 +4,21 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from engine.areas.webhooks.rules import MOST_TYPE, MOST_TYPES, MOST_URL
+from engine.areas.webhooks.rules import MAX_TYPE, MAX_TYPES, MAX_URL
 
 Url = Annotated[
     str,
     Meta(
         min_length=1,
-        max_length=MOST_URL,
+        max_length=MAX_URL,
         description="http:// or https://, without user name, password and fragment",
         examples=["https://example.com/hooks/waybill"],
     ),
 ]
-TypeName = Annotated[str, Meta(min_length=1, max_length=MOST_TYPE)]
+TypeName = Annotated[str, Meta(min_length=1, max_length=MAX_TYPE)]
 EventTypes = Annotated[
     list[TypeName],
-    Meta(max_length=MOST_TYPES, description="None: every type. A name that no event has is kept and never matches."),
+    Meta(max_length=MAX_TYPES, description="None: every type. A name that no event has is kept and never matches."),
 ]
 Standing = Literal["active", "disabled"]
 

@@ -14,8 +14,8 @@ from engine.base.secrets import random_base62
 
 PREFIX = "svc_live_"
 ID_LENGTH, SECRET_LENGTH = 12, 32
-MOST_NAME = 120
-MOST_NAMED = 50  # domains, streams or networks of one key
+MAX_NAME = 120
+MAX_NAMED = 50  # domains, streams or networks of one key
 _FORM = re.compile(rf"{PREFIX}([0-9A-Za-z]{{{ID_LENGTH}}})([0-9A-Za-z]{{{SECRET_LENGTH}}})", re.ASCII)
 
 Network = IPv4Network | IPv6Network

@@ -19,10 +19,10 @@ from engine.areas.domains.types import Wanted
 from engine.store.resolver import ascii_domain
 
 CALL_S: Final = 6.0
-MOST_BYTES: Final = 2 * 1024 * 1024
-MOST_PAGES: Final = 10
+MAX_BYTES: Final = 2 * 1024 * 1024
+MAX_PAGES: Final = 10
 PAGE: Final = 100
-MOST_WAIT_S: Final = 300
+MAX_WAIT_S: Final = 300
 BASE: Final = "/client/v4"
 AUTOMATIC_TTL: Final = 1
 IDENTICAL: Final = frozenset({81057, 81058})  # "record already exists", "an identical record already exists"
@@ -119,7 +119,7 @@ class Cloudflare:
     async def records_at(self, zone: Zone, name: str) -> list[ZoneRecord]:
         """All records of one name."""
         found: list[ZoneRecord] = []
-        for page in range(1, MOST_PAGES + 1):
+        for page in range(1, MAX_PAGES + 1):
             query = {"name": name, "per_page": str(PAGE), "page": str(page)}
             envelope = await self._call("GET", self._path(zone), query)
             found += _decoded(_RECORDS, envelope.result)
@@ -179,7 +179,7 @@ async def _bounded(stream: aiohttp.StreamReader) -> bytes:
     content = bytearray()
     async for chunk in stream.iter_any():
         content += chunk
-        if len(content) > MOST_BYTES:
+        if len(content) > MAX_BYTES:
             raise Away("Cloudflare's answer is too long to be one of its API.")
     return bytes(content)
 
@@ -203,4 +203,4 @@ def _body(wanted: Wanted) -> dict[str, Any]:
 
 def _seconds(text: str) -> int:
     """A Retry-After in seconds, within reason; 30 where it is a date or missing."""
-    return min(MOST_WAIT_S, max(1, int(text))) if text.isascii() and text.isdigit() and len(text) < 10 else 30
+    return min(MAX_WAIT_S, max(1, int(text))) if text.isascii() and text.isdigit() and len(text) < 10 else 30

@@ -17,8 +17,8 @@ from engine.store.resolver import Answered, NoData, NxDomain, Reading, Records, 
 QUERY_S: Final = 2.0
 LOOKUP_S: Final = 6.0
 CHECK_S: Final = 8.0  # all places of a domain together
-MOST_FOUND: Final = 30  # records kept of one place
-MOST_TEXT: Final = 1_024  # characters kept of one record: an RSA-4096 key fits
+MAX_FOUND: Final = 30  # records kept of one place
+MAX_TEXT: Final = 1_024  # characters kept of one record: an RSA-4096 key fits
 
 T = TypeVar("T")
 
@@ -66,13 +66,13 @@ async def look_up_all(asked: Asked, places: Iterable[Place]) -> dict[Place, tupl
 
 def _texts(answer: Answered[T], text: Callable[[T], str]) -> tuple[str, ...] | None:
     if isinstance(answer, Records):
-        return tuple(sorted({_clean(text(value)) for value in answer.values})[:MOST_FOUND])
+        return tuple(sorted({_clean(text(value)) for value in answer.values})[:MAX_FOUND])
     return () if isinstance(answer, NoData | NxDomain) else None
 
 
 def _clean(text: str) -> str:
     """Anybody may write anything into DNS: what is kept and shown ends, and has no controls (Postgres takes no NUL)."""
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text[:MOST_TEXT])
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text[:MAX_TEXT])
 
 
 def _target(rdata: object) -> str:

@@ -23,7 +23,7 @@ from engine.base import clock
 Answers = Mapping[Place, tuple[str, ...] | None]  # None: DNS gave no usable answer
 
 MX_PREFERENCE: Final = 10
-MOST_ANCESTORS: Final = 4
+MAX_ANCESTORS: Final = 4
 NO_ANSWER: Final = "DNS gave no usable answer; what stands here is older. Check again in a minute."
 _SPACE: Final = re.compile(r"\s+")
 _POLICIES: Final = {"none", "quarantine", "reject"}  # RFC 7489 6.3
@@ -206,7 +206,7 @@ def ancestors(name: str) -> list[str]:
     """The names above, down to two labels; not those of registries."""
     labels = name.split(".")
     above = [".".join(labels[start:]) for start in range(1, len(labels) - 1)]
-    return [one for one in above if not is_registry_name(one)][-MOST_ANCESTORS:]
+    return [one for one in above if not is_registry_name(one)][-MAX_ANCESTORS:]
 
 
 def _key_note(key: KeyRow) -> str | None:

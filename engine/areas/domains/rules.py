@@ -14,7 +14,7 @@ from engine.areas.domains.types import DomainStatus, KeyRow, RecordStatus
 from engine.base.errors import Refusal, invalid
 from engine.mail.address import BadAddress, domain_name
 
-MOST_NAME: Final = 237  # octets: with `wb1e._domainkey.` before it, 253 (RFC 1035 2.3.4)
+MAX_NAME: Final = 237  # octets: with `wb1e._domainkey.` before it, 253 (RFC 1035 2.3.4)
 MISSES: Final = 2  # checks in a row: one may have met a zone in the middle of a change
 RETIRE_AFTER: Final = timedelta(days=7)  # a deferred message is given up after 3 days; forwarders take their time
 PENDING_FOR: Final = timedelta(days=7)  # then a new domain is checked only when its owner asks
@@ -68,8 +68,8 @@ def checked_name(text: str, mail_host: str) -> str:
         raise _not_a_domain(text) from None
     if any(len(label) > 63 for label in name.split(".")):
         raise _not_a_domain(text)
-    if len(name) > MOST_NAME:
-        raise invalid("name", f"The name is longer than {MOST_NAME} characters: its DNS records would not fit.")
+    if len(name) > MAX_NAME:
+        raise invalid("name", f"The name is longer than {MAX_NAME} characters: its DNS records would not fit.")
     if is_registry_name(name):
         raise invalid("name", f"{name} belongs to a registry. Add a domain below it, such as example.{name}.")
     provider = mailbox_provider(name)

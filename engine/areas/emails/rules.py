@@ -12,9 +12,9 @@ from typing import TypeVar
 from uuid import UUID
 
 from engine.areas.emails.types import (
-    MOST_HEADER_NAME,
-    MOST_HEADER_VALUE,
-    MOST_RECIPIENTS,
+    MAX_HEADER_NAME,
+    MAX_HEADER_VALUE,
+    MAX_RECIPIENTS,
     AttachmentIn,
     Content,
     LeastTls,
@@ -33,10 +33,10 @@ from engine.mail.parts import Attachment
 
 Value = TypeVar("Value")
 
-MOST_ENTRIES = 200  # in `to`, `cc` and `bcc` before repeated addresses are folded: parsing an odd one takes 0.1 ms
-MOST_HEADERS = 100
-MOST_METADATA = 50
-MOST_VARIABLES = 500
+MAX_ENTRIES = 200  # in `to`, `cc` and `bcc` before repeated addresses are folded: parsing an odd one takes 0.1 ms
+MAX_HEADERS = 100
+MAX_METADATA = 50
+MAX_VARIABLES = 500
 AT_ONCE = timedelta(seconds=60)  # a time nearer than this is no schedule: the message goes out at once
 DEFAULT_STREAM = "transactional"
 OWNED_HEADERS = frozenset({
@@ -166,9 +166,9 @@ def check_shape(request: SendRequest) -> None:
             if text is not None:
                 raise invalid(field, f"`{field}` comes from the template; leave it out beside `template`.")
     for field, entries, most in (
-        ("headers", request.headers, MOST_HEADERS),
-        ("metadata", request.metadata, MOST_METADATA),
-        ("variables", request.variables, MOST_VARIABLES),
+        ("headers", request.headers, MAX_HEADERS),
+        ("metadata", request.metadata, MAX_METADATA),
+        ("variables", request.variables, MAX_VARIABLES),
     ):
         if entries is not None and len(entries) > most:
             raise invalid(field, f"`{field}` may have {most} entries at the most.")
@@ -211,7 +211,7 @@ def recipients_of(request: SendRequest) -> list[Recipient]:
     """All recipients once each, in the order to, cc, bcc; refuses a bad address by name and more than 50."""
     to = [request.to] if isinstance(request.to, str) else request.to
     cc, bcc = request.cc or [], request.bcc or []
-    if len(to) + len(cc) + len(bcc) > MOST_ENTRIES:
+    if len(to) + len(cc) + len(bcc) > MAX_ENTRIES:
         raise _too_many("to")
     found: dict[str, Recipient] = {}
     for kind, texts in (("to", to), ("cc", cc), ("bcc", bcc)):
@@ -222,13 +222,13 @@ def recipients_of(request: SendRequest) -> list[Recipient]:
             key = canonical(mailbox.address)
             if key not in found:
                 found[key] = Recipient(len(found), kind, mailbox, key)
-                if len(found) > MOST_RECIPIENTS:
+                if len(found) > MAX_RECIPIENTS:
                     raise _too_many(kind)
     return list(found.values())
 
 
 def _too_many(field: str) -> Refusal:
-    return invalid(field, f"`to`, `cc` and `bcc` together hold at most {MOST_RECIPIENTS} addresses.")
+    return invalid(field, f"`to`, `cc` and `bcc` together hold at most {MAX_RECIPIENTS} addresses.")
 
 
 def checked_headers(request: SendRequest) -> dict[str, tuple[str, str]]:
@@ -243,13 +243,13 @@ def checked_headers(request: SendRequest) -> dict[str, tuple[str, str]]:
     also_fields = {"reply-to": request.reply_to}
     also_fields |= {"list-unsubscribe": unsubscribe, "list-unsubscribe-post": unsubscribe}  # RFC 8058 3.1: one of each
     for name, value in request.headers.items():
-        field = f"headers.{name[:MOST_HEADER_NAME]}"
+        field = f"headers.{name[:MAX_HEADER_NAME]}"
         if not _FIELD_NAME.fullmatch(name):
             raise invalid(field, f"{name!r} can't be a header name: use printable ASCII without spaces or a colon.")
-        if len(name) > MOST_HEADER_NAME:
-            raise invalid(field, f"A header name may have {MOST_HEADER_NAME} characters at the most.")
-        if len(value) > MOST_HEADER_VALUE:
-            raise invalid(field, f"A header's value may have {MOST_HEADER_VALUE} characters at the most.")
+        if len(name) > MAX_HEADER_NAME:
+            raise invalid(field, f"A header name may have {MAX_HEADER_NAME} characters at the most.")
+        if len(value) > MAX_HEADER_VALUE:
+            raise invalid(field, f"A header's value may have {MAX_HEADER_VALUE} characters at the most.")
         folded = name.lower()
         if folded in OWNED_HEADERS or folded.startswith(OWNED_PREFIXES):
             raise invalid(field, f"The service writes {name} itself; it can't be set in `headers`.")

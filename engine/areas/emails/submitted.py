@@ -16,8 +16,8 @@ from msgspec import Struct, structs
 
 from engine.areas.emails import rules
 from engine.areas.emails.types import (
-    MOST_ATTACHMENTS,
-    MOST_RECIPIENTS,
+    MAX_ATTACHMENTS,
+    MAX_RECIPIENTS,
     LeastTls,
     Prepared,
     Recipient,
@@ -38,7 +38,7 @@ from engine.mail.seven_bit import to_seven_bit
 from engine.mail.submitted import MAX_SUBJECT, Mail, Option
 
 STREAM: Final = "transactional"
-MOST_NAME, MOST_TYPE = 255, 200  # characters of an attachment's name and type that are kept
+MAX_NAME, MAX_TYPE = 255, 200  # characters of an attachment's name and type that are kept
 _TYPES: Final = get_type_hints(SendRequest, include_extras=True)
 
 
@@ -241,8 +241,8 @@ def _options(options: Sequence[Option]) -> dict[str, Any]:
             fault = shapes.fault_of(error, _TYPES[field], value)
             place = f"`{fault.path}` in `{name}`" if fault.path else f"`{name}`"
             raise invalid(name, f"{place} {fault.words}.") from None
-    if len(found.get("metadata", ())) > rules.MOST_METADATA:
-        raise invalid("X-Waybill-Metadata", f"At most {rules.MOST_METADATA} metadata entries fit on a message.")
+    if len(found.get("metadata", ())) > rules.MAX_METADATA:
+        raise invalid("X-Waybill-Metadata", f"At most {rules.MAX_METADATA} metadata entries fit on a message.")
     if "\0" in "".join(_strings(found)):
         raise invalid("X-Waybill-Metadata", "Metadata must not hold NUL.")
     return found
@@ -278,16 +278,16 @@ def _addressed(found: Mail, recipients: Sequence[Mailbox]) -> list[Recipient]:
         kind, name = places.get(key, ("bcc", ""))
         kinds[kind].append((key, Mailbox(name, one.address)))
     ordered = [(kind, key, one) for kind, listed in kinds.items() for key, one in listed]
-    if len(ordered) > MOST_RECIPIENTS:
-        raise invalid("to", f"A message goes to at most {MOST_RECIPIENTS} addresses.")
+    if len(ordered) > MAX_RECIPIENTS:
+        raise invalid("to", f"A message goes to at most {MAX_RECIPIENTS} addresses.")
     return [Recipient(n, kind, one, key) for n, (kind, key, one) in enumerate(ordered)]
 
 
 def _checked(attached: Iterator[File]) -> Iterator[File]:
     """The attachments one by one, each of a type that may be sent under every name it goes by."""
     for count, file in enumerate(attached, start=1):
-        if count > MOST_ATTACHMENTS:
-            raise invalid("attachments", f"At most {MOST_ATTACHMENTS} attachments fit on a message.")
+        if count > MAX_ATTACHMENTS:
+            raise invalid("attachments", f"At most {MAX_ATTACHMENTS} attachments fit on a message.")
         for name in file.names:
             extension = blocked_extension(name)
             if extension is not None:
@@ -303,7 +303,7 @@ def _stored(file: File, place: int) -> StoredAttachment:
     return StoredAttachment(
         ids.format_id(ids.Kind.ATTACHMENT, ids.uuid7()),
         _name(file, place),
-        file.content_type[:MOST_TYPE],
+        file.content_type[:MAX_TYPE],
         len(file.content),
         sha256(file.content).hexdigest(),
     )
@@ -311,7 +311,7 @@ def _stored(file: File, place: int) -> StoredAttachment:
 
 def _name(file: File, place: int) -> str:
     """What the record calls an attachment; a picture or an invitation may come without a name."""
-    name = file.names[0][:MOST_NAME] if file.names else ""
+    name = file.names[0][:MAX_NAME] if file.names else ""
     if not name.isprintable():
         name = "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
     return name or f"attachment-{place}"
@@ -375,6 +375,6 @@ def _attachment(file: File, place: int) -> dict[str, str | None]:
         "cid": file.cid,
         "disposition": "attachment" if file.cid is None else "inline",
         "filename": _name(file, place),
-        "contentType": file.content_type[:MOST_TYPE],
+        "contentType": file.content_type[:MAX_TYPE],
         "content": b64encode(file.content).decode(),
     }

@@ -9,11 +9,11 @@ from msgspec import Meta, Struct
 from engine.mail.address import Mailbox
 
 SLUG = r"^[a-z0-9]+(-[a-z0-9]+)*$"
-MOST_RECIPIENTS = 50
+MAX_RECIPIENTS = 50
 IDEMPOTENCY_DAYS = 30  # a request is not repeated with the same idempotencyKey a month later
-MOST_ATTACHMENTS = 100
-MOST_CONTENT = 13_981_016  # base64 characters of one attachment: 10 MiB
-MOST_HEADER_NAME, MOST_HEADER_VALUE = 200, 2_000
+MAX_ATTACHMENTS = 100
+MAX_CONTENT = 13_981_016  # base64 characters of one attachment: 10 MiB
+MAX_HEADER_NAME, MAX_HEADER_VALUE = 200, 2_000
 
 AddressText = Annotated[str, Meta(min_length=3, max_length=320)]
 Slug = Annotated[str, Meta(min_length=1, max_length=64, pattern=SLUG)]
@@ -23,8 +23,8 @@ LeastTls = Literal["none", "opportunistic", "verified"]
 Moment = Annotated[str, Meta(max_length=40, extra_json_schema={"format": "date-time"})]
 
 # Described here and held to by the rules, which can name the entry at fault; the decoder can't.
-HeaderName = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": MOST_HEADER_NAME})]
-HeaderValue = Annotated[str, Meta(extra_json_schema={"maxLength": MOST_HEADER_VALUE})]
+HeaderName = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_HEADER_NAME})]
+HeaderValue = Annotated[str, Meta(extra_json_schema={"maxLength": MAX_HEADER_VALUE})]
 
 
 class AttachmentIn(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
@@ -32,7 +32,7 @@ class AttachmentIn(Struct, frozen=True, forbid_unknown_fields=True, rename="came
 
     filename: Annotated[str, Meta(min_length=1, max_length=255)]
     content_type: Annotated[str, Meta(min_length=3, max_length=200)]
-    content: Annotated[str, Meta(max_length=MOST_CONTENT)]
+    content: Annotated[str, Meta(max_length=MAX_CONTENT)]
     disposition: Annotated[Literal["attachment", "inline"] | None, Meta(description="Default: attachment")] = None
     cid: Annotated[str, Meta(max_length=200)] | None = None
 
@@ -109,7 +109,7 @@ class SendRequest(
             "domain's own policy (DANE, MTA-STS) asks for"
         ),
     ] = None
-    attachments: Annotated[list[AttachmentIn], Meta(max_length=MOST_ATTACHMENTS)] | None = None
+    attachments: Annotated[list[AttachmentIn], Meta(max_length=MAX_ATTACHMENTS)] | None = None
 
 
 class Content(Struct, frozen=True):

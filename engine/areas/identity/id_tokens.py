@@ -28,11 +28,11 @@ ALGORITHMS = frozenset(
     }
 )  # fmt: skip
 LEEWAY = timedelta(seconds=60)  # between the provider's clock and ours
-MOST_OCTETS = 16_384  # of a token
-MOST_KEYS = 100
-MOST_CANDIDATES = 8  # tried for a token that names no key
+MAX_OCTETS = 16_384  # of a token
+MAX_KEYS = 100
+MAX_CANDIDATES = 8  # tried for a token that names no key
 RSA_BITS = range(2_048, 8_193)  # shorter ones can be broken; longer ones cost the CPU that a stranger asks for
-MOST_EXPONENT = 2**32
+MAX_EXPONENT = 2**32
 _CURVES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
 _HASHES = {"256": sha256, "384": sha384, "512": sha512}
 
@@ -84,7 +84,7 @@ class _Registry(jws.JWSRegistry):
     """Exactly the algorithms above, whatever the library recommends, and without its warning about the name EdDSA."""
 
     max_header_length = 2_048
-    max_payload_length = MOST_OCTETS
+    max_payload_length = MAX_OCTETS
 
     def __init__(self) -> None:
         super().__init__(algorithms=ALGORITHMS, strict_check_header=False)
@@ -110,13 +110,13 @@ def keys_in(document: bytes) -> tuple[Signer, ...]:
         listed = _SETS.decode(document).keys
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError("this is no set of keys") from error
-    found = (_signer(one) for one in listed[:MOST_KEYS])
+    found = (_signer(one) for one in listed[:MAX_KEYS])
     return tuple(one for one in found if one is not None)
 
 
 def head_of(token: str, allowed: Collection[str]) -> Head:
     """The header of a compact JWS, before any key is looked at; raises BadToken."""
-    if not token.isascii() or not 0 < len(token) <= MOST_OCTETS or token.count(".") != 2:
+    if not token.isascii() or not 0 < len(token) <= MAX_OCTETS or token.count(".") != 2:
         raise BadToken("it is no signed token")
     try:
         head = _HEADS.decode(_octets(token.partition(".")[0]))
@@ -135,7 +135,7 @@ def head_of(token: str, allowed: Collection[str]) -> Head:
 def payload_of(token: str, head: Head, keys: Sequence[Signer]) -> bytes | None:
     """What was signed, under whichever of the keys fits; None where none does, or the signature is not theirs."""
     fitting = [one for one in keys if head.alg in one.algorithms and head.kid in (None, one.kid)]
-    for one in fitting[:MOST_CANDIDATES]:
+    for one in fitting[:MAX_CANDIDATES]:
         try:
             payload = jws.deserialize_compact(token, one.key, registry=_REGISTRY).payload
         except (JoseError, ValueError, TypeError):  # not by this key, or a header that the library stumbles over
@@ -207,7 +207,7 @@ def _signer(jwk: dict[str, Any]) -> Signer | None:
 def _rsa(jwk: dict[str, Any]) -> tuple[Key, frozenset[str]] | None:
     modulus = int.from_bytes(_octets(jwk["n"]), "big")
     exponent = int.from_bytes(_octets(jwk["e"]), "big")
-    if modulus.bit_length() not in RSA_BITS or not 2 < exponent < MOST_EXPONENT:
+    if modulus.bit_length() not in RSA_BITS or not 2 < exponent < MAX_EXPONENT:
         return None
     algorithms = frozenset(name for name in ALGORITHMS if name.startswith(("RS", "PS")))
     return RSAKey.import_key({"kty": "RSA", "n": jwk["n"], "e": jwk["e"]}), algorithms
@@ -257,7 +257,7 @@ def _check_access_token(at_hash: str, algorithm: str, access_token: str) -> None
 
 def _octets(text: object) -> bytes:
     """Base64url without padding (RFC 7515 2); raises ValueError."""
-    if not isinstance(text, str) or len(text) > MOST_OCTETS:
+    if not isinstance(text, str) or len(text) > MAX_OCTETS:
         raise ValueError("not base64url")
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

@@ -31,8 +31,8 @@ KEPT_S: Final = 3_600.0  # the description and the keys
 REFRESH_S: Final = 60.0  # between two looks for a key that is not among the known ones
 AFTER_FAILURE_S: Final = 5.0  # whoever comes within this after a failure hears of it at once
 FETCH_S: Final = 5.0
-MOST_BYTES: Final = 256 * 1024
-MOST_AT_ONCE: Final = 16  # conversations with the provider that one process has
+MAX_BYTES: Final = 256 * 1024
+MAX_AT_ONCE: Final = 16  # conversations with the provider that one process has
 DISCOVERY: Final = "/.well-known/openid-configuration"
 
 _log = structlog.get_logger("identity")
@@ -93,7 +93,7 @@ class Provider:
         self._may_dial = may_dial
         self._timeout_s = timeout_s
         self._clock = clock
-        self._slots = asyncio.Semaphore(MOST_AT_ONCE)
+        self._slots = asyncio.Semaphore(MAX_AT_ONCE)
         self._learning = asyncio.Lock()
         self._description: Description | None = None
         self._keys: tuple[Signer, ...] = ()
@@ -283,11 +283,11 @@ async def _whole(stream: aiohttp.StreamReader) -> bytes:
     """All of an answer; raises Away above the bound."""
     parts: list[bytes] = []
     size = 0
-    while part := await stream.read(MOST_BYTES + 1 - size):
+    while part := await stream.read(MAX_BYTES + 1 - size):
         parts.append(part)
         size += len(part)
-        if size > MOST_BYTES:
-            raise Away(f"its answer exceeds {MOST_BYTES:,} octets")
+        if size > MAX_BYTES:
+            raise Away(f"its answer exceeds {MAX_BYTES:,} octets")
     return b"".join(parts)
 
 

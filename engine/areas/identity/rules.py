@@ -19,9 +19,9 @@ from engine.base.secrets import derived, random_base62
 COOKIE = "svc_idp"  # binds what is under way to the browser that began it
 COOKIE_PATH = "/v1/auth/idp"
 COOKIE_S = 900  # over a state's lifetime and a ticket's after it
-MOST_TRIES = 5  # codes of the second factor for one ticket
-MOST_RETURN = 2_000
-MOST_TOKEN = 200
+MAX_TRIES = 5  # codes of the second factor for one ticket
+MAX_RETURN = 2_000
+MAX_TOKEN = 200
 
 
 _LENGTH = 43  # of base62: 256 bits
@@ -93,7 +93,7 @@ def checked_return(path: str | None) -> str | None:
     """Where on this service the browser goes afterwards; anything that could lead elsewhere is a 400."""
     if path is None:
         return None
-    if len(path) > MOST_RETURN or _PATH.fullmatch(path) is None or "//" in path.partition("?")[0]:
+    if len(path) > MAX_RETURN or _PATH.fullmatch(path) is None or "//" in path.partition("?")[0]:
         raise invalid("returnTo", "`returnTo` is a path on this service, such as /domains?tab=dns, without a host.")
     return path
 

@@ -16,7 +16,7 @@ from engine.base.errors import ErrorType, Refusal, invalid
 from engine.mail.address import BadAddress, domain_name, parse_mailbox
 from engine.mail.read import UnreadableMail, attachment
 
-MOST_NAME, MOST_VALUE = 64, 512  # characters of a metadata entry
+MAX_NAME, MAX_VALUE = 64, 512  # characters of a metadata entry
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST, _LAST = UUID(int=0), UUID(int=(1 << 128) - 1)
 _WILD = re.compile(r"[\\%_]")
@@ -155,10 +155,10 @@ def _entries(text: str) -> list[str]:
     """`name:value` as JSON, once for each colon that may stand between the two: names and values may hold some."""
     parts = text.split(":")
     pairs = [(":".join(parts[:place]), ":".join(parts[place:])) for place in range(1, len(parts))]
-    found = [{name: value} for name, value in pairs if 1 <= len(name) <= MOST_NAME and len(value) <= MOST_VALUE]
+    found = [{name: value} for name, value in pairs if 1 <= len(name) <= MAX_NAME and len(value) <= MAX_VALUE]
     if not found:
         raise invalid(
             "metadata",
-            f"`metadata` has the form name:value, the name up to {MOST_NAME} characters, the value up to {MOST_VALUE}.",
+            f"`metadata` has the form name:value, the name up to {MAX_NAME} characters, the value up to {MAX_VALUE}.",
         )
     return [orjson.dumps(one).decode() for one in found]

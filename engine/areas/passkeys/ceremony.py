@@ -31,8 +31,8 @@ from webauthn.helpers.structs import (
 from engine.areas.passkeys.rules import ALGORITHMS, RelyingParty
 
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]*={0,2}", re.ASCII)
-_MOST_KEY_BYTES = 600  # of RSA with 4096 bits; a longer one only costs us time
-_LEAST_ID_BYTES, _MOST_ID_BYTES = 16, 1023  # WebAuthn 4, credential id
+_MAX_KEY_BYTES = 600  # of RSA with 4096 bits; a longer one only costs us time
+_MIN_ID_BYTES, _MAX_ID_BYTES = 16, 1023  # WebAuthn 4, credential id
 _KINDS = {-7: (2, 1), -8: (1, 6), -257: (3, None)}  # algorithm to COSE kty and crv (RFC 9053 section 7, RFC 8230)
 
 
@@ -125,7 +125,7 @@ def registered(answer: Attestation, challenge: bytes, party: RelyingParty) -> Ne
         raise
     except Exception as error:  # noqa: BLE001 - as above
         raise Rejected(f"registration: {error!r}"[:300]) from None
-    if not _LEAST_ID_BYTES <= len(verified.credential_id) <= _MOST_ID_BYTES or verified.credential_id != octets(
+    if not _MIN_ID_BYTES <= len(verified.credential_id) <= _MAX_ID_BYTES or verified.credential_id != octets(
         answer.raw_id
     ):
         raise Rejected("the credential's id has an impossible length, or is not the one that was signed")
@@ -194,7 +194,7 @@ def _check_attestation(attestation: bytes) -> None:
 
 
 def _check_key(public_key: bytes) -> None:
-    if len(public_key) > _MOST_KEY_BYTES:
+    if len(public_key) > _MAX_KEY_BYTES:
         raise Rejected("the public key is too long")
     key = decode_credential_public_key(public_key)
     kty, crv = _KINDS[int(key.alg)]

@@ -14,8 +14,8 @@ from engine.base.lines import checked_line
 from engine.base.secrets import random_base62
 
 NAME = "Waybill"  # of the relying party, as devices show it
-MOST = 20  # passkeys of one person
-MOST_NAME = 100
+MAX_PASSKEYS = 20  # passkeys of one person
+MAX_NAME = 100
 CHALLENGE_BYTES = 32
 LIFETIME = timedelta(minutes=5)  # of a challenge; WebAuthn 15.1 recommends so much for a ceremony with verification
 BROWSER_COOKIE = "svc_passkey"
@@ -80,7 +80,7 @@ def is_loopback(host: str) -> bool:
 
 def checked_name(name: str) -> str:
     """What a person calls a passkey, without the white space around it; 400 for what can't be shown in a list."""
-    return checked_line(name, "name", MOST_NAME)
+    return checked_line(name, "name", MAX_NAME)
 
 
 def known_transports(named: Iterable[str]) -> list[str]:

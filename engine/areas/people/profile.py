@@ -4,29 +4,29 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 
-from engine.areas.people.rules import MOST_EMAIL
+from engine.areas.people.rules import MAX_EMAIL
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.lines import checked_line, checked_text
 from engine.mail.address import BadAddress, parse_mailbox
 
-MOST_NAME = 120
-MOST_SIGNATURE = 10_000
-MOST_ADDRESSES = 50  # that a signature goes under
-MOST_ZONE = 64
+MAX_NAME = 120
+MAX_SIGNATURE = 10_000
+MAX_ADDRESSES = 50  # that a signature goes under
+MAX_ZONE = 64
 
 
 def checked_name(text: str | None, field: str) -> str | None:
     """A name in one line; None for none, and for nothing but white space."""
     if text is None or not text.strip():
         return None
-    return checked_line(text, field, MOST_NAME)
+    return checked_line(text, field, MAX_NAME)
 
 
 def checked_zone(text: str | None) -> str | None:
     """A name of the IANA time zone database, as it is written there."""
     if text is not None and text not in _zones():
         raise invalid(
-            "timezone", f"`timezone`: there is no time zone named {text[:MOST_ZONE]!r}, such as Europe/Berlin."
+            "timezone", f"`timezone`: there is no time zone named {text[:MAX_ZONE]!r}, such as Europe/Berlin."
         )
     return text
 
@@ -35,7 +35,7 @@ def checked_signature(text: str | None) -> str | None:
     """A signature of several lines; None for none, and for an empty one."""
     if text is None or not text.strip():
         return None
-    return checked_text(text, "signature", MOST_SIGNATURE)
+    return checked_text(text, "signature", MAX_SIGNATURE)
 
 
 def checked_addresses(texts: Sequence[str] | None) -> list[str] | None:
@@ -47,7 +47,7 @@ def checked_addresses(texts: Sequence[str] | None) -> list[str] | None:
         try:
             found[parse_mailbox(text).address.lower()] = None
         except BadAddress as error:
-            shown, field = text[:MOST_EMAIL], f"signatureAddresses[{place}]"
+            shown, field = text[:MAX_EMAIL], f"signatureAddresses[{place}]"
             raise Refusal(
                 ErrorType.INVALID_ADDRESS, f"{shown!r} is no address: {error}", address=shown, field=field
             ) from None

@@ -7,9 +7,9 @@ from zxcvbn import zxcvbn
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.mail.address import BadAddress, parse_mailbox
 
-MOST_EMAIL = 320
-LEAST_PASSWORD, MOST_PASSWORD = 10, 256
-LEAST_SCORE = 3  # of zxcvbn: "safely unguessable" to a throttled attacker
+MAX_EMAIL = 320
+MIN_PASSWORD, MAX_PASSWORD = 10, 256
+MIN_SCORE = 3  # of zxcvbn: "safely unguessable" to a throttled attacker
 _JUDGED = 72  # zxcvbn's time grows with the square; what is longer is judged by its beginning
 
 
@@ -20,12 +20,12 @@ def checked_email(text: str, field: str = "email") -> str:
         if mailbox.name:
             raise BadAddress("Give the address alone, without a name.")  # noqa: TRY301 - one refusal for both
     except BadAddress as error:
-        shown = text[:MOST_EMAIL]
+        shown = text[:MAX_EMAIL]
         raise Refusal(
             ErrorType.INVALID_ADDRESS, f"{shown!r} is no address to sign in with: {error}", address=shown, field=field
         ) from None
-    if len(mailbox.address) > MOST_EMAIL:
-        raise invalid(field, f"`{field}` has at most {MOST_EMAIL} characters.")
+    if len(mailbox.address) > MAX_EMAIL:
+        raise invalid(field, f"`{field}` has at most {MAX_EMAIL} characters.")
     return mailbox.address.lower()
 
 
@@ -34,11 +34,11 @@ def check_password(password: str, known: Iterable[str] = (), field: str = "passw
 
     Takes up to 30 ms (measured with 72 characters): call it off the event loop.
     """
-    if not LEAST_PASSWORD <= len(password) <= MOST_PASSWORD:
-        raise invalid(field, f"A password has {LEAST_PASSWORD} to {MOST_PASSWORD} characters.")
+    if not MIN_PASSWORD <= len(password) <= MAX_PASSWORD:
+        raise invalid(field, f"A password has {MIN_PASSWORD} to {MAX_PASSWORD} characters.")
     if "\0" in password:
         raise invalid(field, "A password must not hold NUL.")
     found = zxcvbn(password[:_JUDGED], user_inputs=[word for word in known if word])
-    if found["score"] < LEAST_SCORE:
+    if found["score"] < MIN_SCORE:
         advice = found["feedback"]["warning"] or "Add another word or two; uncommon words are better"
         raise invalid(field, f"This password is too easy to guess. {advice.rstrip('.')}.")

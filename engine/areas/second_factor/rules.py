@@ -18,7 +18,7 @@ from engine.base.ids import ALPHABET
 from engine.base.secrets import derived, seal, unseal
 
 ISSUER = "Waybill"
-MOST_CODE = 32  # characters, with what people put between the digits
+MAX_CODE = 32  # characters, with what people put between the digits
 STEP_S = 30  # RFC 6238 section 5.2
 DRIFT = 1  # steps to either side: a phone's clock, and the time that typing takes
 SECRET_BYTES = 20  # RFC 4226 section 4, R6
@@ -30,7 +30,7 @@ _TOTP = re.compile(r"[0-9]{6}", re.ASCII)
 _RECOVERY = re.compile(rf"[{ALPHABET}]{{{_RECOVERY_LENGTH}}}", re.ASCII)
 
 FREE_TRIES = 5
-FIRST_LOCK_S, LONGEST_LOCK_S = 60, 3600
+FIRST_LOCK_S, MAX_LOCK_S = 60, 3600
 FORGOTTEN_AFTER = timedelta(hours=24)  # without a wrong code
 
 
@@ -137,5 +137,5 @@ def after_failure(tries: Tries | None, at: datetime) -> Tries:
     failed = 1 if tries is None or at - tries.failed_at > FORGOTTEN_AFTER else min(tries.failed + 1, 1_000_000)
     if failed < FREE_TRIES:
         return Tries(failed, at, None)
-    lock_s = min(FIRST_LOCK_S * 2 ** min(failed - FREE_TRIES, 10), LONGEST_LOCK_S)
+    lock_s = min(FIRST_LOCK_S * 2 ** min(failed - FREE_TRIES, 10), MAX_LOCK_S)
     return Tries(failed, at, at + timedelta(seconds=lock_s))

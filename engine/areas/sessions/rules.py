@@ -15,7 +15,7 @@ ABSOLUTE = timedelta(days=30)
 IDLE = timedelta(days=7)
 REMEMBERED = timedelta(days=30)  # after a session's end: its person is known from where it was
 TOUCH_AFTER = timedelta(minutes=1)  # a use is written when the one on record is older
-MOST_AGENT = 300
+MAX_AGENT = 300
 LENGTH = 43  # of base62: 256 bits
 _FORM = re.compile(rf"[0-9A-Za-z]{{{LENGTH}}}", re.ASCII)
 
@@ -30,7 +30,7 @@ class Device(Struct, frozen=True):
     def of(cls, address: str | None, agent: str | None) -> "Device":
         """Cut to what is stored; without control characters, which would spoil lists and logs."""
         printable = "".join(char for char in agent or "" if char.isprintable())
-        return cls(address or "", printable[:MOST_AGENT])
+        return cls(address or "", printable[:MAX_AGENT])
 
 
 def new_secret() -> str:

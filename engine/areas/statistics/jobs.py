@@ -22,10 +22,10 @@ _COUNT = _SQL.command("count_log")
 MANY_EVENTS = 1_000
 BUSY_EVERY = timedelta(minutes=1)
 QUIET_EVERY = timedelta(minutes=10)
-MOST_ACCOUNTS = 200  # in one transaction
+MAX_ACCOUNTS = 200  # in one transaction
 # Of one account, and of all, in one transaction. Each step counts its quarters as a whole, which for a million messages
 # in one takes a second: a busy minute must not take many steps.
-MOST_OF_ONE, MOST_EVENTS = 200_000, 200_000
+MAX_OF_ONE, MAX_EVENTS = 200_000, 200_000
 BUDGET_S = 20.0
 
 
@@ -39,7 +39,7 @@ class Due(Struct):
     @property
     def upto(self) -> int:
         """How far the next step goes."""
-        return min(self.tip, self.after + MOST_OF_ONE)
+        return min(self.tip, self.after + MAX_OF_ONE)
 
 
 _DUE = _SQL.rows("take_due", Due)
@@ -70,7 +70,7 @@ async def _step(pool: asyncpg.Pool, at: datetime, *, everything: bool) -> bool:
     """One transaction; False when nothing is due."""
     quiet, busy = (at + timedelta(days=1),) * 2 if everything else (at - QUIET_EVERY, at - BUSY_EVERY)
     async with pool.acquire() as connection, connection.transaction():
-        due = _within_bounds(await _DUE.fetch(connection, quiet, MANY_EVENTS, busy, MOST_ACCOUNTS))
+        due = _within_bounds(await _DUE.fetch(connection, quiet, MANY_EVENTS, busy, MAX_ACCOUNTS))
         if not due:
             return False
         await _COUNT.execute(
@@ -87,6 +87,6 @@ def _within_bounds(due: list[Due]) -> list[Due]:
     events = 0
     for count, one in enumerate(due):
         events += one.upto - one.after
-        if events >= MOST_EVENTS:
+        if events >= MAX_EVENTS:
             return due[: count + 1]
     return due

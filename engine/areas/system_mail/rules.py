@@ -20,9 +20,9 @@ from engine.mail.template import Part, Program, compile_part, escape, render
 
 TEMPLATES = Path(__file__).parent / "templates"
 LADDER = tuple(timedelta(minutes=minutes) for minutes in (0.5, 2, 5, 15, 30, 60, 120))  # then every two hours
-MOST_AGE = timedelta(hours=24)  # what nobody could be told within a day is told no more
-MOST_VALUE = 5_000  # characters of one value
-MOST_NAME = 80  # of a name that somebody gave something: it stands in subjects too
+MAX_AGE = timedelta(hours=24)  # what nobody could be told within a day is told no more
+MAX_VALUE = 5_000  # characters of one value
+MAX_NAME = 80  # of a name that somebody gave something: it stands in subjects too
 NAMES = frozenset({"account_name", "inviter", "key_name", "name", "company"})
 _WIDTH = 76
 _LINK = re.compile(r"\[([^\]]+)\]\((\{\{\w+\}\})\)")
@@ -58,7 +58,7 @@ def next_try(attempts: int, at: datetime) -> datetime:
 
 def worth_until(created_at: datetime, lifetime: timedelta | None) -> datetime:
     """Until when a mail may still be sent; `lifetime` is that of the token in it, where it has one."""
-    return created_at + (MOST_AGE if lifetime is None else min(MOST_AGE, lifetime))
+    return created_at + (MAX_AGE if lifetime is None else min(MAX_AGE, lifetime))
 
 
 def words(kind: Kind, values: Mapping[str, object]) -> Words:
@@ -80,13 +80,13 @@ def words(kind: Kind, values: Mapping[str, object]) -> Words:
 
 def shown(name: str, value: object) -> str:
     """A value as a mail shows it."""
-    text = _CONTROLS.sub(" ", str(value)).replace("\r", "\n")[:MOST_VALUE]
+    text = _CONTROLS.sub(" ", str(value)).replace("\r", "\n")[:MAX_VALUE]
     if name == "scheduled_for":
         return _moment(text)
     if name not in NAMES:
         return text
     text = " ".join(text.split())
-    text = text if len(text) <= MOST_NAME else f"{text[: MOST_NAME - 1]}…"
+    text = text if len(text) <= MAX_NAME else f"{text[: MAX_NAME - 1]}…"
     return _LOOKS_LIKE_A_LINK.sub(lambda found: found[0][:1] + _JOINER + found[0][1:], text)
 
 

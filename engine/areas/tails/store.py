@@ -13,7 +13,7 @@ from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.store.queries import Queries, Source
 
-MOST: Final = 5  # tails of an account at once, whichever workers serve them
+MAX_TAILS: Final = 5  # tails of an account at once, whichever workers serve them
 SPAN: Final = 20_000  # places one pull looks through at the most: a rare type must not cost a walk through the log
 PAGE: Final = 100  # events of `tail_page`
 FIRST: Final = UUID(int=0)
@@ -56,17 +56,17 @@ class PullPage(Struct, frozen=True):
 async def claim(source: Source, account: UUID, lease_s: float) -> Place:
     """A place for one more tail; raises 429 when the account has as many as it may."""
     holder = ids.uuid7()
-    for _ in range(2 * MOST):
-        found = await _CLAIM.first(source, account, holder, MOST, lease_s)
+    for _ in range(2 * MAX_TAILS):
+        found = await _CLAIM.first(source, account, holder, MAX_TAILS, lease_s)
         if found is None or found.tried is None:
             break
         if found.slot is not None:
             return Place(account, found.slot, holder)
     raise Refusal(
         ErrorType.TOO_MANY_STREAMS,
-        f"This account has {MOST} live tails open, as many as it may. Close one, or share one among readers.",
+        f"This account has {MAX_TAILS} live tails open, as many as it may. Close one, or share one among readers.",
         retry_after_s=math.ceil(lease_s) + 1,  # by then the places of a worker that died are free
-        limit=MOST,
+        limit=MAX_TAILS,
     )
 
 

@@ -6,7 +6,7 @@ from engine.base.errors import ErrorType, Refusal
 from engine.base.roles import Role
 
 INVITE_LIFETIME = timedelta(days=7)
-MOST_SHOWN = 5_000  # members, and invitations, in one answer
+MAX_SHOWN = 5_000  # members, and invitations, in one answer
 # Mail that an account can have us send to strangers: invitations an hour to one address, and a day in all.
 INVITES_PER_HOUR, INVITES_PER_DAY = 5, 200
 

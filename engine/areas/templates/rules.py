@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from engine.areas.templates.types import (
-    MOST_SLUG,
-    MOST_SUBJECT,
-    MOST_VARIABLES,
+    MAX_SLUG,
+    MAX_SUBJECT,
+    MAX_VARIABLES,
     Checked,
     Content,
     Notice,
@@ -100,8 +100,8 @@ def render(
         raise invalid(f"{field}.{name}", f"The value of {name!r} must not hold NUL.")
     if subject is None:
         _check_subject(line, compiled.subject, given, field)
-        if len(line) > MOST_SUBJECT:
-            raise refusal(version, f"With these values the subject is longer than {MOST_SUBJECT} characters.")
+        if len(line) > MAX_SUBJECT:
+            raise refusal(version, f"With these values the subject is longer than {MAX_SUBJECT} characters.")
     return Rendered(line, text, html)
 
 
@@ -152,7 +152,7 @@ def check_slug(slug: str) -> None:
 def made_up_slug(suggested: str | None) -> str:
     """An id for a template that came without one, other than the suggested one when that can't be had."""
     ending = ids.encode(ids.uuid7())[-_MADE_UP:]
-    return f"{(suggested or 'template')[: MOST_SLUG - _MADE_UP - 1].rstrip('-')}-{ending}"
+    return f"{(suggested or 'template')[: MAX_SLUG - _MADE_UP - 1].rstrip('-')}-{ending}"
 
 
 def variables_of(text: str) -> tuple[Variable, ...]:
@@ -166,8 +166,8 @@ def variables_text(variables: Sequence[Variable]) -> str:
 
 
 def _check_variables(variables: Sequence[Variable]) -> None:
-    if len(variables) > MOST_VARIABLES:
-        raise invalid("variables", f"A template declares {MOST_VARIABLES} variables at the most.")
+    if len(variables) > MAX_VARIABLES:
+        raise invalid("variables", f"A template declares {MAX_VARIABLES} variables at the most.")
     seen: set[str] = set()
     for index, one in enumerate(variables):
         field = f"variables[{index}]"

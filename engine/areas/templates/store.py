@@ -21,8 +21,8 @@ from engine.areas.templates.types import (
 from engine.store.caches import Cache
 from engine.store.queries import Conn, Queries, Source
 
-MOST_INT = 2**31 - 1  # what the column of versions holds
-MOST_HELD = 64 * 1024 * 1024  # bytes of compiled templates that a process keeps
+MAX_INT = 2**31 - 1  # what the column of versions holds
+MAX_HELD = 64 * 1024 * 1024  # bytes of compiled templates that a process keeps
 PAGE_BYTES = 8 * 1024 * 1024  # of content in a page of versions
 
 _SQL = Queries.beside(__file__)
@@ -54,7 +54,7 @@ async def load(source: Source, account_id: UUID, slug: str, version: int | None)
 
 async def load_row(source: Source, account_id: UUID, slug: str, version: int | None) -> VersionRow | None:
     """A published version as stored, chosen as by `load`."""
-    if version is not None and version > MOST_INT:
+    if version is not None and version > MAX_INT:
         return None
     return await _LOAD.first(source, account_id, slug, version)
 
@@ -67,7 +67,7 @@ async def page(source: Source, account: UUID, *, limit: int, before: str | None)
 
 async def versions(source: Source, account: UUID, slug: str, *, limit: int, below: int | None) -> VersionPage:
     """At most `limit` versions, newest first, and few enough for about PAGE_BYTES: one at least."""
-    ceiling = MOST_INT if below is None else min(below, MOST_INT)
+    ceiling = MAX_INT if below is None else min(below, MAX_INT)
     rows = await _LIST_VERSIONS.fetch(source, account, slug, ceiling, limit, PAGE_BYTES)
     return VersionPage(rows, bool(rows) and rows[-1].version > 1)  # versions count from 1 without gaps
 
@@ -125,7 +125,7 @@ class Shelf:
         size = rules.bytes_of(version)
         self._versions[key] = (version, size)
         self.held_bytes += size - (before[1] if before else 0)
-        while self.held_bytes > MOST_HELD and len(self._versions) > 1:
+        while self.held_bytes > MAX_HELD and len(self._versions) > 1:
             _, (_, gone) = self._versions.popitem(last=False)
             self.held_bytes -= gone
 

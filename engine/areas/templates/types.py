@@ -6,14 +6,14 @@ from msgspec import Struct
 
 from engine.mail.template import Template
 
-MOST_SLUG = 64
-MOST_SUBJECT = 998  # characters, as in a send
+MAX_SLUG = 64
+MAX_SUBJECT = 998  # characters, as in a send
 # Mailbox providers cut a message off near 100 KB, so nobody writes a page of a million characters by hand; and an
 # account may hold many templates and more versions, all of which stay.
-MOST_CONTENT = 1_000_000
-MOST_VARIABLES = 200
-MOST_VALUE = 5000  # characters, as in a send
-MOST_DESCRIPTION = 500
+MAX_CONTENT = 1_000_000
+MAX_VARIABLES = 200
+MAX_VALUE = 5000  # characters, as in a send
+MAX_DESCRIPTION = 500
 
 
 class Variable(Struct, frozen=True):

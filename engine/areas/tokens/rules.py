@@ -11,7 +11,7 @@ from uuid import UUID
 from engine.base.errors import Refusal, invalid
 from engine.base.secrets import derived
 
-MOST_LENGTH = 200
+MAX_LENGTH = 200
 _FORM = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)  # 256 bits in base64url without padding
 
 

@@ -19,8 +19,8 @@ from engine.base.events import EventType
 from engine.base.suggest import hint
 from engine.delivery.ladder import Ladder
 
-MOST_URL, MOST_TYPES, MOST_TYPE = 2_000, 20, 100  # characters, names, characters of a name
-MOST_ANSWER_BYTES = 4_096
+MAX_URL, MAX_TYPES, MAX_TYPE = 2_000, 20, 100  # characters, names, characters of a name
+MAX_ANSWER_BYTES = 4_096
 EVENT_TYPES = frozenset(EventType) | {
     "inbound.received", "alert.fired", "domain.verified", "domain.failed", "suppression.added", "webhook.test",
 }  # fmt: skip
@@ -48,8 +48,8 @@ def checked_url(url: str) -> str:
 
     An address that may not be dialled is no matter of the text: it is looked at on every dialling.
     """
-    if len(url) > MOST_URL:
-        raise _unusable(f"must have at most {MOST_URL} characters")
+    if len(url) > MAX_URL:
+        raise _unusable(f"must have at most {MAX_URL} characters")
     if _UNWRITTEN.search(url):
         raise _unusable("must not hold white space, control characters or backslashes: percent-encode them")
     try:
@@ -117,12 +117,12 @@ def _unusable(why: str) -> Refusal:
 
 def checked_types(names: Sequence[str]) -> list[str]:
     """The wanted event types in their order; names that nothing has are kept, since they may come to be."""
-    if len(names) > MOST_TYPES:
-        raise invalid("eventTypes", f"`eventTypes` takes at most {MOST_TYPES} names.")
+    if len(names) > MAX_TYPES:
+        raise invalid("eventTypes", f"`eventTypes` takes at most {MAX_TYPES} names.")
     for place, name in enumerate(names):
-        if not 1 <= len(name) <= MOST_TYPE or "\0" in name:
+        if not 1 <= len(name) <= MAX_TYPE or "\0" in name:
             field = f"eventTypes[{place}]"
-            raise invalid(field, f"`{field}` must have 1 to {MOST_TYPE} characters, none of them NUL.")
+            raise invalid(field, f"`{field}` must have 1 to {MAX_TYPE} characters, none of them NUL.")
     return list(names)
 
 
@@ -197,4 +197,4 @@ def wait_after(status: int | None, made: int, steps: Ladder, *, jitter: float) -
 
 def shown(answer: bytes) -> str:
     """The first octets of an answer as text that can be stored: no NUL, and what is no UTF-8 replaced."""
-    return answer[:MOST_ANSWER_BYTES].decode("utf-8", "replace").replace("\0", "\ufffd")
+    return answer[:MAX_ANSWER_BYTES].decode("utf-8", "replace").replace("\0", "\ufffd")

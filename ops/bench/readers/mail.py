@@ -123,10 +123,10 @@ CASES = (
         lambda text: parse_mailbox(text.decode()),
     ),
     FunctionCase(
-        "template", "tags", f"{template.MOST_TAGS:,} tags", _filled(b"{{a}}"), lambda text: _compiled(text.decode())
+        "template", "tags", f"{template.MAX_TAGS:,} tags", _filled(b"{{a}}"), lambda text: _compiled(text.decode())
     ),
     FunctionCase(
-        "template", "sections one after another", f"depth {template.MOST_DEPTH}",
+        "template", "sections one after another", f"depth {template.MAX_DEPTH}",
         lambda: (b"{{#a}}" * 30 + b"{{/a}}" * 30) * 80,
         lambda text: _compiled(text.decode()),
     ),
@@ -135,7 +135,7 @@ CASES = (
         lambda text: _compiled(text.decode()),
     ),
     FunctionCase(
-        "template", "a large value 5,000 times", f"{template.MOST_RENDERED:,} characters", lambda: b"{{a}}" * 5_000,
+        "template", "a large value 5,000 times", f"{template.MAX_RENDERED:,} characters", lambda: b"{{a}}" * 5_000,
         lambda text: template.render(_compiled(text.decode()), {"a": "<" * 5_000}),
     ),
 )  # fmt: skip
