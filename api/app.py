@@ -61,10 +61,10 @@ from engine.flows.accept import Acceptor
 from engine.store import metrics, partitions
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
-from engine.store.limits import Limits
 from engine.store.passwords import Passwords
 from engine.store.postgres import AWAY, close_pool, open_pool
-from engine.store.presence import Figures, Presence, Rate
+from engine.store.process_registry import Figures, Presence, Rate
+from engine.store.rate_limits import Limits
 
 OVERDUE_S = 120.0  # a due queue row older than this: nobody delivers that shard
 CHECK_S = 2.0

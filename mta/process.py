@@ -20,12 +20,12 @@ import uvloop
 from engine.base import logs
 from engine.base.settings import BadSetting, Settings, load
 from engine.delivery.hints import HintReader, Wakes, WokenShards
-from engine.store import handed, metrics
+from engine.store import metrics, socket_activation
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.migrate import MigrationError, open_current
 from engine.store.postgres import AWAY, close_pool, open_pool
-from engine.store.presence import Figures, Presence
+from engine.store.process_registry import Figures, Presence
 from engine.store.resolver import Resolver
 from mta.outbound import blackbox
 from mta.outbound.blackbox import BlackBox
@@ -190,7 +190,7 @@ async def _announce(member: Member) -> None:
     """Say that this process is ready as soon as it may own shards."""
     while not member.holds:  # noqa: ASYNC110 - once in a life, and the member has no event for it
         await asyncio.sleep(ASK_S)
-    handed.tell_ready()
+    socket_activation.tell_ready()
 
 
 async def _watch() -> None:

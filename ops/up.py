@@ -19,7 +19,7 @@ import asyncpg
 import msgspec
 
 from engine.base.settings import PROCESSES, BadSetting, HostPort, Loaded, Settings, variable
-from engine.store.handed import WrongSockets
+from engine.store.socket_activation import WrongSockets
 from mta.outbound.sources_bind import check_sources
 from ops import control, fleet, log_levels, rolling
 from ops.agreement import Disagreement, agree

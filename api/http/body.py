@@ -9,8 +9,8 @@ from typing import Final
 from api.http.stream import Connection
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.memory_pool import MemoryPool, Reservation
-from engine.base.pace import WINDOW_S, Pace
 from engine.base.settings import Settings
+from engine.base.transfer_rate import WINDOW_S, Pace
 from engine.store.deadlines import within
 
 # Each piece that the server hands over costs from 7 µs, when more is waiting, to 90 µs, however small it is (`ops bench

@@ -22,7 +22,7 @@ from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailab
 from engine.base.netaddr import network_of
 from engine.base.plans import CAPS, Plan
 from engine.base.settings import Settings
-from engine.store import limits, metrics
+from engine.store import metrics, rate_limits
 from engine.store.deadlines import within
 from engine.store.postgres import AWAY
 
@@ -63,7 +63,7 @@ class Door(Struct):
     services: Any
     keys: keyring.Keys
     sessions: Sessions
-    limits: limits.Limits
+    limits: rate_limits.Limits
     memory: body.BodyMemory
     suspects: "dict[str, Suspect]"
     on_answer: Callable[[str, int, str | None], None]  # operation id, status, refusal type
@@ -220,7 +220,7 @@ async def _limit(door: Door, bucket: str, rate: float, response: falcon.asgi.Res
     response.set_header("RateLimit-Remaining", str(standing.remaining))
     response.set_header("RateLimit-Reset", str(standing.reset_s))
     if not standing.allowed:
-        raise limits.refusal(standing)
+        raise rate_limits.refusal(standing)
 
 
 async def _read(door: Door, operation: Operation, call: Call, decoder: msgspec.json.Decoder[Any], limit: int) -> None:

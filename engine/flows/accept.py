@@ -42,7 +42,7 @@ from engine.mail.simulator import domain_of
 from engine.store import metrics
 from engine.store.caches import Cache
 from engine.store.deadlines import within
-from engine.store.group import GroupCommit, Overloaded
+from engine.store.group_commit import GroupCommit, Overloaded
 from engine.store.postgres import AWAY, BAD_DATA, MissingPartition
 
 LARGE_REQUEST_BYTES = 256 * 1024  # composing more than this takes over a millisecond: off the event loop

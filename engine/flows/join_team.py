@@ -23,9 +23,9 @@ from engine.flows.log_in import slow_down, wrong
 from engine.flows.open_account import locked_plan, record
 from engine.flows.sign_in import remember
 from engine.flows.team import check_seats
-from engine.store.limits import Limits
 from engine.store.passwords import Passwords
 from engine.store.queries import Conn
+from engine.store.rate_limits import Limits
 
 
 class Services(Protocol):

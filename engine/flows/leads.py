@@ -17,11 +17,11 @@ from engine.areas.system_mail.store import enqueue
 from engine.areas.system_mail.types import Kind
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
-from engine.base.lines import checked_line, checked_text
+from engine.base.text import checked_line, checked_text
 from engine.flows import platform
 from engine.flows.log_in import too_many
 from engine.flows.open_account import record
-from engine.store.limits import Limits
+from engine.store.rate_limits import Limits
 
 MAX_NAME, MAX_COMPANY, MAX_MESSAGE = 120, 200, 5_000
 PER_ADDRESS, IN_ALL = 3, 120  # an hour

@@ -21,8 +21,8 @@ from engine.base.netaddr import network_of
 from engine.base.settings import Settings
 from engine.flows import second_factor
 from engine.flows.sign_in import NewSession, Outdated, open_session
-from engine.store.limits import Limits
 from engine.store.passwords import Passwords
+from engine.store.rate_limits import Limits
 
 STRANGERS = 12  # times `WAYBILL_SIGN_IN_RATE`, an hour: tries for one mail address from networks new to its person
 

@@ -29,7 +29,7 @@ from engine.flows import counting
 from engine.flows.counting import Simulated
 from engine.ledger import heads, log
 from engine.mail.address import canonical
-from engine.store.group import GroupCommit
+from engine.store.group_commit import GroupCommit
 from engine.store.postgres import AWAY, BAD_DATA, MissingPartition
 from engine.store.queries import Conn, Queries, columns
 

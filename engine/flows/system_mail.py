@@ -31,9 +31,9 @@ from engine.flows.accept import Acceptor, Door
 from engine.flows.platform import Platform
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
-from engine.store.limits import Limits
 from engine.store.postgres import AWAY
 from engine.store.queries import Queries
+from engine.store.rate_limits import Limits
 
 BATCH: Final = 50
 TAKEN_FOR: Final = timedelta(minutes=1)  # acceptance takes 15 s at the most

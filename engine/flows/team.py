@@ -29,8 +29,8 @@ from engine.flows.log_in import too_many
 from engine.flows.open_account import full, locked_plan, record
 from engine.flows.sign_in import NewSession, renew_session
 from engine.store.database_clock import new_time
-from engine.store.limits import Limits
 from engine.store.queries import Conn
+from engine.store.rate_limits import Limits
 
 
 class Services(Protocol):

@@ -27,8 +27,8 @@ from engine.base.settings import Settings
 from engine.flows.add_domain import identity
 from engine.ledger import heads, log
 from engine.store import caches
+from engine.store.concurrency_limiter import Turns
 from engine.store.queries import Conn
-from engine.store.turns import Turns
 
 MAX_CHECKS: Final = 24  # at once in a process, a dozen questions each
 AGAIN_S: Final = 0.5  # between two checks of one name: an owner's name servers are not ours to hammer

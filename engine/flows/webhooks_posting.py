@@ -29,9 +29,9 @@ from engine.delivery.ladder import Ladder
 from engine.flows.webhooks import secret_key
 from engine.flows.webhooks_pace import Endpoint, Shares
 from engine.store import metrics
-from engine.store.group import GroupCommit
+from engine.store.group_commit import GroupCommit
+from engine.store.http_client import Client, Failure, Reply
 from engine.store.postgres import AWAY, BAD_DATA, heed_cancellation
-from engine.store.web import Client, Failure, Reply
 
 LOOK_S = 0.25  # an event is heard of within this, as long as looking takes a fifth of it
 LIVELY_S = 0.1  # and within this while there is something to post to endpoints that answer

@@ -29,7 +29,7 @@ from engine.store.deadlines import within
 from engine.store.dns_exchange import Kind, NoName, Question, over_tcp, over_udp
 from engine.store.dns_wire import Plain
 from engine.store.query_slots import QuerySlots
-from engine.store.shared import Shared
+from engine.store.single_flight import Shared
 
 MIN_TTL_S = 5.0  # TTL 0 is for rebinding and for load balancers; five seconds of reuse harm neither
 MAX_TTL_S = 3600.0  # a wrong record that was mended must not live on for a day

@@ -16,7 +16,7 @@ import structlog
 from msgspec import Struct
 
 from engine.base import clock
-from engine.store.group import GroupCommit
+from engine.store.group_commit import GroupCommit
 from engine.store.postgres import AWAY
 from engine.store.queries import Queries
 from engine.store.resolver import FAILURE_TTL_S, Answered, Records, Resolver, TemporaryFailure

@@ -30,7 +30,7 @@ from engine.store.resolver import (
     TemporaryFailure,
     ascii_domain,
 )
-from engine.store.shared import Shared
+from engine.store.single_flight import Shared
 
 MAX_HOSTS = 10  # of a thousand MX records the first ten are enough; Postfix smtp_mx_address_limit is 5
 MAX_ADDRESSES = 8  # per host and family

@@ -26,7 +26,7 @@ from engine.store.resolver import (
     Tlsa,
     ascii_domain,
 )
-from engine.store.shared import Shared
+from engine.store.single_flight import Shared
 from mta.outbound.mta_sts import StsMode, StsPolicy
 from mta.outbound.mta_sts_cache import Held, StsPolicies
 from mta.outbound.route import Route

@@ -17,10 +17,10 @@ import yarl
 
 from engine.base.netaddr import is_public
 from engine.base.settings import Settings
+from engine.store.http_client import Client, Failure, anybody
 from engine.store.postgres import AWAY, heed_cancellation
 from engine.store.queries import Queries
 from engine.store.resolver import Resolver
-from engine.store.web import Client, Failure, anybody
 from mta.outbound.tls_report_mail import Report, packed
 
 POST_S: Final = 30.0  # for all of a request

@@ -14,10 +14,10 @@ from aiosmtpd.smtp import MISSING, AuthResult, LoginPassword
 from engine.areas.api_keys.keyring import Caller
 from engine.areas.emails.types import MAX_RECIPIENTS
 from engine.base.errors import ErrorType, Refusal, unavailable
-from engine.base.pace import Pace
 from engine.base.plans import CAPS, Plan
+from engine.base.transfer_rate import Pace
 from engine.mail.address import BadAddress, canonical, parse_mailbox
-from engine.store import limits
+from engine.store import rate_limits
 from engine.store.postgres import AWAY
 from mta.relay import commands, counts, replies
 from mta.relay.commands import BadCommand
@@ -176,7 +176,7 @@ class Dialog(Frame):
             return refusal
         except AWAY:
             return unavailable()
-        return None if standing.allowed else limits.refusal(standing)
+        return None if standing.allowed else rate_limits.refusal(standing)
 
     async def _caller(self) -> Caller:
         assert self._login is not None

@@ -15,7 +15,7 @@ from engine.areas.api_keys.keyring import Caller, Keys
 from engine.base.errors import Refusal
 from engine.base.settings import Settings
 from engine.store import metrics
-from engine.store.limits import Limits
+from engine.store.rate_limits import Limits
 from mta.relay import counts
 
 SCOPES: Final = ("emails:send",)

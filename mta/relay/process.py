@@ -21,13 +21,13 @@ from engine.areas.api_keys.keyring import TOUCH_S, Keys
 from engine.base.settings import Settings
 from engine.delivery.hints import Hints
 from engine.flows.accept import Acceptor
-from engine.store import handed, metrics
+from engine.store import metrics, socket_activation
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
-from engine.store.limits import Limits
 from engine.store.migrate import open_current
 from engine.store.postgres import close_pool
-from engine.store.presence import Figures, Presence, Rate
+from engine.store.process_registry import Figures, Presence, Rate
+from engine.store.rate_limits import Limits
 from mta.relay.certificates import Certificates
 from mta.relay.intake import Intake
 from mta.relay.logins import Logins
@@ -102,7 +102,7 @@ async def run(
     services.relay.start(given)
     gc.freeze()  # what is loaded by now stays: no collection needs to look at it again
     gc.set_threshold(50_000, 20, 100)  # messages make few cycles; the default looks 70 times as often
-    handed.tell_ready()
+    socket_activation.tell_ready()
     _log.info("serving", port=settings.submission_port, tls_port=settings.submission_tls_port)
     work = asyncio.create_task(_background(services, name))
     ended = asyncio.create_task(stop.wait())

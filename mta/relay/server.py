@@ -19,7 +19,7 @@ import structlog
 
 from engine.base.memory_pool import MemoryPool
 from engine.base.settings import Settings
-from engine.store.limits import Limits
+from engine.store.rate_limits import Limits
 from mta.relay import counts, proxy
 from mta.relay.certificates import Certificates
 from mta.relay.dialog import HANDSHAKE_S, Dialog

@@ -20,7 +20,7 @@ from granian.server.mp import MPServer
 from api import app
 from api.app import App
 from engine.base.settings import Settings, load, variable
-from engine.store import handed, migrate
+from engine.store import migrate, socket_activation
 from engine.store.postgres import AWAY
 from ops import launch, sockets
 
@@ -53,7 +53,7 @@ class Ready:
 
     async def process_startup(self, scope: Any, event: Any) -> None:  # noqa: ARG002
         """After every other start."""
-        handed.tell_ready()
+        socket_activation.tell_ready()
 
 
 def create_app() -> App:
@@ -73,7 +73,7 @@ def main() -> int:
     try:
         asyncio.run(_check_schema(settings))
         listener = _listener(settings)
-    except (sockets.PortTaken, handed.WrongSockets, migrate.MigrationError) as error:
+    except (sockets.PortTaken, socket_activation.WrongSockets, migrate.MigrationError) as error:
         print(error, file=sys.stderr)
         return 1
     SharedQueue(
@@ -104,7 +104,7 @@ async def _check_schema(settings: Settings) -> None:
 
 
 def _listener(settings: Settings) -> socket.socket:
-    found = handed.take().get(sockets.HTTP)
+    found = socket_activation.take().get(sockets.HTTP)
     listener = found[0] if found else sockets.bind(settings.api_host, settings.api_port, variable("api_port"))
     sockets.with_options(listener)
     return listener

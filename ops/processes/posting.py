@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager, suppress
 from engine.base.settings import Settings
 from engine.flows.webhooks_posting import Poster
 from engine.store import metrics
+from engine.store.http_client import Client, resolver_for
 from engine.store.postgres import close_pool, open_pool
-from engine.store.web import Client, resolver_for
 
 SPARE_FILES = 256  # for everything of the process that is no post
 

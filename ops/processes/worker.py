@@ -23,10 +23,10 @@ from engine.delivery import queue
 from engine.flows import domain_drift, erase, levers, purge, sign_in, suspend, team, webhooks
 from engine.flows.release import release_due
 from engine.flows.system_mail import Mailer
-from engine.store import handed, metrics, partitions
+from engine.store import metrics, partitions, socket_activation
 from engine.store.migrate import MigrationError, open_current
 from engine.store.postgres import AWAY, close_pool, heed_cancellation
-from engine.store.presence import Figures, Presence
+from engine.store.process_registry import Figures, Presence
 from mta.outbound import tls_reporting
 from ops import gauges
 from ops.processes.metrics import shown
@@ -86,7 +86,7 @@ async def run(settings: Settings) -> None:
     jobs.append(asyncio.create_task(Presence(pool, kind="worker", name="worker", figures=Figures).run()))
     with shown(settings):
         async with posting(settings):
-            handed.tell_ready()
+            socket_activation.tell_ready()
             await stop.wait()
     for job in jobs:
         job.cancel()

@@ -17,8 +17,8 @@ from engine.base.netaddr import network_of
 from engine.base.settings import Settings
 from engine.flows.log_in import STRANGERS, log_in
 from engine.flows.sign_in import Outdated, open_session, sign_out
-from engine.store.limits import Limits
 from engine.store.passwords import LANES, MAX_WAITING, MEMORY_KIB, TIME_COST, Passwords
+from engine.store.rate_limits import Limits
 from engine.store.redis import connect
 from tests.harness.accounts import PEPPER, make_account
 from tests.harness.api import Api, serving

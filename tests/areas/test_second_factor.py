@@ -20,8 +20,8 @@ from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.flows import second_factor
 from engine.flows.log_in import log_in
-from engine.store.limits import Limits
 from engine.store.passwords import Passwords
+from engine.store.rate_limits import Limits
 from engine.store.redis import connect
 from tests.harness.accounts import make_account
 from tests.harness.api import Answer, Api, serving

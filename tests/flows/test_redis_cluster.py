@@ -9,7 +9,7 @@ from redis.crc import key_slot
 from engine.base import ids
 from engine.delivery.hints import Hint, HintReader, Hints, Wakes, WokenShards
 from engine.delivery.partition import hint_stream
-from engine.store.limits import Limits
+from engine.store.rate_limits import Limits
 from engine.store.redis import Away, Client
 from engine.store.redis_cluster import SLOTS, read_slots
 from ops.drill.valkeys import Valkey, move_slot

@@ -16,8 +16,8 @@ from cryptography.x509.oid import NameOID
 
 from engine.base.netaddr import is_public
 from engine.base.settings import HostPort, Settings
+from engine.store.http_client import Client, Reply, resolver_for
 from engine.store.resolver import Resolver
-from engine.store.web import Client, Reply, resolver_for
 from ops.local.dns import Responder
 from tests.harness.receiver import Receiver, client_of, failed, post, request_of
 from tests.harness.tcp import listening

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from engine.base.settings import Settings
-from engine.store.web import Failure, Reply
+from engine.store.http_client import Failure, Reply
 from ops.local.dns import Behaviour, Responder
 from tests.conftest import NewDatabase
 from tests.harness.receiver import Hostile, Receiver, World, client_of, failed, post, request_of, saying, world

@@ -21,9 +21,9 @@ from engine.base.settings import HostPort, Settings
 from engine.flows import webhooks
 from engine.flows.webhooks_posting import Poster
 from engine.ledger import heads, log
+from engine.store.http_client import Client, Failure, Reply, resolver_for
 from engine.store.postgres import open_pool
 from engine.store.resolver import Resolver
-from engine.store.web import Client, Failure, Reply, resolver_for
 from ops.local.dns import Responder
 from tests.harness.accounts import PEPPER, TestAccount, make_account
 from tests.harness.patience import PATIENCE_S

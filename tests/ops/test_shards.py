@@ -11,9 +11,9 @@ from click.testing import CliRunner, Result
 
 from engine.base.settings import Settings, to_environ
 from engine.delivery.partition import parts_of, shard_of
-from engine.store import presence
+from engine.store import process_registry
 from engine.store.postgres import open_pool
-from engine.store.presence import Figures, Presence, Rate
+from engine.store.process_registry import Figures, Presence, Rate
 from ops import nodes, shards
 from ops.cli import cli
 from shards.load import Load
@@ -219,5 +219,5 @@ async def test_processes_show_themselves_and_the_dead_are_named(own_pool: asyncp
     assert by_name["mta-1"]["rate"] > 0
     assert by_name["worker"]["state"] == "gone"
     await own_pool.execute("UPDATE processes SET seen_at = now() - interval '1 hour' WHERE kind = 'worker'")
-    await presence.forget(own_pool)
+    await process_registry.forget(own_pool)
     assert [one["name"] for one in (await nodes.listing(own_pool))["processes"]] == ["mta-1"]

@@ -29,7 +29,7 @@ FORGET_S = 600.0
 RATE_S = 60.0
 LEAVE_S = 1.0
 
-_SQL = Queries.beside(__file__, "presence.sql")
+_SQL = Queries.beside(__file__, "process_registry.sql")
 _SHOW = _SQL.command("show_process")
 _LEAVE = _SQL.command("leave_process")
 _FORGET = _SQL.command("forget_processes")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from engine.base import ids
-from engine.store.limits import AHEAD_S, Limits, Standing
+from engine.store.rate_limits import AHEAD_S, Limits, Standing
 from engine.store.redis import Command, connect
 from engine.store.redis_client import Single
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from engine.base.errors import ErrorType, Refusal
-from engine.store.turns import Turns
+from engine.store.concurrency_limiter import Turns
 
 SOON_S = 0.05
 

@@ -4,7 +4,7 @@ import asyncio
 
 from msgspec import Struct
 
-from engine.store.shared import Shared
+from engine.store.single_flight import Shared
 
 
 class Answer(Struct):
