@@ -63,8 +63,8 @@ from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.passwords import Passwords
 from engine.store.postgres import AWAY, close_pool, open_pool
-from engine.store.process_registry import Figures, Presence, Rate
-from engine.store.rate_limits import Limits
+from engine.store.process_registry import ProcessLoad, ProcessRegistration, Rate
+from engine.store.rate_limits import RateLimiter
 
 OVERDUE_S = 120.0  # a due queue row older than this: nobody delivers that shard
 CHECK_S = 2.0
@@ -79,12 +79,12 @@ class Services(Struct):
     """What the handlers work with."""
 
     pool: asyncpg.Pool
-    redis: redis_store.Client
+    redis: redis_store.RedisClient
     acceptor: Acceptor
     keys: Keys
     sessions: Sessions
     passwords: Passwords
-    limits: Limits
+    limits: RateLimiter
     hints: Hints
     tails: Tails
     verifier: Verifier
@@ -184,7 +184,7 @@ class Lifespan:
             keys=keys,
             sessions=sessions,
             passwords=Passwords(),
-            limits=Limits(client),
+            limits=RateLimiter(client),
             hints=hints,
             tails=tails.open_hub(pool, keys, sessions, settings),
             verifier=Verifier(pool),
@@ -200,7 +200,7 @@ class Lifespan:
             asyncio.create_task(services.tails.run()),
             asyncio.create_task(guard_listeners(settings.stream_write_s)),
         ]
-        presence = Presence(pool, kind="api", name="api", figures=lambda: Figures(rate=rate.of()))
+        presence = ProcessRegistration(pool, kind="api", name="api", figures=lambda: ProcessLoad(rate=rate.of()))
         self._tasks.append(asyncio.create_task(presence.run()))
         before_stopping(services.tails.stop, min(LINGER_S, settings.drain_s / 2))
         _add_routes(self.app, services)
@@ -337,7 +337,7 @@ class Readiness:
     async def _redis(self) -> dict[str, object]:
         try:
             await self._services.redis.ping()
-        except redis_store.Away as error:
+        except redis_store.RedisUnavailable as error:
             return {"ok": False, "detail": _short(error), "effect": "mail is accepted and found by its due time"}
         return {"ok": True}
 

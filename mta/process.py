@@ -25,7 +25,7 @@ from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.migrate import MigrationError, open_current
 from engine.store.postgres import AWAY, close_pool, open_pool
-from engine.store.process_registry import Figures, Presence
+from engine.store.process_registry import ProcessLoad, ProcessRegistration
 from engine.store.resolver import Resolver
 from mta.outbound import blackbox
 from mta.outbound.blackbox import BlackBox
@@ -132,7 +132,7 @@ async def run(settings: Settings, name: str) -> None:
         on_release=outbound.release,
         on_fenced=outbound.fenced,
     )
-    presence = Presence(pool, kind="mta", name=name, figures=lambda: _figures(outbound, member))
+    presence = ProcessRegistration(pool, kind="mta", name=name, figures=lambda: _figures(outbound, member))
     stamps = Stamps(pool, [preparer.keys, member.cache, *outbound.caches])
     work = asyncio.create_task(_work(presence, outbound, member, stamps, Wakes(listener), woken, complaints))
     ended = asyncio.create_task(stop.wait())
@@ -162,12 +162,12 @@ def _allow_files(wanted: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _figures(outbound: Outbound, member: Member) -> Figures:
-    return Figures(len(member.owned), outbound.in_hand, outbound.load.rate)
+def _figures(outbound: Outbound, member: Member) -> ProcessLoad:
+    return ProcessLoad(len(member.owned), outbound.in_hand, outbound.load.rate)
 
 
 async def _work(
-    presence: Presence,
+    presence: ProcessRegistration,
     outbound: Outbound,
     member: Member,
     stamps: Stamps,

@@ -13,13 +13,13 @@ MEBIBYTE = 1024 * 1024
 async def listing(pool: asyncpg.Pool) -> dict[str, Any]:
     """Processes by host. `state`: `here`, or `gone` when it has shown itself neither lately nor said that it ends;
     such ones are forgotten after ten minutes."""
-    seen = await process_registry.SEEN.fetch(pool)
+    seen = await process_registry.READ_PROCESSES.fetch(pool)
     processes = [_shown(one) for one in seen]
     gone = sum(one["state"] == "gone" for one in processes)
     return {"hosts": len({one.host for one in seen}), "gone": gone, "processes": processes}
 
 
-def _shown(one: process_registry.Seen) -> dict[str, Any]:
+def _shown(one: process_registry.RegisteredProcess) -> dict[str, Any]:
     return {
         "host": one.host,
         "name": one.name,

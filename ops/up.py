@@ -259,7 +259,7 @@ async def _redis_warning(settings: Settings) -> str | None:
     try:
         async with asyncio.timeout(2 * REDIS_TIMEOUT_S):
             await client.ping()
-    except (redis_store.Away, OSError, TimeoutError) as error:
+    except (redis_store.RedisUnavailable, OSError, TimeoutError) as error:
         return (
             f"Warning: Redis does not answer ({str(error) or type(error).__name__}). Mail is accepted and delivered"
             f" without it, up to {settings.fresh_due_s:g} s later ({variable('fresh_due_s')}), and each process counts"

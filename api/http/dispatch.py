@@ -63,7 +63,7 @@ class Door(Struct):
     services: Any
     keys: keyring.Keys
     sessions: Sessions
-    limits: rate_limits.Limits
+    limits: rate_limits.RateLimiter
     memory: body.BodyMemory
     suspects: "dict[str, Suspect]"
     on_answer: Callable[[str, int, str | None], None]  # operation id, status, refusal type

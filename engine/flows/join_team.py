@@ -25,7 +25,7 @@ from engine.flows.sign_in import remember
 from engine.flows.team import check_seats
 from engine.store.passwords import Passwords
 from engine.store.queries import Conn
-from engine.store.rate_limits import Limits
+from engine.store.rate_limits import RateLimiter
 
 
 class Services(Protocol):
@@ -33,7 +33,7 @@ class Services(Protocol):
 
     pool: asyncpg.Pool
     passwords: Passwords
-    limits: Limits
+    limits: RateLimiter
     settings: Settings
 
 

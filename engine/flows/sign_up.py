@@ -25,7 +25,7 @@ from engine.flows.log_in import slow_down
 from engine.flows.open_account import Owner, open_with_owner
 from engine.store.passwords import Passwords
 from engine.store.queries import Conn
-from engine.store.rate_limits import Limits
+from engine.store.rate_limits import RateLimiter
 
 NOTICES_PER_HOUR = 3  # to one mailbox, about sign-ups with its address
 MAX_NAME = 120
@@ -36,7 +36,7 @@ class Services(Protocol):
 
     pool: asyncpg.Pool
     passwords: Passwords
-    limits: Limits
+    limits: RateLimiter
     settings: Settings
 
 

@@ -33,7 +33,7 @@ from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.postgres import AWAY
 from engine.store.queries import Queries
-from engine.store.rate_limits import Limits
+from engine.store.rate_limits import RateLimiter
 
 BATCH: Final = 50
 TAKEN_FOR: Final = timedelta(minutes=1)  # acceptance takes 15 s at the most
@@ -255,7 +255,7 @@ class _Opened:
         assert settings.redis_url is not None
         self._client = redis_store.connect(settings.redis_url)
         self._hints = Hints(self._client)
-        self.limits = Limits(self._client)
+        self.limits = RateLimiter(self._client)
         self.acceptor = Acceptor(pool, self._hints, settings, on_flush=lambda _items, _seconds: None)
         self.stamps = Stamps(pool, self.acceptor.caches)
 

@@ -27,7 +27,7 @@ from engine.base.settings import Settings
 from engine.flows.add_domain import identity
 from engine.ledger import heads, log
 from engine.store import caches
-from engine.store.concurrency_limiter import Turns
+from engine.store.concurrency_limiter import ConcurrencyLimiter
 from engine.store.queries import Conn
 
 MAX_CHECKS: Final = 24  # at once in a process, a dozen questions each
@@ -39,7 +39,7 @@ MAX_TOLD: Final = 5  # records of one place in an event: it goes out to webhooks
 NOT_FOUND_TWICE: Final = "The required record was missing on two checks in a row."
 PASSED_OVER: Final = "DNS shows another account's key for this name: it passed over to that account."
 
-_checks = Turns("checks of domains", at_once=MAX_CHECKS, each=8)
+_checks = ConcurrencyLimiter("checks of domains", at_once=MAX_CHECKS, each=8)
 _next: dict[str, float] = {}  # name -> when it may be checked again, in the loop's time
 
 

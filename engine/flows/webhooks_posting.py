@@ -30,7 +30,7 @@ from engine.flows.webhooks import secret_key
 from engine.flows.webhooks_pace import Endpoint, Shares
 from engine.store import metrics
 from engine.store.group_commit import GroupCommit
-from engine.store.http_client import Client, Failure, Reply
+from engine.store.http_client import HttpClient, HttpFailure, HttpReply
 from engine.store.postgres import AWAY, BAD_DATA, heed_cancellation
 
 LOOK_S = 0.25  # an event is heard of within this, as long as looking takes a fifth of it
@@ -64,7 +64,7 @@ class Poster:
     def __init__(
         self,
         pool: asyncpg.Pool,
-        client: Client,
+        client: HttpClient,
         settings: Settings,
         *,
         on_record: Callable[[int, float], None],
@@ -248,7 +248,7 @@ class Poster:
         if self._shares.ended(endpoint, now):
             self._wake.set()
 
-    async def _post(self, post: Claimed, at: datetime) -> Reply | Failure:
+    async def _post(self, post: Claimed, at: datetime) -> HttpReply | HttpFailure:
         assert post.url is not None
         assert post.payload is not None
         assert post.occurred_at is not None
@@ -258,7 +258,7 @@ class Poster:
             secret = self._secret(post.webhook_id, post.sealed_secret)
             previous = None if post.sealed_previous is None else self._secret(post.webhook_id, post.sealed_previous)
         except Unsealable:
-            return Failure("sign", "the signing secret can't be read: it was sealed under another pepper")
+            return HttpFailure("sign", "the signing secret can't be read: it was sealed under another pepper")
         headers = rules.headers(
             body,
             event_id=post.event_id,
@@ -270,7 +270,7 @@ class Poster:
         try:
             url = _url(post.url)
         except ValueError:
-            return Failure("url", "the URL can't be used")
+            return HttpFailure("url", "the URL can't be used")
         return await self._client.post(url, body, headers, timeout_s=self._timeout_s, most_bytes=rules.MAX_ANSWER_BYTES)
 
     def _secret(self, webhook: UUID, sealed: bytes) -> str:
@@ -308,9 +308,9 @@ class Poster:
         return [one.id in moved for one in batch]
 
 
-def judged(answer: Reply | Failure) -> Verdict:
+def judged(answer: HttpReply | HttpFailure) -> Verdict:
     """Any 2xx is a delivery; everything else is not, and says why. Pure."""
-    if isinstance(answer, Failure):
+    if isinstance(answer, HttpFailure):
         return Verdict(delivered=False, status=answer.status, answer=None, error=answer.text)
     text = rules.shown(answer.body)
     if 200 <= answer.status < 300:

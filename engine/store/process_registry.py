@@ -37,7 +37,7 @@ _FORGET = _SQL.command("forget_processes")
 _log = structlog.get_logger("presence")
 
 
-class Seen(Struct, frozen=True):
+class RegisteredProcess(Struct, frozen=True):
     """A process as it last showed itself. `rate`: messages a second over the last minute; what it has no figure of is
     None."""
 
@@ -54,7 +54,7 @@ class Seen(Struct, frozen=True):
     memory_bytes: int | None
 
 
-class Figures(Struct, frozen=True):
+class ProcessLoad(Struct, frozen=True):
     """What a process is busy with."""
 
     shards: int | None = None
@@ -62,13 +62,13 @@ class Figures(Struct, frozen=True):
     rate: float | None = None
 
 
-SEEN = _SQL.rows("read_processes", Seen)
+READ_PROCESSES = _SQL.rows("read_processes", RegisteredProcess)
 
 
-class Presence:
+class ProcessRegistration:
     """One process, for as long as `run` goes on."""
 
-    def __init__(self, pool: asyncpg.Pool, *, kind: str, name: str, figures: Callable[[], Figures]) -> None:
+    def __init__(self, pool: asyncpg.Pool, *, kind: str, name: str, figures: Callable[[], ProcessLoad]) -> None:
         self._pool = pool
         self._id = ids.uuid7()
         self._kind = kind

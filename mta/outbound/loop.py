@@ -19,7 +19,7 @@ from engine.flows.settle import Attempt
 from engine.mail.address import canonical
 from engine.store import metrics
 from engine.store.postgres import AWAY, heed_cancellation
-from engine.store.redis import Client
+from engine.store.redis import RedisClient
 from mta.outbound.deliver import Worker
 from mta.outbound.finding import Entries, Finder
 from mta.outbound.finishing import Finisher, Settles
@@ -61,7 +61,7 @@ class Outbound:
         *,
         settings: Settings,
         pool: asyncpg.Pool,
-        client: Client,
+        client: RedisClient,
         process: str,
         reader: HintReader,
         woken: WokenShards,

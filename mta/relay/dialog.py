@@ -15,7 +15,7 @@ from engine.areas.api_keys.keyring import Caller
 from engine.areas.emails.types import MAX_RECIPIENTS
 from engine.base.errors import ErrorType, Refusal, unavailable
 from engine.base.plans import CAPS, Plan
-from engine.base.transfer_rate import Pace
+from engine.base.transfer_rate import TransferRate
 from engine.mail.address import BadAddress, canonical, parse_mailbox
 from engine.store import rate_limits
 from engine.store.postgres import AWAY
@@ -215,7 +215,7 @@ class Dialog(Frame):
             raise BadCommand("501 5.5.4 DATA takes nothing")
         self._say("354 End with a dot on a line of its own")
         settings = self._desk.settings
-        pace = Pace(
+        pace = TransferRate(
             self.loop.time(), deadline_s=settings.relay_session_s, min_bytes_per_s=settings.body_min_bytes_per_s
         )
         assert self._login is not None
@@ -231,7 +231,7 @@ class Dialog(Frame):
             reservation.release()
             self._forget_transaction()
 
-    def _patience(self, pace: Pace, size: int) -> None:
+    def _patience(self, pace: TransferRate, size: int) -> None:
         """How long the next octets may take: no longer than ever, and the content has to grow at its pace."""
         allowed = min(self._desk.settings.relay_idle_s, pace.patience_s(size, self.loop.time()))
         self._reset_timeout(max(allowed, 0.001))

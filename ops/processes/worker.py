@@ -26,7 +26,7 @@ from engine.flows.system_mail import Mailer
 from engine.store import metrics, partitions, socket_activation
 from engine.store.migrate import MigrationError, open_current
 from engine.store.postgres import AWAY, close_pool, heed_cancellation
-from engine.store.process_registry import Figures, Presence
+from engine.store.process_registry import ProcessLoad, ProcessRegistration
 from mta.outbound import tls_reporting
 from ops import gauges
 from ops.processes.metrics import shown
@@ -83,7 +83,7 @@ async def run(settings: Settings) -> None:
     for one in JOBS:
         gauges.JOB_FAILED.labels(one.name)  # a count that begins at 0 shows its first step
     jobs = [asyncio.create_task(_repeat(job, context)) for job in JOBS]
-    jobs.append(asyncio.create_task(Presence(pool, kind="worker", name="worker", figures=Figures).run()))
+    jobs.append(asyncio.create_task(ProcessRegistration(pool, kind="worker", name="worker", figures=ProcessLoad).run()))
     with shown(settings):
         async with posting(settings):
             socket_activation.tell_ready()
