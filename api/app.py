@@ -61,8 +61,9 @@ from engine.flows.accept import Acceptor
 from engine.store import metrics, partitions
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
+from engine.store.database_errors import DatabaseUnavailable
 from engine.store.passwords import Passwords
-from engine.store.postgres import AWAY, close_pool, open_pool
+from engine.store.postgres import close_pool, open_pool
 from engine.store.process_registry import ProcessLoad, ProcessRegistration, Rate
 from engine.store.rate_limits import RateLimiter
 
@@ -330,7 +331,7 @@ class Readiness:
     async def _postgres(self) -> dict[str, object]:
         try:
             await self._services.pool.fetchval("SELECT 1")
-        except AWAY as error:
+        except DatabaseUnavailable as error:
             return {"ok": False, "detail": _short(error)}
         return {"ok": True}
 
@@ -344,7 +345,7 @@ class Readiness:
     async def _queue(self) -> dict[str, object]:
         try:
             oldest = await queue.oldest_due(self._services.pool, self._services.settings.shards)
-        except AWAY as error:
+        except DatabaseUnavailable as error:
             return {"ok": False, "detail": _short(error)}
         overdue = 0.0 if oldest is None else max(0.0, (clock.now() - oldest).total_seconds())
         return {"ok": overdue < OVERDUE_S, "oldestDueSeconds": round(overdue, 1)}
@@ -353,7 +354,7 @@ class Readiness:
         try:
             async with self._services.pool.acquire() as connection:
                 ahead = await partitions.weeks_ahead(connection, clock.now())
-        except AWAY as error:
+        except DatabaseUnavailable as error:
             return {"ok": False, "detail": _short(error)}
         if ahead >= partitions.MIN_WEEKS_AHEAD:
             return {"ok": True, "weeksAhead": ahead}

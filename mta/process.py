@@ -23,8 +23,9 @@ from engine.delivery.hints import HintReader, Wakes, WokenShards
 from engine.store import metrics, socket_activation
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
+from engine.store.database_errors import DatabaseUnavailable
 from engine.store.migrate import MigrationError, open_current
-from engine.store.postgres import AWAY, close_pool, open_pool
+from engine.store.postgres import close_pool, open_pool
 from engine.store.process_registry import ProcessLoad, ProcessRegistration
 from engine.store.resolver import Resolver
 from mta.outbound import blackbox
@@ -210,7 +211,7 @@ async def _stop(outbound: Outbound, member: Member, work: "asyncio.Task[None]", 
     await outbound.drain(grace_s)
     work.cancel()
     await asyncio.wait({work}, timeout=END_S)
-    with suppress(*AWAY):
+    with suppress(DatabaseUnavailable):
         await member.leave()
 
 

@@ -39,7 +39,7 @@ _READ = _SQL.rows("read_watch", _WatchRow)
 
 
 async def keep(pool: asyncpg.Pool, settings: Settings) -> None:
-    """Forget who is gone; look at the rates once and change what the rules say. Raises one of AWAY."""
+    """Forget who is gone; look at the rates once and change what the rules say. Raises DatabaseUnavailable."""
     await process_registry.forget(pool)
     await load.forget(pool)
     if settings.shard_rules == "manual":

@@ -23,8 +23,8 @@ from engine.base.netaddr import network_of
 from engine.base.plans import CAPS, Plan
 from engine.base.settings import Settings
 from engine.store import metrics, rate_limits
+from engine.store.database_errors import DatabaseUnavailable
 from engine.store.deadlines import within
-from engine.store.postgres import AWAY
 
 READ_DEADLINE_S = 8.0  # a little over what the reads themselves are bounded to
 WRITE_DEADLINE_S = 20.0  # over the commit's own deadline (engine.flows.accept)
@@ -107,7 +107,7 @@ def _responder(door: Door, operation: Operation) -> Responder:
             refuse(response, refusal)
             for cookie in call.cookies:  # such as the one that takes a dead session's away
                 response.append_header("Set-Cookie", cookie)
-        except AWAY as error:
+        except (DatabaseUnavailable, OSError) as error:
             _log.warning("unavailable", request=request.context.id, operation=id_of_operation, error=repr(error))
             refused = ErrorType.UNAVAILABLE.value
             refuse(response, unavailable())

@@ -13,11 +13,9 @@ from uuid import UUID
 
 import structlog
 from msgspec import Struct
-from redis.exceptions import RedisError
 
 from engine.delivery.partition import hint_stream
-from engine.store.postgres import heed_cancellation
-from engine.store.redis import AWAY, RedisClient, RedisCommand, RedisUnavailable
+from engine.store.redis import RedisClient, RedisCommand, RedisRefused, RedisUnavailable
 
 GROUP = "mta"
 WAKE_CHANNEL = "wb:wake"
@@ -98,7 +96,7 @@ class Hints:
         return {
             shard: answer
             for shard, answer in zip(batch, answers, strict=False)  # the last one is the wake-up's
-            if isinstance(answer, RedisError | RedisUnavailable)
+            if isinstance(answer, RedisRefused | RedisUnavailable)
         }
 
 
@@ -123,7 +121,7 @@ class HintReader:
 
     async def read(self, shards: Iterable[int], *, most: int = 64) -> list[Hint]:
         """Fresh entries of these shards, at most `most` a shard. Those of shards whose server is away are left out:
-        their due times find them. Raises Away when that is true of all."""
+        their due times find them. Raises RedisUnavailable when that is true of all."""
         wanted = list(shards)
         if not wanted:
             return []
@@ -132,7 +130,7 @@ class HintReader:
         answers = await self._client.ask([self._read_one(shard, most) for shard in wanted])
         hints: list[Hint] = []
         for shard, answer in zip(wanted, answers, strict=True):
-            if isinstance(answer, RedisError):  # NOGROUP: the stream was flushed away, or was never copied
+            if isinstance(answer, RedisRefused):  # NOGROUP: the stream was flushed away, or was never copied
                 self._grouped.discard(shard)
             elif answer and not isinstance(answer, RedisUnavailable):
                 hints += [_hint(shard, entry, fields) for entry, fields in answer[0][1]]
@@ -148,7 +146,7 @@ class HintReader:
         return [
             _hint(shard, entry, fields)
             for shard, answer in zip(wanted, answers, strict=True)
-            if not isinstance(answer, RedisError | RedisUnavailable)
+            if not isinstance(answer, RedisRefused | RedisUnavailable)
             for entry, fields in answer[1]
             if entry is not None
         ]
@@ -163,7 +161,7 @@ class HintReader:
         return {
             shard: answer[1]
             for shard, answer in zip(wanted, answers, strict=True)
-            if not isinstance(answer, RedisError | RedisUnavailable) and answer[1]
+            if not isinstance(answer, RedisRefused | RedisUnavailable) and answer[1]
         }
 
     async def ack(self, entries: Mapping[int, list[bytes]]) -> bool:
@@ -207,7 +205,7 @@ class HintReader:
             for shard in missing
         ]
         for shard, answer in zip(missing, await self._client.ask(commands), strict=True):
-            if not isinstance(answer, RedisError | RedisUnavailable) or "BUSYGROUP" in str(answer):
+            if not isinstance(answer, RedisRefused | RedisUnavailable) or "BUSYGROUP" in str(answer):
                 self._grouped.add(shard)
 
     def _read_one(self, shard: int, most: int) -> RedisCommand:
@@ -222,7 +220,7 @@ class HintReader:
 
 
 async def unfinished(client: RedisClient, shards: Iterable[int]) -> int:
-    """Entries of these shards that were read and not acknowledged, for whoever looks from outside. Raises Away when
+    """Return how many entries of these shards were read and not acknowledged. Raises RedisUnavailable when
     not every shard can be asked."""
     streams = [hint_stream(shard) for shard in shards]
     answers = await client.ask([RedisCommand(stream, ("XPENDING", stream, GROUP)) for stream in streams])
@@ -244,8 +242,7 @@ class Wakes:
         while True:
             try:
                 await self._listen(woken)
-            except (*AWAY, RedisUnavailable) as error:
-                heed_cancellation()
+            except RedisUnavailable as error:
                 _log.warning("wake channel lost", error=repr(error))
                 await asyncio.sleep(1)
 
@@ -253,18 +250,15 @@ class Wakes:
         """Until the channel may be deaf: another server is primary, or its own does not answer."""
         generation = self._client.generation
         async with await self._client.pubsub() as channel:
-            async with asyncio.timeout(SILENCE_S):
-                await channel.subscribe(WAKE_CHANNEL)
+            await channel.subscribe(WAKE_CHANNEL, timeout_s=SILENCE_S)
             woken.all()
             asked = False
             while generation == self._client.generation:
-                heed_cancellation()  # the driver swallows one that meets its own time-out
-                message = await channel.get_message(timeout=SILENCE_S)
+                message = await channel.get_message(timeout_s=SILENCE_S)
                 if message is None:
                     if asked:
-                        raise TimeoutError("no answer from the wake channel's server")
-                    async with asyncio.timeout(SILENCE_S):
-                        await channel.ping()
+                        raise RedisUnavailable("the server of the wake channel does not answer")
+                    await channel.ping(timeout_s=SILENCE_S)
                 asked = message is None
                 if message is not None and message["type"] == "message":
                     woken.some(_numbers(message["data"]))

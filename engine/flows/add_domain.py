@@ -24,6 +24,7 @@ from engine.flows.open_account import full, locked_plan, record
 from engine.store import caches
 from engine.store.concurrency_limiter import ConcurrencyLimiter
 from engine.store.database_clock import new_id
+from engine.store.database_errors import UniqueViolation
 
 _REPORTS: Final = "report addresses"  # the purpose of the derived key
 _MAKING_KEYS = ConcurrencyLimiter(
@@ -83,7 +84,7 @@ async def add_domain(
             try:
                 async with connection.transaction():
                     await store.VOUCH.execute(connection, domain)
-            except asyncpg.UniqueViolationError:
+            except UniqueViolation:
                 raise Refusal(ErrorType.CONFLICT, f"{normal} is verified on another account.") from None
             await record(connection, account, "domain.verified", detail | {"by": "operator"}, actor=actor)
         await caches.bump(connection, "domains")

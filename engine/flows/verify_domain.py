@@ -28,6 +28,7 @@ from engine.flows.add_domain import identity
 from engine.ledger import heads, log
 from engine.store import caches
 from engine.store.concurrency_limiter import ConcurrencyLimiter
+from engine.store.database_errors import UniqueViolation
 from engine.store.queries import Conn
 
 MAX_CHECKS: Final = 24  # at once in a process, a dozen questions each
@@ -90,7 +91,7 @@ async def verify(pool: asyncpg.Pool, settings: Settings, domain: DomainRow, aske
     contest = _contest(holder, rival_keys, answers)
     try:
         return await _write(pool, settings, domain, keys, checks, contest)
-    except asyncpg.UniqueViolationError:  # another account was verified between the look and the write: it came first
+    except UniqueViolation:  # another account was verified between the look and the write: it came first
         contest = _Contest("unsure", await store.HOLDER.first(pool, domain.name, domain.id))
         return await _write(pool, settings, domain, keys, checks, contest)
 

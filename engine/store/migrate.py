@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from engine.base import clock
 from engine.store import partitions
+from engine.store.database_errors import Deadlock, LockUnavailable, SchemaMismatch
 from engine.store.postgres import ACQUIRE_TIMEOUT_S, connect, open_pool
 
 FOLDER = Path(__file__).parent / "migrations"
@@ -128,7 +129,7 @@ async def require(source: asyncpg.Pool | asyncpg.Connection, folder: Path = FOLD
     """
     try:
         done = {row["number"] for row in await source.fetch("SELECT number FROM schema_migrations")}
-    except asyncpg.UndefinedTableError:
+    except SchemaMismatch:
         done = set()
     missing = [name for name in _names(folder) if int(name[:4]) not in done]
     if missing:
@@ -207,7 +208,7 @@ async def _apply(
                     file.name,
                     file.digest,
                 )
-        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError) as error:
+        except (LockUnavailable, Deadlock) as error:
             holders = await _holders(connection)
             if time.monotonic() > ends:
                 raise MigrationError(

@@ -18,6 +18,7 @@ import asyncpg
 import structlog
 
 from engine.base import server_url
+from engine.store.database_errors import DRIVER_ERRORS, DatabaseError, SessionLost
 from engine.store.queries import Queries
 
 DEFAULT_PORT = "5432"
@@ -31,20 +32,14 @@ OTHERS_S = 1.0  # that a server which does not answer may keep one waiting that 
 
 _SQL = Queries.beside(__file__, "postgres_hosts.sql")
 _TIMELINE = _SQL.command("timeline")
-_REFUSED = (
-    OSError,
-    TimeoutError,
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    asyncpg.exceptions.InternalClientError,
-)
+_REFUSED = (*DRIVER_ERRORS, DatabaseError)
 
 _log = structlog.get_logger("postgres")
 
 Connect = Callable[..., Any]
 
 
-class NoPrimary(asyncpg.exceptions.InternalClientError):
+class NoPrimary(SessionLost):
     """No server of the URL takes writes."""
 
 

@@ -20,7 +20,7 @@ import structlog
 from msgspec import Struct
 
 from engine.base import clock, ids
-from engine.store.postgres import AWAY, heed_cancellation
+from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Queries
 
 SHOW_S = 3.0
@@ -82,17 +82,16 @@ class ProcessRegistration:
             while True:
                 try:
                     await self.show()
-                except AWAY as error:
-                    heed_cancellation()
+                except DatabaseUnavailable as error:
                     _log.debug("not shown", error=repr(error))
                 await asyncio.sleep(SHOW_S)
         finally:
-            with suppress(*AWAY):
+            with suppress(DatabaseUnavailable, TimeoutError):
                 async with asyncio.timeout(LEAVE_S):
                     await _LEAVE.execute(self._pool, self._id)
 
     async def show(self) -> None:
-        """Once. Raises one of AWAY."""
+        """Once. Raises DatabaseUnavailable."""
         found = self._figures()
         await _SHOW.execute(
             self._pool, self._id, socket.gethostname(), self._name, self._kind, version(), os.getpid(), self._since,

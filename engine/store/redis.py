@@ -7,10 +7,20 @@ without. `engine.base.redis_url` says what URLs there are.
 from engine.base.redis_url import RedisTopology, parse
 from engine.store.redis_client import RedisClient, SingleRedis
 from engine.store.redis_cluster import RedisCluster
-from engine.store.redis_node import AWAY, OPEN_S, RedisCommand, RedisScript, RedisUnavailable, Word
+from engine.store.redis_errors import RedisRefused, RedisUnavailable
+from engine.store.redis_node import OPEN_S, RedisCommand, RedisScript, Word
 from engine.store.redis_primary import RedisPrimary
 
-__all__ = ["AWAY", "OPEN_S", "RedisClient", "RedisCommand", "RedisScript", "RedisUnavailable", "Word", "connect"]
+__all__ = [
+    "OPEN_S",
+    "RedisClient",
+    "RedisCommand",
+    "RedisRefused",
+    "RedisScript",
+    "RedisUnavailable",
+    "Word",
+    "connect",
+]
 
 COMMAND_TIMEOUT_S = 0.5
 

@@ -13,12 +13,13 @@ from functools import lru_cache
 from typing import Any
 
 import structlog
-from redis.asyncio.client import PubSub
 from redis.crc import key_slot
 from redis.exceptions import AskError, ClusterDownError, MovedError, RedisError, TryAgainError
 
 from engine.store.redis_client import PING, RedisClient, is_demoted
-from engine.store.redis_node import Node, RedisCommand, RedisUnavailable
+from engine.store.redis_errors import RedisUnavailable
+from engine.store.redis_node import Node, RedisCommand
+from engine.store.redis_subscription import Subscription
 
 SLOTS = 16_384
 READ_EVERY_S = 1.0
@@ -53,7 +54,7 @@ class RedisCluster(RedisClient):
         return self._generation
 
     async def ping(self) -> None:
-        """Raises Away when a part of the slots can't be asked."""
+        """Raises RedisUnavailable when a part of the slots can't be asked."""
         await self._known()
         nodes = [self._node(address) for address in self._primaries]
         answers = await asyncio.gather(*[node.ask((PING,), self._timeout_s) for node in nodes], return_exceptions=True)
@@ -64,7 +65,7 @@ class RedisCluster(RedisClient):
             self._read_soon()
             raise RedisUnavailable(f"no answer for a part of the slots: {away or 'nobody has them'}")
 
-    async def pubsub(self) -> PubSub:
+    async def pubsub(self) -> Subscription:
         """At any server that answers: publications reach them all."""
         await self._known()
         for node in self._in_any_order():

@@ -12,10 +12,11 @@ from typing import Any
 
 import structlog
 from msgspec import Struct
-from redis.asyncio.client import PubSub
 
 from engine.store.redis_client import PING, RedisClient, is_demoted
-from engine.store.redis_node import Node, RedisCommand, RedisUnavailable
+from engine.store.redis_errors import RedisUnavailable
+from engine.store.redis_node import Node, RedisCommand
+from engine.store.redis_subscription import Subscription
 
 LOOK_EVERY_S = 5.0
 LOOK_TIMEOUT_S = 0.4  # below a command's: whoever waits for the look still gets an answer
@@ -51,10 +52,10 @@ class RedisPrimary(RedisClient):
         return self._generation
 
     async def ping(self) -> None:
-        """Raises Away when there is no primary, or it does not answer."""
+        """Raises RedisUnavailable when there is no primary, or it does not answer."""
         await self._ask((PING,), self._timeout_s)
 
-    async def pubsub(self) -> PubSub:
+    async def pubsub(self) -> Subscription:
         """At the primary: it hears all publications, its replicas hear them too."""
         return (await self._present()).pubsub()
 

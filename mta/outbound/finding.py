@@ -21,7 +21,7 @@ from engine.base.settings import Settings
 from engine.delivery import queue
 from engine.delivery.hints import Hint, HintReader, WokenShards
 from engine.delivery.queue import DueKey, Holder, Row
-from engine.store.postgres import AWAY, heed_cancellation
+from engine.store.database_errors import DatabaseUnavailable
 from engine.store.redis import RedisUnavailable
 from mta.outbound.hand import FULL, Hand, Key
 from mta.outbound.leaving import Leaving
@@ -143,8 +143,7 @@ class Finder:
             except RedisUnavailable:
                 await asyncio.sleep(0.5)  # the due times find everything meanwhile
                 self._woken.all()
-            except AWAY as error:
-                heed_cancellation()
+            except (DatabaseUnavailable, OSError) as error:
                 _log.warning("hints not followed", error=repr(error))
                 await asyncio.sleep(0.5)
             self._read_at = time.monotonic()
@@ -250,8 +249,7 @@ class Finder:
             self._more_due.clear()
             try:
                 await self._take_due()
-            except AWAY as error:
-                heed_cancellation()
+            except (DatabaseUnavailable, OSError) as error:
                 _log.warning("due times not followed", error=repr(error))
                 await asyncio.sleep(0.5)
 

@@ -124,7 +124,7 @@ class Policies:
         )
 
     async def of(self, domain: str, route: Route, min_tls: MinTls = MinTls.OPPORTUNISTIC) -> TlsPolicy:
-        """The policy for mail to `domain` (A- or U-labels) over `route`. Raises one of AWAY."""
+        """The policy for mail to `domain` (A- or U-labels) over `route`. Raises DatabaseUnavailable."""
         name = ascii_domain(domain)
         if min_tls is MinTls.NONE or name is None:
             return WITHOUT

@@ -17,8 +17,8 @@ import yarl
 
 from engine.base.netaddr import is_public
 from engine.base.settings import Settings
+from engine.store.database_errors import DatabaseUnavailable
 from engine.store.http_client import HttpClient, HttpFailure, anybody
-from engine.store.postgres import AWAY, heed_cancellation
 from engine.store.queries import Queries
 from engine.store.resolver import Resolver
 from mta.outbound.tls_report_mail import Report, packed
@@ -44,7 +44,7 @@ async def post_due(
     """Post what is due at `now`; returns how many destinations took their report.
 
     A destination is put off before it is asked: whoever dies here asks again later, and two at the same time never ask
-    for the same. Raises one of AWAY where nothing could be taken.
+    for the same. Raises DatabaseUnavailable where nothing could be taken.
     """
     due = await _TAKE.records(pool, now, MAX_AT_ONCE, WAITS_S)
     if not due:
@@ -57,8 +57,8 @@ async def post_due(
         async with slots:
             try:
                 return await _post(pool, client, await report_of(row["day"], row["domain"]), row, now)
-            except AWAY as error:  # it may have been taken: then it gets the report once more, under the same id
-                heed_cancellation()
+            except (DatabaseUnavailable, OSError) as error:
+                # The receiver may have taken the report: it gets it once more then, under the same id.
                 _log.warning("TLS report not noted as posted", domain=row["domain"], error=repr(error))
                 return False
 

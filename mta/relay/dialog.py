@@ -18,7 +18,7 @@ from engine.base.plans import CAPS, Plan
 from engine.base.transfer_rate import TransferRate
 from engine.mail.address import BadAddress, canonical, parse_mailbox
 from engine.store import rate_limits
-from engine.store.postgres import AWAY
+from engine.store.database_errors import DatabaseUnavailable
 from mta.relay import commands, counts, replies
 from mta.relay.commands import BadCommand
 from mta.relay.frame import Frame
@@ -125,7 +125,7 @@ class Dialog(Frame):
                     "user name will do"
                 )
             return
-        except AWAY as error:
+        except (DatabaseUnavailable, OSError) as error:
             _log.warning("login unavailable", error=repr(error))
             self._say("454 4.7.0 [unavailable] Logins can't be checked just now; try again shortly")
             return
@@ -174,7 +174,7 @@ class Dialog(Frame):
         except Refusal as refusal:
             self._closing = True  # nothing that this client could say will be answered otherwise
             return refusal
-        except AWAY:
+        except (DatabaseUnavailable, OSError):
             return unavailable()
         return None if standing.allowed else rate_limits.refusal(standing)
 
@@ -250,7 +250,7 @@ class Dialog(Frame):
         except Refusal as refusal:
             self._closing = True
             return replies.of_refusal(refusal)
-        except AWAY:
+        except (DatabaseUnavailable, OSError):
             return replies.of_refusal(unavailable())
         reply = await self._desk.intake.take(caller, envelope, content.octets)
         if reply.startswith("2"):

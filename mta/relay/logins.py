@@ -54,7 +54,7 @@ class Logins:
 
     async def login(self, password: bytes, address: str) -> Login:
         """The key behind a password. Raises Failed, some time after the attempt began and whatever its cause; or
-        what `AWAY` says when the database can't be asked."""
+        DatabaseUnavailable when the database can't be asked."""
         began = asyncio.get_running_loop().time()
         key = rules.parse(password.decode("latin-1"))
         try:

@@ -21,7 +21,7 @@ from api import app
 from api.app import App
 from engine.base.settings import Settings, load, variable
 from engine.store import migrate, socket_activation
-from engine.store.postgres import AWAY
+from engine.store.database_errors import DatabaseUnavailable
 from ops import launch, sockets
 
 CONNECTIONS = 10_000  # one worker serves at once: by default as many as the backlog, which live tails alone would fill
@@ -98,7 +98,7 @@ def main() -> int:
 
 async def _check_schema(settings: Settings) -> None:
     """Here, and not in the workers: Granian would start one that refuses again and again."""
-    with suppress(*AWAY):  # the workers wait for a database that is away
+    with suppress(DatabaseUnavailable, OSError):  # the workers wait for a database that is away
         if settings.database_url is not None:
             await migrate.require_at(settings.database_url)
 

@@ -24,8 +24,9 @@ from engine.flows import domain_drift, erase, levers, purge, sign_in, suspend, t
 from engine.flows.release import release_due
 from engine.flows.system_mail import Mailer
 from engine.store import metrics, partitions, socket_activation
+from engine.store.database_errors import DatabaseUnavailable
 from engine.store.migrate import MigrationError, open_current
-from engine.store.postgres import AWAY, close_pool, heed_cancellation
+from engine.store.postgres import close_pool
 from engine.store.process_registry import ProcessLoad, ProcessRegistration
 from mta.outbound import tls_reporting
 from ops import gauges
@@ -104,8 +105,7 @@ async def _repeat(job: Job, context: Context) -> None:
             await job.run(context)
             gauges.JOB_DONE.labels(job.name).set_to_current_time()
             _log.debug("job done", job=job.name, took_s=round(time.monotonic() - began, 4))
-        except AWAY as error:
-            heed_cancellation()
+        except (DatabaseUnavailable, OSError) as error:
             gauges.JOB_FAILED.labels(job.name).inc()
             _log.warning("job put off", job=job.name, error=repr(error))
         except Exception:  # noqa: BLE001 - process loop: one job must not end the others
