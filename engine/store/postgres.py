@@ -11,6 +11,7 @@ from typing import Any
 
 import asyncpg
 import structlog
+from asyncpg.transaction import Transaction
 
 from engine.base import clock
 from engine.store import partitions
@@ -36,6 +37,24 @@ class SettingsDropped(RuntimeError):  # noqa: N818 - named for what happened
     """Something between us and the server takes sessions' settings away."""
 
 
+class DatabaseTransaction(Transaction):
+    """A transaction whose block ends with our exceptions too where its session was closed meanwhile."""
+
+    async def __aenter__(self) -> None:
+        try:
+            await super().__aenter__()
+        except DRIVER_ERRORS as error:
+            raise translated(error) from error
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await super().__aexit__(kind, error, trace)
+        except DRIVER_ERRORS as failed:
+            raise translated(failed) from failed
+
+
 class DatabaseSession(asyncpg.Connection):
     """A connection whose failures are those of `engine.store.database_errors`.
 
@@ -48,6 +67,13 @@ class DatabaseSession(asyncpg.Connection):
     def get_reset_query(self) -> str:
         """Return no statement: there is nothing to reset."""
         return ""
+
+    def transaction(
+        self, *, isolation: Any = None, readonly: bool = False, deferrable: bool = False
+    ) -> DatabaseTransaction:
+        """Return a transaction for `async with`; a savepoint inside another one."""
+        self._check_open()
+        return DatabaseTransaction(self, isolation, readonly, deferrable)
 
     async def execute(self, query: str, *args: object, timeout: float | None = None) -> str:
         """Run `query` as asyncpg does; BEGIN, COMMIT and ROLLBACK of transactions come this way too."""

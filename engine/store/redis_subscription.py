@@ -2,7 +2,7 @@
 
 import asyncio
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from redis.asyncio import ConnectionPool
 from redis.asyncio.client import PubSub
@@ -18,7 +18,7 @@ class Subscription:
         self._pubsub = PubSub(connection_pool=pool)
         self._server = server
 
-    async def __aenter__(self) -> "Subscription":
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
