@@ -46,9 +46,7 @@ class DatabaseTransaction(Transaction):
         except DRIVER_ERRORS as error:
             raise translated(error) from error
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         try:
             await super().__aexit__(kind, error, trace)
         except DRIVER_ERRORS as failed:
