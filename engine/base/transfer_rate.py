@@ -1,4 +1,4 @@
-"""When content that arrives too slowly is given up: request bodies of the API, messages of the relay.
+"""Decide when a transfer is too slow to go on: request bodies of the API, messages of SMTP submission.
 
 A mean rate over the whole content is no bound: 50 MB sent at once pay for a day of single octets. So the content has to
 grow in every window of time, and the more memory it holds, the faster.

@@ -1,4 +1,4 @@
-"""What is wrong with the shape of a value, in words for whoever wrote it.
+"""Describe validation errors of msgspec in sentences for the caller of the API.
 
 msgspec says which Python type it missed and cannot name the entry of an object; the declared type tells what was
 wanted. Only errors come this way, so nothing here has to be fast.

@@ -1,6 +1,6 @@
-"""Which processes there are, on whatever host: each shows itself in Postgres every few seconds.
+"""List the running processes of all hosts: each writes its row to Postgres every few seconds.
 
-For the operator's eyes: no decision hangs on it. Who delivers is decided by leases (shards.member).
+The list is for operators only; leases decide which process delivers (`shards.member`).
 """
 
 import asyncio
@@ -38,8 +38,7 @@ _log = structlog.get_logger("presence")
 
 
 class RegisteredProcess(Struct, frozen=True):
-    """A process as it last showed itself. `rate`: messages a second over the last minute; what it has no figure of is
-    None."""
+    """The last report of a process. `rate`: messages a second over the last minute; a missing figure is None."""
 
     host: str
     name: str
@@ -55,7 +54,7 @@ class RegisteredProcess(Struct, frozen=True):
 
 
 class ProcessLoad(Struct, frozen=True):
-    """What a process is busy with."""
+    """How much work a process has."""
 
     shards: int | None = None
     in_hand: int | None = None
@@ -66,7 +65,7 @@ READ_PROCESSES = _SQL.rows("read_processes", RegisteredProcess)
 
 
 class ProcessRegistration:
-    """One process, for as long as `run` goes on."""
+    """Keeps the row of this process up to date while `run` runs."""
 
     def __init__(self, pool: asyncpg.Pool, *, kind: str, name: str, figures: Callable[[], ProcessLoad]) -> None:
         self._pool = pool
@@ -77,13 +76,13 @@ class ProcessRegistration:
         self._figures = figures
 
     async def run(self) -> None:
-        """Show it until cancelled, then say that it has ended."""
+        """Write the row every few seconds until cancelled, then delete it."""
         try:
             while True:
                 try:
                     await self.show()
                 except DatabaseUnavailable as error:
-                    _log.debug("not shown", error=repr(error))
+                    _log.debug("process not registered", error=repr(error))
                 await asyncio.sleep(SHOW_S)
         finally:
             with suppress(DatabaseUnavailable, TimeoutError):
@@ -91,7 +90,7 @@ class ProcessRegistration:
                     await _LEAVE.execute(self._pool, self._id)
 
     async def show(self) -> None:
-        """Once. Raises DatabaseUnavailable."""
+        """Write the row once. Raises DatabaseUnavailable."""
         found = self._figures()
         await _SHOW.execute(
             self._pool, self._id, socket.gethostname(), self._name, self._kind, version(), os.getpid(), self._since,
@@ -100,7 +99,7 @@ class ProcessRegistration:
 
 
 class Rate:
-    """Counts what passes; `of` gives a second's worth over the last minute."""
+    """Counts items; `of` returns their rate a second over the last minute."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -108,7 +107,7 @@ class Rate:
         self._counts: deque[tuple[int, int]] = deque()  # second, how many
 
     def flushed(self, then: Callable[[int, float], None]) -> Callable[[int, float], None]:
-        """For a group commit: counts its items, then tells `then`."""
+        """Return a callback for a group commit that counts its items and then calls `then`."""
 
         def on_flush(items: int, seconds: float) -> None:
             self.add(items)
@@ -117,7 +116,7 @@ class Rate:
         return on_flush
 
     def add(self, items: int) -> None:
-        """So many more."""
+        """Count `items` more."""
         second = int(self._now())
         if self._counts and self._counts[-1][0] == second:
             items += self._counts.pop()[1]
@@ -126,19 +125,19 @@ class Rate:
             self._counts.popleft()
 
     def of(self) -> float:
-        """A second."""
+        """Return the rate in items a second."""
         now = self._now()
         passed = sum(items for second, items in self._counts if second > now - RATE_S)
         return passed / max(1.0, min(RATE_S, now - self._began))
 
 
 async def forget(pool: asyncpg.Pool) -> None:
-    """Drop those that went without a word long ago."""
+    """Delete the rows of processes that have not reported for a long time."""
     await _FORGET.execute(pool, FORGET_S)
 
 
 def memory_bytes() -> int | None:
-    """Resident memory of this process; None where /proc does not tell."""
+    """Return the resident memory of this process; None where /proc is missing."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
@@ -147,7 +146,7 @@ def memory_bytes() -> int | None:
 
 @lru_cache(maxsize=1)
 def version() -> str:
-    """Of the sources that run."""
+    """Return the version of the running sources."""
     try:
         text = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text("utf-8")
         return str(tomllib.loads(text)["project"]["version"])
