@@ -3,6 +3,7 @@
 from typing import Final
 
 from engine.base.settings_docs import SettingDoc, documented
+from engine.base.settings_groups import GROUPS
 
 _HEAD: Final = """# Settings
 
@@ -17,15 +18,18 @@ python3 -m ops config --page > ops/runbooks/settings.md
 
 Read by: the kinds of processes that `ops status` names; `up` is the supervisor (`ops up`), `start` the first start, and
 `all` every process of Waybill. Operators' commands read what they need. Secrets are marked and never shown.
-
-| setting | type | default | meaning | read by |
-|---|---|---|---|---|
 """
+_TABLE: Final = "| setting | type | default | meaning | read by |\n|---|---|---|---|---|\n"
 
 
 def page() -> str:
     """Return the page as Markdown."""
-    return _HEAD + "".join(_row(one) for one in documented().values())
+    return _HEAD + "".join(map(_section, GROUPS))
+
+
+def _section(group: str) -> str:
+    rows = [_row(one) for one in documented().values() if one.group == group]
+    return f"\n## {group}\n\n{_TABLE}{''.join(rows)}"
 
 
 def _row(one: SettingDoc) -> str:

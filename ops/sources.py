@@ -21,6 +21,7 @@ from engine.delivery.sources import (
     checked_plan,
 )
 from engine.flows.slugs import is_slug
+from engine.store.database_errors import ForeignKeyViolation
 from mta.outbound.sources_bind import sources_of, why_not_ours
 
 MAX_SITES = 200
@@ -112,10 +113,8 @@ async def assign(pool: asyncpg.Pool, *, stream: str, name: str, account: str | N
     whose = _account_id(account)
     try:
         await sources_store.assign(pool, Assignment(stream, whose, name))
-    except asyncpg.ForeignKeyViolationError as error:
-        missing = (
-            f"pool {name[:MAX_NAME]!r}" if error.constraint_name == "source_assignments_pool_fkey" else "such account"
-        )
+    except ForeignKeyViolation as error:
+        missing = f"pool {name[:MAX_NAME]!r}" if error.constraint == "source_assignments_pool_fkey" else "such account"
         raise ValueError(f"there is no {missing}") from None
     return {"stream": stream, "account": _account(whose), "pool": name}
 

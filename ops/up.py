@@ -15,11 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import msgspec
 
 from engine.base.settings import PROCESSES, BadSetting, HostPort, Loaded, Settings, variable
-from engine.store.handed import WrongSockets
+from engine.store.socket_activation import WrongSockets
 from mta.outbound.sources_bind import check_sources
 from ops import control, fleet, log_levels, rolling
 from ops.agreement import Disagreement, agree
@@ -236,14 +235,15 @@ def _record(settings: Settings, state: Path) -> None:
 
 
 async def _migrate(settings: Settings) -> list[str]:
-    from engine.store.migrate import MigrationError, migrate  # noqa: PLC0415 - a second `up` must fail before it loads
+    from engine.store.database_errors import DatabaseError  # noqa: PLC0415 - a second `up` must fail before it loads
+    from engine.store.migrate import MigrationError, migrate  # noqa: PLC0415 - as above
 
     assert settings.database_url is not None
     try:
         return await migrate(settings.database_url)
     except MigrationError as error:
         raise StartFailed(f"The database can't be brought up to date: {error}") from error
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except (DatabaseError, OSError) as error:
         raise StartFailed(
             f"The database can't be brought up to date: {str(error) or type(error).__name__}."
             " If WAYBILL_DATABASE_URL is set, check that it is reachable and that its user may create tables."
@@ -259,7 +259,7 @@ async def _redis_warning(settings: Settings) -> str | None:
     try:
         async with asyncio.timeout(2 * REDIS_TIMEOUT_S):
             await client.ping()
-    except (redis_store.Away, OSError, TimeoutError) as error:
+    except (redis_store.RedisUnavailable, TimeoutError) as error:
         return (
             f"Warning: Redis does not answer ({str(error) or type(error).__name__}). Mail is accepted and delivered"
             f" without it, up to {settings.fresh_due_s:g} s later ({variable('fresh_due_s')}), and each process counts"

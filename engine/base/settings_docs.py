@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from engine.base import settings as module
 from engine.base.settings import SECRETS, Settings, variable
+from engine.base.settings_groups import GROUP_OF
 
 READERS: Final = ("all", "start", "up", "api", "relay", "mta", "worker", "metrics", "dns", "sink")
 UNSET: Final = "unset"
@@ -24,6 +25,7 @@ class SettingDoc(Struct, frozen=True):
     """One setting as the documentation shows it."""
 
     variable: str
+    group: str
     kind: str  # type and unit
     default: str
     meaning: str
@@ -40,6 +42,7 @@ def documented() -> dict[str, SettingDoc]:
         readers, _, meaning = told.get(field, "").partition(": ")
         found[field] = SettingDoc(
             variable=variable(field),
+            group=GROUP_OF[field],
             kind=_kind(field, Settings.__annotations__[field]),
             default=module.text_of(getattr(default, field)) or UNSET,
             meaning=meaning,

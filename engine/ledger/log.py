@@ -16,7 +16,7 @@ from msgspec import Struct
 from engine.base import clock, ids
 from engine.ledger.heads import Head
 from engine.store import queries
-from engine.store.postgres import MissingPartition
+from engine.store.database_errors import MissingPartition
 from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__, "log.sql")

@@ -1,15 +1,21 @@
-"""The connection pool of one process, and single sessions: always on the server that takes writes."""
+"""Open the connection pool of a process, and single sessions, on the server that takes writes.
+
+This is the only border to the driver: sessions and pools raise `engine.store.database_errors` and never asyncpg's own.
+"""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from types import TracebackType
 from typing import Any
 
 import asyncpg
 import structlog
+from asyncpg.transaction import Transaction
 
 from engine.base import clock
 from engine.store import partitions
+from engine.store.database_errors import DRIVER_ERRORS, DatabaseError, MissingPartition, translated
 from engine.store.postgres_hosts import Hosts
 from engine.store.queries import Queries
 
@@ -22,36 +28,6 @@ CLOSE_TIMEOUT_S = 3
 MAKE_PARTITIONS_TIMEOUT_S = 4  # less than IDLE_TIMEOUT_S: the writer's transaction stays open meanwhile
 
 
-class MissingPartition(Exception):  # noqa: N818 - named for what is missing
-    """A row's week has no partition. Nothing was written; the session has asked for the partition, so try again."""
-
-
-# What a caller sees when Postgres is away, restarting, out of connections or waiting too long.
-AWAY = (
-    OSError,
-    TimeoutError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.exceptions.InternalClientError,  # a session used between the server's last word and its close
-    asyncpg.exceptions.CannotConnectNowError,
-    asyncpg.exceptions.AdminShutdownError,
-    asyncpg.exceptions.CrashShutdownError,
-    asyncpg.exceptions.TooManyConnectionsError,
-    asyncpg.exceptions.QueryCanceledError,
-    asyncpg.exceptions.ObjectNotInPrerequisiteStateError,  # a lock not to be had in time; a closed database
-    asyncpg.exceptions.DeadlockDetectedError,
-    asyncpg.exceptions.InsufficientResourcesError,
-    asyncpg.exceptions.PostgresSystemError,
-    asyncpg.exceptions.InternalServerError,
-    asyncpg.exceptions.ReadOnlySQLTransactionError,
-    MissingPartition,
-)
-
-
-# What no retry can mend: a value that Postgres, or asyncpg before it, can't take.
-BAD_DATA = (asyncpg.DataError, asyncpg.exceptions._base.DataError)  # noqa: SLF001 - the client's own is not exported
-
-
 _KEPT = Queries.beside(__file__, "postgres.sql").command("session_settings")
 
 _log = structlog.get_logger("postgres")
@@ -61,28 +37,60 @@ class SettingsDropped(RuntimeError):  # noqa: N818 - named for what happened
     """Something between us and the server takes sessions' settings away."""
 
 
-class Session(asyncpg.Connection):
-    """A connection that is not reset between uses: nothing here sets session state, and a reset is a round trip."""
+class DatabaseTransaction(Transaction):
+    """A transaction whose block ends with our exceptions too where its session was closed meanwhile."""
+
+    async def __aenter__(self) -> None:
+        try:
+            await super().__aenter__()
+        except DRIVER_ERRORS as error:
+            raise translated(error) from error
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        try:
+            await super().__aexit__(kind, error, trace)
+        except DRIVER_ERRORS as failed:
+            raise translated(failed) from failed
+
+
+class DatabaseSession(asyncpg.Connection):
+    """A connection whose failures are those of `engine.store.database_errors`.
+
+    It is not reset between uses: nothing here sets session state, and a reset is a round trip.
+    """
 
     on_read_only: Callable[[], Any] | None = None
     make_partitions: Callable[[], Awaitable[bool]] | None = None
 
     def get_reset_query(self) -> str:
-        """Nothing to undo."""
+        """Return no statement: there is nothing to reset."""
         return ""
 
+    def transaction(
+        self, *, isolation: Any = None, readonly: bool = False, deferrable: bool = False
+    ) -> DatabaseTransaction:
+        """Return a transaction for `async with`; a savepoint inside another one."""
+        self._check_open()
+        return DatabaseTransaction(self, isolation, readonly, deferrable)
+
     async def execute(self, query: str, *args: object, timeout: float | None = None) -> str:
-        """As asyncpg's."""
+        """Run `query` as asyncpg does; BEGIN, COMMIT and ROLLBACK of transactions come this way too."""
         try:
             return await super().execute(query, *args, timeout=timeout)
-        except asyncpg.exceptions.ReadOnlySQLTransactionError:
-            await self._leave()
-            raise
+        except DRIVER_ERRORS as error:
+            raise await self._translated(error) from error
+
+    async def close(self, *, timeout: float | None = None) -> None:
+        """Close the connection gracefully."""
+        try:
+            await super().close(timeout=timeout)
+        except DRIVER_ERRORS as error:
+            raise translated(error) from error
 
     async def _execute(self, *args: Any, **options: Any) -> Any:
-        """Run what all forms of fetching go through.
+        """Run what every form of fetching goes through.
 
-        Where the week's partition is missing it is made, and the statement runs again, unless it stands in a
+        Where the partition of a week is missing, make it and run the statement again, unless it belongs to a
         transaction: that one has failed, and MissingPartition tells its owner to repeat it.
         """
         try:
@@ -96,18 +104,81 @@ class Session(asyncpg.Connection):
     async def _run(self, *args: Any, **options: Any) -> Any:
         try:
             return await super()._execute(*args, **options)  # type: ignore[misc]
-        except asyncpg.exceptions.ReadOnlySQLTransactionError:
-            await self._leave()
-            raise
-        except asyncpg.exceptions.CheckViolationError as error:
-            if not partitions.is_missing(error):
-                raise
-            raise MissingPartition(str(error)) from error
+        except DRIVER_ERRORS as error:
+            raise await self._translated(error) from error
 
-    async def _leave(self) -> None:
-        """The server takes no writes any more: neither this session nor the pool's others are used again."""
-        if self.on_read_only is not None:
+    async def _executemany(self, *args: Any, **options: Any) -> Any:
+        try:
+            return await super()._executemany(*args, **options)  # type: ignore[misc]
+        except DRIVER_ERRORS as error:
+            raise await self._translated(error) from error
+
+    async def _copy_in(self, *args: Any, **options: Any) -> Any:
+        try:
+            return await super()._copy_in(*args, **options)  # type: ignore[misc]
+        except DRIVER_ERRORS as error:
+            raise await self._translated(error) from error
+
+    async def _copy_out(self, *args: Any, **options: Any) -> Any:
+        try:
+            return await super()._copy_out(*args, **options)  # type: ignore[misc]
+        except DRIVER_ERRORS as error:
+            raise await self._translated(error) from error
+
+    def _check_open(self) -> None:
+        """Refuse work on a closed session; asyncpg asks before every statement and transaction."""
+        try:
+            super()._check_open()  # type: ignore[misc]
+        except asyncpg.InterfaceError as error:
+            raise translated(error) from error
+
+    async def _translated(self, error: Exception) -> DatabaseError:
+        """Return our exception. Retire the pool's sessions first where their server no longer takes writes."""
+        if isinstance(error, asyncpg.exceptions.ReadOnlySQLTransactionError) and self.on_read_only is not None:
             await self.on_read_only()
+        ours = translated(error)
+        if isinstance(error, asyncpg.exceptions.CheckViolationError) and partitions.is_missing(error):
+            return MissingPartition(str(ours))
+        return ours
+
+
+class SessionPool(asyncpg.Pool):
+    """A pool that lends its sessions themselves, without asyncpg's proxy around them.
+
+    A session that the server closes while it is in use then fails as DatabaseUnavailable, as every other one, and no
+    statement pays for the detour.
+    """
+
+    def acquire(self, *, timeout: float | None = None) -> "_Loan":  # type: ignore[override]
+        """Return a context manager that borrows a session; entering it raises DatabaseUnavailable where none is free
+        or the server does not answer."""
+        return _Loan(self, timeout)
+
+
+class _Loan:
+    """One use of a pool's session."""
+
+    __slots__ = ("_lent", "_pool", "_timeout")
+
+    def __init__(self, pool: SessionPool, timeout: float | None) -> None:
+        self._pool: Any = pool
+        self._timeout = timeout
+
+    async def __aenter__(self) -> DatabaseSession:
+        try:
+            self._lent = await self._pool._acquire(self._timeout)  # noqa: SLF001 - what asyncpg's own context calls
+        except DRIVER_ERRORS as error:
+            raise translated(error) from error
+        session: DatabaseSession = self._lent._con  # noqa: SLF001 - the session behind the proxy
+        return session
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._pool.release(self._lent)
+        except DRIVER_ERRORS as failed:
+            raise translated(failed) from failed
 
 
 class PartitionMaker:
@@ -126,8 +197,7 @@ class PartitionMaker:
             async with asyncio.timeout(MAKE_PARTITIONS_TIMEOUT_S), self._lock:
                 if self._tried_at <= asked_at:
                     await self._try()
-        except (*AWAY, asyncpg.PostgresError) as error:
-            heed_cancellation()
+        except (DatabaseError, TimeoutError) as error:
             _log.error("partitions can't be made", error=repr(error))
             return False
         return self._made
@@ -158,19 +228,22 @@ async def open_pool(
     hosts = Hosts(database_url)
     maker = PartitionMaker(database_url)
 
-    async def session(*_: object, **options: Any) -> Session:
+    async def session(*_: object, **options: Any) -> DatabaseSession:
         opened = await hosts.connect(**options)
-        assert isinstance(opened, Session)
+        assert isinstance(opened, DatabaseSession)
         opened.on_read_only = pool.expire_connections
         opened.make_partitions = maker.make
         return opened
 
-    pool = asyncpg.create_pool(
+    pool = SessionPool(
         database_url,
         connect=session,
         min_size=smallest,
         max_size=largest,
-        connection_class=Session,
+        max_queries=50_000,
+        loop=None,
+        connection_class=DatabaseSession,
+        record_class=asyncpg.Record,
         timeout=ACQUIRE_TIMEOUT_S,
         command_timeout=STATEMENT_TIMEOUT_S + 5,
         max_inactive_connection_lifetime=300,
@@ -185,7 +258,10 @@ async def open_pool(
             **({"plan_cache_mode": "force_generic_plan"} if generic else {}),
         },
     )
-    await pool
+    try:
+        await pool
+    except DRIVER_ERRORS as error:
+        raise translated(error) from error
     [record] = await _KEPT.records(pool)
     if tuple(record) != (f"{LOCK_TIMEOUT_S}s", "on"):
         pool.terminate()
@@ -203,12 +279,19 @@ async def connect(
     timeout_s: float = ACQUIRE_TIMEOUT_S,
     command_timeout_s: float | None = None,
 ) -> asyncpg.Connection:
-    """One session without the pool's time-outs, on whichever server of the URL takes writes."""
-    return await Hosts(database_url).connect(
-        timeout=timeout_s,
-        command_timeout=command_timeout_s,
-        server_settings={"application_name": f"waybill {name}", "timezone": "UTC"},
-    )
+    """Open one session without the pool's time-outs, on whichever server of the URL takes writes.
+
+    Raises DatabaseUnavailable, LoginRefused or DatabaseMissing.
+    """
+    try:
+        return await Hosts(database_url).connect(
+            timeout=timeout_s,
+            command_timeout=command_timeout_s,
+            connection_class=DatabaseSession,
+            server_settings={"application_name": f"waybill {name}", "timezone": "UTC"},
+        )
+    except DRIVER_ERRORS as error:
+        raise translated(error) from error
 
 
 async def close_pool(pool: asyncpg.Pool) -> None:
@@ -218,10 +301,3 @@ async def close_pool(pool: asyncpg.Pool) -> None:
             await pool.close()
     except TimeoutError:
         pool.terminate()
-
-
-def heed_cancellation() -> None:
-    """Raise CancelledError where a driver has turned it into an error of its own: for loops that outlive errors."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError

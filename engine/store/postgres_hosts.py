@@ -18,6 +18,7 @@ import asyncpg
 import structlog
 
 from engine.base import server_url
+from engine.store.database_errors import DRIVER_ERRORS, DatabaseError, SessionLost
 from engine.store.queries import Queries
 
 DEFAULT_PORT = "5432"
@@ -31,27 +32,21 @@ OTHERS_S = 1.0  # that a server which does not answer may keep one waiting that 
 
 _SQL = Queries.beside(__file__, "postgres_hosts.sql")
 _TIMELINE = _SQL.command("timeline")
-_REFUSED = (
-    OSError,
-    TimeoutError,
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    asyncpg.exceptions.InternalClientError,
-)
+_REFUSED = (*DRIVER_ERRORS, DatabaseError)
 
 _log = structlog.get_logger("postgres")
 
 Connect = Callable[..., Any]
 
 
-class NoPrimary(asyncpg.exceptions.InternalClientError):
+class NoPrimary(SessionLost):
     """No server of the URL takes writes."""
 
 
 Host = tuple[str, str]
 
 
-class Seen:
+class KnownPrimary:
     """What a process knows of the servers of one URL; threads share it, each change is one assignment."""
 
     def __init__(self) -> None:
@@ -65,7 +60,7 @@ class Seen:
         return self.primary if time.monotonic() - self.at < TRUSTED_S else None
 
 
-_SEEN: dict[str, Seen] = {}
+_SEEN: dict[str, KnownPrimary] = {}
 
 
 class Hosts:
@@ -74,7 +69,7 @@ class Hosts:
     def __init__(self, database_url: str) -> None:
         self._hosts = hosts_of(database_url)
         self._url = database_url if len(self._hosts) < 2 else url_without_hosts(database_url)
-        self._seen = _SEEN.setdefault(database_url, Seen())
+        self._seen = _SEEN.setdefault(database_url, KnownPrimary())
         self._looking = asyncio.Lock()
 
     async def connect(self, *_: object, timeout: float, **options: Any) -> asyncpg.Connection:

@@ -4,49 +4,61 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from redis.asyncio.client import PubSub
 from redis.exceptions import MasterDownError, NoScriptError, ReadOnlyError, RedisError
 
-from engine.store.redis_node import Away, Command, Node, Word
+from engine.store.redis_errors import RedisRefused, RedisUnavailable
+from engine.store.redis_node import Node, RedisCommand, Word
+from engine.store.redis_subscription import Subscription
 
-PING = Command(None, ("PING",))
+PING = RedisCommand(None, ("PING",))
 
 
-class Client(ABC):
+class RedisClient(ABC):
     """What the rest of the service asks Redis through."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
 
-    async def ask(self, commands: Sequence[Command], *, timeout_s: float | None = None) -> list[Any]:
-        """The commands' answers, in order, after one round trip to each server concerned.
+    async def ask(self, commands: Sequence[RedisCommand], *, timeout_s: float | None = None) -> list[Any]:
+        """Return the commands' answers, in order, after one round trip to each server concerned.
 
-        One that was refused is a RedisError among the answers, one whose server can't be asked is Away. Raises Away
-        when that is true of all of them. A script that a server does not know is sent once more with its text.
+        A command that the server refuses has RedisRefused as its answer, one whose server does not answer
+        RedisUnavailable; raises RedisUnavailable where that is true of all commands. A script that a server does not
+        know is sent once more with its text.
         """
         patience_s = self._timeout_s if timeout_s is None else timeout_s
         answers = await self._ask(commands, patience_s)
-        unknown = [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
-        if unknown:
-            again = await self._ask([_in_full(commands[at]) for at in unknown], patience_s)
-            for at, answer in zip(unknown, again, strict=True):
-                answers[at] = answer
+        refused = [at for at, answer in enumerate(answers) if isinstance(answer, RedisError)]
+        if refused:
+            await self._send_unknown_scripts(commands, answers, refused, patience_s)
+            for at in refused:
+                if isinstance(answers[at], RedisError):
+                    answers[at] = RedisRefused(str(answers[at]))
         return answers
 
+    async def _send_unknown_scripts(
+        self, commands: Sequence[RedisCommand], answers: list[Any], refused: Sequence[int], timeout_s: float
+    ) -> None:
+        unknown = [at for at in refused if isinstance(answers[at], NoScriptError)]
+        if unknown:
+            again = await self._ask([_in_full(commands[at]) for at in unknown], timeout_s)
+            for at, answer in zip(unknown, again, strict=True):
+                answers[at] = answer
+
     async def one(self, *words: Word, key: str | None = None) -> Any:
-        """One command's answer; raises Away, or the RedisError that refused it."""
-        [answer] = await self.ask((Command(key, words),))
-        if isinstance(answer, RedisError | Away):
+        """One command's answer; raises RedisUnavailable, or RedisRefused."""
+        [answer] = await self.ask((RedisCommand(key, words),))
+        if isinstance(answer, RedisRefused | RedisUnavailable):
             raise answer
         return answer
 
     @abstractmethod
     async def ping(self) -> None:
-        """Raises Away when what this process needs of Redis can't be asked, in whole or in part."""
+        """Raises RedisUnavailable when what this process needs of Redis can't be asked, in whole or in part."""
 
     @abstractmethod
-    async def pubsub(self) -> PubSub:
-        """A subscription at a server where publications of all processes are heard. Raises Away."""
+    async def pubsub(self) -> Subscription:
+        """A subscription at a server where publications of all processes are heard. Raises RedisUnavailable."""
 
     @property
     @abstractmethod
@@ -58,10 +70,10 @@ class Client(ABC):
         """Close every connection."""
 
     @abstractmethod
-    async def _ask(self, commands: Sequence[Command], timeout_s: float) -> list[Any]: ...
+    async def _ask(self, commands: Sequence[RedisCommand], timeout_s: float) -> list[Any]: ...
 
 
-class Single(Client):
+class SingleRedis(RedisClient):
     """One server, or a name behind which somebody else changes servers."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
@@ -74,10 +86,10 @@ class Single(Client):
         return 0
 
     async def ping(self) -> None:
-        """Raises Away when the server does not answer."""
+        """Raises RedisUnavailable when the server does not answer."""
         await self._node.ask((PING,), self._timeout_s)
 
-    async def pubsub(self) -> PubSub:
+    async def pubsub(self) -> Subscription:
         """At the server."""
         return self._node.pubsub()
 
@@ -85,7 +97,7 @@ class Single(Client):
         """Close every connection."""
         await self._node.aclose()
 
-    async def _ask(self, commands: Sequence[Command], timeout_s: float) -> list[Any]:
+    async def _ask(self, commands: Sequence[RedisCommand], timeout_s: float) -> list[Any]:
         answers = await self._node.ask(commands, timeout_s)
         if any(is_demoted(answer) for answer in answers):
             await self._node.drop()  # the name may stand for another server by now
@@ -97,6 +109,6 @@ def is_demoted(answer: object) -> bool:
     return isinstance(answer, ReadOnlyError | MasterDownError)
 
 
-def _in_full(command: Command) -> Command:
+def _in_full(command: RedisCommand) -> RedisCommand:
     assert command.text is not None
-    return Command(command.key, ("EVAL", command.text, *command.words[2:]))
+    return RedisCommand(command.key, ("EVAL", command.text, *command.words[2:]))

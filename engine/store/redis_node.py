@@ -11,24 +11,20 @@ from typing import Any, NamedTuple
 
 import hiredis
 from redis.asyncio import Connection, ConnectionPool
-from redis.asyncio.client import PubSub
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
+
+from engine.store.redis_errors import CLIENT_ERRORS, RedisUnavailable, unavailable
+from engine.store.redis_subscription import Subscription
 
 OPEN_S = 1.0  # after a failure nobody asks a server for this long
 CONNECT_TIMEOUT_S = 0.5
 
-AWAY = (RedisError, OSError, TimeoutError)
-
 Word = str | bytes | int | float
 
 
-class Away(Exception):  # noqa: N818 - an answer, not a fault
-    """Redis, or the server that keeps a key, can't be asked just now."""
-
-
-class Command(NamedTuple):
+class RedisCommand(NamedTuple):
     """A command and the one key it is about (None: any server will do). `text`: the script that EVALSHA names."""
 
     key: str | None
@@ -36,7 +32,7 @@ class Command(NamedTuple):
     text: str | None = None
 
 
-class Script:
+class RedisScript:
     """A Lua script on one key. A server that does not know it is given its text: after a flush, a restart, a
     promotion."""
 
@@ -44,9 +40,9 @@ class Script:
         self._text = text
         self._digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
-    def command(self, key: str, *arguments: Word) -> Command:
+    def command(self, key: str, *arguments: Word) -> RedisCommand:
         """The call with this key as KEYS[1]."""
-        return Command(key, ("EVALSHA", self._digest, 1, key, *arguments), self._text)
+        return RedisCommand(key, ("EVALSHA", self._digest, 1, key, *arguments), self._text)
 
 
 class Circuit:
@@ -90,23 +86,27 @@ class Node:
         given = self._pool.connection_kwargs
         return str(given.get("host") or given.get("path")), int(given.get("port") or 0)
 
-    async def ask(self, commands: Sequence[Command], timeout_s: float) -> list[Any]:
-        """The answers in order; what the server refuses is a ResponseError among them. Raises Away when it fails,
-        hangs, or has just done so."""
+    @property
+    def _name(self) -> str:
+        return ":".join(map(str, self.address))
+
+    async def ask(self, commands: Sequence[RedisCommand], timeout_s: float) -> list[Any]:
+        """The answers in order; what the server refuses is a ResponseError among them. Raises RedisUnavailable
+        when it fails, hangs, or has just done so."""
         if self.circuit.open:
-            raise Away(f"{':'.join(map(str, self.address))} did not answer a moment ago")
+            raise RedisUnavailable(f"{self._name} did not answer a moment ago")
         try:
             async with asyncio.timeout(timeout_s):
                 answers = await self._exchange([command.words for command in commands])
-        except AWAY as error:
+        except CLIENT_ERRORS as error:
             self.circuit.failed()
-            raise Away(f"{':'.join(map(str, self.address))}: {type(error).__name__} {error}") from error
+            raise unavailable(error, self._name) from error
         self.circuit.failing = False
         return answers
 
-    def pubsub(self) -> PubSub:
-        """A subscription over a connection of its own."""
-        return PubSub(connection_pool=self._pool)
+    def pubsub(self) -> Subscription:
+        """Return a subscription over a connection of its own."""
+        return Subscription(self._pool, self._name)
 
     async def drop(self) -> None:
         """Close the connections that nobody uses; those in use are closed by who uses them."""
@@ -148,7 +148,7 @@ class Node:
             try:
                 if connection.is_connected and not await connection.can_read():
                     return connection
-            except AWAY:
+            except CLIENT_ERRORS:
                 pass
             await connection.disconnect(nowait=True)
         fresh: Connection = self._pool.make_connection()  # type: ignore[no-untyped-call]

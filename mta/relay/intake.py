@@ -19,7 +19,7 @@ from engine.flows.accept import LARGE_REQUEST_BYTES, Acceptor, Door
 from engine.mail.address import Mailbox
 from engine.mail.submitted import Unsendable
 from engine.store import metrics
-from engine.store.postgres import AWAY
+from engine.store.database_errors import DatabaseUnavailable
 from mta.relay import counts, replies
 
 SOURCE: Final = "smtp"
@@ -52,7 +52,7 @@ class Intake:
             return _refused(ErrorType.INVALID_REQUEST, caller, reply)
         except Refusal as refusal:
             return _refused(refusal.kind, caller, replies.of_refusal(refusal))
-        except AWAY as error:
+        except (DatabaseUnavailable, OSError) as error:
             _log.warning("unavailable", error=repr(error))
             return _refused(ErrorType.UNAVAILABLE, caller, replies.of_refusal(unavailable()))
         metrics.TALLY.add(counts.MESSAGES, accepted.status)

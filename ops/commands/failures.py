@@ -4,35 +4,40 @@ import os
 import pwd
 from pathlib import Path
 
-import asyncpg
-
 from engine.base.errors import Refusal
 from engine.base.ids import WrongId
 from engine.base.settings import BadSetting, variable
 from engine.mail.address import BadAddress
-from engine.store.postgres import AWAY
+from engine.store.database_errors import (
+    DatabaseError,
+    DatabaseMissing,
+    DatabaseUnavailable,
+    LoginRefused,
+    SchemaMismatch,
+)
 from ops.operate import ApiError
 
-_DATABASE = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-FOREIGN = (OSError, *_DATABASE)  # of the system and of PostgreSQL
+FOREIGN = (OSError, DatabaseError)  # of the system and of the database
 EXPECTED = (ApiError, BadAddress, BadSetting, Refusal, RuntimeError, ValueError, WrongId, *FOREIGN)
 _DOCTOR = "`ops doctor` says what is wrong and how to mend it."
 
 
 def sentence(error: Exception) -> str:
     """Return what to tell the operator about one of `EXPECTED`."""
+    if isinstance(error, DatabaseUnavailable) and isinstance(error.__cause__, OSError):
+        error = error.__cause__  # the socket says it best
     match error:
         case PermissionError():
             return _not_permitted(error)
-        case asyncpg.UndefinedTableError() | asyncpg.UndefinedColumnError():
+        case SchemaMismatch():
             return f"The database lacks what this version needs ({error}). Run `ops migrate`."
-        case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
+        case LoginRefused():
             return f"PostgreSQL does not let us in: {error}. Correct user and password in {variable('database_url')}."
-        case asyncpg.InvalidCatalogNameError():
+        case DatabaseMissing():
             return f"PostgreSQL says: {error}. Create it, or correct {variable('database_url')}."
-        case _ if isinstance(error, _DATABASE) and isinstance(error, AWAY):
+        case DatabaseUnavailable():
             return f"PostgreSQL does not serve us now: {_words(error)}. {_DOCTOR}"
-        case _ if isinstance(error, _DATABASE):
+        case DatabaseError():
             return f"PostgreSQL refused: {_words(error)}. {_DOCTOR}"
         case TimeoutError() if not str(error):
             return f"No answer in time. {_DOCTOR}"
@@ -43,7 +48,7 @@ def sentence(error: Exception) -> str:
 
 
 def _words(error: Exception) -> str:
-    return " ".join(str(error).split()).rstrip(".") if isinstance(error, _DATABASE) else str(error) or repr(error)
+    return " ".join(str(error).split()).rstrip(".") if isinstance(error, DatabaseError) else str(error) or repr(error)
 
 
 def _not_permitted(error: PermissionError) -> str:

@@ -136,19 +136,22 @@ def test(*, quick: bool, arguments: tuple[str, ...]) -> None:
 @as_json
 @reported
 def config(*, name: str | None, page: bool, as_json: bool) -> None:
-    """List every setting with its value (secrets masked), where the value comes from, and what it means.
+    """List every setting by group: its value (secrets masked), where the value comes from, and what it means.
 
     Settings are environment variables; ops/runbooks/settings.md is the whole list.
     """
     from engine.base.settings_docs import documented  # noqa: PLC0415
+    from engine.base.settings_groups import GROUPS  # noqa: PLC0415
 
     if page:
         from ops import settings_page  # noqa: PLC0415
 
         click.echo(settings_page.page(), nl=False)
         return
-    docs = {one.variable: one for one in documented().values()}
+    docs = {one.variable: one for one in sorted(documented().values(), key=lambda one: GROUPS.index(one.group))}
+    order = list(docs)
     rows = [{"name": field, "value": value, "from": origin} for field, value, origin in shown(loaded())]
+    rows.sort(key=lambda row: order.index(row["name"]))
     if name is not None:
         wanted = name.upper() if name.upper().startswith(PREFIX) else PREFIX + name.upper()
         rows = [row for row in rows if row["name"] == wanted]
@@ -160,11 +163,17 @@ def config(*, name: str | None, page: bool, as_json: bool) -> None:
     elif name is not None:
         show(whole[0], as_json=False)
     else:
-        table(whole, ["name", "value", "from", "meaning"])
+        table(whole, ["group", "name", "value", "from", "meaning"])
 
 
 def _documentation(one: SettingDoc) -> dict[str, Any]:
-    return {"type": one.kind, "default": one.default, "meaning": one.meaning, "readBy": list(one.readers)}
+    return {
+        "group": one.group,
+        "type": one.kind,
+        "default": one.default,
+        "meaning": one.meaning,
+        "readBy": list(one.readers),
+    }
 
 
 @click.command()

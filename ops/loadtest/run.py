@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from engine.base import settings
 from engine.base.settings import PREFIX, BadSetting, Settings
-from engine.store.postgres import AWAY
+from engine.store.database_errors import DatabaseUnavailable
 from loadtests.world import VARIABLE, Sender, World
 from ops import launch, operate
 from ops.bench import measure
@@ -50,7 +50,8 @@ Say = Callable[[str], None]
 
 
 _FAILURES: Final = (
-    BadSetting, CannotServe, LoadFailed, PortTaken, StartFailed, UnusableState, operate.ApiError, *AWAY,
+    BadSetting, CannotServe, DatabaseUnavailable, LoadFailed, OSError, PortTaken, StartFailed, UnusableState,
+    operate.ApiError,
 )  # fmt: skip
 
 
@@ -208,7 +209,7 @@ async def _under_load(
         raise LoadFailed(f"Locust did not end in time:\n{_end_of_log(options.folder)}") from error
     finally:
         watching.cancel()
-        with suppress(asyncio.CancelledError, *AWAY, TimeoutError):
+        with suppress(asyncio.CancelledError, DatabaseUnavailable, OSError):
             await watching
     after = await asyncio.to_thread(yardstick.measure)
     return [before.cpu_ms, after.cpu_ms]

@@ -36,6 +36,7 @@ from engine.areas.domains.types import Identity
 from engine.base import settings
 from engine.flows.add_domain import identity
 from engine.store import postgres
+from engine.store.database_errors import DatabaseError
 from ops.local import dns_plain
 
 Lookup = Callable[[str, str], Awaitable[list[str] | None]]
@@ -365,7 +366,7 @@ class Published:
                 if self._connection is None or self._connection.is_closed():
                     self._connection = await postgres.connect(self._url, name="dns", timeout_s=_DATABASE_S)
                 return await published(self._connection, self._identity, name, rdtype)
-        except (*postgres.AWAY, asyncpg.PostgresError) as error:
+        except (DatabaseError, OSError) as error:
             print(f"dns: the database does not answer: {str(error) or type(error).__name__}", file=sys.stderr)
             await self.close()
             self._retry_at = loop.time() + _PUBLISHED_S

@@ -17,6 +17,7 @@ from engine.areas.audit.verifier import Verifier
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.ledger import log
+from engine.store.database_errors import BadData
 from tests.harness import logbook
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Api
@@ -316,5 +317,5 @@ async def _put(pool: asyncpg.Pool, event: UUID, column: str, value: object) -> N
     expression = at if column == "occurred_at" else "$2"
     try:
         await pool.execute(f"UPDATE events SET {column} = {expression} WHERE id = $1", event, value)
-    except asyncpg.DataError:  # past the calendar's end: the largest moment stands for it
+    except BadData:  # past the calendar's end: the largest moment stands for it
         await pool.execute(f"UPDATE events SET {column} = 'infinity' WHERE id = $1", event)

@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from engine.base import clock
+from engine.store.database_errors import DatabaseError
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.actors import key_of
 from tests.harness.api import Answer, Api
@@ -314,7 +315,7 @@ async def test_earlier_versions_stay_byte_identical(api: Api, account: TestAccou
 async def test_the_database_refuses_to_change_a_version(api: Api, pool: asyncpg.Pool, account: TestAccount) -> None:
     await publish(api, account, id="welcome")
 
-    with pytest.raises(asyncpg.RaiseError, match="does not change"):
+    with pytest.raises(DatabaseError, match="does not change"):
         await pool.execute("UPDATE template_versions SET text = 'x' WHERE account_id = $1", account.id)
 
 

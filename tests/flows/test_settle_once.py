@@ -12,6 +12,7 @@ from engine.areas.emails.types import Accepted
 from engine.base.settings import Settings
 from engine.flows.settle import Fenced, Settler, plan, write
 from engine.ledger import heads
+from engine.store.database_errors import BadData
 from ops.embedded import Temporary
 from tests.flows.sending import (
     BOUNCED,
@@ -181,7 +182,7 @@ async def test_an_outcome_that_cannot_be_stored_fails_alone(
     )
 
     assert results[0] is True
-    assert isinstance(results[1], asyncpg.DataError)
+    assert isinstance(results[1], BadData)
     assert await status(pool, good) == "delivered"
     assert await status(pool, bad) == "queued"
 

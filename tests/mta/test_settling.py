@@ -9,6 +9,7 @@ import pytest
 
 from engine.base.settings import Settings
 from engine.flows.settle import Fenced
+from engine.store.database_errors import DatabaseUnavailable
 from mta.outbound.settling import SettlingThread
 from tests.flows.sending import DELIVERED, Process, attempt_at, member, process, rows_of
 from tests.flows.written import sent, status
@@ -81,7 +82,7 @@ async def test_a_fence_is_told_to_the_loop(
 
 
 async def test_without_postgres_it_does_not_start() -> None:
-    with pytest.raises(OSError):
+    with pytest.raises(DatabaseUnavailable):
         await SettlingThread.start(
             "postgresql://postgres@/postgres?host=/nowhere", "test", lambda: UUID(int=1), on_flush=lambda *_: None
         )

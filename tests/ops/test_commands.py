@@ -8,11 +8,11 @@ import sys
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-import asyncpg
 import click
 import pytest
 from click.testing import CliRunner
 
+from engine.store.database_errors import DatabaseUnavailable, LoginRefused, SchemaMismatch
 from ops import release
 from ops.cli import cli
 from ops.commands import delivery
@@ -108,9 +108,9 @@ def test_a_file_of_another_user_is_told_with_both_users(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        (asyncpg.InvalidPasswordError("no such password"), "WAYBILL_DATABASE_URL"),
-        (asyncpg.UndefinedTableError('relation "x" does not exist'), "Run `ops migrate`."),
-        (asyncpg.CannotConnectNowError("the database system is starting up"), "does not serve us now"),
+        (LoginRefused("no such password"), "WAYBILL_DATABASE_URL"),
+        (SchemaMismatch('relation "x" does not exist'), "Run `ops migrate`."),
+        (DatabaseUnavailable("the database system is starting up"), "does not serve us now"),
         (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), "`ops doctor`"),
         (TimeoutError(), "No answer in time."),
     ],

@@ -6,6 +6,7 @@ import pytest
 
 from engine.base.settings import Settings, load
 from engine.base.settings_docs import READERS, documented
+from engine.base.settings_groups import FIELDS
 from ops import settings_page
 from ops.fleet import ROOT
 
@@ -18,6 +19,12 @@ def test_every_setting_has_a_sentence_and_readers() -> None:
         assert re.fullmatch(r"[A-Z`].{10,}\.", one.meaning), field
         assert set(one.readers) <= set(READERS), field
         assert one.kind, field
+
+
+def test_every_setting_belongs_to_one_group() -> None:
+    grouped = [field for fields in FIELDS.values() for field in fields]
+
+    assert sorted(grouped) == sorted(Settings.__struct_fields__)
 
 
 @pytest.mark.parametrize(

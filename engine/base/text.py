@@ -1,4 +1,4 @@
-"""What people type into a form, such as a name: bounded, and without what would spoil lists and mail. Pure."""
+"""Validate text that people type into forms, such as names: its length, and no characters that break lists or mail."""
 
 import unicodedata
 
@@ -11,7 +11,7 @@ _TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def checked_line(text: str, field: str, most: int) -> str:
-    """The text without white space around it; 400 when nothing is left, too much, or a control character."""
+    """Return the text stripped; raises a 400 where it is empty, too long or holds a control character."""
     line = text.strip()
     if not 1 <= len(line) <= most:
         raise invalid(field, f"`{field}` has 1 to {most} characters.")
@@ -21,12 +21,12 @@ def checked_line(text: str, field: str, most: int) -> str:
 
 
 def is_line(text: str) -> bool:
-    """Whether the text is one line, and nothing in it spoils others."""
+    """Return True for one line without control or direction-changing characters."""
     return not any(unicodedata.category(char) in _SPOILING or char in _TURNING for char in text)
 
 
 def checked_text(text: str, field: str, most: int) -> str:
-    """Text of several lines: their ends and tabs may stand in it, no other control character. May be empty."""
+    """Return text of several lines, possibly empty; line ends and tabs are its only control characters."""
     if len(text) > most:
         raise invalid(field, f"`{field}` has at most {most} characters.")
     if any(unicodedata.category(char) in _SPOILING and char not in "\r\n\t" for char in text):

@@ -1,7 +1,7 @@
-"""What a supervisor hands to one of its processes: listening sockets by name, and a pipe to say that it is ready.
+"""Take over listening sockets from the supervisor, and tell it that this process is ready.
 
-Sockets come as systemd hands them over (sd_listen_fds(3)), whoever the supervisor is: descriptors from 3 on,
-`LISTEN_FDS` how many, `LISTEN_FDNAMES` their names, `LISTEN_PID` whom they are for.
+Any supervisor passes sockets as systemd does (sd_listen_fds(3)): descriptors from 3 on, `LISTEN_FDS` their number,
+`LISTEN_FDNAMES` their names, `LISTEN_PID` the receiving process.
 """
 
 import os
@@ -16,11 +16,11 @@ _VARIABLES: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 
 
 class WrongSockets(RuntimeError):  # noqa: N818 - named for what they are
-    """The sockets that were handed over can't be used; the text says what would be right."""
+    """The supervisor passed sockets that can't be used; the text says what is expected."""
 
 
 def take(environ: MutableMapping[str, str] = os.environ) -> dict[str, list[socket.socket]]:
-    """The listening sockets meant for this process, by name; {} when there are none.
+    """Return the listening sockets for this process by name; {} when there are none.
 
     Takes the variables out of `environ`, so that no child believes them to be its own. Raises WrongSockets.
     """
@@ -33,7 +33,7 @@ def take(environ: MutableMapping[str, str] = os.environ) -> dict[str, list[socke
 
 
 def described(environ: Mapping[str, str]) -> list[tuple[int, str]]:
-    """Descriptor and name of every socket that `environ` promises this process; raises WrongSockets."""
+    """Return descriptor and name of every socket that `environ` announces to this process; raises WrongSockets."""
     pid, count = environ.get("LISTEN_PID", ""), environ.get("LISTEN_FDS", "")
     if pid != str(os.getpid()) or not count.isdigit() or not int(count):
         return []
@@ -44,7 +44,7 @@ def described(environ: Mapping[str, str]) -> list[tuple[int, str]]:
 
 
 def tell_ready(environ: Mapping[str, str] = os.environ) -> None:
-    """Say that this process serves; without a supervisor that listens, nothing happens. Repeating it does no harm."""
+    """Tell the supervisor that this process serves. Does nothing without one; may be repeated."""
     fd = environ.get(READY_FD, "")
     if fd.isdigit():
         with suppress(OSError):  # the supervisor may have gone

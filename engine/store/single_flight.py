@@ -1,4 +1,4 @@
-"""Answers that many ask for at once, such as those of DNS: each is made once, and kept as long as it is good."""
+"""Cache values that many callers request at once, such as DNS answers, and compute each only once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,11 +13,11 @@ K = TypeVar("K")
 
 
 class Dated(Protocol):
-    """Something that is good until a moment of the cache's clock."""
+    """A value with an expiry time on the cache's clock."""
 
     @property
     def until(self) -> float:
-        """Monotonic seconds."""
+        """Return the expiry time in monotonic seconds."""
 
 
 V = TypeVar("V", bound=Dated)
@@ -28,12 +28,12 @@ class _Kept(NamedTuple, Generic[V]):
     refresh_at: float
 
 
-class Shared(Generic[K, V]):
+class SingleFlightCache(Generic[K, V]):
     """A bounded cache in which every caller of a key waits for one and the same computation.
 
-    A value in use is made anew shortly before it expires, so that nobody waits for that. Where the new one is
-    `is_failure`, the old one stays as long as it is good. A caller that is cancelled leaves the computation running for
-    the others; `make` bounds its own time.
+    The cache refreshes a value in use shortly before it expires, so that no caller waits for it. Where the new value
+    is a failure (`is_failure`), the old one stays until it expires. Cancelling a caller leaves the computation running
+    for the others; `make` bounds its own time.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class Shared(Generic[K, V]):
         self._under_way: dict[K, asyncio.Task[V]] = {}
 
     async def get(self, key: K) -> V:
-        """The cached value, or the one just made."""
+        """Return the cached value, or wait for a new one."""
         found = self.begin(key)
         return await asyncio.shield(found) if isinstance(found, asyncio.Task) else found
 
     def begin(self, key: K) -> V | asyncio.Task[V]:
-        """The cached value, or the computation under way, which is not the caller's to cancel."""
+        """Return the cached value, or the running computation, which the caller must not cancel."""
         kept = self._known.get(key)
         if kept is not None:
             now = self._clock()
@@ -67,7 +67,7 @@ class Shared(Generic[K, V]):
         return self._under_way.get(key) or self._start(key)
 
     async def close(self) -> None:
-        """Cancel what is under way and wait until it is gone."""
+        """Cancel the running computations and wait for their end."""
         tasks = list(self._under_way.values())
         for task in tasks:
             task.cancel()
@@ -96,6 +96,6 @@ class Shared(Generic[K, V]):
 
 
 def _retrieve(task: "asyncio.Task[V]") -> None:
-    """Take note of a refresh that raised, for which nobody waits."""
+    """Retrieve the exception of a refresh without a waiter, so that asyncio does not report it."""
     if not task.cancelled():
         task.exception()

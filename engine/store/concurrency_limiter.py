@@ -1,7 +1,7 @@
-"""Turns at long work: what takes a request seconds must not hold up the others, nor one account all the others.
+"""Limit how many slow requests a process runs at the same time, in all and for each account.
 
-A filter without an index may read for seconds, and sends use the same sessions of Postgres; a large message fills the
-memory, a check of a domain waits for DNS.
+A filter without an index may read for seconds in the sessions of Postgres that sends need too; a large message fills
+memory; a check of a domain waits for DNS.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from msgspec import Struct
 
 from engine.base.errors import ErrorType, Refusal, unavailable
 
-WAIT_S = 2.5  # and up to five seconds of reading: together within the deadline of a request
+WAIT_S = 2.5  # with up to five seconds of reading: together within the deadline of a request
 
 
 class _Owner(Struct):
-    """The work of one owner: lives while any of it waits or runs."""
+    """The running and waiting work of one owner; kept while there is any."""
 
     turns: asyncio.Semaphore
     asking: int = 0  # at work, or waiting
@@ -26,9 +26,12 @@ class _Owner(Struct):
     typical_s: float = 0.0  # what a turn took lately
 
 
-class Turns:
-    """At most `at_once` turns of a process at the same time, and `each` of one owner: the others of an owner wait for
-    each other, and hold nobody else up. `work` names what is done, in the plural."""
+class ConcurrencyLimiter:
+    """Allows `at_once` operations of a process at the same time, and `each` of one owner.
+
+    Further operations of an owner wait for one another without delaying other owners. `work` names the operation in
+    error messages, in the plural.
+    """
 
     def __init__(self, work: str, *, at_once: int, each: int) -> None:
         self._work = work
@@ -38,9 +41,10 @@ class Turns:
 
     @asynccontextmanager
     async def of(self, owner: Hashable, *, wait_s: float = WAIT_S) -> AsyncIterator[None]:
-        """Wait for a turn, and have it until the block ends.
+        """Wait for a free place and hold it until the block ends.
 
-        Raises 429 where the owner's own work has all its turns for longer than `wait_s`, 503 where others' work has.
+        Raises 429 where the owner's own operations occupy its places for longer than `wait_s`, 503 where those of
+        others do.
         """
         own = self._owners.setdefault(owner, _Owner(asyncio.Semaphore(self._each)))
         own.asking += 1
@@ -85,6 +89,8 @@ def _at_work(own: _Owner) -> Iterator[None]:
 
 # Of the ten sessions of an API process. Looking for a status is quick but for accounts with very many messages, and not
 # to wait behind those who look for a word.
-SEARCHES = Turns("searches", at_once=3, each=2)
-FILTERS = Turns("filtered lists", at_once=3, each=2)
-LARGE_MESSAGES = Turns("reads of large messages", at_once=4, each=2)  # 40 MiB each, and as much again taken apart
+SEARCHES = ConcurrencyLimiter("searches", at_once=3, each=2)
+FILTERS = ConcurrencyLimiter("filtered lists", at_once=3, each=2)
+LARGE_MESSAGES = ConcurrencyLimiter(
+    "reads of large messages", at_once=4, each=2
+)  # 40 MiB each, and as much again taken apart

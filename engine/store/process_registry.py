@@ -1,6 +1,6 @@
-"""Which processes there are, on whatever host: each shows itself in Postgres every few seconds.
+"""List the running processes of all hosts: each writes its row to Postgres every few seconds.
 
-For the operator's eyes: no decision hangs on it. Who delivers is decided by leases (shards.member).
+The list is for operators only; leases decide which process delivers (`shards.member`).
 """
 
 import asyncio
@@ -20,7 +20,7 @@ import structlog
 from msgspec import Struct
 
 from engine.base import clock, ids
-from engine.store.postgres import AWAY, heed_cancellation
+from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Queries
 
 SHOW_S = 3.0
@@ -29,7 +29,7 @@ FORGET_S = 600.0
 RATE_S = 60.0
 LEAVE_S = 1.0
 
-_SQL = Queries.beside(__file__, "presence.sql")
+_SQL = Queries.beside(__file__, "process_registry.sql")
 _SHOW = _SQL.command("show_process")
 _LEAVE = _SQL.command("leave_process")
 _FORGET = _SQL.command("forget_processes")
@@ -37,9 +37,8 @@ _FORGET = _SQL.command("forget_processes")
 _log = structlog.get_logger("presence")
 
 
-class Seen(Struct, frozen=True):
-    """A process as it last showed itself. `rate`: messages a second over the last minute; what it has no figure of is
-    None."""
+class RegisteredProcess(Struct, frozen=True):
+    """The last report of a process. `rate`: messages a second over the last minute; a missing figure is None."""
 
     host: str
     name: str
@@ -54,21 +53,21 @@ class Seen(Struct, frozen=True):
     memory_bytes: int | None
 
 
-class Figures(Struct, frozen=True):
-    """What a process is busy with."""
+class ProcessLoad(Struct, frozen=True):
+    """How much work a process has."""
 
     shards: int | None = None
     in_hand: int | None = None
     rate: float | None = None
 
 
-SEEN = _SQL.rows("read_processes", Seen)
+READ_PROCESSES = _SQL.rows("read_processes", RegisteredProcess)
 
 
-class Presence:
-    """One process, for as long as `run` goes on."""
+class ProcessRegistration:
+    """Keeps the row of this process up to date while `run` runs."""
 
-    def __init__(self, pool: asyncpg.Pool, *, kind: str, name: str, figures: Callable[[], Figures]) -> None:
+    def __init__(self, pool: asyncpg.Pool, *, kind: str, name: str, figures: Callable[[], ProcessLoad]) -> None:
         self._pool = pool
         self._id = ids.uuid7()
         self._kind = kind
@@ -77,22 +76,21 @@ class Presence:
         self._figures = figures
 
     async def run(self) -> None:
-        """Show it until cancelled, then say that it has ended."""
+        """Write the row every few seconds until cancelled, then delete it."""
         try:
             while True:
                 try:
                     await self.show()
-                except AWAY as error:
-                    heed_cancellation()
-                    _log.debug("not shown", error=repr(error))
+                except DatabaseUnavailable as error:
+                    _log.debug("process not registered", error=repr(error))
                 await asyncio.sleep(SHOW_S)
         finally:
-            with suppress(*AWAY):
+            with suppress(DatabaseUnavailable, TimeoutError):
                 async with asyncio.timeout(LEAVE_S):
                     await _LEAVE.execute(self._pool, self._id)
 
     async def show(self) -> None:
-        """Once. Raises one of AWAY."""
+        """Write the row once. Raises DatabaseUnavailable."""
         found = self._figures()
         await _SHOW.execute(
             self._pool, self._id, socket.gethostname(), self._name, self._kind, version(), os.getpid(), self._since,
@@ -101,7 +99,7 @@ class Presence:
 
 
 class Rate:
-    """Counts what passes; `of` gives a second's worth over the last minute."""
+    """Counts items; `of` returns their rate a second over the last minute."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -109,7 +107,7 @@ class Rate:
         self._counts: deque[tuple[int, int]] = deque()  # second, how many
 
     def flushed(self, then: Callable[[int, float], None]) -> Callable[[int, float], None]:
-        """For a group commit: counts its items, then tells `then`."""
+        """Return a callback for a group commit that counts its items and then calls `then`."""
 
         def on_flush(items: int, seconds: float) -> None:
             self.add(items)
@@ -118,7 +116,7 @@ class Rate:
         return on_flush
 
     def add(self, items: int) -> None:
-        """So many more."""
+        """Count `items` more."""
         second = int(self._now())
         if self._counts and self._counts[-1][0] == second:
             items += self._counts.pop()[1]
@@ -127,19 +125,19 @@ class Rate:
             self._counts.popleft()
 
     def of(self) -> float:
-        """A second."""
+        """Return the rate in items a second."""
         now = self._now()
         passed = sum(items for second, items in self._counts if second > now - RATE_S)
         return passed / max(1.0, min(RATE_S, now - self._began))
 
 
 async def forget(pool: asyncpg.Pool) -> None:
-    """Drop those that went without a word long ago."""
+    """Delete the rows of processes that have not reported for a long time."""
     await _FORGET.execute(pool, FORGET_S)
 
 
 def memory_bytes() -> int | None:
-    """Resident memory of this process; None where /proc does not tell."""
+    """Return the resident memory of this process; None where /proc is missing."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
@@ -148,7 +146,7 @@ def memory_bytes() -> int | None:
 
 @lru_cache(maxsize=1)
 def version() -> str:
-    """Of the sources that run."""
+    """Return the version of the running sources."""
     try:
         text = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text("utf-8")
         return str(tomllib.loads(text)["project"]["version"])

@@ -1,4 +1,4 @@
-"""When content that arrives too slowly is given up: request bodies of the API, messages of the relay.
+"""Decide when a transfer is too slow to go on: request bodies of the API, messages of SMTP submission.
 
 A mean rate over the whole content is no bound: 50 MB sent at once pay for a day of single octets. So the content has to
 grow in every window of time, and the more memory it holds, the faster.
@@ -9,7 +9,7 @@ from typing import Final
 WINDOW_S: Final = 5.0
 
 
-class Pace:
+class TransferRate:
     """The progress of one request body or message.
 
     In each window of `WINDOW_S` it has to grow by `min_bytes_per_s`, and by the part of its size that makes a constant

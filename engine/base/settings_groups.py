@@ -1,0 +1,48 @@
+"""Groups of the settings, in the order in which the documentation and `ops config` show them."""
+
+from typing import Final
+
+FIELDS: Final = {
+    "Host": (
+        "state", "processes", "api_workers", "mta_workers", "relay_workers", "delivery", "python", "log_level",
+        "drain_s", "metrics_port", "sink_port", "dns_port",
+    ),
+    "Database and Redis": ("database_url", "redis_url"),
+    "Secrets": ("key_pepper",),
+    "Names and sender addresses": ("public_url", "mail_host", "system_from", "tls_report_from"),
+    "HTTP API": (
+        "api_host", "api_port", "http_proxy_networks", "body_deadline_s", "body_min_bytes_per_s", "max_request_bytes",
+        "stream_write_s", "tail_heartbeat_s", "tail_idle_s", "tail_lease_s", "tails_per_worker",
+    ),
+    "SMTP submission": (
+        "submission_host", "submission_port", "submission_tls_port", "tls_cert", "tls_key", "proxy_networks",
+        "relay_sessions", "relay_sessions_each", "relay_idle_s", "relay_login_s", "relay_login_delay_s",
+        "relay_session_s",
+    ),
+    "Incoming mail": ("mx_port",),
+    "Limits and rates": (
+        "max_message_bytes", "max_inflight_bytes", "request_rate", "unauthenticated_rate", "sign_in_rate",
+        "platform_daily_ceiling",
+    ),
+    "Sign-up and sign-in": (
+        "signup", "signup_challenge", "idp_issuer", "idp_client_id", "idp_client_secret", "idp_name", "idp_scopes",
+        "idp_app_redirects", "allow_private_idp", "passkey_rp_id",
+    ),
+    "DNS": ("dns_servers", "dnssec_trusted", "domain_check_s", "cloudflare_url"),
+    "Delivery": (
+        "smtp_port", "source_ips", "tls_authorities", "allow_private_mx", "connect_timeout_s", "reply_timeout_s",
+        "final_dot_timeout_s", "site_connections", "messages_per_connection", "mta_active_limit", "mta_connections",
+        "fresh_due_s", "retry_ladder_s", "give_up_s", "schedule_grace_s",
+    ),
+    "Shards": (
+        "shards", "lease_s", "shard_rules", "split_rate", "split_share", "split_after_s", "merge_after_s",
+        "balance_rate", "balance_after_s",
+    ),
+    "Webhooks": (
+        "webhook_ladder_s", "webhook_timeout_s", "webhook_connections", "webhook_connections_each",
+        "allow_private_webhooks",
+    ),
+}  # fmt: skip
+
+GROUP_OF: Final = {field: group for group, fields in FIELDS.items() for field in fields}
+GROUPS: Final = tuple(FIELDS)

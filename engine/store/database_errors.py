@@ -1,0 +1,133 @@
+"""Exceptions that callers of the database see, and the one place that makes them from asyncpg's.
+
+`engine.store.postgres` translates at every statement of its sessions and at every acquire of its pools, so that no
+module outside `engine.store` names an exception of the driver. `engine.store.redis_errors` does the same for Redis.
+"""
+# ruff: noqa: N818 - the exceptions are named for the state or the event
+
+from typing import Final
+
+import asyncpg
+from asyncpg import exceptions
+
+from engine.store.cancellation import raise_if_cancelled
+
+
+class DatabaseError(Exception):
+    """Any failure of a statement. A plain one, without a subclass below, is a bug of ours: a statement is wrong."""
+
+
+class DatabaseUnavailable(DatabaseError):
+    """PostgreSQL is down, restarting, out of connections or disk, or waits too long: try again later.
+
+    The statement may have been committed all the same, where its answer was lost.
+    """
+
+
+class SessionLost(DatabaseUnavailable):
+    """The session had ended before the statement was sent, or no server takes writes: nothing was executed."""
+
+
+class DiskFull(DatabaseUnavailable):
+    """The server has no disk space left."""
+
+
+class LockUnavailable(DatabaseUnavailable):
+    """A lock was not granted within `lock_timeout`; nothing was written."""
+
+
+class Deadlock(DatabaseUnavailable):
+    """PostgreSQL ended the transaction to resolve a deadlock; nothing was written."""
+
+
+class StatementCanceled(DatabaseUnavailable):
+    """The statement ran longer than `statement_timeout`, or an operator canceled it."""
+
+
+class MissingPartition(DatabaseUnavailable):
+    """No partition exists for the week of a row. Nothing was written; the session has requested the partition, so
+    repeat the transaction."""
+
+
+class BadData(DatabaseError):
+    """PostgreSQL, or asyncpg before it, can't represent a value: a retry fails the same way."""
+
+
+class ConstraintViolation(DatabaseError):
+    """A row breaks an integrity constraint; `constraint` is its name."""
+
+    def __init__(self, text: str, constraint: str | None) -> None:
+        super().__init__(text)
+        self.constraint = constraint
+
+
+class UniqueViolation(ConstraintViolation):
+    """A row with this key exists already."""
+
+
+class ForeignKeyViolation(ConstraintViolation):
+    """The referenced row does not exist, or a row is still referenced."""
+
+
+class SchemaMismatch(DatabaseError):
+    """A table or column does not exist: the database lacks migrations of this version."""
+
+
+class LoginRefused(DatabaseError):
+    """The server rejects the user or the password of the URL."""
+
+
+class DatabaseMissing(DatabaseError):
+    """The server has no database of the name in the URL."""
+
+
+# Everything that asyncpg raises, and what sockets and time-outs below it raise (TimeoutError is an OSError).
+DRIVER_ERRORS: Final = (
+    asyncpg.PostgresError, asyncpg.InterfaceError, exceptions.InternalClientError, OSError,
+)  # fmt: skip
+
+# The first row that matches decides. asyncpg derives its own DataError from InterfaceError, hence the order.
+_TRANSLATIONS: Final[tuple[tuple[type[Exception], type[DatabaseError]], ...]] = (
+    (asyncpg.DataError, BadData),
+    (exceptions._base.DataError, BadData),  # noqa: SLF001 - asyncpg does not export its own
+    (exceptions.InternalClientError, SessionLost),
+    (exceptions.UniqueViolationError, UniqueViolation),
+    (exceptions.ForeignKeyViolationError, ForeignKeyViolation),
+    (exceptions.IntegrityConstraintViolationError, ConstraintViolation),
+    (exceptions.DiskFullError, DiskFull),
+    (exceptions.LockNotAvailableError, LockUnavailable),
+    (exceptions.DeadlockDetectedError, Deadlock),
+    (exceptions.QueryCanceledError, StatementCanceled),
+    (exceptions.UndefinedTableError, SchemaMismatch),
+    (exceptions.UndefinedColumnError, SchemaMismatch),
+    (exceptions.InvalidAuthorizationSpecificationError, LoginRefused),  # InvalidPasswordError is one
+    (exceptions.InvalidCatalogNameError, DatabaseMissing),
+    (OSError, DatabaseUnavailable),
+    (asyncpg.PostgresConnectionError, DatabaseUnavailable),
+    (asyncpg.InterfaceError, DatabaseUnavailable),
+    (exceptions.CannotConnectNowError, DatabaseUnavailable),
+    (exceptions.AdminShutdownError, DatabaseUnavailable),
+    (exceptions.CrashShutdownError, DatabaseUnavailable),
+    (exceptions.ObjectNotInPrerequisiteStateError, DatabaseUnavailable),  # a database that is being closed
+    (exceptions.InsufficientResourcesError, DatabaseUnavailable),  # too many connections, out of memory
+    (exceptions.PostgresSystemError, DatabaseUnavailable),
+    (exceptions.InternalServerError, DatabaseUnavailable),
+    (exceptions.ReadOnlySQLTransactionError, DatabaseUnavailable),
+)
+
+
+def translated(error: Exception) -> DatabaseError:
+    """Return our exception for one of DRIVER_ERRORS, to be raised from it.
+
+    Raises CancelledError instead where the task is being cancelled.
+    """
+    raise_if_cancelled(error)
+    return _ours(error)
+
+
+def _ours(error: Exception) -> DatabaseError:
+    kind = next((ours for theirs, ours in _TRANSLATIONS if isinstance(error, theirs)), DatabaseError)
+    text = str(error) or type(error).__name__
+    if issubclass(kind, ConstraintViolation):
+        return kind(text, getattr(error, "constraint_name", None))
+    return kind(text)
