@@ -16,9 +16,9 @@ from engine.store import postgres
 from engine.store.migrate import pending
 from engine.store.postgres import AWAY, SettingsDropped, open_pool
 from engine.store.postgres_hosts import Hosts, NoPrimary, hosts_of, url_without_hosts
+from loadtests.ports import reserve_port
 from ops import launch
 from ops.embedded import Temporary
-from ops.ports import reserve_port
 from tests.harness.patience import PATIENCE_S
 
 NewDatabase = Callable[[], Awaitable[str]]
