@@ -1,4 +1,4 @@
-"""What the bench and its load generator tell each other: orders on standard input, answers on standard output."""
+"""The exchange between a bench and its load processes: orders on standard input, answers on standard output."""
 
 import array
 import asyncio
@@ -17,12 +17,13 @@ from engine.base.settings import PREFIX
 from ops import launch
 from ops.fleet import ROOT
 
-STRANGER_S: Final = 30.0  # how long the process may take to start, and to answer once its time is over
+HTTP_GENERATOR: Final = "loadtests.bench.generator"
+STRANGER_S: Final = 30.0  # for the process to start, and to answer after its time is over
 _MAX_LINE: Final = 64 * 1024
 
 
 class Target(Struct, frozen=True, kw_only=True):
-    """Whom to call, and as whom."""
+    """The API to call, the key and the messages to send."""
 
     host: str
     port: int
@@ -44,7 +45,7 @@ class Order(Struct, frozen=True, kw_only=True):
 
 
 class Load(Struct, frozen=True, kw_only=True):
-    """What became of an order. `began` and `ended` are on the machine's monotonic clock, in seconds."""
+    """The result of an order. `began` and `ended` are on the machine's monotonic clock, in seconds."""
 
     began: float
     ended: float
@@ -55,33 +56,36 @@ class Load(Struct, frozen=True, kw_only=True):
 
 
 class GeneratorFailed(RuntimeError):  # noqa: N818 - named for what happened
-    """The load generator ended or fell silent."""
+    """A process that sends load ended or gave no answer."""
 
 
-class Generator:
-    """The generator's process; an async context manager."""
+class LoadProcess:
+    """A process that sends load: it reads a target, then one order after another, and answers each with a Load.
 
-    def __init__(self, target: Target, log: Path) -> None:
+    An asynchronous context manager; the process ends with it.
+    """
+
+    def __init__(self, module: str, target: Struct, log: Path) -> None:
+        self._module = module
         self._target = target
         self._log = log
         self._process: asyncio.subprocess.Process | None = None
 
     @property
     def pid(self) -> int:
-        """Of the running process."""
+        """Return the id of the running process."""
         return self._running.pid
 
     async def __aenter__(self) -> Self:
-        """Returns when it is ready to take orders."""
+        """Start the process and return when it is ready to take orders."""
         environ = {name: text for name, text in os.environ.items() if not name.startswith(PREFIX)}
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *launch.command([sys.executable, "-m", "loadtests.bench.generator"]),
+                *launch.command([sys.executable, "-m", self._module]),
                 env=environ, cwd=ROOT, start_new_session=True, limit=_MAX_LINE,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
             )  # fmt: skip
-        await self._say(self._target)
-        await self._hear(STRANGER_S)
+        await self._ask(self._target, STRANGER_S)
         return self
 
     async def __aexit__(
@@ -93,34 +97,34 @@ class Generator:
 
     async def send(self, order: Order) -> Load:
         """Have an order carried out; raises GeneratorFailed."""
-        await self._say(order)
-        return msgspec.json.decode(await self._hear(order.timeout_s + STRANGER_S), type=Load)
+        return msgspec.json.decode(await self._ask(order, order.timeout_s + STRANGER_S), type=Load)
 
     @property
     def _running(self) -> asyncio.subprocess.Process:
         assert self._process is not None
         return self._process
 
-    async def _say(self, what: Target | Order) -> None:
-        assert self._running.stdin is not None
-        self._running.stdin.write(msgspec.json.encode(what) + b"\n")
-        with suppress(ConnectionError):  # `_hear` tells
-            await self._running.stdin.drain()
-
-    async def _hear(self, timeout_s: float) -> bytes:
-        assert self._running.stdout is not None
+    async def _ask(self, what: Struct, timeout_s: float) -> bytes:
+        """Write one line and return the line that answers it."""
+        process = self._running
+        assert process.stdin is not None
+        assert process.stdout is not None
+        line = b""
         try:
             async with asyncio.timeout(timeout_s):
-                line = await self._running.stdout.readline()
+                with suppress(ConnectionError):  # the empty line below tells
+                    process.stdin.write(msgspec.json.encode(what) + b"\n")
+                    await process.stdin.drain()
+                    line = await process.stdout.readline()
         except TimeoutError:
-            raise GeneratorFailed(f"The load generator fell silent for {timeout_s:.0f} s (log: {self._log}).") from None
+            raise GeneratorFailed(f"{self._module} gave no answer for {timeout_s:.0f} s (log: {self._log}).") from None
         if not line:
-            raise GeneratorFailed(f"The load generator ended early:\n{self._log.read_text('utf-8', 'replace')[-2000:]}")
+            raise GeneratorFailed(f"{self._module} ended early:\n{self._log.read_text('utf-8', 'replace')[-2000:]}")
         return line
 
 
 def times_of(load: Load) -> tuple["array.array[float]", "array.array[float]"]:
-    """Latencies in seconds and wall-clock times of the answers, by place in the order."""
+    """Return the latencies in seconds and the wall-clock times of the answers, by place in the order."""
     both = array.array("d")
     both.frombytes(Path(load.times).read_bytes())
     half = len(both) // 2

@@ -8,94 +8,29 @@ import asyncio
 import json
 import os
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
 from engine.base import settings
-from engine.base.settings import PREFIX, BadSetting
-from engine.store.postgres import AWAY
 from loadtests.bench import figures, flames, load, measure, relay_load, report
-from loadtests.bench.load import STRANGER_S, Generator, GeneratorFailed, Load, Order, times_of
-from loadtests.bench.protocol import SLOWEST_PER_S, _turn
+from loadtests.bench.load import HTTP_GENERATOR, LoadProcess, Order, times_of
+from loadtests.bench.measured_run import SLOWEST_PER_S
+from loadtests.bench.run_control import FAILURES, BenchFailed, machine_lock
 from loadtests.bench.service import SENDER, Service, own_service
 from loadtests.bench.yardstick import Yardstick
-from ops import launch
-from ops.embedded import CannotServe
-from ops.fleet import ROOT, PortTaken
-from ops.state import UnusableState
-from ops.supervise import StartFailed
+from ops.fleet import ROOT
 
+SMTP_GENERATOR: Final = "loadtests.bench.relay_load"
 DOMAINS: Final = 10
 WARM_UP: Final = 500
 _PATIENCE_S: Final = 60.0
 _MAX_LINE: Final = 64 * 1024
-
-
-class BenchFailed(RuntimeError):  # noqa: N818 - named for what happened
-    """The run could not be carried through."""
-
-
-class Client:
-    """The SMTP client's process; an async context manager."""
-
-    def __init__(self, target: relay_load.Target, log: Path) -> None:
-        self._target = target
-        self._log = log
-        self._process: asyncio.subprocess.Process | None = None
-
-    @property
-    def pid(self) -> int:
-        """Of the running process."""
-        assert self._process is not None
-        return self._process.pid
-
-    async def __aenter__(self) -> Self:
-        """Returns when its sessions are open."""
-        environ = {name: text for name, text in os.environ.items() if not name.startswith(PREFIX)}
-        with self._log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *launch.command([sys.executable, "-m", "loadtests.bench.relay_load"]),
-                env=environ, cwd=ROOT, start_new_session=True, limit=_MAX_LINE,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-            )  # fmt: skip
-        await self._ask(self._target, STRANGER_S)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._process is not None
-        with suppress(ProcessLookupError):
-            self._process.kill()
-        await self._process.wait()
-
-    async def send(self, order: Order) -> Load:
-        """Have an order carried out; raises GeneratorFailed."""
-        return msgspec.json.decode(await self._ask(order, order.timeout_s + STRANGER_S), type=Load)
-
-    async def _ask(self, what: relay_load.Target | Order, timeout_s: float) -> bytes:
-        process = self._process
-        assert process is not None
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(msgspec.json.encode(what) + b"\n")
-        line = b""
-        with suppress(TimeoutError, ConnectionError):
-            async with asyncio.timeout(timeout_s):
-                await process.stdin.drain()
-                line = await process.stdout.readline()
-        if not line:
-            raise GeneratorFailed(f"The SMTP client ended early:\n{self._log.read_text('utf-8', 'replace')[-2000:]}")
-        return line
 
 
 def run(
@@ -105,12 +40,9 @@ def run(
     voice = report.Progress()
     folder = report.new_folder(ROOT) if profile else None
     try:
-        with _turn(voice.say):
+        with machine_lock(voice.say):
             result = asyncio.run(_measured(messages, connections, runs, folder, voice, pipelined=pipelined, each=each))
-    except (
-        BadSetting, BenchFailed, CannotServe, GeneratorFailed, PortTaken, StartFailed, UnusableState, flames.NoProfiler,
-        *AWAY,
-    ) as error:  # fmt: skip
+    except FAILURES as error:
         voice.fail(str(error) or type(error).__name__)
         return 1
     if folder is not None:
@@ -146,8 +78,8 @@ async def _measured(
             domains=DOMAINS, connections=connections, folder=str(state), pipelined=pipelined, each=each,
         )  # fmt: skip
         async with (
-            Generator(api, state / "log" / "generator.log") as generator,
-            Client(smtp, state / "log" / "relay-client.log") as client,
+            LoadProcess(HTTP_GENERATOR, api, state / "log" / "generator.log") as generator,
+            LoadProcess(SMTP_GENERATOR, smtp, state / "log" / "relay-client.log") as client,
         ):
             rounds: dict[str, list[dict[str, Any]]] = {"api": [], "relay": []}
             sent = 0
@@ -180,7 +112,7 @@ async def _measured(
     return result
 
 
-async def _round(service: Service, sender: "Generator | Client", first: int, count: int) -> dict[str, Any]:
+async def _round(service: Service, sender: LoadProcess, first: int, count: int) -> dict[str, Any]:
     roots = measure.roots_by_role(service.pids())
     before = measure.sample(roots)
     sent = await sender.send(Order(first=first, count=count, timeout_s=_PATIENCE_S + count / SLOWEST_PER_S))

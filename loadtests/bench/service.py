@@ -226,7 +226,7 @@ def _settings(given: Settings, state: Path, database_url: str, redis_url: str) -
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
     """A fresh state folder on a disk, gone at the end; folders of benches that were killed go too."""
-    root = _root()
+    root = disk_folder()
     for abandoned in root.glob(f"{_FOLDER}*"):
         _clear(abandoned)
     folder = Path(tempfile.mkdtemp(prefix=_FOLDER, dir=root))
@@ -239,7 +239,7 @@ def _folder() -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _root() -> Path:
+def disk_folder() -> Path:
     """The temporary folder; /var/tmp where that one lies in memory (a sync would cost nothing) or its path is long."""
     usual = Path(tempfile.gettempdir())
     in_memory = filesystem(usual) in {"tmpfs", "ramfs"}

@@ -35,6 +35,7 @@ from engine.store.migrate import migrate
 from engine.store.postgres import AWAY, open_pool
 from engine.store.queries import Queries
 from loadtests.bench import figures, flames, measure, report
+from loadtests.bench.run_control import BenchFailed
 from loadtests.ports import reserve_port
 from ops import launch, operate
 from ops.embedded import CannotServe, PostgresServer
@@ -54,10 +55,6 @@ _DETAIL: Final = log.detail_text(
 _SQL = Queries.beside(__file__, "webhooks.sql")
 _LEFT = _SQL.command("left_to_post")
 _MADE = _SQL.command("attempts_made")
-
-
-class BenchFailed(RuntimeError):  # noqa: N818 - named for what happened
-    """The run could not be carried through."""
 
 
 class Times(Struct, frozen=True):

@@ -33,7 +33,7 @@ def loadtest(*, name: str, seconds: float | None, minutes: float | None, **optio
         _list(as_json=options["as_json"])
         return
     if name == "peers":
-        from loadtests.peers.run import run as run_peers  # noqa: PLC0415
+        from loadtests.peers.comparison import run as run_peers  # noqa: PLC0415
 
         chosen = {"messages": options["most"], "as_json": options["as_json"]}
         raise click.exceptions.Exit(run_peers(**peers, **chosen))

@@ -20,7 +20,7 @@ import pytest
 
 from engine.base.settings import PREFIX, Settings
 from loadtests.bench import check, figures, measure
-from loadtests.bench.load import Generator, Order, Target, times_of
+from loadtests.bench.load import HTTP_GENERATOR, LoadProcess, Order, Target, times_of
 from loadtests.bench.measure import Sample, Usage
 from loadtests.bench.service import SENDER, Service, own_service
 from tests.harness.patience import PATIENCE_S
@@ -106,7 +106,7 @@ async def test_the_check_finds_what_was_lost_repeated_or_changed(tmp_path: Path)
     async with own_service(Settings(mta_workers=1), print, delivering=False, tls=True, rsa=True) as service:
         signing = await service.pool.fetch("SELECT algorithm FROM domain_keys WHERE status = 'active'")
         assert [key["algorithm"] for key in signing] == ["rsa-sha256"]
-        async with Generator(target(service, domains=3), tmp_path / "generator.log") as generator:
+        async with LoadProcess(HTTP_GENERATOR, target(service, domains=3), tmp_path / "generator.log") as generator:
             load = await generator.send(Order(first=0, count=30, timeout_s=20))
         assert (load.accepted, load.refused) == (30, {})
         assert await service.anything_queued()
@@ -157,7 +157,7 @@ def target(service: Service, *, domains: int) -> Target:
 @asynccontextmanager
 async def generating(
     tmp_path: Path, connections: int, *, status: bytes = b"202 Accepted", takes_s: float = 0.0
-) -> AsyncIterator[tuple[Generator, list[bytes]]]:
+) -> AsyncIterator[tuple[LoadProcess, list[bytes]]]:
     """A generator against a server that answers everything alike; with the requests that came."""
     bodies: list[bytes] = []
     over = asyncio.Event()
@@ -186,7 +186,7 @@ async def generating(
             host="127.0.0.1", port=server.sockets[0].getsockname()[1], key="k", sender="s@x.test",
             domains=3, connections=connections, folder=str(tmp_path),
         )  # fmt: skip
-        async with Generator(to, tmp_path / "log") as generator:
+        async with LoadProcess(HTTP_GENERATOR, to, tmp_path / "log") as generator:
             yield generator, bodies
         over.set()
 

@@ -20,8 +20,8 @@ from click.testing import CliRunner
 from engine.base.settings import PREFIX
 from loadtests.bench.check import Finding
 from loadtests.commands.loadtest import loadtest
-from loadtests.peers import run as peers
-from loadtests.peers import servers as peer_servers
+from loadtests.peers import comparison
+from loadtests.peers.peer import CONFIGURATIONS, PeerPlace
 from loadtests.report import course, figures, page, samples
 from loadtests.report.samples import Moment
 from loadtests.runner import bounds
@@ -193,20 +193,20 @@ def test_ratios_are_taken_within_a_pair() -> None:
             for name, rate in (("ours", ours), ("theirs", theirs))
         }
 
-    found = peers.summed([pair(1000, 200), pair(100, 50), pair(900, 300)])
+    found = comparison.summed([pair(1000, 200), pair(100, 50), pair(900, 300)])
 
     assert (found["times_the_rate"], found["times_less_cpu"], found["times_less_in_signatures"]) == (3.0, 3.0, 3.0)
 
 
 def test_a_peers_configuration_leaves_no_name_unfilled(tmp_path: Path) -> None:
-    place = peer_servers.Place(tmp_path, 2601, 2602, 2603, tmp_path / "key.pem")
+    place = PeerPlace(tmp_path, 2601, 2602, 2603, tmp_path / "key.pem")
 
-    for file in peer_servers.CONFIGURATIONS.rglob("*"):
+    for file in CONFIGURATIONS.rglob("*"):
         if file.is_file():
             text = "".join(
                 line for line in file.read_text("utf-8").splitlines(keepends=True) if not line.startswith(("#", ";"))
             )
-            assert not re.search(r"@[A-Z_]+@", place.filled(text, {"MILTER": ""})), file
+            assert not re.search(r"@[A-Z_]+@", place.filled(text, {"MILTER": "", "FILTER": ""})), file
 
 
 def test_a_peer_that_is_not_installed_is_said_and_left_out(
@@ -215,7 +215,7 @@ def test_a_peer_that_is_not_installed_is_said_and_left_out(
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.delenv("NODE_PATH", raising=False)
 
-    status = peers.run(runs=1, only=("haraka",), as_json=True)
+    status = comparison.run(runs=1, only=("haraka",), as_json=True)
 
     assert status == 1
     assert "nodejs" in json.loads(capsys.readouterr().out)["missing"]["haraka"]
