@@ -10,8 +10,9 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -65,6 +66,7 @@ class Peer(Struct, frozen=True, kw_only=True):
     about: str
     signs: bool
     missing: Callable[[], str | None]  # what to install; None: nothing
+    has_milter: bool = False  # listens on the place's milter port
     prepare: Callable[[PeerPlace], list[list[str]]]  # writes the configuration; returns the commands, the server's last
 
 
@@ -93,26 +95,41 @@ async def running(peer: Peer, place: PeerPlace) -> AsyncIterator[Processes]:
                     stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
                 )  # fmt: skip
                 processes.append(process)
-        await _greets(place.smtp_port, processes, log)
+        if peer.has_milter:
+            await _until(partial(_accepts, place.milter_port), processes, log)
+        await _until(partial(_greets, place.smtp_port), processes, log)
         yield {peer.name: [process.pid for process in processes]}
     finally:
         for process in reversed(processes):
             await _end(process)
 
 
-async def _greets(port: int, processes: list[asyncio.subprocess.Process], log: Path) -> None:
+async def _until(probe: Callable[[], Awaitable[bool]], processes: list[asyncio.subprocess.Process], log: Path) -> None:
+    """Wait until `probe` returns True; raises PeerNotReady when that takes too long or a process ends."""
     deadline = asyncio.get_running_loop().time() + _READY_S
     while asyncio.get_running_loop().time() < deadline and all(one.returncode is None for one in processes):
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(1.0):
-                reader, writer = await asyncio.open_connection("127.0.0.1", port)
-                greeting = await reader.readline()
-                writer.close()
-                if greeting.startswith(b"220"):
+                if await probe():
                     return
         await asyncio.sleep(_POLL_S)
     text = await asyncio.to_thread(log.read_text, "utf-8", "replace")
     raise PeerNotReady(f"The server did not get ready:\n{text[-2_000:]}")
+
+
+async def _accepts(port: int) -> bool:
+    """Return True when a server takes connections."""
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.close()
+    return True
+
+
+async def _greets(port: int) -> bool:
+    """Return True when an SMTP server greets with 220."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    greeting = await reader.readline()
+    writer.close()
+    return greeting.startswith(b"220")
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -53,6 +53,9 @@ def _prepare_with_rspamd(place: PeerPlace) -> list[list[str]]:
     config = place.folder / "rspamd.conf"
     config.write_text(place.configuration("rspamd/rspamd.conf"), "utf-8")
     _owned_folder(place.folder / "rspamd", _RSPAMD_USER)
+    suffixes = place.folder / "rspamd" / "suffixes"
+    suffixes.write_text("test\n", "utf-8")
+    suffixes.chmod(0o644)
     signer = [installed("rspamd"), "-f", "-u", _RSPAMD_USER, "-g", _RSPAMD_USER, "-c", str(config)]
     return [signer, *_prepare(place, place.configuration("postfix/milter.cf"))]
 
@@ -68,6 +71,7 @@ POSTFIX_WITH_OPENDKIM = Peer(
     name="postfix-opendkim",
     about="Postfix tuned, signing by OpenDKIM",
     signs=True,
+    has_milter=True,
     missing=_missing_with_opendkim,
     prepare=_prepare_with_opendkim,
 )
@@ -75,6 +79,7 @@ POSTFIX_WITH_RSPAMD = Peer(
     name="postfix-rspamd",
     about="Postfix tuned, signing by rspamd",
     signs=True,
+    has_milter=True,
     missing=_missing_with_rspamd,
     prepare=_prepare_with_rspamd,
 )
