@@ -1,4 +1,5 @@
-"""Load on a running service, over the wire: Locust scenarios, what they write down, and the peers to compare with.
+"""Test and benchmark tools: benches, fault drills, load tests, other mail servers to compare with, test hosts.
 
-`ops loadtest` starts them. Nothing here imports the service: a scenario knows it by its addresses alone.
+The commands `ops bench`, `ops drill`, `ops loadtest` and `ops hosts` start them. `ops` finds those commands by module
+name (`ops/commands/loadtests.py`): this package imports `ops`, so `ops` must not import it.
 """

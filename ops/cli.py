@@ -8,8 +8,9 @@ import sys
 import click
 import structlog
 
-from ops.commands import accounts, delivery, hosts, load, logs, mail, measure, service, shards, upkeep
+from ops.commands import accounts, delivery, logs, mail, service, shards, upkeep
 from ops.commands.failures import FOREIGN, sentence
+from ops.commands.loadtests import GroupWithLoadtests
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -50,7 +51,7 @@ def _print_version(context: click.Context, _option: click.Parameter, wanted: boo
     context.exit()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=GroupWithLoadtests, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
     help="Print version, revision and Python, and exit.",
@@ -78,10 +79,6 @@ for command in (
     service.doctor,
     upkeep.backup,
     upkeep.restore,
-    hosts.hosts,
-    measure.bench,
-    measure.drill,
-    load.loadtest,
     accounts.account,
     accounts.person,
     accounts.key,

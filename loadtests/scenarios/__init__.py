@@ -1,1 +1,1 @@
-"""One file a scenario; `ops.loadtest.catalogue` lists them."""
+"""One file a scenario; `loadtests.runner.catalogue` lists them."""

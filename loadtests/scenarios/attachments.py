@@ -4,9 +4,9 @@ import random
 
 from locust import task
 
-from loadtests.ledger import sending
-from loadtests.messages import FILE_SHARES, FILE_SIZES, attachments
-from loadtests.web import ApiUser
+from loadtests.users.ledger import sending
+from loadtests.users.messages import FILE_SHARES, FILE_SIZES, attachments
+from loadtests.users.web import ApiUser
 
 _FILES = attachments()
 _NAMES = [f"{size // 1000:,} KB" for size in FILE_SIZES]

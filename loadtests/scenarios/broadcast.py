@@ -8,8 +8,8 @@ from typing import Final
 
 from locust import task
 
-from loadtests.ledger import sending
-from loadtests.web import ApiUser
+from loadtests.users.ledger import sending
+from loadtests.users.web import ApiUser
 
 SIZE: Final = 100
 STREAM: Final = "news"

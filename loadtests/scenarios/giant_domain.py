@@ -4,8 +4,8 @@ import random
 
 from locust import task
 
-from loadtests.ledger import sending
-from loadtests.web import ApiUser
+from loadtests.users.ledger import sending
+from loadtests.users.web import ApiUser
 
 GIANT = "giant.test"
 SHARE = 0.9

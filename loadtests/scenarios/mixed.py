@@ -4,8 +4,8 @@ from collections import deque
 
 from locust import task
 
-from loadtests.ledger import sending
-from loadtests.web import ApiUser
+from loadtests.users.ledger import sending
+from loadtests.users.web import ApiUser
 
 
 class Customer(ApiUser):

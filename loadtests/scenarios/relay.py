@@ -4,8 +4,8 @@ import time
 
 from locust import task
 
-from loadtests.ledger import sending
-from loadtests.smtp import RelayUser
+from loadtests.users.ledger import sending
+from loadtests.users.smtp import RelayUser
 
 
 class Application(RelayUser):

@@ -9,8 +9,8 @@ from typing import Final
 
 from locust import task
 
-from loadtests.ledger import sending
-from loadtests.web import ApiUser
+from loadtests.users.ledger import sending
+from loadtests.users.web import ApiUser
 
 WELL_PART: Final = 1 / 3  # of the time all are well
 HABITS: Final = ("tarpit", "slow", "busy")

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import msgspec
 from locust import User, task
 
-from loadtests.ledger import TAILED, sending
-from loadtests.web import ApiUser
+from loadtests.users.ledger import TAILED, sending
+from loadtests.users.web import ApiUser
 
 _POLL_S: Final = 1.0
 _OPEN_S: Final = 30.0

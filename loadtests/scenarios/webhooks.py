@@ -2,8 +2,8 @@
 
 from locust import task
 
-from loadtests.ledger import sending
-from loadtests.web import ApiUser
+from loadtests.users.ledger import sending
+from loadtests.users.web import ApiUser
 
 
 class Shop(ApiUser):

@@ -24,7 +24,7 @@ from ops.state import StateLock, holder, kept_pepper, make_state, write_private
 from ops.up import attach
 
 LAST: Final = gauges.LAST_BACKUP
-AWAY = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+DatabaseUnavailable = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
 
 
 def backup(loaded: Loaded, folder: Path, *, keep_pepper: bool) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _run(work: Any) -> Any:
         return asyncio.run(work)
     except BackupError:
         raise
-    except AWAY as error:
+    except DatabaseUnavailable as error:
         raise BackupError(f"broken off: {str(error) or type(error).__name__}") from error
 
 

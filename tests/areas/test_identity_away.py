@@ -17,8 +17,8 @@ from msgspec import structs
 
 from engine.base import ids
 from engine.base.settings import BadSetting, Settings, load, shown, to_environ
+from loadtests.ports import reserve_port
 from ops import launch
-from ops.ports import reserve_port
 from tests.harness.api import Api, serving
 from tests.harness.provider import (
     APP,

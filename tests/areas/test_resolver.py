@@ -28,8 +28,8 @@ from engine.store.resolver import (
     TemporaryFailure,
     ascii_domain,
 )
+from loadtests.ports import reserve_port
 from ops.local.dns import Behaviour, Responder
-from ops.ports import reserve_port
 from tests.harness.patience import PATIENCE_S
 
 

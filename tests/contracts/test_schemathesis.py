@@ -30,8 +30,8 @@ from engine.base import clock, ids
 from engine.base.settings import HostPort, Settings
 from engine.store.migrate import migrate
 from engine.store.postgres import open_pool
+from loadtests.ports import reserve_port
 from ops.embedded import Temporary
-from ops.ports import reserve_port
 from tests.harness.accounts import PEPPER, TestAccount, make_account
 from tests.harness.api import Api, serving
 from tests.harness.people import TestPerson, make_person

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from engine.store import redis as redis_store
-from ops.drill.valkeys import Valkey, form_cluster, valkeys
+from loadtests.drill.valkeys import Valkey, form_cluster, valkeys
 
 __all__ = ["Valkey", "clustered", "eventually", "form_cluster", "valkeys"]
 

@@ -17,9 +17,9 @@ from engine.store.database_errors import DatabaseUnavailable
 from engine.store.migrate import pending
 from engine.store.postgres import SettingsDropped, open_pool
 from engine.store.postgres_hosts import Hosts, NoPrimary, hosts_of, url_without_hosts
+from loadtests.ports import reserve_port
 from ops import launch
 from ops.embedded import Temporary
-from ops.ports import reserve_port
 from tests.harness.patience import PATIENCE_S
 
 NewDatabase = Callable[[], Awaitable[str]]

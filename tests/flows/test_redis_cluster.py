@@ -12,7 +12,7 @@ from engine.delivery.partition import hint_stream
 from engine.store.rate_limits import RateLimiter
 from engine.store.redis import RedisClient, RedisUnavailable
 from engine.store.redis_cluster import SLOTS, read_slots
-from ops.drill.valkeys import Valkey, move_slot
+from loadtests.drill.valkeys import Valkey, move_slot
 from tests.flows.redis_servers import clustered, eventually
 from tests.harness.patience import PATIENCE_S
 

@@ -10,7 +10,7 @@ from engine.delivery.hints import HintReader, Hints, Wakes, WokenShards
 from engine.store import redis as redis_store
 from engine.store.redis import RedisClient, RedisUnavailable
 from engine.store.redis_primary import read_role
-from ops.drill.valkeys import Valkey, linked, until, valkeys
+from loadtests.drill.valkeys import Valkey, linked, until, valkeys
 from tests.flows.redis_servers import eventually
 from tests.harness.patience import PATIENCE_S
 

@@ -19,8 +19,8 @@ from engine.base import ids
 from engine.base.settings import PREFIX, Settings, to_environ
 from engine.flows import webhooks
 from engine.store import partitions
+from loadtests.ports import reserve_port
 from ops import launch
-from ops.ports import reserve_port
 from tests.conftest import NewDatabase
 from tests.harness.api import ROOT
 from tests.harness.patience import until
@@ -122,7 +122,7 @@ async def test_attempts_of_a_month_ago_go_with_their_partition(here: World) -> N
 
 def test_the_bench_counts_every_delivery() -> None:
     script = (
-        "import sys; from ops.bench import webhooks; "
+        "import sys; from loadtests.bench import webhooks; "
         "times = webhooks.Times(idle_s=0.2, paced_s=1.0, learning_s=0.5); "
         "sys.exit(webhooks.run(deliveries=200, hanging=2, profile=False, as_json=True, times=times))"
     )

@@ -17,8 +17,8 @@ import orjson
 from msgspec import Struct, structs
 
 from engine.base.settings import PREFIX, Settings, to_environ
+from loadtests.ports import reserve_port
 from ops import launch
-from ops.ports import reserve_port
 from ops.processes.api import MAX_HEAD_BYTES
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,9 +13,9 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from engine.base.settings import Settings
+from loadtests.ports import reserve_port
 from mta.relay.process import Services, close_services, open_services
 from ops.local import certificate
-from ops.ports import reserve_port
 from tests.harness.accounts import TestAccount
 from tests.harness.patience import PATIENCE_S
 

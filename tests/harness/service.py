@@ -22,9 +22,9 @@ from dns.rdtypes.ANY.TXT import TXT
 from msgspec import Struct
 
 from engine.base.plans import Plan
+from loadtests.drill.sends import Access
+from loadtests.drill.service import Service, temporary
 from ops import operate
-from ops.drill.sends import Access
-from ops.drill.service import Service, temporary
 from ops.fleet import ROOT
 from ops.local.sink_store import Entry, entries
 from tests.harness.api import Answer, Api

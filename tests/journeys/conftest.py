@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import aiohttp
 import pytest
 
-from ops.drill.sends import Access
-from ops.drill.service import Service
+from loadtests.drill.sends import Access
+from loadtests.drill.service import Service
 from tests.harness.api import Api
 from tests.harness.service import new_access, running
 

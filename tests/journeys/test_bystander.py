@@ -2,7 +2,7 @@
 
 import pytest
 
-from ops.drill import bystander
+from loadtests.drill import bystander
 from tests.harness.service import running
 
 pytestmark = pytest.mark.journey

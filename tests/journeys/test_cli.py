@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ops.drill.service import Service
-from ops.ports import reserve_port
+from loadtests.drill.service import Service
+from loadtests.ports import reserve_port
 from tests.harness.api import Api
 from tests.harness.patience import PATIENCE_S
 from tests.harness.service import arrived, command

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.drill.service import Service
+from loadtests.drill.service import Service
 from ops.fleet import ROOT
 from tests.harness.documentation import Command, commands, documents
 from tests.harness.service import arrived, command, until

@@ -6,8 +6,8 @@ from datetime import datetime
 
 import pytest
 
-from ops.drill.sends import Access
-from ops.drill.service import Service
+from loadtests.drill.sends import Access
+from loadtests.drill.service import Service
 from tests.harness.api import Api
 from tests.harness.service import arrived, message, octets, parsed, send, steps, try_send, until_status, verifies
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from ops.drill.service import Service
+from loadtests.drill.service import Service
 from tests.harness.api import Api
 from tests.harness.patience import PATIENCE_S
 from tests.harness.service import arrived, command

@@ -17,8 +17,8 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from prometheus_client.parser import text_string_to_metric_families
 
-from ops.drill.sends import Access
-from ops.drill.service import Service
+from loadtests.drill.sends import Access
+from loadtests.drill.service import Service
 from ops.fleet import ROOT
 from tests.harness.api import Api
 from tests.harness.promql import Selector, asked

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 import aiohttp
 import pytest
 
-from ops.drill.faults import FAULTS, kill_postgres
-from ops.drill.run import drill
-from ops.drill.sends import Access
-from ops.drill.service import Part, Service
-from ops.drill.stage import until_empty
+from loadtests.drill.faults import FAULTS, kill_postgres
+from loadtests.drill.run import drill
+from loadtests.drill.sends import Access
+from loadtests.drill.service import Part, Service
+from loadtests.drill.stage import until_empty
 from ops.fleet import ROOT
 from tests.harness.api import Answer, Api
 from tests.harness.patience import PATIENCE_S

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import pytest
 
-from ops.drill.service import Service
+from loadtests.drill.service import Service
 from tests.harness.service import command
 
 pytestmark = pytest.mark.journey

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
+from loadtests.drill.sends import Access
+from loadtests.drill.service import Service
 from ops import operate
-from ops.drill.sends import Access
-from ops.drill.service import Service
 from tests.harness.api import Api
 from tests.harness.service import (
     arrived,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from ops.drill import tails
+from loadtests.drill import tails
 from tests.harness.service import running
 
 pytestmark = pytest.mark.journey

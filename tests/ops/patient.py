@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 from engine.base.settings import load
+from loadtests.ports import reserve_port
 from ops.doctor import Finding, examine
-from ops.ports import reserve_port
 
 
 def environ(state: Path, **more: object) -> dict[str, str]:

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 import pytest
 from msgspec import Struct
 
+from loadtests.ports import reserve_port
 from ops.fleet import ROOT
-from ops.ports import reserve_port
 from tests.harness.transport import self_signed
 
 SHIPPED = ROOT / "ops" / "deploy" / "proxies"

@@ -19,10 +19,10 @@ from engine.base.settings import Settings, to_environ
 from engine.store import metrics as figures
 from engine.store import partitions
 from engine.store.redis import connect
+from loadtests.ports import reserve_port
 from ops.embedded import Temporary
 from ops.local.dns import Behaviour, Responder
 from ops.local.sink import Sink
-from ops.ports import reserve_port
 from ops.state import StateLock, make_state
 from tests.harness.accounts import make_account
 from tests.harness.tcp import listening

@@ -15,9 +15,15 @@ PLACEHOLDERS = {"N": "1", "NODE": "mta-1", "MESSAGE": "msg_x", "ID": "1a", "NAME
 
 
 def walk(command: click.Command, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Command]]:
-    """The command and everything below it."""
-    below = command.commands.items() if isinstance(command, click.Group) else ()
-    return [(path, command), *(one for name, sub in below for one in walk(sub, (*path, name)))]
+    """Return the command and everything below it, each with its path of names."""
+    found = [(path, command)]
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            found += walk(below, (*path, name))
+    return found
 
 
 COMMANDS = walk(cli)

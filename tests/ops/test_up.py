@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from engine.base.settings import Settings, load
+from loadtests.ports import reserve_port, reserve_ports
 from ops import fleet, up
 from ops.fleet import PortTaken
-from ops.ports import reserve_port, reserve_ports
 from ops.state import StateLock, kept_pepper, write_private
 from ops.up import NotRunning
 

@@ -1,0 +1,10 @@
+"""`ops bench`: what one message costs, from the HTTP request to its settled delivery, on a service of its own."""
+
+from loadtests.bench.people import run as run_people
+from loadtests.bench.protocol import run
+from loadtests.bench.readers import run as run_readers
+from loadtests.bench.relay import run as run_relay
+from loadtests.bench.tails import run as run_tails
+from loadtests.bench.webhooks import run as run_webhooks
+
+__all__ = ["run", "run_people", "run_readers", "run_relay", "run_tails", "run_webhooks"]

@@ -1,0 +1,109 @@
+"""What must hold before a bench reports a speed: nothing lost, nothing sent twice, the log whole."""
+
+import re
+from collections import Counter
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+
+from engine.base import clock
+from engine.ledger import log
+from engine.store.queries import Queries
+from loadtests.bench.service import Service
+from ops.local.sink_store import INDEX, entries
+
+__all__ = ["INDEX", "Arrivals", "Finding", "arrivals", "check"]
+
+_NUMBER: Final = re.compile(r"m(\d{10})@")
+_PAGE: Final = 2_000
+_SQL = Queries.beside(__file__, "check.sql")
+_EVENTS = _SQL.command("count_events")
+_STATUSES = _SQL.command("count_statuses")
+_QUEUED = _SQL.command("count_queued")
+_TIP = _SQL.command("read_tip")
+_LOG = _SQL.command("log_after")
+
+
+class Finding(Struct, frozen=True):
+    """One thing that was checked."""
+
+    what: str
+    ok: bool
+    found: str
+
+
+class Arrivals(Struct, frozen=True):
+    """What reached the sink: wall-clock time of the first copy by message number, and how often each came."""
+
+    at: dict[int, float]
+    copies: Counter[int]
+    strangers: int  # mail that no order sent
+
+
+def arrivals(service: Service) -> Arrivals:
+    """Read the sink's index."""
+    at: dict[int, float] = {}
+    copies: Counter[int] = Counter()
+    strangers = 0
+    for entry in entries(service.sink_folder):
+        match = _NUMBER.match(entry.recipients[0]) if len(entry.recipients) == 1 else None
+        if match is None:
+            strangers += 1
+            continue
+        number = int(match[1])
+        copies[number] += 1
+        at.setdefault(number, clock.parse_iso(entry.at).timestamp())
+    return Arrivals(at, copies, strangers)
+
+
+async def check(service: Service, arrived: Arrivals, accepted: set[int]) -> list[Finding]:
+    """Compare what was accepted, stored, logged and delivered; every accepted message should have arrived by now."""
+    account, pool, count = service.access.account_id, service.pool, len(accepted)
+    events = {row["name"]: row["rows"] for row in await _EVENTS.records(pool, account)}
+    statuses = {row["name"]: row["rows"] for row in await _STATUSES.records(pool, account)}
+    queued = (await _QUEUED.records(pool))[0]["rows"]
+    tip = (await _TIP.records(pool, account))[0]
+    lost = len(accepted - arrived.at.keys())
+    strange = arrived.strangers + len(arrived.at.keys() - accepted)
+    died = service.deaths()
+    twice = sum(1 for copies in arrived.copies.values() if copies > 1)
+    return [
+        Finding(
+            "every accepted message reached the sink once",
+            lost == strange == twice == 0,
+            f"{count} accepted, {len(arrived.at)} arrived, {lost} lost, {twice} twice, {strange} unasked",
+        ),
+        Finding(
+            "every accepted message has its events",
+            events.get("accepted") == events.get("delivered") == count,
+            _counts(events),
+        ),
+        Finding("every message is delivered", statuses == {"delivered": count}, _counts(statuses)),
+        Finding(
+            "what was counted as sent is what was accepted",
+            tip["sent_this_month"] == count,
+            f"{tip['sent_this_month']}",
+        ),
+        Finding("no queue row is left", queued == 0, f"{queued}"),
+        await _chain(pool, account, tip["seq"], tip["hash"]),
+        Finding("no process died", not died, _counts(died) or "none"),
+    ]
+
+
+async def _chain(pool: asyncpg.Pool, account: UUID, last_seq: int, last_hash: bytes) -> Finding:
+    """Walk the account log from its start: places without gaps, every hash over the one before."""
+    what = "the account log is a whole chain"
+    seq, previous = 0, bytes(32)
+    while rows := await _LOG.records(pool, account, seq, _PAGE):
+        for row in rows:
+            seq += 1
+            previous = log.chained(previous, seq, row["occurred_at"], row["payload"])
+            if row["seq"] != seq or row["hash"] != previous:
+                return Finding(what, False, f"broken at {row['seq']}, expected {seq}")  # noqa: FBT003 - a field
+    return Finding(what, seq == last_seq and previous == last_hash, f"{seq} events")
+
+
+def _counts(found: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(found.items()))

@@ -1,0 +1,268 @@
+"""One run of `ops bench` on a running service: warm-up, yardstick, counted run, yardstick, paced run, check."""
+
+import asyncio
+import math
+import shutil
+import time
+import urllib.request
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from loadtests.bench import check, figures, flames, measure, report
+from loadtests.bench import stored as stored_messages
+from loadtests.bench.check import Arrivals, Finding
+from loadtests.bench.load import Load, LoadProcess, Order, times_of
+from loadtests.bench.measure import Sample
+from loadtests.bench.options import BenchOptions
+from loadtests.bench.run_control import BenchFailed
+from loadtests.bench.service import Service, filesystem
+from loadtests.bench.yardstick import Signatures, Yardstick
+from ops.fleet import ROOT
+
+PACED_S: Final = 10.0
+PACED_SHARE: Final = 0.5
+SLOWEST_PER_S: Final = 20.0  # a slower service ends the run
+_PATIENCE_S: Final = 60.0
+_POLL_S: Final = 0.02
+_START_S: Final = 5.0
+_QUIET_CPU_MS: Final = 30.0
+_QUIET_S: Final = 1.0
+_METRICS_TIMEOUT_S: Final = 10
+
+Tell = Callable[[str], None]
+
+
+class MeasuredRun:
+    """One run on a running service, and the messages that it has sent so far."""
+
+    def __init__(
+        self,
+        options: BenchOptions,
+        service: Service,
+        generator: LoadProcess,
+        yardstick: Yardstick,
+        folder: Path | None,
+        tell: Tell,
+    ) -> None:
+        self._options = options
+        self._service = service
+        self._generator = generator
+        self._yardstick = yardstick
+        self._folder = folder
+        self._tell = tell
+        self._next = 0
+        self._accepted: set[int] = set()
+        self._loads: list[tuple[int, Load]] = []  # with the number of the first message
+
+    async def run(self) -> dict[str, Any]:
+        """The protocol; the result has `checked` false, and no speed, when the check failed."""
+        options = self._options
+        drained = options.drain is not None
+        result: dict[str, Any] = {
+            "scenario": options.scenario,
+            "mode": "drain" if drained else "end to end",
+            "domains": options.recipients_domains,
+            "messages": options.drain if drained else options.messages,
+            "connections": options.connections,
+            "batch": options.batch,
+            "tls": options.tls,
+            "signatures": ["rsa-sha256"] if options.rsa else ["rsa-sha256", "ed25519-sha256"],
+            "stored": options.stored,
+            "api_workers": self._service.settings.api_workers,
+            "mta_workers": self._service.settings.mta_workers,
+        }
+        if options.stored:
+            await stored_messages.store(self._service.pool, options.stored, self._tell)
+        measured = await (self._drain(options.drain) if options.drain is not None else self._end_to_end())
+        paced = await self._paced(measured["delivered_per_s"]) if options.paced and not drained else None
+        self._tell("Checking that every message arrived once")
+        arrived = await asyncio.to_thread(check.arrivals, self._service)
+        findings = await check.check(self._service, arrived, self._accepted)
+        findings.insert(0, self._all_accepted())
+        result["checked"] = all(finding.ok for finding in findings)
+        result["checks"] = [msgspec.to_builtins(finding) for finding in findings]
+        if not result["checked"]:
+            result["logs"] = kept_logs(self._service)
+            return result
+        full = self._latencies(measured.pop("load"), arrived)
+        if drained:
+            full["deliver_ms"] = None  # how long it was held back
+        result |= measured
+        result |= {"at_full_rate": full, "accept_ms": None, "deliver_ms": None, "paced_per_s": None}
+        if paced is not None:
+            result |= self._latencies(paced[1], arrived) | {"paced_per_s": round(paced[0], 1), "paced_usage": paced[2]}
+        result["machine"] = measure.machine(self._service.settings.state, filesystem(self._service.settings.state))
+        return result
+
+    async def _end_to_end(self) -> dict[str, Any]:
+        options = self._options
+        if options.warm_up:
+            self._tell(f"Warming up with {options.warm_up:,} messages")
+            await self._load(options.warm_up)
+            await self._settled(options.warm_up)
+        await asyncio.sleep(_QUIET_S)
+        first = await asyncio.to_thread(self._yardstick.measure)
+
+        async def counted() -> tuple[int, Load, float, float]:
+            place, load = await self._load(options.messages)
+            return place, load, load.began, await self._settled(options.messages)
+
+        self._tell(f"Measuring {options.messages:,} messages to {options.recipients_domains:,} domains")
+        return await self._measured(counted, options.messages, first)
+
+    async def _drain(self, count: int) -> dict[str, Any]:
+        """Queue first, then deliver: two costs apart.
+
+        The queue stays locked while the mta processes start, so that loading their modules is no part of draining.
+        """
+        self._tell(f"Queueing {count:,} messages with delivery stopped")
+        before = self._sample()
+        place, load = await self._load(count, rate=self._options.rate)
+        queueing = figures.usage(before, self._sample(), count)
+        await asyncio.sleep(_QUIET_S)
+        first = await asyncio.to_thread(self._yardstick.measure)
+        self._tell(f"Delivering {count:,} messages to {self._options.recipients_domains:,} domains")
+        async with self._service.queue_held() as let_go:
+            await self._service.start_delivery()
+            await self._mta_is_quiet()
+
+            async def delivered() -> tuple[int, Load, float, float]:
+                began = time.monotonic()
+                await let_go()
+                return place, load, began, await self._settled(count)
+
+            measured = await self._measured(delivered, count, first)
+        return measured | {"queueing": queueing | {"accepted_per_s": _rate(load, count)}}
+
+    async def _measured(
+        self,
+        work: Callable[[], Awaitable[tuple[int, Load, float, float]]],
+        count: int,
+        first: Signatures,
+    ) -> dict[str, Any]:
+        """Everything around the counted run: samples, counters, flame graphs, the second yardstick."""
+        counters = await self._counters()
+        async with flames.Recorders(self._profiled(), self._folder or Path()):
+            before = self._sample()
+            place, load, began, ended = await work()
+            after = self._sample()
+        memory, kind = measure.memory_mb(self._roots())
+        peaks = measure.peaks_mb(self._roots())
+        second = await asyncio.to_thread(self._yardstick.measure)
+        grown = await self._counters()  # a second later: what is counted per message is written once a second
+        signature_ms = (first.cpu_ms + second.cpu_ms) / 2
+        used = figures.usage(before, after, count)
+        return {
+            "load": (place, load),
+            "accepted_per_s": _rate(load, count),
+            "delivered_per_s": round(count / (ended - began), 1),
+            **used,
+            "signature_ms": round(signature_ms, 4),
+            "signatures_per_s": {"before": round(first.per_s), "after": round(second.per_s)},
+            "cost_in_signatures": round(used["server_cpu_ms_per_message"] / signature_ms, 2),
+            "rss_mb_by_role": {role: round(memory[role], 1) for role in figures.ordered(memory)},
+            "memory_kind": kind,
+            "peak_rss_mb_by_role": {role: round(peaks[role], 1) for role in figures.ordered(peaks)},
+            "flush": figures.flushes(counters, grown),
+            "settle_lag": figures.settle_lag(counters, grown),
+            "smtp_connections": figures.connections(counters, grown),
+        }
+
+    async def _paced(self, measured: float) -> tuple[float, tuple[int, Load], dict[str, Any]]:
+        """At half the measured rate for ten seconds, requests sent when due, whatever is still unanswered; with what a
+        message costs then."""
+        rate = self._options.rate or measured * PACED_SHARE
+        count = max(1, round(rate * PACED_S))
+        self._tell(f"Latencies at {rate:,.0f} messages a second")
+        before = self._sample()
+        load = await self._load(count, rate=rate)
+        await self._settled(count)
+        return rate, load, figures.usage(before, self._sample(), count)
+
+    async def _load(self, count: int, *, rate: float | None = None) -> tuple[int, Load]:
+        """Have the generator send; gives the first number and what became of it."""
+        first = self._next
+        timeout_s = _PATIENCE_S + count / (rate or SLOWEST_PER_S)
+        load = await self._generator.send(Order(first=first, count=count, rate=rate, timeout_s=timeout_s))
+        self._next += count
+        latencies, _ = times_of(load)
+        self._accepted.update(first + place for place, value in enumerate(latencies) if not math.isnan(value))
+        self._loads.append((first, load))
+        if not load.accepted:
+            raise BenchFailed(f"The service accepted nothing: {load.refused}\n{load.example}")
+        return first, load
+
+    async def _settled(self, count: int) -> float:
+        """When the queue was seen empty, on the monotonic clock."""
+        deadline = time.monotonic() + _PATIENCE_S + count / SLOWEST_PER_S
+        while await self._service.anything_queued():
+            if time.monotonic() > deadline:
+                raise BenchFailed("The queue did not empty.")
+            await asyncio.sleep(_POLL_S)
+        return time.monotonic()
+
+    async def _mta_is_quiet(self) -> None:
+        """Return when the mta processes have loaded and wait for the queue; soon in any case."""
+        deadline = time.monotonic() + _START_S
+        used = math.inf
+        while time.monotonic() < deadline:
+            now = self._sample().roles["mta"].cpu_ms
+            if now - used < _QUIET_CPU_MS and now >= used:
+                return
+            used = now
+            await asyncio.sleep(_QUIET_S / 2)
+
+    def _all_accepted(self) -> Finding:
+        asked, refused = 0, ""
+        for _, load in self._loads:
+            asked += load.accepted + sum(load.refused.values())
+            if load.refused and not refused:
+                refused = f"; {load.refused}, first: {load.example}"
+        accepted = len(self._accepted)
+        return Finding("every message sent was accepted", accepted == asked, f"{accepted} of {asked}{refused}")
+
+    def _latencies(self, sent: tuple[int, Load], arrived: Arrivals) -> dict[str, Any]:
+        """Of acceptance, and from the 202 to the sink's 250 (which may come first: then it is below zero)."""
+        first, load = sent
+        latencies, answers = times_of(load)
+        ways = [arrived.at[first + place] - at for place, at in enumerate(answers) if not math.isnan(at)]
+        return {"accept_ms": figures.percentiles(latencies), "deliver_ms": figures.percentiles(ways)}
+
+    def _roots(self) -> dict[str, list[int]]:
+        return measure.roots_by_role(self._service.pids()) | {"generator": [self._generator.pid]}
+
+    def _sample(self) -> Sample:
+        return measure.sample(self._roots())
+
+    def _profiled(self) -> dict[str, int]:
+        """One mta process and, unless it has nothing to do, one api worker."""
+        if self._folder is None:
+            return {}
+        pids = self._service.pids()
+        targets = {"mta": pids["mta-1"]}
+        if self._options.drain is None:
+            targets["api"] = measure.tree_of(pids["api"])[-1]
+        return targets
+
+    async def _counters(self) -> figures.Series:
+        port = self._service.settings.metrics_port
+        return figures.parse_metrics(await asyncio.to_thread(_fetched, f"http://127.0.0.1:{port}/metrics"))
+
+
+def _fetched(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=_METRICS_TIMEOUT_S) as answer:  # noqa: S310 - our own service
+        return str(answer.read().decode())
+
+
+def _rate(load: Load, count: int) -> float:
+    return round(count / max(load.ended - load.began, 1e-6), 1)
+
+
+def kept_logs(service: Service) -> str:
+    """Copy the logs of a failed run into a report folder, and return a sentence that names it."""
+    folder = report.new_folder(ROOT) / "log"
+    shutil.copytree(service.settings.state / "log", folder)
+    return f"\nThe service's logs: {folder}"

@@ -1,0 +1,183 @@
+"""The client process of the relay bench: SMTP over TLS on sessions that stay open, with as little work as possible.
+
+The bench runs `python -m loadtests.bench.relay_load`, which reads a `Target` and then one `Order` after another from
+standard input and answers each order with a `Load` on standard output.
+"""
+
+import array
+import asyncio
+import math
+import ssl
+import sys
+import time
+from base64 import b64encode
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import uvloop
+from msgspec import Struct
+
+from loadtests.bench.load import Load, Order
+from loadtests.bench.message import around_recipient
+
+_MAX_ORDER: Final = 64 * 1024
+_CONNECT_S: Final = 30.0
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """Whom to call, and how. `pipelined`: MAIL, RCPT and DATA in one write (RFC 2920), else one after the other."""
+
+    host: str
+    port: int  # TLS from the first octet
+    key: str
+    sender: str
+    domains: int  # recipients lie under relay-0.test … relay-<domains - 1>.test
+    connections: int
+    each: int = 0  # messages a session, then another is opened; 0: all
+    pipelined: bool = True
+    folder: str  # for the times of each message
+
+
+class Client:
+    """One session."""
+
+    def __init__(self, target: Target, parts: tuple[bytes, bytes]) -> None:
+        self._target = target
+        self._before, self._after = parts
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._sent = 0
+
+    async def open(self) -> None:
+        """Connect, greet, log in."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        async with asyncio.timeout(_CONNECT_S):
+            self._reader, self._writer = await asyncio.open_connection(
+                self._target.host, self._target.port, ssl=context
+            )
+            await self._reply()
+            self._writer.write(b"EHLO bench.test\r\n")
+            await self._reply()
+            plain = b64encode(b"\0apikey\0" + self._target.key.encode())
+            self._writer.write(b"AUTH PLAIN %b\r\n" % plain)
+            reply = await self._reply()
+            if not reply.startswith(b"235 "):
+                raise RuntimeError(reply.decode())
+        self._sent = 0
+
+    async def send(self, number: int) -> bytes:
+        """The reply to one message; to the first command that was refused where one was."""
+        if self._writer is None or (self._target.each and self._sent == self._target.each):
+            await self.close()
+            await self.open()
+        assert self._writer is not None
+        self._sent += 1
+        domain = f"relay-{number % self._target.domains}.test"
+        commands = (
+            b"MAIL FROM:<%b> SIZE=4000\r\n" % self._target.sender.encode(),
+            b"RCPT TO:<m%010d@%b>\r\n" % (number, domain.encode()),
+            b"DATA\r\n",
+        )
+        replies = []
+        if self._target.pipelined:
+            self._writer.write(b"".join(commands))
+            replies = [await self._reply() for _ in commands]
+        else:
+            for command in commands:
+                self._writer.write(command)
+                replies.append(await self._reply())
+        for reply in replies:
+            if reply[:1] not in b"23":
+                return reply
+        to = b"m%010d@%b" % (number, domain.encode())
+        self._writer.write(b"%b%b%b.\r\n" % (self._before, to, self._after))
+        return await self._reply()
+
+    async def close(self) -> None:
+        """Leave."""
+        if self._writer is not None:
+            self._writer.write(b"QUIT\r\n")
+            await self._reply()
+            self._writer.close()
+            self._writer = None
+
+    async def _reply(self) -> bytes:
+        assert self._reader is not None
+        while True:
+            line = await self._reader.readline()
+            if not line:
+                raise ConnectionResetError("the relay closed the session")
+            if line[3:4] != b"-":
+                return line
+
+
+class Sender:
+    """Carries out orders."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        parts = around_recipient(target.sender)
+        self._clients = [Client(target, parts) for _ in range(target.connections)]
+
+    async def open(self) -> None:
+        """All sessions."""
+        for client in self._clients:
+            await client.open()
+
+    async def send(self, order: Order) -> Load:
+        """As fast as replies come."""
+        latencies = array.array("d", [math.nan]) * order.count
+        answers = array.array("d", [math.nan]) * order.count
+        refused: dict[str, int] = {}
+        example: str | None = None
+        places = iter(range(order.count))
+        wall = time.time() - time.monotonic()
+
+        async def work(client: Client) -> None:
+            nonlocal example
+            for place in places:
+                began = time.monotonic()
+                reply = await client.send(order.first + place)
+                ended = time.monotonic()
+                if reply.startswith(b"250 2.0.0 queued as "):
+                    latencies[place] = ended - began
+                    answers[place] = ended + wall
+                else:
+                    code = reply[:3].decode()
+                    refused[code] = refused.get(code, 0) + 1
+                    example = example or reply.decode()
+
+        began = time.monotonic()
+        async with asyncio.timeout(order.timeout_s), asyncio.TaskGroup() as tasks:
+            for client in self._clients:
+                tasks.create_task(work(client))
+        file = Path(self._target.folder) / f"relay-times-{order.first}.f64"
+        file.write_bytes(latencies.tobytes() + answers.tobytes())
+        accepted = order.count - sum(refused.values())
+        return Load(
+            began=began, ended=time.monotonic(), accepted=accepted, refused=refused, example=example, times=str(file)
+        )
+
+
+async def serve() -> None:
+    """Take orders until the input ends."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=_MAX_ORDER)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    sender = Sender(msgspec.json.decode(await reader.readline(), type=Target))
+    await sender.open()
+    _answer(b"{}")
+    while line := await reader.readline():
+        _answer(msgspec.json.encode(await sender.send(msgspec.json.decode(line, type=Order))))
+
+
+def _answer(line: bytes) -> None:
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    uvloop.run(serve())

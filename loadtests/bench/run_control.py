@@ -1,0 +1,72 @@
+"""What every measuring command shares: expected failures, the end by a signal, one measurement at a time."""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from engine.base.settings import BadSetting
+from engine.store.database_errors import DatabaseUnavailable
+from loadtests.bench import flames
+from loadtests.bench.load import GeneratorFailed
+from ops.embedded import CannotServe
+from ops.fleet import PortTaken
+from ops.state import UnusableState
+from ops.supervise import StartFailed
+
+INTERRUPTED: Final = 130  # exit status after a signal
+_TURN_POLL_S: Final = 0.2
+
+
+class BenchFailed(RuntimeError):  # noqa: N818 - named for what happened
+    """A measurement could not be carried through; the text says why."""
+
+
+FAILURES: Final = (
+    BadSetting, BenchFailed, CannotServe, GeneratorFailed, PortTaken, StartFailed, UnusableState, DatabaseUnavailable,
+    flames.NoProfiler,
+)  # fmt: skip
+
+
+async def interruptible(work: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+    """Run `work` and cancel it at the first signal, so that everything it started is stopped.
+
+    Further signals change nothing. Raises CancelledError after a signal.
+    """
+    task = asyncio.ensure_future(work)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    return await task
+
+
+@contextlib.contextmanager
+def machine_lock(tell: Callable[[str], None]) -> Iterator[None]:
+    """Hold the machine for one measurement, since two would slow each other down; wait for the one that holds it."""
+    path = Path(tempfile.gettempdir()) / "waybill-bench.lock"
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    except OSError:  # another user's file: this process can't see whether that user measures
+        yield
+        return
+    with os.fdopen(descriptor, "r+") as lock:
+        waiting = False
+        while not _locked(lock.fileno()):
+            if not waiting:
+                tell("Another bench runs on this machine; waiting for its end")
+            waiting = True
+            time.sleep(_TURN_POLL_S)
+        yield
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

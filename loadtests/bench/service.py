@@ -1,0 +1,267 @@
+"""The bench's own service: temporary folder, free ports, embedded servers with production durability.
+
+Made of the same parts as `ops up`, so that delivery can be held back and the sink can keep one line per message
+instead of a file. Nothing of it is left when the context ends, and nothing outlives a killed bench for long: every
+process ends with its starter, and the next bench removes the folder.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from engine.base import ids
+from engine.base.plans import Plan
+from engine.base.settings import HostPort, Settings
+from engine.store.migrate import migrate
+from engine.store.queries import Queries
+from loadtests.ports import reserve_ports
+from ops import fleet, operate
+from ops.embedded import PostgresServer, ValkeyServer
+from ops.state import kept_pepper
+from ops.supervise import ProcessSpec, StartFailed, Supervisor
+
+DOMAIN: Final = "bench.test"
+SENDER: Final = f"shop@{DOMAIN}"
+CAP: Final = 10_000_000
+READY_S: Final = 60.0
+_CEILING: Final = 1_000_000_000
+_RATE: Final = 1_000_000  # requests per second: the check runs, and never refuses
+_FOLDER: Final = "waybill-bench-"
+_ABANDONED_S: Final = 60.0
+_PORTS: Final = (
+    "api_port", "metrics_port", "sink_port", "dns_port", "submission_port", "submission_tls_port", "mx_port",
+)  # fmt: skip
+_MAX_FOLDER: Final = 40  # leaves room for a socket's name
+_SQL = Queries.beside(__file__, "service.sql")
+_ANY_QUEUED = _SQL.command("any_queued")
+_HOLD_QUEUE = _SQL.command("hold_queue")
+_RSA_ALONE = _SQL.command("rsa_alone")
+
+
+class Access(msgspec.Struct, frozen=True):
+    """The account that sends."""
+
+    account_id: UUID
+    key: str
+
+
+class Service:
+    """A running service. `pool` is for questions beside the run."""
+
+    def __init__(self, settings: Settings, supervisor: Supervisor, pool: asyncpg.Pool, access: Access) -> None:
+        self.settings = settings
+        self.pool = pool
+        self.access = access
+        self._supervisor = supervisor
+        self._names = set(supervisor.pids())
+
+    @property
+    def sink_folder(self) -> Path:
+        """Where the sink keeps its index."""
+        return self.settings.state / "sink"
+
+    def pids(self) -> dict[str, int]:
+        """The main processes by name."""
+        return self._supervisor.pids()
+
+    def deaths(self) -> dict[str, int]:
+        """How often a process ended by itself, by name: a measurement with one is none."""
+        living = self.pids()
+        counts = {name: self._supervisor.restarts(name) + (name not in living) for name in self._names}
+        return {name: count for name, count in counts.items() if count}
+
+    async def anything_queued(self) -> bool:
+        """True while a delivery is pending."""
+        rows = await _ANY_QUEUED.records(self.pool)
+        return bool(rows[0]["any_queued"])
+
+    async def start_delivery(self) -> None:
+        """Start the mta processes that `own_service(delivering=False)` left out; returns when they run."""
+        names = [spec.name for spec in _mtas(self.settings)]
+        for spec in _mtas(self.settings):
+            self._supervisor.start(spec)
+        await self._supervisor.wait_ready(*names, timeout_s=READY_S)
+        self._names.update(names)
+
+    @asynccontextmanager
+    async def queue_held(self) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+        """Nobody gets at the queue until the function given is called, or the context ends.
+
+        Keep it below the lock time-out of the service's own sessions (`engine.store.postgres`).
+        """
+        async with self.pool.acquire() as connection:
+            transaction = connection.transaction()
+            await transaction.start()
+            held = True
+
+            async def let_go() -> None:
+                nonlocal held
+                held = False
+                await transaction.rollback()
+
+            try:
+                await _HOLD_QUEUE.execute(connection)
+                yield let_go
+            finally:
+                if held:
+                    await transaction.rollback()
+
+
+@asynccontextmanager
+async def own_service(
+    given: Settings, say: Callable[[str], None], *, delivering: bool, tls: bool, rsa: bool = False
+) -> AsyncIterator[Service]:
+    """A service that runs; enter from the main thread.
+
+    `given` are the operator's settings: numbers of processes, limits and time-outs are kept, everything that says
+    where the service lies is replaced. Without `delivering` the mta processes wait for `start_delivery`; with `tls`
+    the sink offers STARTTLS; with `rsa` mail is signed once, as for a domain that has not published its Ed25519 key.
+    Raises what `ops up` raises.
+    """
+    with _folder() as state:
+        postgres, valkey = PostgresServer(state), ValkeyServer(state)
+        try:
+            async with Supervisor(say) as supervisor:
+                try:
+                    for server in (postgres, valkey):
+                        server.prepare()
+                        supervisor.start(fleet.server(server))
+                    await supervisor.wait_ready(timeout_s=READY_S)
+                    settings = _settings(given, state, postgres.url, valkey.url)
+                    await migrate(postgres.url)
+                    async with operate.opened(settings) as pool:
+                        access = await _rise(settings, supervisor, pool, delivering=delivering, tls=tls, rsa=rsa)
+                        yield Service(settings, supervisor, pool, access)
+                finally:
+                    await _descend(supervisor)
+        finally:
+            postgres.forget_sockets()
+            valkey.forget_sockets()
+            shutil.rmtree(postgres.place.base, ignore_errors=True)
+
+
+async def _rise(
+    settings: Settings, supervisor: Supervisor, pool: asyncpg.Pool, *, delivering: bool, tls: bool, rsa: bool
+) -> Access:
+    fleet.empty_metrics(settings.state)
+    for spec in fleet.helpers(settings):
+        supervisor.start(_measuring(spec, tls=tls) if spec.name == "sink" else spec)
+    await supervisor.wait_ready(*fleet.HELPERS, timeout_s=READY_S)
+    access = await _make_account(settings, pool)
+    if rsa:
+        await _RSA_ALONE.execute(pool)
+    mtas = {spec.name for spec in _mtas(settings)}
+    for spec in fleet.processes(settings):
+        if delivering or spec.name not in mtas:
+            supervisor.start(spec)
+    await supervisor.wait_ready(timeout_s=READY_S)
+    return access
+
+
+async def _descend(supervisor: Supervisor) -> None:
+    """Nothing here is worth draining: the api ends first so that its workers go with it, then all at once."""
+    groups = list(supervisor.pids().values())
+    await supervisor.stop("api")
+    await supervisor.kill_all()
+    for group in groups:  # each process leads a session of its own: what it forked goes too
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
+
+
+def _mtas(settings: Settings) -> list[ProcessSpec]:
+    return [spec for spec in fleet.processes(settings) if spec.name.startswith("mta-")]
+
+
+def _measuring(sink: ProcessSpec, *, tls: bool) -> ProcessSpec:
+    """The sink that keeps a line per message: creating a file costs more than taking the message."""
+    more = ("--store-mode", "index", *(() if tls else ("--no-tls",)))
+    return dataclasses.replace(sink, argv=(*sink.argv, *more))
+
+
+async def _make_account(settings: Settings, pool: asyncpg.Pool) -> Access:
+    account = await operate.create_account(
+        pool, name="Bench", email=f"owner@{DOMAIN}", plan=Plan.ENTERPRISE, daily_cap=CAP, monthly_cap=CAP
+    )
+    public_id = account["accountId"]
+    key = await operate.create_key(pool, settings, account=public_id, name="Bench", scopes=["all"])
+    await operate.add_domain(pool, settings, account=public_id, name=DOMAIN, verified=False)
+    checked = await operate.check_domain(pool, settings, account=public_id, name=DOMAIN)
+    if checked is None or checked["status"] != "verified":
+        raise StartFailed(f"The local DNS responder did not confirm {DOMAIN}: {checked}")
+    return Access(ids.parse_id(ids.Kind.ACCOUNT, public_id), key["apiKey"])
+
+
+def _settings(given: Settings, state: Path, database_url: str, redis_url: str) -> Settings:
+    ports = dict(zip(_PORTS, reserve_ports(len(_PORTS)), strict=True))
+    return msgspec.structs.replace(
+        given,
+        state=state,
+        database_url=database_url,
+        redis_url=redis_url,
+        key_pepper=kept_pepper(state),
+        delivery="local",
+        api_host=fleet.LOOPBACK,
+        public_url=f"http://{fleet.LOOPBACK}:{ports['api_port']}",
+        dns_servers=(HostPort(fleet.LOOPBACK, ports["dns_port"]),),
+        allow_private_mx=True,
+        request_rate=_RATE,
+        platform_daily_ceiling=_CEILING,
+        **ports,
+    )
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """A fresh state folder on a disk, gone at the end; folders of benches that were killed go too."""
+    root = disk_folder()
+    for abandoned in root.glob(f"{_FOLDER}*"):
+        _clear(abandoned)
+    folder = Path(tempfile.mkdtemp(prefix=_FOLDER, dir=root))
+    folder.chmod(0o711)  # ours alone to list; the servers' user passes through
+    with (folder / "bench.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def disk_folder() -> Path:
+    """The temporary folder; /var/tmp where that one lies in memory (a sync would cost nothing) or its path is long."""
+    usual = Path(tempfile.gettempdir())
+    in_memory = filesystem(usual) in {"tmpfs", "ramfs"}
+    return Path("/var/tmp") if in_memory or len(os.fsencode(usual)) > _MAX_FOLDER else usual  # noqa: S108 - mkdtemp follows
+
+
+def filesystem(path: Path) -> str:
+    """The type of the file system that `path` lies on, such as `ext4`; "" when it can't be told."""
+    best, kind = "", ""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/mounts").read_text().splitlines():
+            _, point, name, *_ = line.split(" ")
+            inside = path.absolute().is_relative_to(point)
+            if inside and len(point) >= len(best):
+                best, kind = point, name
+    return kind
+
+
+def _clear(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        if time.time() - folder.stat().st_mtime < _ABANDONED_S or folder.is_symlink():
+            return
+        with (folder / "bench.lock").open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,210 @@
+"""`ops bench --tails`: what open live tails cost the API, while nothing happens and while events come.
+
+Readers hold still but for reading; events are sealed into the logs by the bench itself, evenly over the accounts.
+"""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from uuid import UUID
+
+import asyncpg
+import orjson
+from msgspec import Struct
+from rich.console import Console
+
+from engine.areas.tails.store import MAX_TAILS
+from engine.base import clock, ids, settings
+from engine.base.errors import Refusal
+from engine.base.events import EventType
+from engine.base.plans import Plan
+from engine.flows.give_key import give_key
+from engine.flows.open_account import open_account
+from engine.ledger import heads, log
+from engine.store.database_errors import DatabaseUnavailable
+from engine.store.queries import Queries
+from loadtests.bench import figures, measure, report
+from loadtests.bench.service import Service, own_service
+from ops.embedded import CannotServe
+from ops.fleet import PortTaken
+from ops.supervise import StartFailed
+
+SETTLE_S: Final = 3.0
+PER_S: Final = 100
+_CAP: Final = 10_000_000
+_MAX_LINE: Final = 1024 * 1024
+_OPENED_S: Final = 60.0
+
+_SQL = Queries.beside(__file__, "tails.sql")
+_MESSAGES = _SQL.command("make_messages")
+_RECIPIENTS = _SQL.command("make_recipients")
+
+
+class Reading(Struct):
+    """What all readers have got."""
+
+    events: int = 0
+    delays_s: list[float] = []
+    ended: int = 0
+
+
+class Account(Struct, frozen=True):
+    """One whose log is tailed."""
+
+    id: UUID
+    key: str
+    message: UUID
+
+
+def run(*, tails: int, as_json: bool, quiet_s: float = 10.0, busy_s: float = 15.0) -> int:
+    """Measure and print; the exit status is 0 when every tail got every event."""
+    voice = report.Progress()
+    try:
+        result = asyncio.run(_measured(tails, quiet_s, busy_s, voice))
+    except (CannotServe, PortTaken, StartFailed, Refusal, DatabaseUnavailable, OSError) as error:
+        voice.fail(str(error) or type(error).__name__)
+        return 1
+    _show(result, as_json=as_json)
+    return 0 if result["checked"] else 1
+
+
+async def _measured(tails: int, quiet_s: float, busy_s: float, voice: report.Progress) -> dict[str, Any]:
+    given = settings.load(os.environ).settings
+    async with own_service(given, voice.say, delivering=False, tls=False) as service:
+        count = -(-tails // MAX_TAILS)
+        voice.say(f"Making {count:,} accounts")
+        accounts = await _accounts(service, count)
+        roots = {
+            role: pids for role, pids in measure.roots_by_role(service.pids()).items() if role in ("api", "postgres")
+        }
+        before, _ = measure.memory_mb(roots)
+        reading = Reading()
+        voice.say(f"Opening {tails:,} tails")
+        async with _readers(service, accounts, tails, reading):
+            await asyncio.sleep(SETTLE_S)
+            quiet = await _used(roots, asyncio.sleep(quiet_s))
+            voice.say(f"Writing {PER_S} events a second")
+            busy = await _used(roots, _write(service.pool, accounts, busy_s))
+            await asyncio.sleep(SETTLE_S)
+            after, kind = measure.memory_mb(roots)
+            open_at_end = tails - reading.ended
+        written = round(PER_S * busy_s)
+        expected = sum(1 for number in range(written) for _ in range(_tails_of(number % count, tails)))
+    return {
+        "tails": tails,
+        "accounts": count,
+        "api_workers": given.api_workers,
+        "idle_cpu_percent": quiet,
+        "busy_cpu_percent": busy,
+        "events_per_s": PER_S,
+        "delivered": reading.events,
+        "expected": expected,
+        "delay_ms": figures.percentiles(reading.delays_s),
+        "api_mb": {"without": round(before["api"], 1), "with": round(after["api"], 1), "kind": kind},
+        "kb_per_tail": round((after["api"] - before["api"]) * 1024 / tails, 1),
+        "open_at_end": open_at_end,
+        "checked": reading.events == expected and open_at_end == tails,
+    }
+
+
+def _tails_of(account: int, tails: int) -> int:
+    """How many of so many tails the account with this number has."""
+    return min(MAX_TAILS, tails - MAX_TAILS * account)
+
+
+async def _accounts(service: Service, count: int) -> list[Account]:
+    made = []
+    pepper = service.settings.key_pepper
+    assert pepper is not None
+    for number in range(count):
+        account = await open_account(
+            service.pool, name=f"Tailed {number}", email=f"tailed{number}@bench.test", password_hash="",
+            plan=Plan.ENTERPRISE, daily_cap=_CAP, monthly_cap=_CAP, verified_at=clock.now(),
+        )  # fmt: skip
+        key = await give_key(service.pool, account.id, name="tails", scopes=["messages:read"], pepper=pepper)
+        made.append(Account(account.id, key.token, ids.uuid7()))
+    columns = [account.message for account in made], [account.id for account in made]
+    await _MESSAGES.execute(service.pool, *columns)
+    await _RECIPIENTS.execute(service.pool, *columns)
+    return made
+
+
+@asynccontextmanager
+async def _readers(service: Service, accounts: Sequence[Account], tails: int, reading: Reading) -> AsyncIterator[None]:
+    """So many tails, all open; they are dropped at the end."""
+    ready = asyncio.Semaphore(0)
+    tasks = [
+        asyncio.create_task(_read(service, account.key, reading, ready))
+        for number, account in enumerate(accounts)
+        for _ in range(_tails_of(number, tails))
+    ]
+    try:
+        async with asyncio.timeout(_OPENED_S):
+            for _ in tasks:
+                await ready.acquire()
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _read(service: Service, key: str, reading: Reading, ready: asyncio.Semaphore) -> None:
+    reader, writer = await asyncio.open_connection(
+        service.settings.api_host, service.settings.api_port, limit=_MAX_LINE
+    )
+    try:
+        writer.write(
+            b"GET /v1/messages/tail?replay=0 HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer %s\r\n\r\n" % key.encode()
+        )
+        kind = b""
+        while line := await reader.readline():
+            if line.startswith(b"event: "):
+                kind = line[7:-1]
+                if kind == b"ready":
+                    ready.release()
+            elif line.startswith(b"data: ") and kind == b"message":
+                reading.events += 1
+                reading.delays_s.append(time.time() - orjson.loads(line[6:])["detail"]["at"])
+        reading.ended += 1
+    finally:
+        writer.close()
+
+
+async def _used(roots: dict[str, list[int]], work: Any) -> dict[str, float]:
+    """CPU in percent of a core, by role, while `work` lasts."""
+    before = measure.sample(roots)
+    await work
+    after = measure.sample(roots)
+    took_ms = (after.at - before.at) * 1000
+    return {role: round(100 * (after.roles[role].cpu_ms - before.roles[role].cpu_ms) / took_ms, 1) for role in roots}
+
+
+async def _write(pool: asyncpg.Pool, accounts: Sequence[Account], seconds: float) -> None:
+    """Events one by one at a steady pace, each about the account's message."""
+    began = time.monotonic()
+    async with contextlib.AsyncExitStack() as stack:
+        connection = await stack.enter_async_context(pool.acquire())
+        for number in range(round(PER_S * seconds)):
+            await asyncio.sleep(max(0.0, began + number / PER_S - time.monotonic()))
+            account = accounts[number % len(accounts)]
+            detail = log.detail_text({"at": time.time(), "recipient": "ann@people.test", "diagnostic": "x" * 200})
+            public = ids.format_id(ids.Kind.MESSAGE, account.message)
+            entry = log.Entry(account.id, EventType.DEFERRED, detail, clock.now(), account.message, public)
+            async with connection.transaction():
+                locked = await heads.lock(connection, [account.id])
+                await log.append(connection, log.seal_all(locked, [entry]))
+                await heads.save(connection, locked.values())
+
+
+def _show(result: dict[str, Any], *, as_json: bool) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    if as_json:
+        console.print(orjson.dumps(result, option=orjson.OPT_INDENT_2).decode(), markup=False)
+        return
+    for name, value in result.items():
+        console.print(f"{name:18} {value}", markup=False)

@@ -1,0 +1,368 @@
+"""`ops bench --webhooks`: what posting an event costs, and whether hanging endpoints delay living ones.
+
+A database with production durability, one worker process and a receiver, all of its own. Measured twice, alone and
+with hanging endpoints beside: deliveries a second at full rate with the CPU they took, and the time from an event's
+commit to its arrival at a steady pace.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+from rich.console import Console
+
+from engine.base import clock, ids
+from engine.base.plans import Plan
+from engine.base.settings import PREFIX, Settings, to_environ
+from engine.flows import webhooks
+from engine.ledger import heads, log
+from engine.store.database_errors import DatabaseUnavailable
+from engine.store.migrate import migrate
+from engine.store.postgres import open_pool
+from engine.store.queries import Queries
+from loadtests.bench import figures, flames, measure, report
+from loadtests.bench.run_control import BenchFailed
+from loadtests.ports import reserve_port
+from ops import launch, operate
+from ops.embedded import CannotServe, PostgresServer
+from ops.fleet import ROOT
+
+PEPPER: Final = "a bench's pepper, of no use elsewhere"
+ACCOUNTS: Final = 10  # with one living endpoint each
+PACE_PER_S: Final = 100
+WARM_UP: Final = 1_000
+EVENTS_EACH: Final = 400  # of backlog for the hanging ones: more than they get through during the bench
+PATIENCE_S: Final = 120.0
+_CAP: Final = 10_000_000
+_DETAIL: Final = log.detail_text(
+    {"recipient": "ann@people.test", "mx": "mx.people.test", "tls": "TLSv1.3", "attempt": 1, "smtp_code": 250,
+     "diagnostic": "2.0.0 Ok: queued as 4XyZ0000", "class": "delivered", "scope": "recipient"}
+)  # fmt: skip
+_SQL = Queries.beside(__file__, "webhooks.sql")
+_LEFT = _SQL.command("left_to_post")
+_MADE = _SQL.command("attempts_made")
+
+
+class Times(Struct, frozen=True):
+    """How long the parts of a run take, in seconds."""
+
+    idle_s: float = 5.0
+    paced_s: float = 12.0
+    learning_s: float = 25.0  # two rounds of time-outs: by then every hanging endpoint is known for one
+
+
+class World(Struct, frozen=True):
+    """What is running."""
+
+    pool: asyncpg.Pool
+    roots: dict[str, list[int]]
+    receiver: str  # its base URL
+    quick_port: int
+    never_port: int
+    folder: Path
+    times: Times
+
+
+def run(*, deliveries: int, hanging: int, profile: bool, as_json: bool, times: Times = Times()) -> int:  # noqa: B008 - frozen
+    """Measure and print; the exit status is 0 when everything arrived exactly once."""
+    voice = report.Progress()
+    folder = report.new_folder(ROOT) if profile else None
+    try:
+        result = asyncio.run(_measured(deliveries, hanging, times, folder, voice))
+    except (BenchFailed, CannotServe, flames.NoProfiler, DatabaseUnavailable, OSError) as error:
+        voice.fail(str(error) or type(error).__name__)
+        return 1
+    if folder is not None:
+        result["report"] = str(folder)
+        report.keep(result, folder)
+    _show(result, as_json=as_json)
+    return 0 if result["checked"] else 1
+
+
+async def _measured(
+    deliveries: int, hanging: int, times: Times, profile: Path | None, voice: report.Progress
+) -> dict[str, Any]:
+    with _folder() as folder:
+        async with _world(folder, times) as world:
+            accounts = [await _account(world, f"{number}") for number in range(ACCOUNTS)]
+            for account in accounts:
+                await _endpoint(world, account, f"http://127.0.0.1:{world.quick_port}/hook")
+            voice.say(f"Warming up with {WARM_UP:,} deliveries")
+            sent = await _full_rate(world, accounts, WARM_UP, None)
+            voice.say(f"Measuring {deliveries:,} deliveries alone")
+            alone = await _round(world, accounts, deliveries, profile)
+            sent_by_now = sent["events"] + alone.pop("events")
+            voice.say(
+                f"Adding {hanging} hanging endpoints with {EVENTS_EACH} events each; {times.learning_s:.0f} s to learn"
+            )
+            dead = await _account(world, "hanging")
+            for _ in range(hanging):
+                await _endpoint(world, dead, f"http://127.0.0.1:{world.never_port}/hook")
+            await _write(world, [dead], EVENTS_EACH)
+            await asyncio.sleep(times.learning_s)
+            voice.say(f"Measuring {deliveries:,} deliveries beside them")
+            beside = await _round(world, accounts, deliveries, None)
+            sent_by_now += beside.pop("events")
+            checks = await _checks(world, accounts, sent_by_now)
+            memory, _ = measure.memory_mb(world.roots)
+    return {
+        "deliveries": deliveries,
+        "hanging": hanging,
+        "alone": alone,
+        "beside_hanging": beside,
+        "worker_mb": round(memory["worker"], 1),
+        "checks": checks,
+        "checked": all(one["ok"] for one in checks),
+    }
+
+
+async def _round(world: World, accounts: list[UUID], deliveries: int, profile: Path | None) -> dict[str, Any]:
+    idle = await _idle(world)
+    paced = await _paced(world, accounts)
+    full = await _full_rate(world, accounts, deliveries, profile)
+    return {
+        "delay_ms": paced["delay_ms"],
+        "events": paced["events"] + full.pop("events"),
+        "idle_cpu_percent": idle,
+        **full,
+    }
+
+
+async def _idle(world: World) -> dict[str, float]:
+    """CPU in percent of a core while no living endpoint has anything to hear."""
+    before = measure.sample(world.roots)
+    await asyncio.sleep(world.times.idle_s)
+    after = measure.sample(world.roots)
+    took_ms = (after.at - before.at) * 1000
+    return {
+        role: round(100 * (after.roles[role].cpu_ms - before.roles[role].cpu_ms) / took_ms, 1)
+        for role in ("worker", "postgres")
+    }
+
+
+async def _paced(world: World, accounts: list[UUID]) -> dict[str, Any]:
+    """Events one by one at a steady pace; milliseconds from the making of each to its arrival."""
+    before = await _count(world)
+    events: list[UUID] = []
+    began = time.monotonic()
+    for number in range(int(PACE_PER_S * world.times.paced_s)):
+        await asyncio.sleep(max(0.0, began + number / PACE_PER_S - time.monotonic()))
+        events += await _write(world, [accounts[number % len(accounts)]], 1)
+    await _arrived(world, before + len(events))
+    came = await _arrivals(world)
+    delays = [(came[ids.format_id(ids.Kind.EVENT, event)] - ids.milliseconds_of(event)) / 1000 for event in events]
+    return {"delay_ms": figures.percentiles(delays), "events": len(events)}
+
+
+async def _full_rate(world: World, accounts: list[UUID], deliveries: int, profile: Path | None) -> dict[str, Any]:
+    """All at once: the posts become due together, and the clock runs from the first arrival to the last."""
+    first = await _count(world)
+    targets = {"webhooks": world.roots["worker"][0]} if profile is not None else {}
+    async with flames.Recorders(targets, profile or Path()):
+        async with world.pool.acquire() as connection, connection.transaction():
+            each = deliveries // len(accounts)
+            for account in accounts:
+                await _append(connection, account, each)
+            before = measure.sample(world.roots)
+        count = each * len(accounts)
+        began = await _arrived(world, first + max(1, count // 50))
+        at_first = await _count(world)
+        await _arrived(world, first + count)
+        took_s = time.monotonic() - began
+        await _posted(world, accounts)
+        after = measure.sample(world.roots)
+    cpu = {role: after.roles[role].cpu_ms - before.roles[role].cpu_ms for role in ("worker", "postgres")}
+    return {
+        "per_s": round((first + count - at_first) / took_s),
+        "per_worker_core_s": round(count / cpu["worker"] * 1000),
+        "worker_us": round(1000 * cpu["worker"] / count),
+        "postgres_us": round(1000 * cpu["postgres"] / count),
+        "events": count,
+    }
+
+
+async def _checks(world: World, accounts: list[UUID], sent: int) -> list[dict[str, Any]]:
+    came = Counter(name for name, _ in await _lines(world))
+    twice = sum(1 for count in came.values() if count > 1)
+    made = (await _MADE.records(world.pool, accounts))[0]
+    left = (await _LEFT.records(world.pool, accounts))[0]["left_over"]
+    return [
+        {
+            "what": "every event arrived once",
+            "ok": len(came) == sent and not twice,
+            "found": f"{sent} sent, {len(came)} arrived, {twice} twice",
+        },
+        {
+            "what": "every attempt is recorded",
+            "ok": made["made"] == made["first"] == sent,
+            "found": f"{made['made']} recorded, {made['first']} of them first ones",
+        },
+        {"what": "nothing is left to post", "ok": left == 0, "found": f"{left}"},
+    ]
+
+
+# -- what is posted -------------------------------------------------------------------------------
+
+
+async def _account(world: World, name: str) -> UUID:
+    made = await operate.create_account(
+        world.pool, name=f"Bench {name}", email=f"{name}@bench.test", plan=Plan.ENTERPRISE, daily_cap=_CAP,
+        monthly_cap=_CAP,
+    )  # fmt: skip
+    return ids.parse_id(ids.Kind.ACCOUNT, made["accountId"])
+
+
+async def _endpoint(world: World, account: UUID, url: str) -> None:
+    await webhooks.create(world.pool, account, url=url, event_types=(), pepper=PEPPER)
+
+
+async def _write(world: World, accounts: list[UUID], each: int) -> list[UUID]:
+    written = []
+    for account in accounts:
+        async with world.pool.acquire() as connection, connection.transaction():
+            written += await _append(connection, account, each)
+    return written
+
+
+async def _append(connection: Any, account: UUID, count: int) -> list[UUID]:
+    """So many events on the account's log, as the service writes its own."""
+    locked = await heads.lock(connection, [account])
+    message = ids.uuid7()
+    public = ids.format_id(ids.Kind.MESSAGE, message)
+    entries = [log.Entry(account, "delivered", _DETAIL, clock.now(), message, public) for _ in range(count)]
+    sealed = log.seal_all(locked, entries)
+    await log.append(connection, sealed)
+    await heads.save(connection, locked.values())
+    return [row.id for row in sealed]
+
+
+async def _posted(world: World, accounts: list[UUID]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while (await _LEFT.records(world.pool, accounts))[0]["left_over"]:
+        if time.monotonic() > deadline:
+            raise BenchFailed("The posts were not recorded.")
+        await asyncio.sleep(0.05)
+
+
+# -- what arrived ---------------------------------------------------------------------------------
+
+
+async def _count(world: World) -> int:
+    return int(await asyncio.to_thread(_fetch, f"{world.receiver}/count"))
+
+
+async def _arrived(world: World, count: int) -> float:
+    """When so many had come, on the monotonic clock."""
+    deadline = time.monotonic() + PATIENCE_S
+    while (found := await _count(world)) < count:
+        if time.monotonic() > deadline:
+            raise BenchFailed(f"Only {found} of {count} posts arrived.\n{_end_of_log(world.folder)}")
+        await asyncio.sleep(0.02)
+    return time.monotonic()
+
+
+async def _lines(world: World) -> list[tuple[str, int]]:
+    text = await asyncio.to_thread(_fetch, f"{world.receiver}/arrivals")
+    return [(line.split()[0], int(line.split()[1])) for line in text.splitlines()]
+
+
+async def _arrivals(world: World) -> dict[str, int]:
+    return dict(await _lines(world))
+
+
+def _fetch(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310 - our own receiver
+        text: str = answer.read().decode()
+        return text
+
+
+# -- what runs ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="waybill-bench-", dir="/var/tmp"))
+    folder.chmod(0o711)  # the database's user passes through
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@asynccontextmanager
+async def _world(folder: Path, times: Times) -> AsyncIterator[World]:
+    """Everything started; all of it ends with the context, or with us."""
+    postgres = PostgresServer(folder)
+    postgres.start()
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        await migrate(postgres.url)
+        receiver = _started(["loadtests.bench.webhook_receiver"], {}, subprocess.PIPE)
+        processes.append(receiver)
+        assert receiver.stdout is not None
+        ports = json.loads(receiver.stdout.readline())
+        settings = Settings(state=folder, database_url=postgres.url, key_pepper=PEPPER, metrics_port=reserve_port())
+        with (folder / "worker.log").open("wb") as output:
+            worker = _started(["ops.processes.worker"], to_environ(settings), output)
+        processes.append(worker)
+        pool = await open_pool(postgres.url, name="bench", largest=4)
+        assert postgres.pid is not None
+        roots = {"worker": [worker.pid], "postgres": [postgres.pid]}
+        base = f"http://127.0.0.1:{ports['quick']}"
+        yield World(pool, roots, base, ports["quick"], ports["never"], folder, times)
+        await pool.close()
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+        postgres.stop(5.0)
+        shutil.rmtree(postgres.place.base, ignore_errors=True)
+
+
+def _started(words: list[str], settings: dict[str, str], output: Any) -> "subprocess.Popen[bytes]":
+    environ = {name: text for name, text in os.environ.items() if not name.startswith(PREFIX)}
+    return subprocess.Popen(
+        launch.command([sys.executable, "-m", *words]),
+        env=environ | settings, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output,
+        stderr=None if output == subprocess.PIPE else subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+
+
+def _end_of_log(folder: Path) -> str:
+    with contextlib.suppress(OSError):
+        return (folder / "worker.log").read_text("utf-8", "replace")[-2_000:]
+    return ""
+
+
+def _show(result: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(result, indent=2))
+        return
+    console = Console(highlight=False, emoji=False, soft_wrap=True, markup=False)
+    for one in result["checks"]:
+        console.print(f"{'ok  ' if one['ok'] else 'BAD '} {one['what']}: {one['found']}")
+    for name, words in (("alone", "alone"), ("beside_hanging", f"beside {result['hanging']} hanging endpoints")):
+        found = result[name]
+        delay = found["delay_ms"]
+        console.print(
+            f"{words}: {found['per_s']:,} deliveries/s, {found['per_worker_core_s']:,} per second of worker CPU "
+            f"({found['worker_us']} µs; PostgreSQL {found['postgres_us']} µs); at {PACE_PER_S}/s from the event to its "
+            f"arrival p50 {delay['p50']:.0f}, p95 {delay['p95']:.0f}, p99 {delay['p99']:.0f} ms; idle: worker "
+            f"{found['idle_cpu_percent']['worker']} %, PostgreSQL {found['idle_cpu_percent']['postgres']} % of a core"
+        )
+    console.print(f"worker: {result['worker_mb']} MiB")

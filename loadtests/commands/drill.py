@@ -1,0 +1,34 @@
+"""The command `ops drill`."""
+
+from typing import Any
+
+import click
+
+from loadtests.drill import catalogue
+from loadtests.drill.silent_cases import Kind, Stage
+from ops.commands.base import as_json
+
+
+@click.command()
+@click.argument("name", type=click.Choice([*catalogue.names(), "all", "list"]), metavar="NAME|all|list",
+                help="Drill to run; `list` names them.")  # fmt: skip
+@click.option("--messages", type=click.IntRange(10, 1_000_000), help="At least; default: the drill's own figure.")
+@click.option("--rounds", type=click.IntRange(1, 1_000), help="Faults during the run; default: the drill's own figure.")
+@click.option("--minutes", type=click.FloatRange(0.5, 24 * 60), help="For drills that go by time.")
+@click.option("--seed", type=int, help="Draw the same moments again.")
+@click.option("--kind", type=click.Choice([one.value for one in Kind]), help="With silent-sites: what the servers do.")
+@click.option(
+    "--stage", type=click.Choice([one.value for one in Stage]), help="With silent-sites: the step that gets no answer."
+)
+@click.option("--accounts", type=click.IntRange(1, 10_000), help="With silent-sites: accounts that share the mail.")
+@click.option("--addresses", type=click.IntRange(1, 60_000), help="With silent-sites: addresses the names share.")
+@as_json
+def drill(
+    *, name: str, kind: str | None, stage: str | None, accounts: int | None, addresses: int | None, **asked: Any
+) -> None:
+    """Harm a service of its own while mail flows, then count every message. `list` says what there is."""
+    from loadtests.drill import command  # noqa: PLC0415
+
+    given = {"kind": kind, "stage": stage, "accounts": accounts, "addresses": addresses}
+    options = {option: value for option, value in given.items() if value is not None}
+    raise click.exceptions.Exit(command.run(name, command.Asked(**asked, options=options)))

@@ -1,0 +1,80 @@
+"""The command `ops hosts`."""
+
+from functools import partial
+from pathlib import Path
+
+import click
+
+from ops.commands.base import as_json, print_json, reported, table
+
+_folder = click.option(
+    "--folder", type=click.Path(path_type=Path, file_okay=False), help="Where the hosts keep their state."
+)
+
+
+@click.group()
+def hosts() -> None:
+    """Several hosts as network namespaces of this machine, to try out what happens between them (root, Linux)."""
+
+
+@hosts.command()
+@_folder
+@as_json
+@reported
+def up(folder: Path | None, *, as_json: bool) -> None:
+    """Two hosts that take mail, three that deliver, one that works, a store and a world that receives."""
+    from loadtests.hosts import run  # noqa: PLC0415
+
+    run.up(folder or run.FOLDER, partial(click.echo, err=as_json))
+    if as_json:
+        click.echo(run.as_json(run.status(folder or run.FOLDER)))
+        return
+    click.echo("Up. Look around with `ip netns exec waybill-client …`; `ops hosts down` takes everything away.")
+
+
+@hosts.command()
+@_folder
+@as_json
+@reported
+def down(folder: Path | None, *, as_json: bool) -> None:
+    """End everything on them, and forget it."""
+    from loadtests.hosts import run  # noqa: PLC0415
+
+    run.down(folder or run.FOLDER, partial(click.echo, err=as_json))
+    if as_json:
+        print_json({"down": True})
+
+
+@hosts.command()
+@click.argument("name", help="Host, as `ops hosts status` names it.")
+@reported
+def cut(name: str) -> None:
+    """Pull a host's cable."""
+    from loadtests.hosts import network, run  # noqa: PLC0415
+
+    network.cut(run.known(name).name)
+
+
+@hosts.command()
+@click.argument("name", help="Host, as `ops hosts status` names it.")
+@reported
+def heal(name: str) -> None:
+    """Plug it in again."""
+    from loadtests.hosts import network, run  # noqa: PLC0415
+
+    network.heal(run.known(name).name)
+
+
+@hosts.command()
+@_folder
+@as_json
+@reported
+def status(folder: Path | None, *, as_json: bool) -> None:
+    """Which hosts are up, what runs there, which are cut off."""
+    from loadtests.hosts import run  # noqa: PLC0415
+
+    rows = run.status(folder or run.FOLDER)
+    if as_json:
+        click.echo(run.as_json(rows))
+    else:
+        table(rows, ["host", "address", "runs", "processes", "cut"])

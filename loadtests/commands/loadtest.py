@@ -1,0 +1,59 @@
+"""The command `ops loadtest`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ops.commands.base import as_json, fail, show
+
+_MAX_SECONDS = 4 * 3600.0
+
+
+@click.command()
+@click.argument("name", metavar="NAME|peers|list", help="Load to put on the service; `list` names them.")
+@click.option("--seconds", type=click.FloatRange(1, _MAX_SECONDS), help="How long to send; default: a minute.")
+@click.option("--minutes", type=click.FloatRange(0.1, _MAX_SECONDS / 60), help="The same in minutes.")
+@click.option("--users", type=click.IntRange(1, 2_000), help="Number of users that send.")
+@click.option("--rate", type=click.FloatRange(0.1, 20_000), help="Requests a second in all; default: the scenario's.")
+@click.option("--messages", "most", type=click.IntRange(1, 1_000_000), help="Send at most so many.")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="The report's folder.")
+@click.option("--url", help="A service that runs on this machine, instead of one of its own.")
+@click.option("--key", help="With --url: the API key to send with.")
+@click.option("--runs", type=click.IntRange(1, 20), default=3, show_default=True, help="With peers: pairs of runs.")
+@click.option("--only", multiple=True, help="With peers: one of them; may be given several times.")
+@as_json
+def loadtest(*, name: str, seconds: float | None, minutes: float | None, **options: Any) -> None:
+    """Put load NAME on a service of its own and write a report; `list` names the loads.
+
+    `peers` compares with Postfix and Haraka, where they are installed, pair by pair.
+    """
+    peers = {"runs": options.pop("runs"), "only": options.pop("only")}
+    if name == "list":
+        _list(as_json=options["as_json"])
+        return
+    if name == "peers":
+        from loadtests.peers.comparison import run as run_peers  # noqa: PLC0415
+
+        chosen = {"messages": options["most"], "as_json": options["as_json"]}
+        raise click.exceptions.Exit(run_peers(**peers, **chosen))
+    from loadtests.runner.catalogue import SCENARIOS  # noqa: PLC0415
+
+    if name not in SCENARIOS:
+        fail(f"There is no load named {name}; there are: {', '.join([*SCENARIOS, 'peers'])}.")
+    try:
+        from loadtests.runner.run import run  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        fail(f"{error.name} is not installed here: start `python3 -m ops loadtest`, which installs it.")
+    duration = minutes * 60 if minutes is not None else seconds
+    raise click.exceptions.Exit(run(name, seconds=duration, **options))
+
+
+def _list(*, as_json: bool) -> None:
+    from loadtests.runner.catalogue import SCENARIOS  # noqa: PLC0415
+
+    loads = [
+        {"name": one.name, "users": one.users, "rate": one.rate, "seconds": one.seconds, "about": one.about}
+        for one in SCENARIOS.values()
+    ]
+    show({"loads": loads}, as_json=as_json)

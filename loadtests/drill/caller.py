@@ -1,0 +1,138 @@
+"""Plain requests to the API for drills that look at each answer, and the state that the drill compares them with."""
+
+import asyncio
+import time
+from collections.abc import Collection
+from types import TracebackType
+from typing import Any, Final, Self
+from uuid import UUID
+
+import aiohttp
+import asyncpg
+import msgspec
+
+from engine.base import ids
+from loadtests.drill.report import Check
+from loadtests.drill.sends import Access
+from loadtests.drill.service import Service
+from loadtests.drill.stage import account_id, database_url
+from loadtests.drill.verdict import read_ledger
+from ops.local.sink_store import Entry, entries
+
+_ANSWER_S: Final = 30.0
+_CONNECTIONS: Final = 100
+_ON_ITS_WAY: Final = ("queued", "sending")
+
+
+class Caller:
+    """One key's requests; a context manager."""
+
+    def __init__(self, service: Service, access: Access) -> None:
+        self.access = access
+        self._base = service.base_url
+        self._headers = {"Authorization": f"Bearer {access.key}"}
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            headers=self._headers, connector=aiohttp.TCPConnector(limit=_CONNECTIONS), trust_env=False,
+            timeout=aiohttp.ClientTimeout(total=_ANSWER_S), cookie_jar=aiohttp.DummyCookieJar(),
+        )  # fmt: skip
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._session.close()
+
+    async def call(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
+        """Status and JSON of the answer."""
+        async with self._session.request(method, self._base + path, json=body) as answer:
+            content = await answer.read()
+            return answer.status, msgspec.json.decode(content) if content else {}
+
+    async def send(self, to: str, **fields: object) -> tuple[int, dict[str, Any]]:
+        """A message of no account but for its address, which is its `X-Test-Id` too."""
+        body = {
+            "from": self.access.sender, "to": to, "subject": "Race", "text": "Who comes first?\n",
+            "headers": {"X-Test-Id": to},
+        }  # fmt: skip
+        return await self.call("POST", "/v1/emails", body | fields)
+
+
+class State:
+    """What PostgreSQL and the sink hold of an account."""
+
+    def __init__(self, service: Service, access: Access) -> None:
+        self._service = service
+        self._account = account_id(access)
+
+    async def statuses(self) -> dict[str, str]:
+        """Of its messages, by id."""
+        connection = await self._open()
+        try:
+            rows = await connection.fetch("SELECT id, status FROM messages WHERE account_id = $1", self._account)
+        finally:
+            await connection.close()
+        return {ids.format_id(ids.Kind.MESSAGE, row["id"]): row["status"] for row in rows}
+
+    async def until_settled(self, messages: Collection[str], timeout_s: float) -> None:
+        """Wait until none of these is on its way any more; what still is then shows in `statuses`."""
+        ends = time.monotonic() + timeout_s
+        while time.monotonic() < ends:
+            statuses = await self.statuses()
+            if not any(statuses.get(message) in _ON_ITS_WAY for message in messages):
+                return
+            await asyncio.sleep(0.25)
+
+    async def events(self, kind: str) -> list[UUID]:
+        """The messages of its events of this kind."""
+        connection = await self._open()
+        try:
+            rows = await connection.fetch(
+                "SELECT message_id FROM events WHERE account_id = $1 AND type = $2", self._account, kind
+            )
+        finally:
+            await connection.close()
+        return [row["message_id"] for row in rows]
+
+    async def execute(self, statement: str, *values: object) -> None:
+        """A change that no request can make; `$1` is the account."""
+        connection = await self._open()
+        try:
+            await connection.execute(statement, self._account, *values)
+        finally:
+            await connection.close()
+
+    async def read(self, statement: str, *values: object) -> Any:
+        """One value; `$1` is the account."""
+        connection = await self._open()
+        try:
+            return await connection.fetchval(statement, self._account, *values)
+        finally:
+            await connection.close()
+
+    async def arrivals(self) -> dict[str, list[Entry]]:
+        """What came to the sink, by address."""
+        found: dict[str, list[Entry]] = {}
+        for entry in await asyncio.to_thread(lambda: list(entries(self._service.sink))):
+            for address in entry.recipients:
+                found.setdefault(address, []).append(entry)
+        return found
+
+    async def books(self, accepted: int) -> list[Check]:
+        """That the log is whole and counts what was accepted."""
+        connection = await self._open()
+        try:
+            ledger = await read_ledger(connection, self._account)
+        finally:
+            await connection.close()
+        whole = ledger.intact and not ledger.accepted_twice
+        counted = accepted == ledger.accepted and ledger.accepted_today == ledger.sent_today
+        counts = f"{accepted} accepted, {ledger.accepted} events, {ledger.sent_today} counted"
+        return [
+            Check("the log is a whole chain", whole, f"{ledger.events} events"),
+            Check("events and the day's count agree", counted, counts),
+        ]
+
+    async def _open(self) -> asyncpg.Connection:
+        return await asyncpg.connect(database_url(self._service), timeout=10)

@@ -1,0 +1,116 @@
+"""`ops drill`: chooses from the catalogue, runs, prints, and says by its exit status whether all held."""
+
+import random
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from rich.console import Console
+from rich.table import Table
+
+from loadtests.drill import catalogue, report
+from loadtests.drill.catalogue import Drill
+from loadtests.drill.report import Report
+
+ALL = "all"
+LIST = "list"
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """The operator's words; None leaves a figure to each drill."""
+
+    messages: int | None = None
+    rounds: int | None = None
+    minutes: float | None = None
+    seed: int | None = None  # of all that is drawn; None draws that too, and says it
+    options: Mapping[str, str | int] = {}  # that only some drills take
+    as_json: bool = False
+
+
+def run(name: str, asked: Asked) -> int:
+    """A drill by name, `all` in turn, or the `list`. 0 when every rule held; 1 too when the one drill that was asked
+    for can't be run here."""
+    if name == LIST:
+        _list(as_json=asked.as_json)
+        return 0
+    wanted = [drill for drill in catalogue.CATALOGUE if drill.in_all] if name == ALL else [catalogue.named(name)]
+    for drill in wanted:
+        refused = [option for option in asked.options if option not in drill.options]
+        if refused:
+            _say(f"The drill {drill.name} has no option --{refused[0]}; it can be given to: {_takers(refused[0])}.")
+            return 2
+    seed = random.SystemRandom().getrandbits(32) if asked.seed is None else asked.seed
+    reports: list[Report] = []
+    skipped: dict[str, str] = {}
+    for drill in wanted:
+        why = drill.missing()
+        if why is not None:
+            skipped[drill.name] = why
+            _say(f"{drill.name} is left out: {why}")
+            continue
+        reports.append(_one(drill, asked, seed))
+        if not asked.as_json:
+            report.show(reports[-1:])
+    _conclude(reports, skipped, asked, seed)
+    passed = all(one.passed for one in reports) and (name == ALL or not skipped)
+    return 0 if passed else 1
+
+
+def _one(drill: Drill, asked: Asked, seed: int) -> Report:
+    _say(f"{drill.name} (seed {seed}): {drill.says}")
+    # A drill of several draws what it would draw alone with the same seed.
+    rng = random.Random(f"{drill.name} {seed}")
+    return drill.run(drill.order(asked.messages, asked.rounds, rng, asked.minutes, asked.options))
+
+
+def _takers(option: str) -> str:
+    """Return the names of the drills that take this option."""
+    return ", ".join(drill.name for drill in catalogue.CATALOGUE if option in drill.options)
+
+
+def _conclude(reports: Sequence[Report], skipped: dict[str, str], asked: Asked, seed: int) -> None:
+    if asked.as_json:
+        found = {"seed": seed, "drills": [report.as_builtins(one) for one in reports], "skipped": skipped}
+        _print_json(found)
+    elif len(reports) > 1:
+        report.show(reports)
+
+
+def _list(*, as_json: bool) -> None:
+    found: list[dict[str, Any]] = [
+        {
+            "name": drill.name,
+            "says": drill.says,
+            "rows": list(drill.rows),
+            "needs": [need.name for need in drill.needs],
+            "missing": drill.missing(),
+            "messages": drill.order(None, None, random.Random(0), None).messages,
+            "rounds": drill.rounds,
+            "inAll": drill.in_all,
+        }
+        for drill in catalogue.CATALOGUE
+    ]
+    if as_json:
+        _print_json(found)
+        return
+    table = Table(box=None, pad_edge=False)
+    for title in ("drill", "rows", "needs", "what it does"):
+        table.add_column(title, no_wrap=title != "what it does")
+    for one in found:
+        away = f" Can't run here: {one['missing']}." if one["missing"] else ""
+        rows = ", ".join(map(str, one["rows"]))
+        table.add_row(one["name"], rows, ", ".join(one["needs"]), one["says"] + away)
+    Console(highlight=False, emoji=False, soft_wrap=True, width=160).print(table)
+
+
+def _say(text: str) -> None:
+    """What goes on, beside the outcome."""
+    with suppress(BrokenPipeError):
+        print(text, file=sys.stderr, flush=True)
+
+
+def _print_json(value: object) -> None:
+    print(msgspec.json.format(msgspec.json.encode(value)).decode())

@@ -1,0 +1,110 @@
+"""`ops drill false-hints`: the streams of hints hold entries twice, entries of nobody, and entries that were stolen.
+
+An intruder copies a tenth of the hints, invents as many, and claims entries that their reader still works on. A
+delivery is claimed in PostgreSQL; a hint only says where to look.
+"""
+
+import asyncio
+import os
+import random
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Final
+
+import redis.asyncio as redis
+
+from engine.base import ids
+from engine.delivery.hints import GROUP, WAKE_CHANNEL
+from engine.delivery.partition import hint_stream
+from loadtests.drill.catalogue import Order
+from loadtests.drill.report import Check, Report
+from loadtests.drill.run import RATE, counted
+from loadtests.drill.sends import Client, plan
+from loadtests.drill.service import Service
+from loadtests.drill.stage import first_access, played, redis_url
+from loadtests.drill.verdict import Verdict
+
+NAME: Final = "false-hints"
+SHARE: Final = 0.1
+LOOK_S: Final = 0.02
+_INTRUDER: Final = "intruder"
+_FIELD: Final = b"m"
+_MAX_AT_ONCE: Final = 200
+
+
+class Intruder:
+    """Reads every stream beside the service and writes into them what does not belong there."""
+
+    def __init__(self, client: "redis.Redis", shards: int, rng: random.Random) -> None:
+        self.done: Counter[str] = Counter()
+        self._client = client
+        self._streams = [hint_stream(shard) for shard in range(shards)]
+        self._rng = rng
+        self._seen: dict[str, bytes] = dict.fromkeys(self._streams, b"0")
+
+    async def run(self, until: asyncio.Event) -> None:
+        """Until the event is set."""
+        while not until.is_set():
+            streams = self._rng.sample(self._streams, len(self._streams) // 4)
+            pipe = self._client.pipeline(transaction=False)
+            for stream in streams:
+                pipe.xrange(stream, min=b"(" + self._seen[stream], count=_MAX_AT_ONCE)
+            for stream, entries in zip(streams, await pipe.execute(), strict=True):
+                if entries:
+                    self._seen[stream] = entries[-1][0]
+                    await self._spoil(stream, entries)
+            await asyncio.sleep(LOOK_S)
+
+    async def _spoil(self, stream: str, entries: Iterable[tuple[bytes, dict[bytes, bytes]]]) -> None:
+        added: list[dict[bytes, bytes]] = []
+        for _, fields in entries:
+            if self._rng.random() < SHARE:
+                added += [fields] * self._rng.randint(1, 2)
+                self.done["twice"] += 1
+            if self._rng.random() < SHARE:
+                added.append(self._invented())
+                self.done["of nobody"] += 1
+        pipe = self._client.pipeline(transaction=False)
+        for fields in added:
+            pipe.xadd(stream, dict[Any, Any](fields))
+        if self._rng.random() < SHARE:
+            pipe.execute_command("XAUTOCLAIM", stream, GROUP, _INTRUDER, 0, "0", "COUNT", 10)
+            self.done["claimed while under way"] += 1
+        pipe.publish(WAKE_CHANNEL, stream.partition("{s")[2].partition("}")[0])
+        pipe.publish(WAKE_CHANNEL, self._rng.choice(["", "-1", "99999999", "x,y", "\x00"]))
+        await pipe.execute(raise_on_error=False)  # a stream that nobody has read from has no group yet
+
+    def _invented(self) -> dict[bytes, bytes]:
+        return self._rng.choice([
+            {_FIELD: ids.uuid7().bytes},
+            {_FIELD: os.urandom(7)},
+            {_FIELD: b""},
+            {b"other": b"field"},
+            {_FIELD: b"".join(ids.uuid7().bytes for _ in range(500))},
+        ])  # fmt: skip
+
+
+def run(order: Order) -> Report:
+    """Row 15."""
+
+    async def play(service: Service) -> Report:
+        access = first_access(service)
+        client = Client(service.base_url, access, plan(order.messages, NAME), rate=RATE, rng=order.rng)
+        over = asyncio.Event()
+        connection = redis.from_url(redis_url(service), socket_timeout=5)
+        intruder = Intruder(connection, service.settings.shards, order.rng)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                spoiling = tasks.create_task(intruder.run(over))
+                await client.run()
+                over.set()
+                await spoiling
+        finally:
+            await connection.aclose()
+
+        async def also(_: Verdict) -> list[Check]:
+            return [Check("every kind of false hint was written", len(intruder.done) == 3, f"{dict(intruder.done)}")]
+
+        return await counted(service, access, client, [], name=NAME, also=also)
+
+    return played(play)

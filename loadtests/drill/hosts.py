@@ -1,0 +1,232 @@
+"""`ops drill hosts`: cut one host after the other off from a service on several hosts, and connect it again.
+
+The hosts are network namespaces (`loadtests.hosts`); the client is one of them. The drill cuts a host's link and kills
+nothing: processes and servers notice it only by their timeouts.
+"""
+
+import asyncio
+import contextlib
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import asyncpg
+
+from engine.base import ids
+from engine.base.plans import Plan
+from engine.base.settings import Settings, load
+from loadtests.drill.catalogue import Order
+from loadtests.drill.faults import Struck
+from loadtests.drill.needs import Need
+from loadtests.drill.report import Check, Report
+from loadtests.drill.sends import Access, Client, Send, planned
+from loadtests.drill.stage import until_empty
+from loadtests.drill.verdict import judge, report_of
+from loadtests.hosts import network, plan
+from loadtests.hosts import run as hosts
+from ops import operate
+
+NAME: Final = "hosts"
+RATE: Final = 40.0  # messages a second at each of the two hosts that take mail
+CUT_LEASES: Final = 2.0
+MAX_COPIES: Final = 25  # of one cut: what had its final dot on the wire and waited for its commit
+TAKEN_WITHIN_LEASES: Final = 2.5  # it runs out, a margin passes, the others look, and they take: see `shards.member`
+SETTLE_S: Final = 30.0
+NEED: Final = Need("several hosts", lambda: network.missing() or _busy())
+_ASK_S: Final = 0.1
+
+
+class Map:
+    """Who owns how many shards, by host, as the database says."""
+
+    def __init__(self, connection: asyncpg.Connection) -> None:
+        self._connection = connection
+
+    async def owned(self) -> dict[str, int]:
+        """Shards of each living host; those of nobody under ""."""
+        rows = await self._connection.fetch(
+            "SELECT coalesce(m.name, '') AS name, count(*) AS shards FROM shard_owners o"
+            " LEFT JOIN shard_members m ON m.id = o.owner GROUP BY 1",
+            timeout=10,
+        )
+        found = {one.name: 0 for one in plan.running("mta")}
+        for row in rows:
+            owner = next((name for name in found if f"/{name}:" in row["name"]), "")
+            found[owner] = found.get(owner, 0) + row["shards"]
+        return found
+
+    async def until_without(self, host: str, timeout_s: float) -> float | None:
+        """Seconds until others own all that `host` had; None when that takes longer."""
+        return await self._until(lambda found: found[host] == 0 and not found.get(""), timeout_s)
+
+    async def until_shared(self, timeout_s: float) -> float | None:
+        """Seconds until every host has its share; None when that takes longer."""
+        return await self._until(lambda found: not found.get("") and max(found.values()) - min(found.values()) <= 1,
+                                 timeout_s)  # fmt: skip
+
+    async def _until(self, holds: Callable[[dict[str, int]], bool], timeout_s: float) -> float | None:
+        began = time.monotonic()
+        while time.monotonic() - began < timeout_s:
+            if holds(await self.owned()):
+                return time.monotonic() - began
+            await asyncio.sleep(_ASK_S)
+        return None
+
+
+class Cuts:
+    """What was cut off, for how long, and how the others took it."""
+
+    def __init__(self, shards: Map) -> None:
+        self.struck: list[Struck] = []
+        self.taken_s: list[float | None] = []
+        self.returned_s: list[float | None] = []
+        self._shards = shards
+
+    async def mta(self, host: str) -> None:
+        """Off for longer than its lease, and back until it has its share again."""
+        at = time.time()
+        network.cut(host)
+        try:
+            self.taken_s.append(await self._shards.until_without(host, SETTLE_S))
+            await asyncio.sleep(max(0.0, at + plan.LEASE_S * CUT_LEASES - time.time()))
+        finally:
+            network.heal(host)
+        self.struck.append(Struck(f"{host} cut off", at, time.time()))
+        self.returned_s.append(await self._shards.until_shared(SETTLE_S * 2))
+
+    async def api(self, host: str) -> None:
+        """Off for as long, and back."""
+        at = time.time()
+        network.cut(host)
+        try:
+            await asyncio.sleep(plan.LEASE_S * CUT_LEASES)
+        finally:
+            network.heal(host)
+        self.struck.append(Struck(f"{host} cut off", at, time.time()))
+        await asyncio.sleep(plan.LEASE_S)
+
+
+def run(order: Order) -> Report:
+    """Hosts of its own; they and their folder are gone at the end, unless something failed."""
+    folder = Path(tempfile.mkdtemp(prefix="waybill-hosts-"))
+    keep = True
+    try:
+        hosts.up(folder, lambda _line: None)
+        with network.entered(plan.CLIENT):
+            report = asyncio.run(_play(folder, order))
+        keep = not report.passed
+        return report
+    finally:
+        if keep:
+            kept = Path(tempfile.mkdtemp(prefix="waybill-hosts-failed-"))
+            shutil.copytree(folder, kept, dirs_exist_ok=True, symlinks=True, ignore=_only_logs)
+            print(f"the logs of this drill are in {kept}", file=sys.stderr)
+        hosts.down(folder, lambda _line: None)
+
+
+async def _play(folder: Path, order: Order) -> Report:
+    settings = _settings(folder)
+    assert settings.database_url is not None
+    access = await _access(settings)
+    clients = [
+        Client(f"http://{one.address}:{plan.API_PORT}", access, [planned(f"{NAME}-{one.name}", 0)], rate=RATE,
+               rng=order.rng)
+        for one in plan.running("api")
+    ]  # fmt: skip
+    connection = await asyncpg.connect(settings.database_url, timeout=10)
+    shards = Map(connection)
+    cuts = Cuts(shards)
+    over = asyncio.Event()
+    try:
+        ready = await shards.until_shared(SETTLE_S)
+        began = time.monotonic()
+        async with asyncio.TaskGroup() as tasks:
+            for client in clients:
+                tasks.create_task(client.run(over))
+            tasks.create_task(_rounds(cuts, order, over))
+        await until_empty(settings.database_url)
+    finally:
+        await connection.close()
+    took_s = time.monotonic() - began
+    sends = [send for client in clients for send in client.sends]
+    account = ids.parse_id(ids.Kind.ACCOUNT, access.account)
+    found = await judge(settings.database_url, folder / "sink", account, sends, cuts.struck, drill=NAME, took_s=took_s)
+    report = report_of(found)
+    most = MAX_COPIES * len(cuts.taken_s)
+    report.checks += [
+        Check("every host has its share before anything happens", ready is not None, _seconds([ready])),
+        Check(f"at most {most} copies too many", found.copies <= most, str(found.copies)),
+        *_verdicts(cuts),
+        *_flowed(clients, sends),
+    ]
+    report.figures |= {
+        "shards taken over within, s": _seconds(cuts.taken_s),
+        "a host that returned had its share within, s": _seconds(cuts.returned_s),
+    }
+    return report
+
+
+async def _rounds(cuts: Cuts, order: Order, over: asyncio.Event) -> None:
+    try:
+        for _ in range(order.rounds):
+            await asyncio.sleep(order.rng.uniform(1.0, 3.0))
+            await cuts.mta(_any(order.rng, "mta"))
+            await cuts.api(_any(order.rng, "api"))
+    finally:
+        over.set()
+
+
+def _verdicts(cuts: Cuts) -> Iterator[Check]:
+    bound_s = plan.LEASE_S * TAKEN_WITHIN_LEASES
+    in_time = [one is not None and one <= bound_s for one in cuts.taken_s]
+    yield Check(f"others take a cut host's shards within {bound_s:g} s", all(in_time), _seconds(cuts.taken_s))
+    back = all(one is not None for one in cuts.returned_s)
+    yield Check("a host that returns gets its share again", back, _seconds(cuts.returned_s))
+
+
+def _flowed(clients: Sequence[Client], sends: Sequence[Send]) -> Iterator[Check]:
+    for client, one in zip(clients, plan.running("api"), strict=True):
+        accepted = sum(send.message_id is not None for send in client.sends)
+        yield Check(f"mail flows through {one.name}", accepted == len(client.sends), f"{accepted} messages")
+    refused = {send.status for send in sends} - {200, 202}
+    yield Check("no answer is a refusal", not refused, str(refused or "none"))
+
+
+async def _access(settings: Settings) -> Access:
+    async with operate.opened(settings) as pool:
+        made = await operate.create_account(
+            pool, name=NAME, email=f"{NAME}@drill.test", plan=Plan.SCALE, daily_cap=1_000_000
+        )
+        key = await operate.create_key(pool, settings, account=made["accountId"], name="drill", scopes=["all"])
+        domain = f"{NAME}.test"
+        await operate.add_domain(pool, settings, account=made["accountId"], name=domain, verified=True)
+    return Access(made["accountId"], key["apiKey"], f"drill@{domain}")
+
+
+def _settings(folder: Path) -> Settings:
+    return load(plan.environ(folder, plan.host(plan.CLIENT), hosts.pepper(folder))).settings
+
+
+def _any(rng: random.Random, process: str) -> str:
+    return rng.choice(plan.running(process)).name
+
+
+def _seconds(times: Sequence[float | None]) -> str:
+    return ", ".join("never" if one is None else f"{one:.1f}" for one in times) or "none"
+
+
+def _only_logs(folder: str, names: list[str]) -> list[str]:
+    """For copytree: all but logs is left behind."""
+    keep = {name for name in names if name.endswith(".log") or (Path(folder) / name).is_dir()}
+    return [name for name in names if name not in keep or name.startswith(("pg", "messages", "valkey", "programs"))]
+
+
+def _busy() -> str | None:
+    with contextlib.suppress(OSError):
+        return "hosts are up already (`ops hosts down` takes them away)" if network.standing() else None
+    return None

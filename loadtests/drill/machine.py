@@ -1,0 +1,203 @@
+"""Drills of the machine itself: a disk without room, a disk that fails to write.
+
+What a drill needs of the machine it takes for itself alone: a small tmpfs over its database's folder, a tracer on its
+own service's PostgreSQL.
+"""
+
+import asyncio
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from loadtests.drill.catalogue import Order
+from loadtests.drill.faults import Struck
+from loadtests.drill.relay_sends import RelayClient
+from loadtests.drill.report import Check, Report
+from loadtests.drill.run import counted, judged
+from loadtests.drill.sends import Client, plan
+from loadtests.drill.service import Part, Service, child_pids, clear, make_folder
+from loadtests.drill.stage import SETTINGS, first_access, new_access, played
+from loadtests.drill.verdict import Verdict, checks_of
+
+DISK_MB: Final = 400
+ROOM_BYTES: Final = 3 << 20  # what the ballast leaves: less than the next WAL segment takes
+LOG_MB: Final = 4
+FULL_S: Final = 12.0
+RATE: Final = 80.0
+RELAY_RATE: Final = 8.0
+BETWEEN_S: Final = 4.0
+TRACED_S: Final = 6.0
+_COPIES: Final = 50  # a dying PostgreSQL takes the commits of all that was on the wire with it
+
+
+# -- row 12 ------------------------------------------------------------------------------------------------------------
+
+
+def disk_full(order: Order) -> Report:
+    """Row 12: PostgreSQL's files, its WAL among them, and the logs have no room left, and then they have again."""
+    folder = make_folder()
+    keep = True
+    try:
+        with _small_disk(folder) as (service, ballast):
+            report = asyncio.run(_disk_full(service, order, ballast))
+            status = service.stop()
+            report.checks.append(Check("it stops when told to", status == 0, f"status {status}"))
+            keep = not report.passed
+        return report
+    finally:
+        if not keep:
+            clear(folder)
+
+
+@contextmanager
+def _small_disk(folder: Path) -> Iterator[tuple[Service, tuple[Path, ...]]]:
+    """A running service whose database and logs lie on small file systems of their own; and the files to fill them."""
+    service = Service(folder, SETTINGS)
+    log = service.state / "log"
+    mounted: list[Path] = []
+    try:
+        service.start()
+        service.stop()
+        data = next(path for at in ("", "embedded") for path in (service.state / at).resolve().glob("pg[0-9][0-9]"))
+        owner = data.stat()
+        for place, size_mb in ((data, DISK_MB), (log, LOG_MB)):
+            aside = place.with_name(place.name + ".aside")
+            place.rename(aside)
+            place.mkdir(mode=0o700)
+            _done("mount", "-t", "tmpfs", "-o", f"size={size_mb}m,mode=0700", "tmpfs", str(place))
+            mounted.append(place)
+            _done("cp", "-a", f"{aside}/.", str(place))
+            shutil.rmtree(aside)
+        os.chown(data, owner.st_uid, owner.st_gid)
+        service.start()
+        yield service, (data / "ballast", log / "ballast")
+    finally:
+        service.kill()
+        for place in mounted:
+            _done("umount", "-l", str(place))
+
+
+async def _disk_full(service: Service, order: Order, ballast: Sequence[Path]) -> Report:
+    access, other = first_access(service), await new_access(service, "relay")
+    client = Client(service.base_url, access, plan(order.messages, "disk-full"), rate=RATE, rng=order.rng)
+    relay = RelayClient(
+        service.submission_tls_port, other, plan(order.messages // 10, "disk-relay"), rate=RELAY_RATE, rng=order.rng
+    )
+    struck, over = [], asyncio.Event()
+
+    async def fill() -> None:
+        try:
+            for _ in range(order.rounds):
+                await asyncio.sleep(BETWEEN_S)
+                at = time.time()
+                for file in ballast:
+                    await asyncio.to_thread(_fill, file)
+                await asyncio.sleep(FULL_S)
+                for file in ballast:
+                    file.unlink()
+                struck.append(Struck("the disk was full", at, time.time()))
+            await asyncio.sleep(BETWEEN_S)
+        finally:
+            over.set()
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(client.run(over))
+        tasks.create_task(relay.run(over))
+        tasks.create_task(fill())
+
+    async def also(_: Verdict) -> list[Check]:
+        by_relay = await judged(service, other, relay.sends, struck, name="disk-relay")
+        return [
+            *_refusals(client, relay),
+            *[Check(f"relay: {one.what}", one.ok, one.found) for one in checks_of(by_relay)],
+        ]
+
+    report = await counted(service, access, client, struck, name="disk-full", most_copies=_COPIES, also=also)
+    report.figures["answers"] = dict(Counter(one.status for one in client.tried))
+    return report
+
+
+def _fill(file: Path) -> None:
+    """A file that leaves no room but a little."""
+    room = os.statvfs(file.parent)
+    with file.open("wb") as taken:
+        os.posix_fallocate(taken.fileno(), 0, max(4096, room.f_bavail * room.f_frsize - ROOM_BYTES))
+        with suppress(OSError):  # the rest, to the last page
+            while True:
+                os.write(taken.fileno(), bytes(65_536))
+
+
+def _refusals(client: Client, relay: RelayClient) -> list[Check]:
+    strange = Counter(one.status for one in client.tried if one.status not in (0, 200, 202, 503))
+    refused = sum(one.status == 503 for one in client.tried)
+    codes = Counter(found[1] for send in relay.sends if (found := re.search(r"Refused\(['\"](\d{3})", send.said)))
+    permanent = {code: count for code, count in codes.items() if not code.startswith("4")}
+    return [
+        Check(
+            "a send without room is refused by 503, or not at all", not strange, f"{refused} by 503, {dict(strange)}"
+        ),
+        Check("some were refused: the disk was full", refused > 0, f"{refused}"),
+        Check("the relay refuses for the time being only", not permanent, f"{dict(codes)}"),
+    ]
+
+
+def _done(*words: str) -> None:
+    subprocess.run(words, check=True, capture_output=True, timeout=120)
+
+
+# -- row 13 ------------------------------------------------------------------------------------------------------------
+
+
+def write_error(order: Order) -> Report:
+    """Row 13: the disk says EIO when PostgreSQL's log is to be made safe; it must stop at once and recover."""
+
+    async def play(service: Service) -> Report:
+        access = first_access(service)
+        client = Client(service.base_url, access, plan(order.messages, "write-error"), rate=RATE, rng=order.rng)
+        log = service.state / "log" / "postgres.log"
+        struck, over = [], asyncio.Event()
+
+        async def strikes() -> None:
+            try:
+                for _ in range(order.rounds):
+                    await asyncio.sleep(BETWEEN_S)
+                    at = time.time()
+                    struck.append(Struck(await asyncio.to_thread(_fail_syncs, service), at, time.time()))
+                await asyncio.sleep(BETWEEN_S)
+            finally:
+                over.set()
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(client.run(over))
+            tasks.create_task(strikes())
+
+        async def also(_: Verdict) -> list[Check]:
+            panics = log.read_text("utf-8", "replace").count("PANIC:")
+            return [Check("PostgreSQL panics rather than go on", panics > 0, f"{panics} in {log.name}")]
+
+        return await counted(service, access, client, struck, name="write-error", most_copies=_COPIES, also=also)
+
+    return played(play)
+
+
+def _fail_syncs(service: Service) -> str:
+    """Every process of PostgreSQL gets EIO at its next fdatasync or fsync, for as long as TRACED_S."""
+    pids = [pid for main in service.pids(Part.POSTGRES) for pid in child_pids(main)]
+    words = ["strace", "-f", "-qq", "-e", "trace=fdatasync,fsync", "-e", "inject=fdatasync,fsync:error=EIO"]
+    for pid in pids:
+        words += ["-p", str(pid)]
+    tracer = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        _, said = tracer.communicate(timeout=TRACED_S)
+    except subprocess.TimeoutExpired:
+        tracer.terminate()
+        _, said = tracer.communicate(timeout=10)
+    injected = said.count(b"(INJECTED)")
+    return f"EIO for {injected} syncs of {len(pids)} processes"

@@ -1,0 +1,340 @@
+"""`ops drill clock`: the clock of the hosts jumps while mail flows; that of the database stays.
+
+The service's own processes read the time through a library of the drill's (moved_clock.c), PostgreSQL and Valkey do
+not: hosts whose clock is wrong look like that. Due times are the database's, so nothing goes early; days are counted by
+the hosts' clock, so a day that has begun is not begun again.
+"""
+
+import asyncio
+import os
+import re
+import struct
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, Self
+
+import asyncpg
+from msgspec import Struct
+
+from engine.base import clock
+from loadtests.drill.caller import Caller, State
+from loadtests.drill.catalogue import Order
+from loadtests.drill.faults import Struck
+from loadtests.drill.hooks import Hook
+from loadtests.drill.report import Check, Report
+from loadtests.drill.run import counted
+from loadtests.drill.sends import Access, Client, expects_greylisting, plan
+from loadtests.drill.service import Service
+from loadtests.drill.stage import account_id, database_url, first_access, new_access, played
+from loadtests.drill.verdict import Verdict
+from ops.fleet import PRELOAD
+from ops.local.sink_store import Entry, entries
+
+NAME: Final = "clock"
+RATE: Final = 40.0
+PHASE_S: Final = 14.0
+SOON: Final = timedelta(seconds=62)  # mail scheduled for within the drill, when the clock is off by days
+FAR: Final = timedelta(minutes=90)  # and for a time over which the clock jumps
+SCHEDULED: Final = 10  # of each
+CAP: Final = 20
+LADDER_S: Final = 4.0
+SLACK_S: Final = 3.0  # from the making of a time to its being seen
+MAX_WAIT_S: Final = 60.0  # for mail that is put off for seconds: an hour's jump must not become an hour's wait
+_WATCH_S: Final = 0.2
+_BUILD_S: Final = 60.0
+_SOURCE: Final = Path(__file__).with_suffix(".c")
+_SETTINGS: Final = {
+    "WEBHOOK_LADDER_S": ",".join([f"{LADDER_S:g}"] * 7),
+    "GIVE_UP_S": str(40 * 86_400),  # above the longest jump: what has waited for longer than that is given up rightly
+}
+_SIGNED_AT: Final = re.compile(rb"(?<=[;\s])t=(\d{9,11})(?=[;\s])")
+
+
+def run(order: Order) -> Report:
+    """Row 14."""
+    with Clock() as moved:
+
+        async def play(service: Service) -> Report:
+            async with Hook() as hook:
+                return await _play(service, order, moved, hook)
+
+        return played(play, _SETTINGS)
+
+
+class Move(Struct, frozen=True):
+    """From the moment `at` of the true clock on, the hosts' clock is off by `by_s`."""
+
+    says: str
+    at: float
+    by_s: float
+
+
+class Clock:
+    """The clock that the service's processes go by; a context manager, within which services are to be started."""
+
+    def __init__(self) -> None:
+        self.moves: list[Move] = []
+
+    def __enter__(self) -> Self:
+        self._folder = tempfile.TemporaryDirectory(prefix="waybill-clock-")
+        folder = Path(self._folder.name)
+        folder.chmod(0o755)
+        library = folder / "moved_clock.so"
+        built = ["cc", "-shared", "-fPIC", "-O2", "-o", str(library), str(_SOURCE), "-ldl"]
+        subprocess.run(built, check=True, timeout=_BUILD_S)
+        self._file = (folder / "offset").open("w+b", buffering=0)
+        self.move("true", timedelta())
+        # In our own environment, which a service takes over: the library itself is loaded by none but its processes.
+        self._told = {PRELOAD: str(library), "MOVED_CLOCK": self._file.name}
+        os.environ |= self._told
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in self._told:
+            os.environ.pop(name, None)
+        self._file.close()
+        self._folder.cleanup()
+
+    def move(self, says: str, by: timedelta) -> None:
+        """The clock is off by so much from now on."""
+        by_s = round(by.total_seconds())
+        os.pwrite(self._file.fileno(), struct.pack("=q", by_s), 0)  # in place: the processes have it in their memory
+        self.moves.append(Move(says, time.time(), by_s))
+
+    def shows(self, told_s: float, *, since: float, until: float) -> bool:
+        """Whether this clock may have shown `told_s` at some moment from `since` to `until` of the true clock."""
+        for number, move in enumerate(self.moves):
+            ends = self.moves[number + 1].at if number + 1 < len(self.moves) else until
+            first, last = max(since - SLACK_S, move.at), min(until, ends) + SLACK_S
+            if first <= last and first - SLACK_S <= told_s - move.by_s <= last:
+                return True
+        return False
+
+
+class Head(Struct, frozen=True):
+    """How an account's counter stood."""
+
+    day: date
+    month: date
+    sent_today: int
+    sent_this_month: int
+
+
+async def _play(service: Service, order: Order, moved: Clock, hook: Hook) -> Report:
+    access, later = first_access(service), await new_access(service, "later")
+    capped, hooked = await new_access(service, "capped", daily_cap=CAP), await new_access(service, "hooked")
+    client = Client(service.base_url, access, plan(order.messages, NAME), rate=RATE, rng=order.rng)
+    watch = {name: list[Head]() for name in ("main", "capped")}
+    answers: Counter[int] = Counter()
+    over = asyncio.Event()
+    async with Caller(service, later) as caller, Caller(service, hooked) as hooking, Caller(service, capped) as eager:
+        due = await _schedule(caller)
+        hook.secret = (await hooking.call("POST", "/v1/webhooks", {"url": hook.url}))[1]["signingSecret"]
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(client.run(over))
+            tasks.create_task(_keep_sending(eager, "capped", 0.1, over, answers))
+            tasks.create_task(_keep_sending(hooking, "hooked", 0.5, over, Counter()))
+            tasks.create_task(_watch(database_url(service), {"main": access, "capped": capped}, watch, over))
+            tasks.create_task(_move(moved, over))
+        await _posted(State(service, hooked))
+        waiting = await State(service, later).read("SELECT count(*) FROM schedules WHERE account_id = $1")
+
+        async def also(_: Verdict) -> list[Check]:
+            arrived = list(entries(service.sink))
+            return [
+                *_scheduled_checks(due, arrived, waiting),
+                *_retry_checks(client, arrived),
+                *_day_checks(watch, answers),
+                *_webhook_checks(moved, hook),
+                _signed_check(moved, service.sink, arrived),
+                _answers_check(client),
+            ]
+
+        struck = [Struck(f"the clock: {one.says}", one.at, one.at) for one in moved.moves[1:]]
+        report = await counted(service, access, client, struck, name=NAME, also=also)
+    report.figures["days seen"] = [str(day) for day in dict.fromkeys(one.day for one in watch["capped"])]
+    return report
+
+
+async def _move(moved: Clock, over: asyncio.Event) -> None:
+    try:
+        await asyncio.sleep(PHASE_S)
+        for says in ("two hours ahead", "an hour back", "over midnight", "over the end of the month", "true again"):
+            moved.move(says, _offset(says, clock.now()))
+            await asyncio.sleep(PHASE_S)
+    finally:
+        over.set()
+
+
+def _offset(says: str, at: datetime) -> timedelta:
+    """How far off the clock is to be; over midnight means that it strikes in the middle of the phase."""
+    midnight = datetime.combine(at.date() + timedelta(days=1), datetime.min.time(), UTC)
+    next_month = clock.first_of_month(clock.first_of_month(at.date()) + timedelta(days=32))
+    first = datetime.combine(next_month, datetime.min.time(), UTC)
+    ahead = {
+        "two hours ahead": timedelta(hours=2),
+        "an hour back": timedelta(hours=-1),
+        "over midnight": midnight - at - timedelta(seconds=PHASE_S / 2),
+        "over the end of the month": first - at - timedelta(seconds=PHASE_S / 2),
+    }
+    return ahead.get(says, timedelta())
+
+
+async def _schedule(caller: Caller) -> dict[str, float]:
+    """Mail for soon and for later; the true time at which each is due, by address."""
+    due = {}
+    for word, ahead in (("soon", SOON), ("far", FAR)):
+        for number in range(SCHEDULED):
+            at = clock.now() + ahead
+            to = f"reader+{word}-{number}@d0.test"
+            status, answer = await caller.send(to, scheduledAt=clock.iso(at))
+            if status != 202:
+                raise RuntimeError(f"not accepted: {status} {answer}")
+            due[to] = at.timestamp()
+    return due
+
+
+async def _keep_sending(caller: Caller, word: str, pause_s: float, over: asyncio.Event, answers: Counter[int]) -> None:
+    number = 0
+    while not over.is_set():
+        status, _ = await caller.send(f"reader+{word}-{number}@d1.test")
+        answers[status] += 1
+        number += 1
+        await asyncio.sleep(pause_s)
+
+
+async def _watch(url: str, accounts: dict[str, Access], seen: dict[str, list[Head]], over: asyncio.Event) -> None:
+    """Note each account's counter as often as it changes, as near as looking can see."""
+    connection = await asyncpg.connect(url, timeout=10)
+    try:
+        while True:
+            last = over.is_set()
+            for name, access in accounts.items():
+                row = await connection.fetchrow(
+                    "SELECT day, month, sent_today, sent_this_month FROM account_heads WHERE account_id = $1",
+                    account_id(access),
+                )
+                assert row is not None
+                head = Head(*row)
+                if head.sent_today and (not seen[name] or seen[name][-1] != head):
+                    seen[name].append(head)
+            if last:
+                return
+            await asyncio.sleep(_WATCH_S)
+    finally:
+        await connection.close()
+
+
+async def _posted(state: State) -> None:
+    """Wait until nothing is left to post."""
+    ends = time.monotonic() + MAX_WAIT_S
+    while time.monotonic() < ends:
+        if not await state.read("SELECT count(*) FROM queue WHERE account_id = $1") and not await state.read(
+            "SELECT count(*) FROM webhook_queue WHERE account_id = $1"
+        ):
+            return
+        await asyncio.sleep(_WATCH_S)
+
+
+# -- what must hold ----------------------------------------------------------------------------------------------------
+
+
+def _scheduled_checks(due: dict[str, float], arrived: Sequence[Entry], waiting: int) -> list[Check]:
+    came: dict[str, list[float]] = {}
+    for entry in arrived:
+        for address in set(entry.recipients) & due.keys():
+            came.setdefault(address, []).append(_seconds(entry.at))
+    soon = {address: at for address, at in due.items() if "+soon-" in address}
+    early = [address for address, times in came.items() if min(times) < due[address]]
+    late = max((times[0] - due[address] for address, times in came.items()), default=0.0)
+    copies = Counter(len(came.get(address, ())) for address in soon)
+    return [
+        Check("no scheduled mail goes before its time", not early and waiting == SCHEDULED,
+              f"{len(early)} early, {waiting} of {SCHEDULED} still wait for theirs"),
+        Check("and goes once when it has come", copies == {1: SCHEDULED} and late < MAX_WAIT_S,
+              f"{copies[1]} of {SCHEDULED} once, at most {late:.1f} s after their time"),
+    ]  # fmt: skip
+
+
+def _retry_checks(client: Client, arrived: Sequence[Entry]) -> list[Check]:
+    """The first step of the ladder is a second, and the sink greylists by a first refusal."""
+    came = {address: _seconds(entry.at) for entry in arrived for address in entry.recipients}
+    put_off = [one for one in client.sends if expects_greylisting(one) and one.address in came]
+    waits = [came[one.address] - one.answered_at for one in put_off]
+    found = f"{len(waits)} after {min(waits, default=0):.1f} to {max(waits, default=0):.1f} s"
+    held = bool(waits) and min(waits) > 0.5 and max(waits) < MAX_WAIT_S
+    return [Check("what was put off for seconds waits for seconds", held, found)]
+
+
+def _day_checks(seen: dict[str, list[Head]], answers: Counter[int]) -> list[Check]:
+    checks = []
+    for name, heads in seen.items():
+        days = [one.day for one in heads]
+        months = [one.month for one in heads]
+        forward = days == sorted(days) and months == sorted(months)
+        within = all(
+            after.sent_today >= before.sent_today for before, after in pairwise(heads) if after.day == before.day
+        )
+        told = f"{len(set(days))} days, {len(set(months))} months"
+        held = forward and within and len(set(days)) > 1
+        checks.append(Check(f"{name}: its day turns once and never back", held, told))
+    most: dict[date, int] = {}
+    for one in seen["capped"]:
+        most[one.day] = max(most.get(one.day, 0), one.sent_today)
+    exact = max(most.values(), default=0) == CAP and answers[202] == sum(most.values()) and set(answers) == {202, 429}
+    told = f"{answers[202]} accepted on {len(most)} days, {answers[429]} refused"
+    return [*checks, Check(f"a cap of {CAP} holds by day", exact, told)]
+
+
+def _webhook_checks(moved: Clock, hook: Hook) -> list[Check]:
+    events = hook.by_event()
+    twice = [posts for posts in events.values() if [one.attempt for one in posts] == [1, 2]]
+    waits = list(hook.waits_s())
+    wrong = [one for one in hook.posts if not moved.shows(one.signed_at, since=one.at, until=one.at)]
+    forged = sum(not one.genuine for one in hook.posts)
+    least, most = min(waits, default=0.0), max(waits, default=0.0)
+    return [
+        Check("each event is posted until it is taken, and not again", bool(events) and len(twice) == len(events),
+              f"{len(twice)} of {len(events)}"),
+        Check("posts keep to their ladder", least > LADDER_S * 0.8 and most < LADDER_S + MAX_WAIT_S,
+              f"{least:.1f} to {most:.1f} s for a step of {LADDER_S:g}"),
+        Check("their signatures carry the host's time at the post", not wrong and not forged,
+              f"{len(hook.posts)} posts, {len(wrong)} with another time, {forged} not genuine"),
+    ]  # fmt: skip
+
+
+def _signed_check(moved: Clock, sink: Path, arrived: Sequence[Entry]) -> Check:
+    """A signature is made within a minute before the arrival, and kept for the next try."""
+    total, wrong = 0, []
+    for entry in arrived:
+        for told in _signed_at(sink, entry):
+            total += 1
+            came = _seconds(entry.at)
+            if not moved.shows(told, since=came - MAX_WAIT_S, until=came):
+                wrong.append(entry.test_id)
+    held = total > 0 and not wrong
+    return Check("DKIM signatures carry the host's time at the signing", held, f"{len(wrong)} of {total} do not")
+
+
+def _signed_at(sink: Path, entry: Entry) -> Iterator[int]:
+    if entry.file is None:
+        return
+    with (sink / entry.file).open("rb") as file:
+        head = file.read(65_536).partition(b"\r\n\r\n")[0]
+    for found in _SIGNED_AT.finditer(head):
+        yield int(found[1])
+
+
+def _answers_check(client: Client) -> Check:
+    strange = Counter(one.status for one in client.tried if one.status not in (200, 202))
+    return Check("no send is refused", not strange, f"{len(client.tried)} requests, {dict(strange)}")
+
+
+def _seconds(at: str) -> float:
+    return datetime.fromisoformat(at).timestamp()

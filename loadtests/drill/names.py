@@ -1,0 +1,222 @@
+"""`ops drill names`: the DNS of recipients fails in every way, and what that means for their mail is checked.
+
+The service asks a responder of the drill's own. Failures that may pass are deferred and delivered once they have;
+what says that there is no mail server ends at once; what points into a private network is never connected to.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Final
+
+import asyncpg
+from msgspec import Struct
+
+from loadtests.drill.catalogue import Order
+from loadtests.drill.report import Check, Report, combined
+from loadtests.drill.run import counted
+from loadtests.drill.sends import Access, Client, Send
+from loadtests.drill.service import Part, Service
+from loadtests.drill.stage import account_id, database_url, first_access, played_in_world
+from loadtests.drill.world import World
+from loadtests.ports import reserve_port
+from ops.local.dns import Behaviour, Responder
+
+NAME: Final = "names"
+EACH: Final = 3  # messages a domain and failure
+SEEN_S: Final = 60.0
+_LOCAL: Final = "127.0.0.1"
+_MANY: Final = 1_000
+_LIVE_PARTS: Final = (Part.API, Part.MTA, Part.WORKER, Part.POSTGRES, Part.VALKEY)
+_DEFERS: Final = frozenset({"queued", "sending"})
+_ENDS: Final = frozenset({"bounced"})
+_ARRIVES: Final = frozenset({"delivered"})
+
+
+class Case(Struct, frozen=True):
+    """A domain whose DNS fails in one way; `comes_to`: the statuses its mail may have, while it fails."""
+
+    domain: str
+    what: str
+    comes_to: frozenset[str]
+
+
+CASES: Final = (
+    Case("timeout.test", "no answer", _DEFERS),
+    Case("mute-mx.test", "no answer for the mail server's address", _DEFERS),
+    Case("failing.test", "SERVFAIL", _DEFERS),
+    Case("failing-mx.test", "SERVFAIL for the mail server's address", _DEFERS),
+    Case("refusing.test", "REFUSED", _DEFERS),
+    Case("gone.test", "NXDOMAIN", _ENDS),
+    Case("null.test", "null MX", _ENDS),
+    Case("bare.test", "neither MX nor address", _ENDS),
+    Case("cut.test", "truncated over UDP, whole over TCP", _ARRIVES),
+    Case("many.test", "a thousand MX", _ARRIVES),
+    Case("plain.test", "an address and no MX", _ARRIVES),
+    Case("half.test", "SERVFAIL for AAAA only", _ARRIVES),
+    Case("second.test", "the first of two mail servers does not exist", _ARRIVES),
+    Case("late.test", "answers a second late", _ARRIVES),
+)
+HEALS: Final = {case.domain: case for case in CASES if case.comes_to is _DEFERS}
+PRIVATE: Final = {
+    "loopback.test": ["127.0.0.1"], "ten.test": ["10.1.2.3"], "metadata.test": ["169.254.169.254"],
+    "zero.test": ["0.0.0.0"], "six.test": ["::1"], "mapped.test": ["::ffff:127.0.0.1"],  # noqa: S104 - an answer
+    "nat64.test": ["64:ff9b::7f00:1"],
+}  # fmt: skip
+
+
+def run(order: Order) -> Report:
+    """Row 26."""
+    return combined(NAME, [_failing(order), _private(order)])
+
+
+def _failing(order: Order) -> Report:
+    async def play(service: Service, world: World) -> Report:
+        for case in CASES:
+            _misbehave(world.names, case.domain)
+        access = first_access(service)
+        sends = [
+            Send(NAME, place * EACH + number, f"reader+{number}@{case.domain}")
+            for place, case in enumerate(CASES)
+            for number in range(EACH)
+        ]
+        client = Client(service.base_url, access, sends, rng=order.rng)
+        await client.run()
+        seen = await _seen(service, access, sends)
+        for domain in HEALS:
+            _heal(world.names, domain)
+        report = await counted(service, access, client, [], name="failing")
+        return _with_cases(report, sends, seen)
+
+    return played_in_world(play)
+
+
+def _with_cases(report: Report, sends: list[Send], seen: Mapping[str, str]) -> Report:
+    for case in CASES:
+        found = sorted({seen.get(send.address, "?") for send in sends if send.address.endswith("@" + case.domain)})
+        ok = set(found) <= case.comes_to
+        report.checks.append(Check(f"{case.what}: {' or '.join(sorted(case.comes_to))}", ok, ", ".join(found)))
+    return report
+
+
+async def _seen(service: Service, access: Access, sends: list[Send]) -> dict[str, str]:
+    """The status of every address once all that can be decided is, and what failed has been tried."""
+    connection = await asyncpg.connect(database_url(service))
+    decided = {send.address for send in sends if send.address.partition("@")[2] not in HEALS}
+    try:
+        ends = time.monotonic() + SEEN_S
+        while True:
+            rows = await connection.fetch(
+                "SELECT address, status FROM recipients WHERE account_id = $1", account_id(access)
+            )
+            seen = {row["address"]: row["status"] for row in rows}
+            open_ = [address for address in decided if seen.get(address) in _DEFERS]
+            tried = await connection.fetchval(
+                "SELECT count(DISTINCT message_id) FROM events WHERE account_id = $1 AND type = 'deferred'",
+                account_id(access),
+            )
+            if (not open_ and tried >= len(HEALS) * EACH) or time.monotonic() > ends:
+                return seen
+            await asyncio.sleep(0.25)
+    finally:
+        await connection.close()
+
+
+def _misbehave(names: Responder, domain: str) -> None:
+    """As CASES say of it."""
+    server = f"mx.{domain}"
+    names.set(domain, "MX", [f"10 {server}."])
+    names.set(server, "A", [_LOCAL])
+    names.set(server, "AAAA", [])
+    match domain:
+        case "timeout.test":
+            names.behave(domain, Behaviour(drop=True))
+        case "mute-mx.test":
+            names.behave(server, Behaviour(drop=True))
+        case "failing.test":
+            names.behave(domain, Behaviour(rcode="SERVFAIL"))
+        case "failing-mx.test":
+            names.behave(server, Behaviour(rcode="SERVFAIL"))
+        case "refusing.test":
+            names.behave(domain, Behaviour(rcode="REFUSED"))
+        case "gone.test":
+            names.behave(domain, Behaviour(rcode="NXDOMAIN"))
+        case "null.test":
+            names.null_mx(domain)
+        case "bare.test":
+            for rdtype in ("MX", "A", "AAAA"):
+                names.set(domain, rdtype, [])
+        case "plain.test":
+            names.set(domain, "MX", [])
+            names.set(domain, "A", [_LOCAL])
+            names.set(domain, "AAAA", [])
+        case _:
+            _misbehave_and_deliver(names, domain, server)
+
+
+def _misbehave_and_deliver(names: Responder, domain: str, server: str) -> None:
+    match domain:
+        case "cut.test":
+            for name in (domain, server):
+                names.behave(name, Behaviour(truncate=True))
+        case "many.test":
+            names.set(domain, "MX", [f"{number} mx{number}.{domain}." for number in range(_MANY)])
+            for number in range(_MANY):
+                names.set(f"mx{number}.{domain}", "A", [_LOCAL])
+                names.set(f"mx{number}.{domain}", "AAAA", [])
+        case "half.test":
+            names.behave(server, Behaviour(rcode="SERVFAIL"), "AAAA")
+        case "second.test":
+            names.set(domain, "MX", [f"5 absent.{domain}.", f"10 {server}."])
+            names.behave(f"absent.{domain}", Behaviour(rcode="NXDOMAIN"))
+        case "late.test":
+            names.behave(domain, Behaviour(delay_s=1.0))
+
+
+def _heal(names: Responder, domain: str) -> None:
+    for name in (domain, f"mx.{domain}"):
+        names.behave(name, None)
+
+
+def _private(order: Order) -> Report:
+    """The service in live mode, where mail servers have public addresses or none."""
+
+    async def play(service: Service, world: World) -> Report:
+        access = first_access(service)
+        for domain, addresses in PRIVATE.items():
+            _point(world.names, domain, addresses)
+        world.names.set("literal.test", "MX", ["10 127.0.0.1."])
+        connections = 0
+
+        async def canary(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal connections
+            connections += 1
+            writer.close()
+
+        await asyncio.to_thread(service.stop)
+        port = reserve_port()
+        service.set("DELIVERY", "live")
+        service.set("SMTP_PORT", str(port))
+        service.start()  # in the main thread, as it must be; the world has a thread of its own
+        sends = [
+            Send("private", number, f"reader@{domain}") for number, domain in enumerate([*PRIVATE, "literal.test"])
+        ]
+        async with await asyncio.start_server(canary, _LOCAL, port):
+            client = Client(service.base_url, access, sends, rng=order.rng)
+            await client.run()
+            report = await counted(service, access, client, [], name="private", parts=_LIVE_PARTS)
+        bounced = report.bounced == len(sends)
+        report.checks += [
+            Check("mail for a private address is refused at once", bounced, f"{report.bounced} of {len(sends)}"),
+            Check("and nobody is connected to", connections == 0, f"{connections} connections"),
+        ]
+        return report
+
+    return played_in_world(play)
+
+
+def _point(names: Responder, domain: str, addresses: list[str]) -> None:
+    server = f"mx.{domain}"
+    names.set(domain, "MX", [f"10 {server}."])
+    names.set(server, "A", [one for one in addresses if ":" not in one])
+    names.set(server, "AAAA", [one for one in addresses if ":" in one])

@@ -1,0 +1,134 @@
+"""`ops drill lost-answer`: a client whose network fails in the middle repeats what it sent, and nothing is sent twice.
+
+Every send has an idempotency key. Of a third of them the client hangs up at a random moment, before or after the
+commit, and API workers die meanwhile. Then fifty clients at once post one key, and ten post one batch.
+"""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from loadtests.drill.catalogue import Order
+from loadtests.drill.faults import FAULTS, Struck, strike
+from loadtests.drill.report import Check, Report
+from loadtests.drill.run import RATE, counted, under_load
+from loadtests.drill.sends import PAUSE_S, Access, Client, Send, plan, planned
+from loadtests.drill.service import Service
+from loadtests.drill.stage import first_access, played
+from loadtests.drill.verdict import Verdict
+
+NAME: Final = "lost-answer"
+CUT: Final = 1 / 3
+PARALLEL: Final = 50
+BATCHES: Final = 10
+KEYS: Final = 10  # a batch
+_TRIES: Final = 200
+_GONE: Final = (0, 429, 502, 503, 504)
+
+
+def run(order: Order) -> Report:
+    """Row 2, and the rule of keys (I4); a round is a killed worker, and a key posted by fifty at once."""
+
+    async def play(service: Service) -> Report:
+        access = first_access(service)
+        client = Client(service.base_url, access, plan(order.messages, NAME), rate=RATE, cut=CUT, rng=order.rng)
+        struck = await under_load(service, client, FAULTS["kill-api"], rounds=order.rounds, rng=order.rng)
+        checks = []
+        for number in range(order.rounds):
+            checks.append(await _parallel(service, access, client.sends))
+            if number % 2:
+                checks.append(await _parallel(service, access, client.sends, struck, order.rng))
+            checks.append(await _batches(service, access, client.sends))
+        wrong = [check for check in checks if not check.ok]
+
+        async def also(_: Verdict) -> list[Check]:
+            return wrong or [Check("parallel posts of one key make one message", True, f"{len(checks)} times")]  # noqa: FBT003 - a field
+
+        return await counted(service, access, client, struck, name=NAME, also=also)
+
+    return played(play)
+
+
+async def _parallel(
+    service: Service,
+    access: Access,
+    sends: list[Send],
+    struck: list[Struck] | None = None,
+    rng: random.Random | None = None,
+) -> Check:
+    """Fifty at once; with `struck` a worker dies among them, and who got no answer asks again."""
+    send = planned(NAME, len(sends))
+    body = {
+        "from": access.sender, "to": send.address, "subject": "Once", "text": "Once.\n",
+        "headers": {"X-Test-Id": f"{NAME}-{send.number}"}, "idempotencyKey": f"{NAME}-{send.number}",
+    }  # fmt: skip
+    async with Client.session() as session, asyncio.TaskGroup() as tasks:
+        posts = [tasks.create_task(_post(session, service, access, "/v1/emails", body)) for _ in range(PARALLEL)]
+        if struck is not None and rng is not None:
+            struck.append(await asyncio.to_thread(strike, FAULTS["kill-api"], service, rng))
+    answers = [post.result() for post in posts]
+    statuses = Counter(status for status, _ in answers)
+    found = {answer.get("id") for _, answer in answers}
+    _write_down(send, answers, sends)
+    # Whose connection died with the worker may have been the one that would have been told 202.
+    firsts = (0, 1) if struck is not None else (1,)
+    ok = len(found) == 1 and statuses[202] in firsts and statuses[200] == PARALLEL - statuses[202]
+    return Check("parallel posts of one key make one message", ok, f"{dict(statuses)}, {len(found)} ids")
+
+
+async def _batches(service: Service, access: Access, sends: list[Send]) -> Check:
+    """The same ten messages in ten batches at once."""
+    batch = [planned(NAME, len(sends) + number) for number in range(KEYS)]
+    messages = [
+        {
+            "from": access.sender, "to": send.address, "subject": "Once", "text": "Once.\n",
+            "headers": {"X-Test-Id": f"{NAME}-{send.number}"}, "idempotencyKey": f"{NAME}-{send.number}",
+        }
+        for send in batch
+    ]  # fmt: skip
+    body = {"messages": messages}
+    async with Client.session() as session, asyncio.TaskGroup() as tasks:
+        posts = [tasks.create_task(_post(session, service, access, "/v1/emails/batch", body)) for _ in range(BATCHES)]
+    answers = [post.result()[1] for post in posts]
+    accepted = sum(answer.get("accepted", 0) for answer in answers)
+    duplicates = sum(answer.get("duplicates", 0) for answer in answers)
+    ids = []
+    for place, send in enumerate(batch):
+        items = [(200, answer["data"][place]) for answer in answers if "data" in answer]
+        ids.append({item.get("id") for _, item in items})
+        _write_down(send, items, sends)
+    ok = accepted == KEYS and duplicates == KEYS * (BATCHES - 1) and all(len(one) == 1 for one in ids)
+    return Check("parallel batches of the same keys make one message each", ok, f"{accepted}, {duplicates} duplicates")
+
+
+async def _post(
+    session: aiohttp.ClientSession, service: Service, access: Access, path: str, body: dict[str, Any]
+) -> tuple[int, dict[str, Any]]:
+    """The first answer that is one."""
+    headers = {"Authorization": f"Bearer {access.key}"}
+    status, answer = 0, b"{}"
+    for _ in range(_TRIES):
+        try:
+            async with session.post(service.base_url + path, json=body, headers=headers) as reply:
+                status, answer = reply.status, await reply.read()
+        except (aiohttp.ClientError, OSError):  # the time-out is an OSError
+            status = 0
+        if status not in _GONE:
+            break
+        await asyncio.sleep(random.uniform(*PAUSE_S))
+    return status, msgspec.json.decode(answer) if answer else {}
+
+
+def _write_down(send: Send, answers: list[tuple[int, dict[str, Any]]], sends: list[Send]) -> None:
+    """What the client takes for true: the first id it was told."""
+    told = [answer["id"] for _, answer in answers if "id" in answer]
+    send.message_id = told[0] if told else None
+    send.status = 202 if told else answers[0][0]
+    send.tries = 1
+    send.first_at = send.answered_at = time.time()
+    sends.append(send)

@@ -1,0 +1,131 @@
+"""Mail at an even pace, whatever the answers take, and the time from each 202 to the arrival at the sink."""
+
+import asyncio
+import time
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Self
+
+import aiohttp
+from msgspec import Struct, json
+
+from loadtests.drill.sends import Access
+from ops.local.sink_store import entries
+
+_ATTEMPT_S: Final = 20.0
+_LOOK_S: Final = 0.25
+_CONNECTIONS: Final = 64
+
+
+class Letter(Struct, frozen=True):
+    """One message to send; `test_id` becomes its `X-Test-Id`, by which the sink's index knows it."""
+
+    test_id: str
+    address: str
+
+
+class Sent(Struct):
+    """What the API answered. `answered_at` is wall clock, as the sink's times are; status 0: no answer."""
+
+    test_id: str
+    answered_at: float
+    status: int
+    message_id: str | None
+    said: str  # of a refusal
+
+
+class PacedClient:
+    """Sends from one account. An asynchronous context manager."""
+
+    def __init__(self, base_url: str, access: Access) -> None:
+        self._url = f"{base_url}/v1/emails"
+        self._sender = access.sender
+        self._session = aiohttp.ClientSession(
+            headers={"Authorization": f"Bearer {access.key}"},
+            connector=aiohttp.TCPConnector(limit=_CONNECTIONS),
+            timeout=aiohttp.ClientTimeout(total=_ATTEMPT_S),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    async def send(self, letters: Sequence[Letter], rate: float) -> list[Sent]:
+        """Send `rate` letters a second and return every answer, in the order of the letters."""
+        began = time.monotonic()
+        async with asyncio.TaskGroup() as tasks:
+            under_way = []
+            for number, letter in enumerate(letters):
+                await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
+                under_way.append(tasks.create_task(self._one(letter)))
+        return [task.result() for task in under_way]
+
+    async def send_batch(self, letters: Sequence[Letter]) -> list[Sent]:
+        """Send up to 100 letters in one request."""
+        body = {"messages": [self._body(letter) for letter in letters]}
+        status, text = await self._post(f"{self._url}/batch", body)
+        at = time.time()
+        if status != 200:
+            return [Sent(letter.test_id, at, status, None, text[:200]) for letter in letters]
+        items = _BATCH.decode(text).data
+        return [
+            Sent(letter.test_id, at, 202 if item.id else 400, item.id, item.status)
+            for letter, item in zip(letters, items, strict=True)
+        ]
+
+    async def _one(self, letter: Letter) -> Sent:
+        status, text = await self._post(self._url, self._body(letter))
+        at = time.time()
+        if status != 202:
+            return Sent(letter.test_id, at, status, None, text[:200])
+        return Sent(letter.test_id, at, status, _ITEM.decode(text).id, "")
+
+    async def _post(self, url: str, body: object) -> tuple[int, str]:
+        try:
+            async with self._session.post(url, json=body) as answer:
+                return answer.status, await answer.text()
+        except (aiohttp.ClientError, OSError) as error:  # the time-out is an OSError
+            return 0, repr(error)
+
+    def _body(self, letter: Letter) -> dict[str, object]:
+        return {
+            "from": self._sender, "to": letter.address, "subject": "Drill", "text": "Never mind the neighbours.\n",
+            "headers": {"X-Test-Id": letter.test_id},
+        }  # fmt: skip
+
+
+async def arrivals(store: Path, wanted: Collection[str], patience_s: float) -> dict[str, float]:
+    """Return when each message (by test id) arrived, as wall clock; waits until all have or the patience ends."""
+    ends = time.monotonic() + patience_s
+    while True:
+        found = {
+            entry.test_id: datetime.fromisoformat(entry.at).timestamp()
+            for entry in await asyncio.to_thread(entries, store)
+            if entry.test_id is not None and entry.test_id in wanted
+        }
+        if len(found) >= len(wanted) or time.monotonic() > ends:
+            return found
+        await asyncio.sleep(_LOOK_S)
+
+
+def percentile(ordered: Sequence[float], part: float) -> float:
+    """Return the value below which `part` (0 to 1) of the sorted values lie, to a tenth; raises IndexError for none."""
+    return round(ordered[min(len(ordered) - 1, int(part * len(ordered)))], 1)
+
+
+class _Item(Struct):
+    status: str
+    id: str | None = None
+
+
+class _Batch(Struct):
+    data: list[_Item]
+
+
+_ITEM = json.Decoder(_Item)
+_BATCH = json.Decoder(_Batch)

@@ -1,0 +1,180 @@
+"""`ops drill poison`: messages that break what has them in hand, every time.
+
+A large message whose delivering process dies at once, again and again, while it is brought into memory; and messages
+that can't be signed, which is a fault on every try. After a few times each of them fails and says why, and the rest of
+the mail flows past them.
+"""
+
+import asyncio
+import os
+import re
+import signal
+import time
+from base64 import b64encode
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+from engine.base import ids
+from loadtests.drill.caller import Caller, State
+from loadtests.drill.catalogue import Order
+from loadtests.drill.faults import COMES_BACK_S, Struck
+from loadtests.drill.report import Check, Report
+from loadtests.drill.run import counted
+from loadtests.drill.sends import Client, plan
+from loadtests.drill.service import Part, Service
+from loadtests.drill.stage import first_access, new_access, played
+from loadtests.drill.verdict import Verdict
+from mta.outbound.blackbox import MAX_DEATHS
+
+NAME: Final = "poison"
+RATE: Final = 60.0
+LARGE_BYTES: Final = 9 * 1024 * 1024  # an attachment: three take long enough to be fetched for a watcher to see it
+ATTACHED: Final = 3
+UNSIGNABLE: Final = 4  # messages
+END_S: Final = 120.0
+_POLL_S: Final = 0.0005
+_MARK: Final = 16  # octets
+_LARGE_MARKS: Final = slice(2 * _MARK, 17 * _MARK)  # behind the file's name and the mark of the one at work
+_NAME: Final = re.compile(rb"--name\0(mta-\d+)")
+
+
+def run(order: Order) -> Report:
+    """Row 16."""
+
+    async def play(service: Service) -> Report:
+        access, culprit = first_access(service), await new_access(service, "culprit")
+        client = Client(service.base_url, access, plan(order.messages, NAME), rate=RATE, rng=order.rng)
+        state, over = State(service, culprit), asyncio.Event()
+        async with asyncio.TaskGroup() as tasks, Caller(service, culprit) as caller:
+            sending = tasks.create_task(client.run(over))
+            try:
+                deadly, struck = await _deadly(service, caller, state)
+                other, unsignable = await _unsignable(service)
+            finally:
+                over.set()
+            await sending
+        deaths = len(struck)
+        # Deaths of all count, but who gets the shard before the dead one has come back does not know of it yet.
+        most = MAX_DEATHS - 1 + service.settings.mta_workers
+        suppressed = await state.read("SELECT count(*) FROM suppressions WHERE account_id = $1")
+        checks = [
+            await _failed(state, "the message that kills", [deadly]),
+            await _failed(other, "messages that can't be signed", unsignable),
+            Check("a message takes a few processes with it and no more", MAX_DEATHS <= deaths <= most, f"{deaths}"),
+            Check("nobody is suppressed for it", suppressed == 0, f"{suppressed}"),
+        ]
+
+        async def also(_: Verdict) -> list[Check]:
+            return checks
+
+        return await counted(service, access, client, struck, name=NAME, most_copies=deaths * 25, also=also)
+
+    return played(play)
+
+
+async def _deadly(service: Service, caller: Caller, state: State) -> tuple[str, list[Struck]]:
+    """Send a large message, and kill whoever takes it in hand until it is settled; its id, and who died."""
+    watcher = _Watcher(service)
+    watch = asyncio.create_task(asyncio.to_thread(watcher.run))
+    try:
+        status, answer = await caller.send(
+            "reader+deadly@deadly.test", headers={"X-Test-Id": "deadly"}, attachments=_attached()
+        )
+        if status != 202:
+            raise RuntimeError(f"not accepted: {status} {answer}")
+        message = str(answer["id"])
+        watcher.message = ids.parse_id(ids.Kind.MESSAGE, message)
+        await state.until_settled([message], END_S)
+    finally:
+        watcher.over = True
+        struck = await watch
+    return message, struck
+
+
+class _Watcher:
+    """Looks at the marks that delivering processes make of what they have in hand, and kills whose mark it is."""
+
+    def __init__(self, service: Service) -> None:
+        self.message: UUID | None = None  # until it is known, any large one: there is no other
+        self.over = False
+        self._service = service
+
+    def run(self) -> list[Struck]:
+        """Until it is over; who was killed."""
+        struck: list[Struck] = []
+        while not self.over:
+            for file in (self._service.state / "mta").glob("mta-*.hand"):
+                pid = self._holder(file)
+                if pid is not None:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                        struck.append(Struck(f"{file.stem} {pid}", time.time(), time.time()))
+                    self._wait_for_next_life(file)
+            time.sleep(_POLL_S)
+        return struck
+
+    def _holder(self, file: Path) -> int | None:
+        marks = _large_in_hand(file)
+        if not marks or (self.message is not None and self.message not in marks):
+            return None
+        for pid in self._service.pids(Part.MTA):
+            with suppress(OSError):
+                found = _NAME.search(Path(f"/proc/{pid}/cmdline").read_bytes())
+                if found is not None and found[1].decode() == file.stem:
+                    return pid
+        return None
+
+    def _wait_for_next_life(self, file: Path) -> None:
+        """The mark stays where it is until the process's next life has read it."""
+        ends = time.monotonic() + COMES_BACK_S
+        while _large_in_hand(file) and time.monotonic() < ends:
+            time.sleep(_POLL_S)
+
+
+def _large_in_hand(file: Path) -> set[UUID]:
+    """The messages that are being brought into memory, by the marks of `mta.outbound.blackbox`."""
+    marks = file.read_bytes()[_LARGE_MARKS]
+    found = {marks[at : at + _MARK] for at in range(0, len(marks), _MARK)}
+    return {UUID(bytes=mark) for mark in found if any(mark)}
+
+
+async def _unsignable(service: Service) -> tuple[State, list[str]]:
+    """Messages whose signing key can't be read, so that every try of them is a fault of ours."""
+    access = await new_access(service, "unsignable")
+    state = State(service, access)
+    await state.execute(
+        "UPDATE domain_keys k SET sealed_key = $2 FROM domains d WHERE d.account_id = $1 AND d.id = k.domain_id",
+        os.urandom(64),
+    )
+    found = []
+    async with Caller(service, access) as caller:
+        for number in range(UNSIGNABLE):
+            status, answer = await caller.send(f"reader+unsignable{number}@unsignable.test")
+            if status != 202:
+                raise RuntimeError(f"not accepted: {status} {answer}")
+            found.append(str(answer["id"]))
+    await state.until_settled(found, END_S)
+    return state, found
+
+
+async def _failed(state: State, what: str, messages: list[str]) -> Check:
+    """They failed, and their log says why."""
+    statuses = await state.statuses()
+    ended = {statuses.get(one, "absent") for one in messages}
+    last = await state.read(
+        "SELECT payload FROM events WHERE account_id = $1 AND message_id = $2 AND type = 'failed'",
+        ids.parse_id(ids.Kind.MESSAGE, messages[0]),
+    )
+    said = re.search(r'"diagnostic":"([^"]*)"', str(last))
+    return Check(f"{what}: failed, with a reason", ended == {"failed"} and said is not None,
+                 f"{', '.join(sorted(ended))}: {said[1] if said else str(last)[:200]}")  # fmt: skip
+
+
+def _attached() -> list[dict[str, Any]]:
+    content = b64encode(os.urandom(LARGE_BYTES)).decode()
+    return [
+        {"filename": f"{number}.bin", "contentType": "application/octet-stream", "content": content}
+        for number in range(ATTACHED)
+    ]

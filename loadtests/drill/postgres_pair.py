@@ -1,0 +1,139 @@
+"""Two embedded PostgreSQL servers of which one follows the other, and takes its place when told to.
+
+Replication streams over unix sockets and is synchronous: what was committed is on both.
+"""
+
+import asyncio
+import contextlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import asyncpg
+
+from loadtests.drill.valkeys import until
+from ops import launch, places
+from ops.embedded import CannotServe, PostgresServer
+
+COPY_S: Final = 300.0
+PROMOTE_S: Final = 60
+FOLLOW_S: Final = 60.0
+
+
+class Server(PostgresServer):
+    """One of the two. `source`: the server that a fresh one copies and follows; None: one of its own."""
+
+    def __init__(self, state: Path, source: "Server | None" = None) -> None:
+        super().__init__(state)
+        self.source = source
+
+    @property
+    def sockets(self) -> Path:
+        """The folder by which it is reached."""
+        return self.socket_folder()
+
+    def tell(self, sql: str) -> Any:
+        """One statement's first value, as the superuser. Not inside an event loop."""
+        return asyncio.run(self._tell(sql))
+
+    def promote(self) -> None:
+        """Let it take writes. Commits wait for nobody until a replica follows it."""
+        if not self.tell(f"SELECT pg_promote(true, {PROMOTE_S})"):
+            raise TimeoutError("the replica was not promoted")
+        self.synchronous(wanted=False)
+
+    def synchronous(self, *, wanted: bool) -> None:
+        """Let commits wait for a replica, or for nobody."""
+        self.tell(f"ALTER SYSTEM SET synchronous_standby_names = '{'*' if wanted else ''}'")
+        self.tell("SELECT pg_reload_conf()")
+
+    def forget(self) -> None:
+        """Throw its data away: the next start copies `source`."""
+        shutil.rmtree(self.data, ignore_errors=True)
+
+    async def _tell(self, sql: str) -> Any:
+        connection = await asyncpg.connect(self.url, timeout=10, command_timeout=PROMOTE_S + 10)
+        try:
+            return await connection.fetchval(sql)
+        finally:
+            connection.terminate()
+
+    def _make_data(self) -> None:
+        if self.source is None:
+            super()._make_data()
+            return
+        places.own_folder(self.place, self.data.name)
+        words = [
+            str(self._programs / "pg_basebackup"), "-h", str(self.source.sockets), "-p", "5432", "-U", "postgres",
+            "-D", str(self.data), "-R", "-X", "stream", "-c", "fast",
+        ]  # fmt: skip
+        done = subprocess.run(
+            launch.command(words, identity=self.place.identity),
+            check=False, capture_output=True, text=True, errors="replace", timeout=COPY_S,
+            stdin=subprocess.DEVNULL, env=places.QUIET_ENV, cwd="/",
+        )  # fmt: skip
+        if done.returncode != 0:
+            shutil.rmtree(self.data, ignore_errors=True)
+            raise CannotServe(f"pg_basebackup could not copy the primary:\n{(done.stdout + done.stderr)[-2000:]}")
+
+
+class Pair:
+    """A primary and a replica that can take its place, on unix sockets."""
+
+    def __init__(self, folder: Path) -> None:
+        self.primary = Server(folder / "a")
+        self.replica = Server(folder / "b", self.primary)
+
+    @property
+    def url(self) -> str:
+        """Names both, whoever is primary."""
+        folders = ",".join(sorted(str(server.sockets) for server in (self.primary, self.replica)))
+        return f"postgresql://postgres@/postgres?host={folders}&target_session_attrs=read-write"
+
+    def start(self) -> None:
+        """Both, following and synchronous."""
+        self.primary.start()
+        self.replica.start()
+        self._follow()
+
+    def fail_over(self) -> None:
+        """Promote the replica; the old primary is not asked and not told."""
+        self.replica.promote()
+        self.primary, self.replica = self.replica, self.primary
+
+    def rejoin(self) -> None:
+        """Let the old primary begin anew as a replica of the new one."""
+        self.replica.forget()
+        self.replica.source = self.primary
+        self.replica.start()
+        self._follow()
+
+    def stop(self) -> None:
+        """Both, at once: nobody needs their data any more."""
+        for server in (self.primary, self.replica):
+            server.kill()
+            server.forget_sockets()
+
+    def _follow(self) -> None:
+        streaming = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"
+        until(lambda: self.primary.tell(streaming), FOLLOW_S, "the replica did not follow")
+        self.primary.synchronous(wanted=True)
+
+
+@contextlib.contextmanager
+def pair() -> Iterator[Pair]:
+    """Both in a temporary folder. Enter from the main thread."""
+    folder = Path(tempfile.mkdtemp(prefix="waybill-pair-"))
+    folder.chmod(0o711)
+    servers = Pair(folder)
+    try:
+        servers.start()
+        yield servers
+    finally:
+        servers.stop()
+        for server in (servers.primary, servers.replica):
+            shutil.rmtree(server.place.base, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)

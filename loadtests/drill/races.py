@@ -1,0 +1,293 @@
+"""`ops drill races`: requests that contend for one thing begin together, a hundred times over; the count is exact.
+
+Sends at one below the cap, a cancellation against the release, a key revoked among sends, a domain deleted while its
+mail waits, an address suppressed while its mail waits.
+"""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from datetime import datetime, timedelta
+from typing import Final
+
+import asyncpg
+import msgspec
+
+from engine.base import clock, ids
+from engine.flows import give_key
+from loadtests.drill.caller import Caller, State
+from loadtests.drill.catalogue import Order
+from loadtests.drill.report import Check, Report, combined
+from loadtests.drill.sends import Access
+from loadtests.drill.service import Service
+from loadtests.drill.stage import account_id, database_url, new_access, played, until_empty
+from ops import operate
+from ops.local.sink_store import Entry
+
+AT_ONCE: Final = 30
+DOMAINS_AT_ONCE: Final = 10
+STARTS_S: Final = 2.0  # from setting a release's time until it comes
+REVOKED_S: Final = 1.0  # a revocation shows everywhere within this
+ON_ITS_WAY_S: Final = 1.5  # an attempt that was begun before a suppression may still end
+_SETTINGS: Final = {"RETRY_LADDER_S": "1,1,1,1"}
+_SETTLED: Final = {"delivered", "failed", "rejected", "bounced"}
+
+
+def run(order: Order) -> Report:
+    """Row 39."""
+
+    async def play(service: Service) -> Report:
+        races = (_cap, _cancel, _revoke, _delete, _suppress)
+        return combined("races", [await race(service, order.rounds, order.rng) for race in races])
+
+    return played(play, _SETTINGS)
+
+
+async def _cap(service: Service, rounds: int, _rng: random.Random) -> Report:
+    """Sends at one below the daily cap: exactly one is accepted each time."""
+    access = await new_access(service, "race-cap", daily_cap=0)
+    state = State(service, access)
+    wrong: list[str] = []
+    statuses: Counter[int] = Counter()
+    async with Caller(service, access) as caller:
+        for number in range(rounds):
+            await state.execute("UPDATE accounts SET daily_cap = $2 WHERE id = $1", number + 1)
+            answers = await asyncio.gather(
+                *[caller.send(f"reader+cap{number}-{place}@races.test") for place in range(AT_ONCE)]
+            )
+            found = Counter(status for status, _ in answers)
+            statuses += found
+            if found != {202: 1, 429: AT_ONCE - 1}:
+                wrong.append(f"round {number}: {dict(found)}")
+    await until_empty(database_url(service))
+    arrived = sum(address.startswith("reader+cap") for address in await state.arrivals())
+    report = _report("cap", statuses[202] + statuses[429], statuses[202], arrived)
+    report.checks += [
+        Check("exactly one of the sends at the cap's edge is accepted", not wrong,
+              "; ".join(wrong[:3]) or f"{rounds} of {rounds}"),
+        Check("what was accepted arrived", arrived == statuses[202], f"{arrived}"),
+        *await state.books(statuses[202]),
+    ]  # fmt: skip
+    return report
+
+
+async def _cancel(service: Service, rounds: int, rng: random.Random) -> Report:
+    """A cancellation against the release: one winner, and the waybill tells of one."""
+    access = await new_access(service, "race-cancel")
+    state = State(service, access)
+    later = clock.iso(clock.now() + timedelta(hours=1))
+    async with Caller(service, access) as caller:
+        made = [await caller.send(f"reader+cancel{number}@races.test", scheduledAt=later) for number in range(rounds)]
+        waiting = [answer["id"] for _, answer in made]
+        due = clock.now() + timedelta(seconds=STARTS_S)
+        await state.execute("UPDATE schedules SET due_at = $2, look_at = $2 WHERE account_id = $1", due)
+
+        async def cancel(message: str) -> int:
+            await asyncio.sleep(STARTS_S + rng.uniform(-0.2, 1.3))
+            return (await caller.call("DELETE", f"/v1/emails/{message}/schedule"))[0]
+
+        answers = await asyncio.gather(*[cancel(message) for message in waiting])
+        await asyncio.sleep(STARTS_S)
+        await until_empty(database_url(service))
+    statuses, arrivals = await state.statuses(), await state.arrivals()
+    won, released = set(), set()
+    for number, (message, answer) in enumerate(zip(waiting, answers, strict=True)):
+        copies = len(arrivals.get(f"reader+cancel{number}@races.test", []))
+        if answer == 200 and statuses[message] == "canceled" and copies == 0:
+            won.add(message)
+        elif answer == 409 and statuses[message] == "delivered" and copies == 1:
+            released.add(message)
+    told = {kind: await state.events(kind) for kind in ("schedule_canceled", "accepted")}
+    events = {kind: {ids.format_id(ids.Kind.MESSAGE, one) for one in found} for kind, found in told.items()}
+    report = _report("cancel", rounds, rounds, len(released) + len(won))
+    found = f"{len(won)} canceled, {len(released)} released, of {rounds}; {dict(Counter(answers))}"
+    report.checks += [
+        Check("each is canceled or delivered, as its client was told", len(won) + len(released) == rounds, found),
+        Check("the waybill tells the same", events == {"schedule_canceled": won, "accepted": released}, "as above"),
+        Check("both won at times", bool(won) and bool(released), found),
+        *await state.books(len(released)),
+        Check("none is counted as scheduled any more",
+              await state.read("SELECT scheduled FROM account_heads WHERE account_id = $1") == 0, "0"),
+    ]  # fmt: skip
+    return report
+
+
+async def _revoke(service: Service, rounds: int, rng: random.Random) -> Report:
+    """A key revoked among its sends: each is accepted and arrives, or is refused and leaves nothing."""
+    access = await new_access(service, "race-revoke")
+    state = State(service, access)
+    statuses: Counter[int] = Counter()
+    late: list[str] = []
+    settings = service.settings
+    accepted: list[str] = []
+    async with operate.opened(settings) as pool:
+        for number in range(rounds):
+            key = await operate.create_key(pool, settings, account=access.account, name=f"r{number}", scopes=["all"])
+            own = msgspec.structs.replace(access, key=key["apiKey"])
+            async with Caller(service, own) as caller:
+                await caller.send(f"reader+revoke{number}-first@races.test")
+                accepted.append(f"reader+revoke{number}-first@races.test")
+                statuses[202] += 1
+                answers, ended = await _sends_until(caller, number, pool, key["id"], rng)
+            statuses.update(status for status, _, _ in answers)
+            accepted += [address for status, address, _ in answers if status == 202]
+            late += [address for status, address, at in answers if status == 202 and at > ended + REVOKED_S]
+    await until_empty(database_url(service))
+    arrivals = await state.arrivals()
+    arrived = {address for address in arrivals if "+revoke" in address}
+    copies = sum(len(found) for address, found in arrivals.items() if "+revoke" in address)
+    stored = len(await state.statuses())
+    report = _report("revoke", sum(statuses.values()), len(accepted), len(arrived))
+    found = f"{dict(statuses)}, {len(arrived)} arrived, {copies} copies, {stored} stored"
+    strange = set(statuses) - {202, 401}
+    report.checks += [
+        Check("each send is accepted or refused by 401", not strange, found),
+        Check("accepted ones arrive once, refused ones leave nothing",
+              arrived == set(accepted) and copies == stored == len(accepted), found),
+        Check(f"none is accepted {REVOKED_S:g} s after the revocation", not late, f"{len(late)} late"),
+        *await state.books(len(accepted)),
+    ]  # fmt: skip
+    return report
+
+
+async def _sends_until(
+    caller: Caller, number: int, pool: asyncpg.Pool, key: str, rng: random.Random
+) -> tuple[list[tuple[int, str, float]], float]:
+    """(status, address, begun at) of the sends around a revocation, and when that was committed."""
+    answers: list[tuple[int, str, float]] = []
+
+    async def send(place: int, pause_s: float) -> None:
+        address = f"reader+revoke{number}-{place}@races.test"
+        await asyncio.sleep(pause_s)
+        began = time.monotonic()
+        status, _ = await caller.send(address)
+        answers.append((status, address, began))
+
+    async def revoke() -> float:
+        await asyncio.sleep(rng.uniform(0.0, 0.05))
+        await give_key.revoke_key(
+            pool, account_id(caller.access), ids.parse_id(ids.Kind.API_KEY, key), actor="operator"
+        )
+        return time.monotonic()
+
+    async with asyncio.TaskGroup() as tasks:
+        revoking = tasks.create_task(revoke())
+        for place in range(AT_ONCE // 3):
+            tasks.create_task(send(place, rng.uniform(0.0, 0.1)))
+        tasks.create_task(send(AT_ONCE, REVOKED_S + 0.3))
+    return answers, revoking.result()
+
+
+async def _delete(service: Service, rounds: int, rng: random.Random) -> Report:
+    """A domain deleted while its mail is sent and waits: what was accepted arrives or fails, and says which."""
+    access = await new_access(service, "race-delete")
+    settings = service.settings
+    made: list[tuple[str, str]] = []
+    async with operate.opened(settings) as pool:
+        for number in range(rounds):
+            name = f"race{number}.test"
+            domain = await operate.add_domain(pool, settings, account=access.account, name=name, verified=True)
+            made.append((name, domain["id"]))
+    accepted: dict[str, str] = {}
+    statuses: Counter[int] = Counter()
+    async with Caller(service, access) as caller:
+        for start in range(0, rounds, DOMAINS_AT_ONCE):
+            found = await asyncio.gather(
+                *[_around_deletion(caller, name, id_, rng) for name, id_ in made[start : start + DOMAINS_AT_ONCE]]
+            )
+            for one in found:
+                statuses.update(status for status, _, _ in one)
+                accepted |= {message: address for status, address, message in one if status == 202}
+        again = [(await caller.send("reader@races.test", **{"from": f"drill@{name}"}))[0] for name, _ in made[:10]]
+    await until_empty(database_url(service))
+    return await _as_told(
+        service, access, "delete", accepted, statuses,
+        [Check("a deleted domain sends no more", 202 not in again, f"{dict(Counter(again))}")],
+    )  # fmt: skip
+
+
+async def _around_deletion(caller: Caller, name: str, id_: str, rng: random.Random) -> list[tuple[int, str, str]]:
+    """(status, address, message) of sends from a domain that is deleted among them; half of them are greylisted."""
+
+    async def send(place: int) -> tuple[int, str, str]:
+        address = f"{('reader', 'defer')[place % 2]}+{name.partition('.')[0]}-{place}@races.test"
+        await asyncio.sleep(rng.uniform(0.0, 0.06))
+        status, answer = await caller.send(address, **{"from": f"drill@{name}"})
+        return status, address, answer.get("id", "")
+
+    async def delete() -> tuple[int, str, str]:
+        await asyncio.sleep(rng.uniform(0.02, 0.08))
+        status, _ = await caller.call("DELETE", f"/v1/domains/{id_}")
+        assert status in (200, 204), status
+        return 0, "", ""
+
+    found = await asyncio.gather(*[send(place) for place in range(6)], delete())
+    return [one for one in found if one[0]]
+
+
+async def _suppress(service: Service, rounds: int, rng: random.Random) -> Report:
+    """An address suppressed while its mail waits for the next try: nothing is sent to it any more."""
+    access = await new_access(service, "race-suppress")
+    state = State(service, access)
+    accepted: dict[str, str] = {}
+    statuses: Counter[int] = Counter()
+    forbidden: dict[str, float] = {}
+
+    async def one(caller: Caller, number: int) -> None:
+        address = f"{('reader', 'defer')[number % 2]}+suppress{number}@races.test"
+
+        async def send() -> None:
+            status, answer = await caller.send(address)
+            statuses[status] += 1
+            if status == 202:
+                accepted[answer["id"]] = address
+
+        async def suppress() -> None:
+            await asyncio.sleep(rng.uniform(0.0, 0.05) if number % 3 else rng.uniform(0.3, 1.2))
+            status, _ = await caller.call("POST", "/v1/suppressions", {"address": address})
+            assert status in (200, 201), status
+            forbidden[address] = time.time()
+
+        await asyncio.gather(send(), suppress())
+
+    async with Caller(service, access) as caller:
+        await asyncio.gather(*[one(caller, number) for number in range(rounds)])
+    await until_empty(database_url(service))
+    arrivals = await state.arrivals()
+    late = [address for address, at in forbidden.items() if _after(arrivals.get(address, []), at + ON_ITS_WAY_S)]
+    check = Check("nothing arrives after the suppression was answered", not late, f"{len(late)} late: {late[:3]}")
+    return await _as_told(service, access, "suppress", accepted, statuses, [check])
+
+
+def _after(copies: list[Entry], at: float) -> bool:
+    return any(datetime.fromisoformat(copy.at).timestamp() > at for copy in copies)
+
+
+async def _as_told(
+    service: Service, access: Access, name: str, accepted: dict[str, str], answers: Counter[int], also: list[Check]
+) -> Report:
+    """What was accepted is settled, and what its status says of the sink is so. `accepted`: address by message."""
+    state = State(service, access)
+    statuses, arrivals = await state.statuses(), await state.arrivals()
+    wrong = []
+    for message, address in accepted.items():
+        status, copies = statuses.get(message, "absent"), len(arrivals.get(address, []))
+        if status not in _SETTLED or (status == "delivered") != (copies == 1) or copies > 1:
+            wrong.append(f"{address}: {status}, {copies} copies")
+    ends = Counter(statuses.values())
+    report = _report(name, sum(answers.values()), len(accepted), ends["delivered"])
+    refused = {status for status in answers if status >= 500}
+    report.checks += [
+        Check("each accepted one is settled, and its status is true", not wrong,
+              "; ".join(wrong[:3]) or f"{dict(ends)}"),
+        Check("nothing else is stored", set(statuses) == set(accepted), f"{len(statuses)} of {len(accepted)}"),
+        Check("no answer is a fault of ours", not refused, f"{dict(answers)}"),
+        *await state.books(len(accepted)),
+        *also,
+    ]  # fmt: skip
+    return report
+
+
+def _report(name: str, sent: int, accepted: int, delivered: int) -> Report:
+    return Report(drill=name, sent=sent, accepted=accepted, delivered=delivered)

@@ -1,0 +1,289 @@
+"""`ops drill rolling`: every process is replaced again and again while mail flows through both doors, and nobody is
+turned away.
+
+Four kinds of client watch: one that keeps its connections, one that opens a connection for each request, sessions of
+SMTP that are in the middle of DATA most of the time, and a tail that comes back with the last id it saw.
+"""
+
+import asyncio
+import ssl
+import time
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import aiohttp
+import asyncpg
+
+from engine.base.events import EventType
+from loadtests.drill import tails
+from loadtests.drill.catalogue import Order
+from loadtests.drill.faults import Struck
+from loadtests.drill.report import Check, Report
+from loadtests.drill.sends import ATTEMPT_S, CONCURRENCY, Access, Client, Send, key_of, planned
+from loadtests.drill.service import Service
+from loadtests.drill.stage import account_id, database_url, first_access, played, until_empty
+from loadtests.drill.verdict import judge, report_of
+from ops import rolling as roller
+
+NAME: Final = "rolling"
+RATE: Final = 40.0  # messages a second of each HTTP client
+SESSIONS: Final = 4
+SETTINGS: Final = {"TAIL_LEASE_S": "1"}
+_PIECES: Final = 8  # of a message's content, so that DATA lasts
+_PIECE_S: Final = 0.1
+_AGAIN_S: Final = 0.05
+_TAIL_S: Final = 60.0
+_LINE_S: Final = 30.0
+
+
+def run(order: Order) -> Report:
+    """Row 18."""
+    return played(lambda service: _play(service, order), SETTINGS)
+
+
+class FreshClient(Client):
+    """A connection for each request."""
+
+    @staticmethod
+    def session() -> aiohttp.ClientSession:
+        """One that keeps none."""
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=CONCURRENCY, force_close=True),
+            timeout=aiohttp.ClientTimeout(total=ATTEMPT_S),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+        )
+
+
+class Cut(Exception):  # noqa: N818 - an answer
+    """The session ended where it must not: after MAIL had been accepted."""
+
+
+class SlowSender:
+    """An SMTP session that takes its time over DATA; told 421 between two messages it comes back."""
+
+    def __init__(self, port: int, access: Access, run_name: str) -> None:
+        self.sends: list[Send] = []
+        self.refused: list[str] = []  # connections that nobody took
+        self.cut: list[str] = []  # messages that were begun and got no answer
+        self.asked_to_leave = 0
+        self._port = port
+        self._access = access
+        self._run = run_name
+
+    async def run(self, until: asyncio.Event) -> None:
+        """Send until the event is set."""
+        while not until.is_set():
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", self._port, ssl=_trusting())
+            except OSError as error:
+                self.refused.append(repr(error))
+                await asyncio.sleep(_AGAIN_S)
+                continue
+            try:
+                await self._session(reader, writer, until)
+            except (OSError, EOFError) as error:
+                self.refused.append(f"at the greeting: {error!r}")
+            except Cut as error:
+                self.cut.append(str(error))
+            finally:
+                writer.transport.abort()
+
+    async def _session(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, until: asyncio.Event) -> None:
+        login = b64encode(b"\0apikey\0" + self._access.key.encode()).decode()
+        for line in ("", "EHLO drill.test", f"AUTH PLAIN {login}"):
+            if (await _say(reader, writer, line)).startswith("421"):
+                self.asked_to_leave += 1
+                return
+        while not until.is_set():
+            send = planned(self._run, len(self.sends))
+            try:
+                first = await _say(reader, writer, f"MAIL FROM:<{self._access.sender}>")
+            except (OSError, EOFError):  # the 421 was on its way when we spoke: the connection is gone by now
+                first = "421"
+            if first.startswith("421"):
+                self.asked_to_leave += 1
+                return
+            self.sends.append(send)
+            send.first_at, send.tries = time.time(), 1
+            try:
+                await self._message(reader, writer, send)
+            except (OSError, EOFError) as error:
+                raise Cut(f"{key_of(send)}: {error!r}") from error
+
+    async def _message(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, send: Send) -> None:
+        await _wanted(reader, writer, f"RCPT TO:<{send.address}>", "250")
+        await _wanted(reader, writer, "DATA", "354")
+        key = key_of(send)
+        writer.write(
+            f"From: {self._access.sender}\r\nTo: {send.address}\r\nSubject: Drill {send.number}\r\n"
+            f"X-Test-Id: {key}\r\nX-Waybill-Idempotency-Key: {key}\r\n\r\n".encode()
+        )
+        for number in range(_PIECES):
+            await asyncio.sleep(_PIECE_S)
+            writer.write(f"Piece {number} of a message whose sender takes its time.\r\n".encode())
+        said = await _wanted(reader, writer, ".", "250")
+        send.answered_at, send.status = time.time(), 202
+        send.message_id = next(word for word in said.split() if word.startswith("msg_"))
+
+
+class Follower:
+    """The tail, and how its connections ended."""
+
+    def __init__(self, base_url: str, key: str, start: int) -> None:
+        self.byes = 0
+        self.refused = 0
+        self.reader = tails.Reader("tail", self._follow, base_url, key, start)
+
+    def _follow(self, url: str, headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        try:
+            for name, place in tails.plain(url, headers):
+                self.byes += name == "bye"
+                yield name, place
+        except ConnectionRefusedError:
+            self.refused += 1
+            raise
+
+
+async def _play(service: Service, order: Order) -> Report:
+    access = first_access(service)
+    start = await _place(service, access)
+    follower = Follower(service.base_url, access.key, start)
+    follower.reader.start()
+    kept = Client(service.base_url, access, [planned(f"{NAME}-kept", 0)], rate=RATE, rng=order.rng)
+    fresh = FreshClient(service.base_url, access, [planned(f"{NAME}-fresh", 0)], rate=RATE, rng=order.rng)
+    slow = [SlowSender(service.submission_tls_port, access, f"{NAME}-slow{number}") for number in range(SESSIONS)]
+    senders: list[Client | SlowSender] = [kept, fresh, *slow]
+    over = asyncio.Event()
+    rounds: list[Struck] = []
+    replaced: list[str] = []
+    began = time.monotonic()
+
+    async def restarts() -> None:
+        try:
+            for number in range(1, order.rounds + 1):
+                at = time.time()
+                replaced.extend(await asyncio.to_thread(lambda: list(roller.ask_restart(service.state, []))))
+                rounds.append(Struck(f"round {number}", at, time.time()))
+        finally:
+            over.set()
+
+    async with asyncio.TaskGroup() as tasks:
+        for client in senders:
+            tasks.create_task(client.run(over))
+        tasks.create_task(restarts())
+    url = database_url(service)
+    await until_empty(url)
+    took_s = time.monotonic() - began
+    sends = [send for client in senders for send in client.sends]
+    found = await judge(url, service.sink, account_id(access), sends, rounds, drill=NAME, took_s=took_s)
+    shown = await _shown(service, access, start)
+    await asyncio.to_thread(_until_seen, follower.reader, shown[-1])
+    follower.reader.stop()
+    report = report_of(found)
+    report.checks += [
+        Check("nothing came twice", found.copies == 0, f"{found.copies} copies too many"),
+        _answers("a client that keeps its connections is never refused or cut", kept),
+        _answers("a client with a connection for each request is never refused or cut", fresh),
+        *_smtp(slow),
+        *_tail(follower, shown),
+        Check("every process was replaced in every round", _all_replaced(replaced, order.rounds), _counts(replaced)),
+    ]
+    report.figures |= {
+        "a round took, s": f"{min(one.until - one.at for one in rounds):.1f} to "
+        f"{max(one.until - one.at for one in rounds):.1f}",
+        "longest answer, ms": round(max(one.took_s for one in (*kept.tried, *fresh.tried)) * 1_000),
+        "tail: goodbyes, connections": f"{follower.byes}, {follower.reader.connections}",
+    }
+    return report
+
+
+def _answers(what: str, client: Client) -> Check:
+    bad = [one for one in client.tried if one.status not in (200, 202)]
+    kinds = {one.status for one in bad}
+    return Check(what, not bad, f"{len(client.tried)} requests, {len(bad)} without a 202 {kinds or ''}".strip())
+
+
+def _smtp(slow: list[SlowSender]) -> Iterator[Check]:
+    sent = sum(len(one.sends) for one in slow)
+    left = sum(one.asked_to_leave for one in slow)
+    for what, found in (
+        ("no connection to the relay is refused", [line for one in slow for line in one.refused]),
+        ("no message that was begun is cut", [line for one in slow for line in one.cut]),
+    ):
+        said = f"{sent} messages, sessions ended by 421: {left}, against the rule: {len(found)} {found[:2] or ''}"
+        yield Check(what, not found, said.strip())
+
+
+def _tail(follower: Follower, shown: list[int]) -> Iterator[Check]:
+    seen = follower.reader.seen
+    yield Check("the tail has every event once, in order", seen == shown, f"{len(seen)} of {len(shown)}")
+    turned_away = follower.refused + follower.reader.refused
+    yield Check("the tail is never refused", turned_away == 0, f"{turned_away} times")
+
+
+def _all_replaced(replaced: list[str], rounds: int) -> bool:
+    return bool(replaced) and all(replaced.count(name) == rounds for name in set(replaced))
+
+
+def _counts(replaced: list[str]) -> str:
+    return ", ".join(f"{name} {replaced.count(name)}" for name in dict.fromkeys(replaced))
+
+
+async def _place(service: Service, access: Access) -> int:
+    """The last place in the account's log."""
+    connection = await asyncpg.connect(database_url(service))
+    try:
+        found = await connection.fetchval(
+            "SELECT seq FROM account_heads WHERE account_id = $1", account_id(access), timeout=10
+        )
+        return int(found)
+    finally:
+        await connection.close()
+
+
+async def _shown(service: Service, access: Access, start: int) -> list[int]:
+    """The places of what a tail from `start` on shows: events of messages, not what the account's people did."""
+    connection = await asyncpg.connect(database_url(service))
+    try:
+        rows = await connection.fetch(
+            "SELECT seq FROM events WHERE account_id = $1 AND seq > $2 AND type = ANY($3::text[]) ORDER BY seq",
+            account_id(access), start, [str(one) for one in EventType], timeout=30,
+        )  # fmt: skip
+        return [row["seq"] for row in rows]
+    finally:
+        await connection.close()
+
+
+def _until_seen(reader: tails.Reader, last: int) -> None:
+    ends = time.monotonic() + _TAIL_S
+    while time.monotonic() < ends and not (reader.seen and reader.seen[-1] >= last):
+        time.sleep(0.05)
+
+
+def _trusting() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # the certificate was made a moment ago by the service itself
+    return context
+
+
+async def _wanted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: str, code: str) -> str:
+    said = await _say(reader, writer, line)
+    if not said.startswith(code):
+        raise EOFError(said)
+    return said
+
+
+async def _say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: str) -> str:
+    """The reply to `line`, its last line; to "" what is said unasked."""
+    if line:
+        writer.write(line.encode() + b"\r\n")
+    async with asyncio.timeout(_LINE_S):
+        while True:
+            said = (await reader.readline()).decode("utf-8", "replace")
+            if not said:
+                raise EOFError("closed")
+            if said[3:4] != "-":
+                return said.rstrip()

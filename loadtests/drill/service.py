@@ -1,0 +1,293 @@
+"""A whole service in a folder of its own, to be harmed: `ops up` as a child process, and the pids behind it.
+
+Linux only: processes are found through /proc.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from engine.base.settings import PREFIX, Settings, load
+from loadtests.ports import reserve_ports
+from ops import launch
+from ops.first_run import FILE as FIRST_RUN
+from ops.fleet import ROOT
+from ops.places import SHARED
+from ops.state import tail
+from ops.up import attach
+
+START_TIMEOUT_S = 90.0
+STOP_GRACE_S = 60.0
+_PORTS = ("API_PORT", "METRICS_PORT", "SINK_PORT", "DNS_PORT", "SUBMISSION_PORT", "SUBMISSION_TLS_PORT")
+_TRIES = 3  # another program of this machine may have taken a reserved port meanwhile
+_READY_TEXT = "Waybill is ready"
+_POLL_S = 0.05
+_PREFIX = "waybill-drill-"
+
+
+class Part(StrEnum):
+    """A kind of process, by what its command line holds (a regular expression)."""
+
+    API = r"-m ops\.processes\.api"  # Granian itself; `Service.api_workers` are its children
+    MTA = r"-m mta\.process"
+    RELAY = r"-m ops\.processes\.relay"
+    WORKER = r"-m ops\.processes\.worker"
+    POSTGRES = r"/postgres -D "
+    VALKEY = r"(valkey|redis)-server"
+    DNS = r"-m ops\.local\.dns"
+    SINK = r"-m ops\.local\.sink"
+
+
+class DidNotStart(RuntimeError):  # noqa: N818 - named for what happened
+    """`ops up` ended, or was not ready in time; the text holds what it printed."""
+
+
+class Service:
+    """One `ops up` on `folder`, with ports that were free and `more` settings (names without prefix).
+
+    A context manager: entering starts it and waits until it is ready, leaving ends it by force if it must be.
+    What is in the folder stays, so that `start` after `stop` goes on where it was.
+    """
+
+    def __init__(self, folder: Path, more: Mapping[str, str] | None = None) -> None:
+        self.state = folder / "state"
+        self.output = folder / "up.log"
+        self._folder = folder
+        self._more = dict(more or {})
+        self._ports: dict[str, str] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    # -- life ----------------------------------------------------------------------------------
+
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Bring it up and wait for its ready line; raises DidNotStart. Call from the main thread."""
+        for last in (False,) * (_TRIES - 1) + (True,):
+            if not self._ports:
+                self._ports = dict(zip(_PORTS, map(str, reserve_ports(len(_PORTS))), strict=True))
+            if self._begin(time.monotonic() + timeout_s):
+                return
+            told = self.told()
+            self.kill()
+            if last or "is in use by another program" not in told:
+                raise DidNotStart(f"ops up did not get ready:\n{told}\n{tail(self.state / 'log' / 'api.log')}")
+            self._ports = {}
+
+    def stop(self, grace_s: float = STOP_GRACE_S) -> int:
+        """SIGTERM, wait for the drain; the exit status. Raises TimeoutExpired when it takes longer."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(grace_s)
+
+    def kill(self) -> None:
+        """End it and whatever it started, whether it is well or not; idempotent."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            for pid in (self._process.pid, *self.everything()):
+                _kill(pid)
+        self._process.wait()
+        deadline = time.monotonic() + STOP_GRACE_S
+        while (left := self.everything()) and time.monotonic() < deadline:
+            for pid in left:
+                _kill(pid)
+            time.sleep(_POLL_S)
+
+    def _begin(self, deadline: float) -> bool:
+        at = self.output.stat().st_size if self.output.exists() else 0
+        with self.output.open("ab") as output:
+            self._process = subprocess.Popen(
+                launch.command([sys.executable, "-m", "ops", "up"], death_signal=signal.SIGTERM),
+                env=self.environ, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )  # fmt: skip
+        while time.monotonic() < deadline and self._process.poll() is None:
+            with self.output.open("rb") as said:
+                said.seek(at)
+                if _READY_TEXT.encode() in said.read():
+                    return True
+            time.sleep(_POLL_S)
+        return False
+
+    # -- where and who -------------------------------------------------------------------------
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The environment of `ops up`, and of operator commands that shall find it."""
+        own = {"STATE": str(self.state), **self._ports, **self._more}
+        outside = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+        return outside | {PREFIX + name: value for name, value in own.items()}
+
+    def set(self, name: str, text: str) -> None:
+        """Another setting (without prefix) for the next start."""
+        self._more[name] = text
+
+    @property
+    def settings(self) -> Settings:
+        """Its settings, with the URLs of its database and of its Valkey; only while it runs."""
+        return attach(load(self.environ))
+
+    @property
+    def base_url(self) -> str:
+        """Of its API."""
+        return f"http://127.0.0.1:{self._ports['API_PORT']}"
+
+    @property
+    def sink_port(self) -> int:
+        """Of its sink: where all its mail goes to."""
+        return int(self._ports["SINK_PORT"])
+
+    @property
+    def submission_tls_port(self) -> int:
+        """Of its relay, with TLS from the first octet."""
+        return int(self._ports["SUBMISSION_TLS_PORT"])
+
+    @property
+    def dns_port(self) -> int:
+        """Of its DNS responder."""
+        return int(self._ports["DNS_PORT"])
+
+    @property
+    def first_run(self) -> dict[str, Any]:
+        """What the first start made: `accountId`, `apiKey`, `domain`, …"""
+        found: dict[str, Any] = json.loads((self.state / FIRST_RUN).read_text("utf-8"))
+        return found
+
+    @property
+    def sink(self) -> Path:
+        """The sink's store."""
+        return self.state / "sink"
+
+    def told(self) -> str:
+        """What `ops up` has printed, its last 64 KiB."""
+        with contextlib.suppress(OSError):
+            return self.output.read_bytes()[-65_536:].decode("utf-8", "replace")
+        return ""
+
+    def readiness(self) -> dict[str, Any]:
+        """The answer of `/readyz`, whatever its status; raises OSError when nothing answers."""
+        try:
+            with urllib.request.urlopen(f"{self.base_url}/readyz", timeout=10) as answer:  # noqa: S310 - our own
+                return dict(json.load(answer))
+        except urllib.error.HTTPError as error:
+            with error:
+                return dict(json.load(error))
+
+    # -- processes -----------------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int:
+        """Of `ops up`."""
+        assert self._process is not None
+        return self._process.pid
+
+    def pids(self, part: Part) -> list[int]:
+        """Those children of `ops up` that are of this kind, now."""
+        return [pid for pid in child_pids(self.pid) if re.search(part, _words(pid))]
+
+    def api_workers(self) -> list[int]:
+        """The processes that run the application."""
+        return [pid for main in self.pids(Part.API) for pid in child_pids(main) if re.search(Part.API, _words(pid))]
+
+    def backends(self) -> list[int]:
+        """Sessions of the service in its embedded PostgreSQL."""
+        found = [pid for main in self.pids(Part.POSTGRES) for pid in child_pids(main)]
+        return [pid for pid in found if re.match(r"postgres: \S+ \S+ \[local\]", _words(pid))]
+
+    def everything(self) -> list[int]:
+        """Living processes that carry this state folder in their environment, command line or working folder."""
+        mark = os.fsencode(self.state)
+        found = []
+        for pid in _living():
+            with contextlib.suppress(OSError):
+                folder = Path("/proc", str(pid))
+                texts = (folder.joinpath(name).read_bytes() for name in ("environ", "cmdline"))
+                where = os.fsencode((folder / "cwd").readlink())
+                if pid != os.getpid() and (any(_names(text, mark) for text in texts) or where.startswith(mark + b"/")):
+                    found.append(pid)
+        return found
+
+
+@contextlib.contextmanager
+def temporary(more: Mapping[str, str] | None = None) -> Iterator[Service]:
+    """A started service in a fresh folder below the temporary one; both are gone at the end."""
+    folder = make_folder()
+    try:
+        with Service(folder, more) as service:
+            yield service
+    finally:
+        clear(folder)
+
+
+def make_folder() -> Path:
+    """A fresh folder for a service below the temporary one."""
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    folder.chmod(0o711)  # a root's servers run as another user, who passes through
+    return folder
+
+
+def clear(folder: Path) -> None:
+    """Remove a service's folder, and its data where that had to lie elsewhere."""
+    elsewhere = folder / "state" / "embedded"
+    if elsewhere.is_symlink() and elsewhere.resolve().parent == SHARED:
+        shutil.rmtree(elsewhere.resolve(), ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _names(text: bytes, mark: bytes) -> bool:
+    """True when `mark` stands in `text` as a whole path or as the beginning of one."""
+    at = text.find(mark)
+    return at >= 0 and text[at + len(mark) : at + len(mark) + 1] in (b"", b"/", b"\0")
+
+
+def _living() -> Iterator[int]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and _stat(int(entry.name))[:1] not in ([], ["Z"]):
+            yield int(entry.name)
+
+
+def child_pids(parent: int) -> list[int]:
+    """The living children of a process."""
+    return [pid for pid in _living() if _stat(pid)[1:2] == [str(parent)]]
+
+
+def _stat(pid: int) -> list[str]:
+    """State, parent, … of a process (proc(5)); [] when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _words(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

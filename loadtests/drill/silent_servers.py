@@ -1,0 +1,185 @@
+"""Mail servers that fall silent: each on its own loopback address, at the port that the service delivers to.
+
+A silent server answers up to one stage of the conversation and then keeps the connection open without a word, or with
+a reply that never ends. A dead one is a listening socket whose queue of accepted connections is full: Linux drops
+every further SYN to it.
+"""
+
+import asyncio
+import os
+import resource
+import socket
+from contextlib import AsyncExitStack
+from typing import Final, Self, cast
+
+from loadtests.drill.silent_cases import Case, Kind, Stage, address
+
+_BACKLOG: Final = 128
+_SPARE_FILES: Final = 8_192  # for the connections that silent servers accept, and all else
+_PROBE_S: Final = 0.3
+_FILL_S: Final = 2.0
+_DRIP_S: Final = 2.0
+_REPLIES: Final = {
+    Stage.GREETING: b"220 silent.test ESMTP\r\n", Stage.EHLO: b"250 silent.test\r\n",
+    Stage.STARTTLS: b"220 2.0.0 go on\r\n", Stage.MAIL: b"250 2.1.0 ok\r\n", Stage.RCPT: b"250 2.1.5 ok\r\n",
+    Stage.DATA: b"354 go on\r\n", Stage.DOT: b"250 2.0.0 ok\r\n",
+}  # fmt: skip
+_OFFERING_TLS: Final = b"250-silent.test\r\n250 STARTTLS\r\n"
+_VERBS: Final = {
+    b"EHLO": Stage.EHLO, b"HELO": Stage.EHLO, b"STAR": Stage.STARTTLS, b"MAIL": Stage.MAIL,
+    b"RCPT": Stage.RCPT, b"DATA": Stage.DATA,
+}  # fmt: skip
+
+
+class CannotListen(RuntimeError):  # noqa: N818 - named for what happened
+    """The servers can't be started here; the text says why and what to do."""
+
+
+class SilentServers:
+    """The servers of one case. An asynchronous context manager; it belongs to the loop that enters it."""
+
+    def __init__(self, case: Case, port: int) -> None:
+        self._case = case
+        self._port = port
+        self._conversations: set[asyncio.Transport] = set()
+        self._opened = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        if not self._case.has_servers:
+            return self
+        _allow_files(self._case.used_addresses + _SPARE_FILES)
+        try:
+            for place in range(self._case.used_addresses):
+                await self._start(place)
+            self._check_dead()
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._close()
+
+    async def _close(self) -> None:
+        await self._opened.aclose()
+        for transport in list(self._conversations):
+            transport.abort()
+
+    async def _start(self, place: int) -> None:
+        if self._case.is_dead(place):
+            self._opened.callback(_dead_listener(address(place), self._port).close)
+            return
+        listener = _bound(address(place), self._port)
+        server = await asyncio.get_running_loop().create_server(
+            lambda: _Conversation(self._case, self._conversations), sock=listener, backlog=_BACKLOG
+        )
+        self._opened.callback(server.close)
+
+    def _check_dead(self) -> None:
+        """Raise CannotListen if the kernel completes a connection to a dead server."""
+        place = next(filter(self._case.is_dead, range(self._case.used_addresses)), None)
+        if place is None:
+            return
+        try:
+            socket.create_connection((address(place), self._port), timeout=_PROBE_S).close()
+        except TimeoutError:
+            return
+        raise CannotListen("This kernel accepts connections beyond a full queue, so dead servers can't be shown here.")
+
+
+class _Conversation(asyncio.Protocol):
+    """One connection to a silent server."""
+
+    def __init__(self, case: Case, conversations: set[asyncio.Transport]) -> None:
+        self._case = case
+        self._conversations = conversations
+        self._rest = b""
+        self._in_content = False
+        self._silent = False
+        self._dripping: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is not one by class
+        self._conversations.add(self._transport)
+        self._answer(Stage.GREETING)
+
+    def data_received(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\r\n")
+        for line in lines:
+            if not self._silent:
+                self._read(line)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self._conversations.discard(self._transport)
+        if self._dripping is not None:
+            self._dripping.cancel()
+
+    def _read(self, line: bytes) -> None:
+        if self._in_content:
+            if line == b".":
+                self._in_content = False
+                self._answer(Stage.DOT)
+            return
+        stage = _VERBS.get(line[:4].upper())
+        if stage is not None:
+            self._answer(stage)
+        elif line[:4].upper() == b"QUIT":
+            self._transport.write(b"221 2.0.0 bye\r\n")
+            self._transport.close()
+        else:
+            self._transport.write(b"250 2.0.0 ok\r\n")
+
+    def _answer(self, stage: Stage) -> None:
+        """Reply to a stage, or fall silent at it."""
+        wanted = self._case.stage
+        if stage is wanted:
+            self._fall_silent(stage)
+            return
+        tls = stage is Stage.EHLO and wanted in (Stage.STARTTLS, Stage.TLS)
+        self._transport.write(_OFFERING_TLS if tls else _REPLIES[stage])
+        self._in_content = stage is Stage.DATA
+        if stage is Stage.STARTTLS:
+            self._silent = True
+
+    def _fall_silent(self, stage: Stage) -> None:
+        self._silent = True
+        if self._case.kind is Kind.DRIP:
+            self._drip(_REPLIES[stage][:3] + b"-wait\r\n")
+
+    def _drip(self, line: bytes) -> None:
+        self._transport.write(line)
+        self._dripping = asyncio.get_running_loop().call_later(_DRIP_S, self._drip, line)
+
+
+def _bound(ip: str, port: int) -> socket.socket:
+    opened = socket.socket()
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.settimeout(0.0)
+        opened.bind((ip, port))
+    except OSError as error:
+        opened.close()
+        raise CannotListen(f"The address {ip}:{port} can't be listened on: {error}.") from None
+    return opened
+
+
+def _dead_listener(ip: str, port: int) -> socket.socket:
+    """Listen, and fill the queue of accepted connections: its one entry stays although its client closes at once."""
+    listener = _bound(ip, port)
+    listener.listen(0)
+    socket.create_connection((ip, port), timeout=_FILL_S).close()
+    return listener
+
+
+def _allow_files(wanted: int) -> None:
+    """Raise this process's limit of open files to `wanted`; call after the service's start, which inherits it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= wanted or soft == resource.RLIM_INFINITY:
+        return
+    if hard < wanted and hard != resource.RLIM_INFINITY and os.geteuid() != 0:
+        raise CannotListen(
+            f"The drill needs {wanted} open files, and this user may have {hard} (`ulimit -Hn`). Lower --messages, or "
+            "let domains share addresses with --addresses."
+        )
+    limit = hard if hard == resource.RLIM_INFINITY else max(hard, wanted)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, limit))

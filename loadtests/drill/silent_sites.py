@@ -1,0 +1,224 @@
+"""`ops drill silent-sites`: one tenant mails thousands of servers that never answer, and other mail must not wait.
+
+The bystander and the harmful tenant each send a steady 5 messages a second to domains that are well; that is measured
+first alone. Then the harmful tenant queues one message to each of many domains at once: their servers accept
+connections and stay silent, or drop SYN packets, or their name servers never answer. The healthy mail goes on, the
+harmful tenant's own included. The rule: its 99th percentile, from the 202 to the arrival, stays below twice the
+baseline (`silent_verdict.limit_ms`), and nothing is lost. Limits and time-outs of the service are its defaults.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+
+from engine.base import ids
+from engine.base.events import Status
+from engine.base.settings import Settings
+from loadtests.bench.measure import peaks_mb
+from loadtests.drill.catalogue import Order
+from loadtests.drill.many_accounts import open_accounts
+from loadtests.drill.open_connections import OpenConnections
+from loadtests.drill.paced import Letter, PacedClient, Sent, arrivals
+from loadtests.drill.report import Report, combined
+from loadtests.drill.sends import Access
+from loadtests.drill.service import Part, Service
+from loadtests.drill.silent_cases import ZONE, Case, Kind, Stage, domain, records, remote_pattern
+from loadtests.drill.silent_servers import SilentServers
+from loadtests.drill.silent_verdict import Count, Load, Sender, Series, judged, series
+from loadtests.drill.stage import account_id, database_url, first_access, played_in_world
+from loadtests.drill.verdict import read_ledger
+from loadtests.drill.world import World
+from ops.local.dns import Behaviour
+from ops.local.sink_store import entries
+
+NAME: Final = "silent-sites"
+RATE: Final = 5.0  # messages a second of each sender of healthy mail
+BASELINE_S: Final = 30.0
+DEFAULT_MINUTES: Final = 1.0
+DEFAULT_CASES: Final = ((Kind.SILENT, 1), (Kind.DEAD, 1), (Kind.MIXED, 1_000), (Kind.DNS_SILENT, 1))
+SETTINGS: Final = {"RETRY_LADDER_S": ",".join(f"{step:g}" for step in Settings().retry_ladder_s)}  # the default
+_WARM_S: Final = 3.0
+_ARRIVE_S: Final = 15.0  # for the last messages of a phase
+_BATCH: Final = 100
+_AT_ONCE: Final = 4  # requests that queue harmful mail
+_OWN_DOMAINS: Final = 10  # healthy ones that the harmful tenant mails
+
+
+def run(order: Order) -> Report:
+    """Run the case that the options describe, or each of `DEFAULT_CASES`."""
+    seconds = (order.minutes or DEFAULT_MINUTES) * 60
+    reports = [_run_case(case, seconds) for case in cases(order)]
+    return reports[0] if len(reports) == 1 else combined(NAME, reports)
+
+
+def cases(order: Order) -> list[Case]:
+    """Return the cases to run: one as soon as an option says what it shall be."""
+    chosen = order.options
+    wanted = [(Kind(str(chosen.get("kind", Kind.SILENT))), int(chosen.get("accounts", 1)))] if chosen else DEFAULT_CASES
+    return [
+        Case(
+            kind=kind,
+            stage=Stage(str(chosen.get("stage", Stage.GREETING))),
+            accounts=min(accounts, order.messages),
+            sites=order.messages,
+            addresses=int(chosen.get("addresses", 0)),
+        )
+        for kind, accounts in wanted
+    ]
+
+
+def _run_case(case: Case, seconds: float) -> Report:
+    async def play(service: Service, world: World) -> Report:
+        world.names.steady(records(case))
+        if case.kind is Kind.DNS_SILENT:
+            world.names.behave_under(ZONE, Behaviour(drop=True))
+        harmful = await open_accounts(service, "harmful", case.accounts)
+        async with SilentServers(case, service.sink_port):
+            return await _Drill(service, case, first_access(service), harmful).measured(seconds)
+
+    report = played_in_world(play, SETTINGS)
+    report.drill = NAME
+    return report
+
+
+class _Phase(Struct):
+    """What both senders of healthy mail sent, and when it arrived."""
+
+    sent: list[list[Sent]]
+    arrived: dict[str, float]
+    until: float
+
+    def of(self, sender: int, since: float = 0.0) -> Series:
+        """The figures of one of them, for messages answered at or after `since`."""
+        return series([one for one in self.sent[sender] if one.answered_at >= since], self.arrived, self.until)
+
+
+class _Drill:
+    """One case on a running service."""
+
+    def __init__(self, service: Service, case: Case, bystander: Access, harmful: Sequence[Access]) -> None:
+        self._service = service
+        self._case = case
+        self._healthy = [bystander, harmful[0]]
+        self._harmful = harmful
+        self._sent: list[Sent] = []
+
+    async def measured(self, seconds: float) -> Report:
+        """Measure the baseline, then the fault, and count everything."""
+        async with AsyncExitStack() as stack:
+            clients = [
+                await stack.enter_async_context(PacedClient(self._service.base_url, one)) for one in self._healthy
+            ]
+            await self._phase(clients, "warm", _WARM_S)
+            baseline = await self._phase(clients, "baseline", BASELINE_S)
+            mtas, before = self._service.pids(Part.MTA), self._peak_mb()
+            counted = await stack.enter_async_context(OpenConnections(remote_pattern(self._service.sink_port)))
+            began = time.time()
+            async with asyncio.TaskGroup() as tasks:
+                fault = tasks.create_task(self._phase(clients, "fault", seconds))
+                queued = tasks.create_task(self._queue_all())
+            during, queued_at = fault.result(), queued.result()
+        load = Load(
+            queued_s=queued_at - began,
+            most_open=counted.most_open,
+            most_to_one=counted.most_to_one,
+            opened=counted.opened,
+            mta_restarted=self._service.pids(Part.MTA) != mtas,
+            peak_before_mb=before,
+            peak_after_mb=self._peak_mb(),
+        )
+        names = ("bystander", "harmful tenant's own healthy domains")
+        senders = [
+            Sender(name=name, baseline=baseline.of(at), during=during.of(at), after_queueing=during.of(at, queued_at))
+            for at, name in enumerate(names)
+        ]
+        return judged(self._case, senders, await self._count(), load)
+
+    async def _phase(self, clients: Sequence[PacedClient], name: str, seconds: float) -> _Phase:
+        """Send for so long from both, and wait a while for the last arrivals."""
+        count = round(seconds * RATE)
+        plans = [
+            [Letter(f"bystander-{name}-{number}", f"reader+{name}-{number}@healthy.test") for number in range(count)],
+            [
+                Letter(f"own-{name}-{number}", f"reader+{name}-{number}@own{number % _OWN_DOMAINS}.test")
+                for number in range(count)
+            ],
+        ]
+        sent = await asyncio.gather(*[one.send(plan, RATE) for one, plan in zip(clients, plans, strict=True)])
+        self._sent += [one for answers in sent for one in answers]
+        wanted = {one.test_id for answers in sent for one in answers if one.message_id is not None}
+        arrived = await arrivals(self._service.sink, wanted, _ARRIVE_S)
+        return _Phase(list(sent), arrived, time.time())
+
+    async def _queue_all(self) -> float:
+        """Queue the harmful mail of all accounts, as fast as the API takes it; the time of the last answer."""
+        work = iter(_batches(self._case, len(self._harmful)))
+
+        async def worker() -> None:
+            for account, letters in work:
+                async with PacedClient(self._service.base_url, self._harmful[account]) as client:
+                    self._sent += await client.send_batch(letters)
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(_AT_ONCE):
+                tasks.create_task(worker())
+        return time.time()
+
+    def _peak_mb(self) -> float:
+        return peaks_mb({"mta": self._service.pids(Part.MTA)})["mta"]
+
+    async def _count(self) -> Count:
+        """Hold what the clients were told against the queue, the messages, the logs and the sink's store."""
+        accounts = [account_id(one) for one in {one.account: one for one in [*self._healthy, *self._harmful]}.values()]
+        connection = await asyncpg.connect(database_url(self._service))
+        try:
+            queued = await _queued(connection, accounts)  # before the sink: what leaves it meanwhile has arrived
+            bounced = await _bounced(connection, accounts)
+            ledgers = [await read_ledger(connection, account) for account in accounts]
+        finally:
+            await connection.close()
+        copies = Counter(entry.test_id for entry in await asyncio.to_thread(entries, self._service.sink))
+        accepted = [one for one in self._sent if one.message_id is not None]
+        arrived = [one for one in accepted if one.test_id in copies]
+        found = queued | bounced | {one.message_id for one in arrived}
+        return Count(
+            sent=len(self._sent),
+            accepted=len(accepted),
+            arrived=len(arrived),
+            waiting=len(queued),
+            bounced=len(bounced),
+            lost=sum(one.message_id not in found for one in accepted),
+            copies=sum(copies[one.test_id] - 1 for one in arrived),
+            broken_logs=sum(not one.intact or one.accepted_twice > 0 for one in ledgers),
+            accounts=len(accounts),
+        )
+
+
+def _batches(case: Case, accounts: int) -> list[tuple[int, list[Letter]]]:
+    """Return (account, letters) for requests that send one message to each domain, the domains dealt out in turn."""
+    found = []
+    for account in range(accounts):
+        numbers = range(account, case.sites, accounts)
+        for start in range(0, len(numbers), _BATCH):
+            part = numbers[start : start + _BATCH]
+            found.append((account, [Letter(f"harmful-{number}", f"reader@{domain(number)}") for number in part]))
+    return found
+
+
+async def _queued(connection: asyncpg.Connection, accounts: Sequence[UUID]) -> set[str | None]:
+    rows = await connection.fetch("SELECT message_id FROM queue WHERE account_id = ANY($1)", accounts)
+    return {ids.format_id(ids.Kind.MESSAGE, row["message_id"]) for row in rows}
+
+
+async def _bounced(connection: asyncpg.Connection, accounts: Sequence[UUID]) -> set[str | None]:
+    rows = await connection.fetch(
+        "SELECT id FROM messages WHERE account_id = ANY($1) AND status = $2", accounts, Status.BOUNCED
+    )
+    return {ids.format_id(ids.Kind.MESSAGE, row["id"]) for row in rows}

@@ -1,0 +1,189 @@
+"""`ops drill soak`: hours of mail at half of what the service takes, a fault every few minutes, and nothing that grows.
+
+Mail flows at an even pace; the faults come in turn. At the end everything is counted as after each of them alone, and
+what the processes hold (memory, files, sessions of the database) is compared with what they held at the beginning.
+"""
+
+import asyncio
+import random
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import asyncpg
+from msgspec import Struct
+
+from loadtests.drill.catalogue import Order
+from loadtests.drill.faults import FAULTS, NobodyThere, Struck, strike
+from loadtests.drill.report import Check, Report
+from loadtests.drill.run import ON_THE_WIRE, counted
+from loadtests.drill.sends import Client, plan
+from loadtests.drill.service import Part, Service, child_pids
+from loadtests.drill.stage import database_url, new_access, played, until_empty
+from loadtests.drill.verdict import Verdict
+from ops.local.sink import KEPT_MESSAGES
+
+NAME: Final = "soak"
+MINUTES: Final = 10.0
+PEAK_MESSAGES: Final = 2_000  # sent as fast as it goes, to know what half of that is
+FAULT_EVERY_S: Final = 300.0
+MIN_FAULTS: Final = 8  # in a short soak they come closer
+SAMPLE_S: Final = 10.0
+REST_S: Final = 60.0  # after the last fault, until what is held is compared
+MAX_GROWTH: Final = 1.25
+MAX_GROWTH_MB: Final = 40.0  # beside it: caches that fill
+MAX_FILES: Final = 60
+MAX_SESSIONS: Final = 10
+_TURNS: Final = ("kill-api", "kill-mta", "kill-valkey", "kill-postgres", "pause-mta", "kill-worker", "kill-relay")
+_ROLES: Final = (Part.API, Part.RELAY, Part.MTA, Part.WORKER)
+_MEBIBYTE: Final = 1024 * 1024
+_PAGE: Final = 4096
+
+
+class Sample(Struct, frozen=True):
+    """What the processes hold at one moment. `rss_mb` by role, with children."""
+
+    at: float  # monotonic
+    rss_mb: dict[str, float]
+    files: int
+    sessions: int
+
+
+def run(order: Order) -> Report:
+    """Row 42."""
+    seconds = (order.minutes or MINUTES) * 60
+
+    async def play(service: Service) -> Report:
+        rate = await _half_of_peak(service, seconds)
+        access = await new_access(service, NAME)
+        client = Client(service.base_url, access, plan(order.messages, NAME), rate=rate, rng=order.rng)
+        over = asyncio.Event()
+        samples: list[Sample] = [await _sample(service)]
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(client.run(over))
+            watching = tasks.create_task(_watch(service, over, samples))
+            try:
+                struck = await _faults(service, seconds, order.rng)
+            finally:
+                over.set()
+            await watching
+        await until_empty(database_url(service))
+        await asyncio.sleep(REST_S)
+        samples.append(await _sample(service))
+
+        async def also(_: Verdict) -> list[Check]:
+            return _nothing_grows(samples)
+
+        copies = ON_THE_WIRE * len(struck)
+        report = await counted(service, access, client, struck, name=NAME, most_copies=copies, also=also)
+        report.figures |= {"minutes": round(seconds / 60, 1), "messages a second": round(rate, 1)} | _slopes(samples)
+        return report
+
+    return played(play)
+
+
+async def _half_of_peak(service: Service, seconds: float) -> float:
+    """Half of what is accepted and delivered a second when it comes as fast as it can, with an account of its own;
+    less where the sink could not keep that many."""
+    access = await new_access(service, "soak-peak")
+    client = Client(service.base_url, access, plan(PEAK_MESSAGES, "peak"))
+    began = time.monotonic()
+    await client.run()
+    await until_empty(database_url(service))
+    peak = PEAK_MESSAGES / (time.monotonic() - began)
+    return min(peak / 2, 0.8 * KEPT_MESSAGES / seconds)
+
+
+async def _faults(service: Service, seconds: float, rng: random.Random) -> list[Struck]:
+    """One after the other, evenly over the time."""
+    struck = []
+    began = time.monotonic()
+    each_s = min(FAULT_EVERY_S, seconds / (MIN_FAULTS + 1))
+    number = 0
+    while time.monotonic() + each_s < began + seconds:
+        await asyncio.sleep(each_s * rng.uniform(0.8, 1.2))
+        name = _TURNS[number % len(_TURNS)]
+        number += 1
+        with suppress(NobodyThere):  # the count at the end shows who never came back
+            struck.append(await asyncio.to_thread(strike, FAULTS[name], service, rng))
+    await asyncio.sleep(max(0.0, began + seconds - time.monotonic()))
+    return struck
+
+
+async def _watch(service: Service, until: asyncio.Event, into: list[Sample]) -> None:
+    while not until.is_set():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SAMPLE_S):
+                await until.wait()
+        with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):  # a part of it may be dead just now
+            into.append(await _sample(service))
+
+
+async def _sample(service: Service) -> Sample:
+    rss: dict[str, float] = {}
+    files = 0
+    for part in _ROLES:
+        pids = [pid for main in service.pids(part) for pid in (main, *child_pids(main))]
+        rss[part.name.lower()] = sum(map(_rss_mb, pids))
+        files += sum(map(_files, pids))
+    connection = await asyncpg.connect(database_url(service), timeout=5)
+    try:
+        sessions = await connection.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'waybill %'", timeout=5
+        )
+    finally:
+        connection.terminate()
+    return Sample(time.monotonic(), rss, files, sessions)
+
+
+def _rss_mb(pid: int) -> float:
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/statm").read_text("utf-8").split()[1]) * _PAGE / _MEBIBYTE
+    return 0.0
+
+
+def _files(pid: int) -> int:
+    with suppress(OSError):
+        return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    return 0
+
+
+def _nothing_grows(samples: Sequence[Sample]) -> list[Check]:
+    """The end, at rest, against the most of the first half: a process that had just died held less than it will."""
+    early, last = samples[: max(1, len(samples) // 2)], samples[-1]
+    checks = []
+    for role in last.rss_mb:
+        before = max(one.rss_mb[role] for one in early)
+        bound = max(before * MAX_GROWTH, before + MAX_GROWTH_MB)
+        found = f"{before:.0f} MB to {last.rss_mb[role]:.0f} MB"
+        checks.append(Check(f"the memory of {role} does not grow", last.rss_mb[role] <= bound, found))
+    first = samples[0]
+    checks.append(_returned("open files", first.files, last.files, MAX_FILES))
+    checks.append(_returned("sessions of the database", first.sessions, last.sessions, MAX_SESSIONS))
+    return checks
+
+
+def _returned(what: str, first: int, last: int, most: int) -> Check:
+    return Check(f"{what} return to what they were", last <= first + most, f"{first} to {last}")
+
+
+def _slopes(samples: Sequence[Sample]) -> dict[str, Any]:
+    """How memory moved under load, MB an hour, by role: least squares over the second half of the samples."""
+    half = samples[len(samples) // 2 : -1]
+    series: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for one in half:
+        for role, rss in one.rss_mb.items():
+            series[role].append((one.at / 3_600, rss))
+    return {"memory slope, MB an hour": {role: round(slope(points), 1) for role, points in series.items()}}
+
+
+def slope(points: Sequence[tuple[float, float]]) -> float:
+    """Of the straight line through the points; 0 for fewer than two."""
+    if len(points) < 2:
+        return 0.0
+    middle = [sum(one[axis] for one in points) / len(points) for axis in (0, 1)]
+    spread = sum((x - middle[0]) ** 2 for x, _ in points)
+    return sum((x - middle[0]) * (y - middle[1]) for x, y in points) / spread if spread else 0.0

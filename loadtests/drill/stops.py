@@ -1,0 +1,118 @@
+"""Stopping delivering processes for longer than their lease, and whose the copies are that come of it.
+
+Every arrival is stored with the port it came from, and of a process that stands still it is known which connections it
+has. So it is seen of each second copy who brought it: the heir, because the message had its final dot on the wire, or
+was not settled yet, when its process was stopped; or that process as it went on, which is the one thing that must not
+be.
+"""
+
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from engine.base import clock
+from loadtests.drill.faults import stop_mta
+from loadtests.drill.report import Check
+from loadtests.drill.sends import Send, key_of
+from loadtests.drill.service import Service
+from ops.local.sink_store import entries
+
+_ANEW_S: Final = 0.25  # before a process that goes on could have got anything anew
+_SETTLED_S: Final = 2.0  # after its arrival a message is history
+_MAX_TOLD: Final = 3
+
+
+class Why(StrEnum):
+    """Why a message came twice."""
+
+    ON_THE_WIRE = "on the wire"  # sent before the stop, taken by its server during it
+    UNSETTLED = "brought but unsettled"
+    WRONG = "sent without the right"
+    OTHER = "of another reason"
+
+
+class Stop(Struct, frozen=True):
+    """One stop, by the wall clock; `ports` are those of the connections that the process had then."""
+
+    began: float
+    ended: float
+    ports: frozenset[int]
+
+
+class Arrival(Struct, frozen=True):
+    """One copy: when it came, by the wall clock, and the port of the client's side."""
+
+    at: float
+    port: int
+
+
+class Stops:
+    """A fault that remembers what it did. A final dot takes the mail servers `dot_s`."""
+
+    def __init__(self, dot_s: float = 0.0) -> None:
+        self.made: list[Stop] = []
+        self._dot_s = dot_s
+
+    def strike(self, service: Service, rng: random.Random) -> str:
+        """The fault."""
+        found: list[tuple[float, frozenset[int]]] = []
+        port = service.sink_port
+        pid, ended = stop_mta(service, rng, lambda stopped: found.append((time.time(), connections_of(stopped, port))))
+        [(began, ports)] = found
+        self.made.append(Stop(began, ended, ports))
+        return f"mta {pid} stopped"
+
+    def judged(self, store: Path, sends: Iterable[Send]) -> Check:
+        """Whose the copies are among the messages in a sink's store."""
+        own, came = {key_of(send) for send in sends}, defaultdict[str, list[Arrival]](list)
+        for one in entries(store):
+            if one.test_id in own:
+                came[one.test_id].append(Arrival(clock.parse_iso(one.at).timestamp(), one.port))
+        why = {test_id: why_twice(copies, self.made, self._dot_s) for test_id, copies in came.items() if copies[1:]}
+        counts = Counter(why.values())
+        wrong = [test_id for test_id, one in why.items() if one is Why.WRONG]
+        found = ", ".join(f"{counts[one]} {one}" for one in Why)
+        told = "; ".join(f"{test_id} {_told(came[test_id], self.made[0].began)}" for test_id in wrong[:_MAX_TOLD])
+        return Check("nothing is sent by who has lost the right to it", not wrong, f"{found} {told}".strip())
+
+
+def why_twice(copies: Sequence[Arrival], stops: Iterable[Stop], dot_s: float) -> Why:
+    """Why the copies of one message came. The worst that is true of any of them: a copy over a connection of a process
+    that was stopped, as that went on and before it could have got anything anew, is the process's fault."""
+    found = Why.OTHER
+    for stop in stops:
+        own = [one.at for one in copies if one.port in stop.ports]
+        if any(stop.ended < at <= stop.ended + _ANEW_S + dot_s for at in own):
+            return Why.WRONG
+        if any(stop.began < at <= stop.ended for at in own):
+            found = Why.ON_THE_WIRE
+        elif found is Why.OTHER and any(stop.began - _SETTLED_S <= at <= stop.began for at in own):
+            found = Why.UNSETTLED
+    return found
+
+
+def connections_of(pid: int, port: int) -> frozenset[int]:
+    """Local ports of the process's established connections to `port` (proc(5), net/tcp)."""
+    inodes = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            target = str(entry.readlink())
+            if target.startswith("socket:["):
+                inodes.add(target[8:-1])
+    found = set()
+    for line in Path(f"/proc/{pid}/net/tcp").read_text("utf-8").splitlines()[1:]:
+        words = line.split()
+        if words[9] in inodes and int(words[2].partition(":")[2], 16) == port:
+            found.add(int(words[1].partition(":")[2], 16))
+    return frozenset(found)
+
+
+def _told(copies: Iterable[Arrival], began: float) -> str:
+    return ", ".join(f"{one.at - began:+.3f} s over {one.port}" for one in copies)

@@ -1,0 +1,216 @@
+"""Drills of the servers behind the service: a Redis Cluster that loses servers and moves slots, a stale Redis replica
+that is promoted, a PostgreSQL replica that takes the place of its primary.
+
+They are started here, on loopback and on unix sockets, and the service is given their URLs.
+"""
+
+import random
+import time
+from bisect import bisect_left
+from itertools import pairwise
+from typing import Final, Protocol
+
+from redis.crc import key_slot
+
+from engine.delivery.partition import hint_stream
+from loadtests.drill.catalogue import Order
+from loadtests.drill.postgres_pair import Pair, pair
+from loadtests.drill.report import Check, Report
+from loadtests.drill.run import ON_THE_WIRE, RATE, Also, counted, under_load
+from loadtests.drill.sends import Client, plan
+from loadtests.drill.service import Part, Service
+from loadtests.drill.stage import first_access, played
+from loadtests.drill.valkeys import NODE_TIMEOUT_MS, Valkey, form_cluster, linked, move_slot, until, valkeys
+from loadtests.drill.verdict import Verdict
+
+NOTICED_S: Final = 1.0  # how long somebody takes to see that a primary is dead
+BEHIND_S: Final = 1.5  # how long a replica is cut off before it is promoted
+BACK_S: Final = 3.0  # how long an old primary is up that nobody told of its successor
+EVERY_S: Final = 4.0  # from one round's end to the next one's beginning, on average
+_WAIT_S: Final = 60.0
+_REDIS_PARTS = tuple(part for part in Part if part is not Part.VALKEY)
+_POSTGRES_PARTS = tuple(part for part in Part if part is not Part.POSTGRES)
+_OURS = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'waybill%'"
+_STAYING = f"{_OURS} AND backend_start < clock_timestamp() - interval '0.5 s'"  # one that only looks is gone by then
+_CUT_OFF = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'waybill%'"
+
+
+def redis_cluster(order: Order) -> Report:
+    """Row 7, clustered: in turn a primary dies and returns, a slot moves, a primary dies for good and its replica is
+    elected."""
+    with valkeys(4, clustered=True) as servers:
+        form_cluster(servers[:3], servers[3:])
+        faults = _ClusterFaults(servers)
+        url = "redis+cluster://" + ",".join(one.address for one in servers[:3])
+        return _drilled("redis-cluster", order, faults, {"REDIS_URL": url})
+
+
+def redis_failover(order: Order) -> Report:
+    """Row 7: a replica is cut off, falls behind, and is promoted when its primary dies."""
+    with valkeys(2) as servers:
+        fault = _StalePromotion(*servers)
+        url = "redis://" + ",".join(one.address for one in servers)
+        return _drilled("redis-failover", order, fault, {"REDIS_URL": url})
+
+
+def postgres_failover(order: Order) -> Report:
+    """Row 9 with a synchronous replica: the primary dies, the replica is promoted by hand, and the old primary comes
+    back for a while as if nothing had been."""
+    with pair() as servers:
+        fault = _Promotion(servers)
+
+        async def also(_: Verdict) -> list[Check]:
+            return [
+                Check("an old primary that comes back gets no session", fault.strays == 0, f"{fault.strays}"),
+                Check("every promotion was followed by new sessions", min(fault.followed) > 0, f"{fault.followed}"),
+            ]
+
+        async def play(service: Service) -> Report:
+            return await _played_on(service, "postgres-failover", order, fault, _POSTGRES_PARTS, also)
+
+        return played(play, {"DATABASE_URL": servers.url})
+
+
+class _Faults(Protocol):
+    """Faults in their order. `mended`: when the service could have gone on, as wall time."""
+
+    mended: list[float]
+
+    def next(self, service: Service, rng: random.Random) -> str:
+        """The next round's fault, in words."""
+
+
+class _ClusterFaults:
+    """One after the other."""
+
+    def __init__(self, servers: list[Valkey]) -> None:
+        self.mended: list[float] = []
+        self._primaries, self._replica = servers[:3], servers[3]
+        self._round = 0
+
+    def next(self, service: Service, rng: random.Random) -> str:
+        """The next round's fault."""
+        turn = self._round % 3
+        self._round += 1
+        return (self._restart, self._move, self._elect)[turn](service, rng)
+
+    def _restart(self, service: Service, rng: random.Random) -> str:  # noqa: ARG002 - one shape for all
+        victim = rng.choice(self._primaries[1:])
+        victim.kill()
+        time.sleep(2 * NODE_TIMEOUT_MS / 1_000)
+        victim.start()
+        self.mended.append(time.time())
+        return f"primary {victim.pid} dead and back"
+
+    def _move(self, service: Service, rng: random.Random) -> str:
+        """Slots that are written to, each to another primary."""
+        moved = 0
+        for shard in rng.sample(range(service.settings.shards), 8):
+            slot = key_slot(hint_stream(shard).encode())
+            source = next((one for one in self._primaries if _has(one, slot)), None)
+            if source is not None:
+                target = rng.choice([one for one in self._primaries if one is not source])
+                moved += move_slot(slot, source, target)
+        return f"8 slots moved with {moved} keys"
+
+    def _elect(self, service: Service, rng: random.Random) -> str:  # noqa: ARG002 - one shape for all
+        """The first primary and its replica change places."""
+        dead, heir = self._primaries[0], self._replica
+        dead.kill()
+        until(lambda: heir.says("role") == "master", _WAIT_S, "nobody was elected")
+        self.mended.append(time.time())
+        dead.start()
+        until(lambda: linked(dead), _WAIT_S, "the old primary did not follow the new one")
+        self._primaries[0], self._replica = heir, dead
+        return f"primary {dead.pid} replaced by its replica"
+
+
+class _StalePromotion:
+    """The two change places each time."""
+
+    def __init__(self, primary: Valkey, replica: Valkey) -> None:
+        self.mended: list[float] = []
+        self._primary, self._replica = primary, replica
+        self._follow()
+
+    def next(self, service: Service, rng: random.Random) -> str:  # noqa: ARG002 - one shape for all
+        """Cut off, fall behind, be promoted; what was primary returns as the replica."""
+        self._replica.tell("REPLICAOF", "127.0.0.1", 1)  # nobody is there: it keeps what it has
+        time.sleep(BEHIND_S)
+        missing = int(self._primary.says("master_repl_offset")) - int(self._replica.says("master_repl_offset"))
+        self._primary.kill()
+        time.sleep(NOTICED_S)
+        self._replica.tell("REPLICAOF", "NO", "ONE")
+        self.mended.append(time.time())
+        self._primary, self._replica = self._replica, self._primary
+        self._replica.start()
+        self._follow()
+        return f"a replica promoted that lacked {missing} bytes"
+
+    def _follow(self) -> None:
+        self._replica.tell("REPLICAOF", "127.0.0.1", self._primary.port)
+        until(lambda: linked(self._replica), _WAIT_S, "the replica did not follow")
+
+
+class _Promotion:
+    """`strays`: sessions of ours on servers that had been left; `followed`: on new primaries after a promotion."""
+
+    def __init__(self, servers: Pair) -> None:
+        self.mended: list[float] = []
+        self._servers = servers
+        self.strays = 0
+        self.followed: list[int] = []
+
+    def next(self, service: Service, rng: random.Random) -> str:  # noqa: ARG002 - one shape for all
+        """Kill, promote, let the old one come back as it was, cut all sessions so that they look anew, rejoin."""
+        servers = self._servers
+        servers.primary.kill()
+        time.sleep(NOTICED_S)
+        began = time.monotonic()
+        servers.fail_over()
+        self.mended.append(time.time())
+        took_s = time.monotonic() - began
+        servers.replica.start()
+        servers.primary.tell(_CUT_OFF)
+        ends = time.monotonic() + BACK_S
+        while time.monotonic() < ends:
+            self.strays = max(self.strays, int(servers.replica.tell(_STAYING)))
+        self.followed.append(int(servers.primary.tell(_OURS)))
+        servers.replica.kill()
+        servers.rejoin()
+        return f"primary killed, replica promoted in {took_s:.1f} s"
+
+
+def _has(server: Valkey, slot: int) -> bool:
+    return bool(server.tell("CLUSTER", "COUNTKEYSINSLOT", slot))
+
+
+def _drilled(name: str, order: Order, faults: _Faults, more: dict[str, str]) -> Report:
+    async def play(service: Service) -> Report:
+        return await _played_on(service, name, order, faults, _REDIS_PARTS, None)
+
+    return played(play, more)
+
+
+async def _played_on(
+    service: Service, name: str, order: Order, faults: _Faults, parts: tuple[Part, ...], also: Also | None
+) -> Report:
+    access = first_access(service)
+    client = Client(service.base_url, access, plan(order.messages, name), rate=RATE, rng=order.rng)
+    struck = await under_load(service, client, faults.next, rounds=order.rounds, rng=order.rng, every_s=EVERY_S)
+    copies = order.rounds * ON_THE_WIRE
+    report = await counted(service, access, client, struck, name=name, most_copies=copies, parts=parts, also=also)
+    answers = sorted(send.answered_at for send in client.sends if send.message_id is not None)
+    waits = [_after(answers, mended) for mended in faults.mended]
+    if waits:  # a round takes longer than its fault: the verdict's gaps are those after the round
+        report.recovery_s = max(report.recovery_s, *waits)
+        report.figures["from the promotion or return to the next 202, s"] = [round(wait, 2) for wait in waits]
+        report.figures["longest time without a 202 in all, s"] = round(
+            max((later - one for one, later in pairwise(answers)), default=0.0), 2
+        )
+    return report
+
+
+def _after(answers: list[float], mended: float) -> float:
+    at = bisect_left(answers, mended)
+    return answers[at] - mended if at < len(answers) else float("inf")

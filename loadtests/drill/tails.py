@@ -1,0 +1,251 @@
+"""`ops drill tails`: readers follow an account's log while the API's workers die, and every place is counted.
+
+Events are sealed into the log as every part of the service seals them, by several writers at once. Each reader comes
+back with the id of the last event it got; it must have seen every place once, in order.
+"""
+
+import asyncio
+import http.client
+import os
+import random
+import signal
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+
+from engine.base import clock, ids
+from engine.base.events import EventType
+from engine.ledger import heads, log
+from loadtests.drill.catalogue import Order
+from loadtests.drill.report import Check, Report
+from loadtests.drill.service import Service
+from loadtests.drill.stage import first_access, played
+
+SETTINGS: Final = {"API_WORKERS": "2", "REQUEST_RATE": "100000", "TAIL_LEASE_S": "1"}
+WRITERS: Final = 4
+READERS: Final = 3
+EVERY_S: Final = 1.0
+PATIENCE_S: Final = 60.0  # from the last event until every reader must have it
+_PAUSE_S: Final = (0.05, 0.3)  # before a reader comes back
+_READ_S: Final = 40.0  # a heartbeat is due every 15 s
+
+# What one connection brings, (event name, id) after (event name, id), until it breaks. Any SSE client will do.
+Follow = Callable[[str, Mapping[str, str]], Iterable[tuple[str, str]]]
+_BROKEN = (OSError, http.client.HTTPException, ValueError)
+
+
+class Reader:
+    """One client: it follows in a thread of its own and writes down the ids it gets."""
+
+    def __init__(self, name: str, follow: Follow, base_url: str, key: str, start: int) -> None:
+        self.name = name
+        self.seen: list[int] = []
+        self.connections = 0
+        self.refused = 0
+        self.longest_silence_s = 0.0
+        self._follow = follow
+        self._url = f"{base_url}/v1/messages/tail?after={start}"
+        self._key = key
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"reader {name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Come back no more; the connection in hand ends with the service."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        rng = random.Random()
+        last_at = time.monotonic()
+        while not self._stopped.is_set():
+            headers = {"Authorization": f"Bearer {self._key}"}
+            if self.seen:
+                headers["Last-Event-ID"] = str(self.seen[-1])
+            try:
+                self.connections += 1
+                for name, place in self._follow(self._url, headers):
+                    if name == "message":
+                        now = time.monotonic()
+                        self.longest_silence_s = max(self.longest_silence_s, now - last_at)
+                        last_at = now
+                        self.seen.append(int(place))
+            except urllib.error.HTTPError as error:
+                self.refused += 1
+                error.close()
+            except _BROKEN:
+                pass
+            self._stopped.wait(rng.uniform(*_PAUSE_S))
+
+
+class Seen(Struct, kw_only=True):
+    """What one reader got."""
+
+    reader: str
+    events: int
+    missed: int
+    repeated: int
+    connections: int
+    refused: int
+    longest_silence_s: float
+
+
+class Verdict(Struct, kw_only=True):
+    """The figures of one drill."""
+
+    written: int
+    kills: int
+    took_s: float
+    readers: list[Seen]
+
+    @property
+    def passed(self) -> bool:
+        """Every reader got every event once, in order."""
+        return all(one.missed == one.repeated == 0 and one.events == self.written for one in self.readers)
+
+
+def run(order: Order) -> Report:
+    """`order.messages` events are written while a worker dies every second, `order.rounds` times."""
+
+    async def play(service: Service) -> Report:
+        verdict = await drill(
+            service, events=order.messages, kills=order.rounds, follow={"plain": plain}, readers=READERS
+        )
+        return _report(verdict)
+
+    return played(play, SETTINGS)
+
+
+async def drill(
+    service: Service, *, events: int, kills: int, follow: Mapping[str, Follow], readers: int = 1
+) -> Verdict:
+    """Write, kill and read on a running service; `readers` of each kind follow the first run's account."""
+    access = first_access(service)
+    account = ids.parse_id(ids.Kind.ACCOUNT, access.account)
+    assert service.settings.database_url is not None
+    began = time.monotonic()
+    async with asyncpg.create_pool(service.settings.database_url, min_size=WRITERS, max_size=WRITERS) as pool:
+        start = int(await pool.fetchval("SELECT seq FROM account_heads WHERE account_id = $1", account))
+        followers = [
+            Reader(f"{name} {number}", one, service.base_url, access.key, start)
+            for name, one in follow.items()
+            for number in range(1, readers + 1)
+        ]
+        for reader in followers:
+            reader.start()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                killing = tasks.create_task(_kill_every_second(service, kills))
+                for share in _shares(events):
+                    tasks.create_task(_write(pool, account, share, kills * EVERY_S))
+            await _until_all_have(followers, start + events)
+        finally:
+            for reader in followers:
+                reader.stop()
+    return Verdict(
+        written=events,
+        kills=killing.result(),
+        took_s=round(time.monotonic() - began, 2),
+        readers=[_judged(reader, start, events) for reader in followers],
+    )
+
+
+def plain(url: str, headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The stream read line by line, as the format says and nothing more."""
+    request = urllib.request.Request(url, headers=dict(headers))  # noqa: S310 - our own service
+    with urllib.request.urlopen(request, timeout=_READ_S) as answer:  # noqa: S310
+        name, place = "message", ""
+        for raw in answer:
+            line = raw.decode().rstrip("\n")
+            field, _, value = line.partition(":")
+            if not line:
+                yield name, place
+                name = "message"
+            elif field == "event":
+                name = value.removeprefix(" ")
+            elif field == "id":
+                place = value.removeprefix(" ")
+
+
+def _shares(events: int) -> Sequence[int]:
+    return [events // WRITERS + (number < events % WRITERS) for number in range(WRITERS)]
+
+
+async def _write(pool: asyncpg.Pool, account: UUID, count: int, spread_s: float) -> None:
+    """Seal `count` events over so many seconds, a few at a time."""
+    loop = asyncio.get_running_loop()
+    began, written = loop.time(), 0
+    while written < count:
+        size = min(count - written, random.randint(1, 12))
+        async with pool.acquire() as connection, connection.transaction():
+            locked = await heads.lock(connection, [account])
+            now = clock.now()
+            entries = [
+                log.Entry(account, EventType.DEFERRED, log.detail_text({"n": written + n}), now) for n in range(size)
+            ]
+            await log.append(connection, log.seal_all(locked, entries))
+            await heads.save(connection, locked.values())
+        written += size
+        await asyncio.sleep(max(0.0, began + spread_s * written / count - loop.time()))
+
+
+async def _kill_every_second(service: Service, kills: int) -> int:
+    done = 0
+    for _ in range(kills):
+        await asyncio.sleep(EVERY_S)
+        workers = await asyncio.to_thread(service.api_workers)
+        if workers:
+            with suppress(ProcessLookupError):
+                os.kill(random.choice(workers), signal.SIGKILL)
+                done += 1
+    return done
+
+
+async def _until_all_have(readers: Iterable[Reader], last: int) -> None:
+    ends = time.monotonic() + PATIENCE_S
+    for reader in readers:
+        while time.monotonic() < ends and not (reader.seen and reader.seen[-1] >= last):  # noqa: ASYNC110 - readers are threads
+            await asyncio.sleep(0.05)
+
+
+def _judged(reader: Reader, start: int, events: int) -> Seen:
+    steps = [later - earlier for earlier, later in pairwise([start, *reader.seen])]
+    tail = max(0, start + events - (reader.seen[-1] if reader.seen else start))
+    return Seen(
+        reader=reader.name,
+        events=len(reader.seen),
+        missed=sum(step - 1 for step in steps if step > 1) + tail,
+        repeated=sum(step < 1 for step in steps),
+        connections=reader.connections,
+        refused=reader.refused,
+        longest_silence_s=round(reader.longest_silence_s, 2),
+    )
+
+
+def _report(verdict: Verdict) -> Report:
+    readers = verdict.readers
+    got = [f"{one.reader}: {one.events} events, {one.missed} missed, {one.repeated} repeated" for one in readers]
+    return Report(
+        drill="tails",
+        lost=sum(one.missed for one in readers),
+        recovery_s=max(one.longest_silence_s for one in readers),
+        took_s=verdict.took_s,
+        checks=[Check("every reader got every event once, in order", verdict.passed, "; ".join(got))],
+        done=[f"{verdict.kills} API workers killed"],
+        figures={
+            "events written": verdict.written,
+            "connections": sum(one.connections for one in readers),
+            "refused": sum(one.refused for one in readers),
+        },
+    )

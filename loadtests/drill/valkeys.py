@@ -1,0 +1,177 @@
+"""Valkeys on loopback, from the embedded program: several primaries of a cluster, or a primary and its replicas.
+
+They keep nothing on disk and end with the process that started them.
+"""
+
+import contextlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import redis
+
+from loadtests.ports import reserve_ports
+from ops import launch, places
+
+SLOTS: Final = 16_384
+READY_S: Final = 20.0
+NODE_TIMEOUT_MS: Final = 2_000  # how long a primary is missed before its replicas may take over
+_POLL_S = 0.02
+_BUS: Final = 10_000  # the cluster bus of a port, by default
+
+
+class Valkey:
+    """One server on 127.0.0.1."""
+
+    def __init__(self, folder: Path, port: int, *, clustered: bool) -> None:
+        self.port = port
+        self._clustered = clustered
+        self._place = places.place_for(folder)
+        self._folder = places.own_folder(self._place, f"valkey-{port}")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """`host:port`."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """Of the server that runs, or ran last."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it and wait until it answers. A cluster's server still knows its place."""
+        options = {
+            "bind": "127.0.0.1", "port": str(self.port), "dir": str(self._folder), "save": "", "appendonly": "no",
+            "maxmemory-policy": "noeviction", "daemonize": "no", "repl-diskless-sync-delay": "0",
+        }  # fmt: skip
+        if self._clustered:
+            options |= {
+                "cluster-enabled": "yes", "cluster-config-file": "nodes.conf",
+                "cluster-node-timeout": str(NODE_TIMEOUT_MS), "cluster-require-full-coverage": "no",
+                "cluster-port": str(self.port + _BUS if self.port + _BUS < 65_536 else self.port - _BUS),
+            }  # fmt: skip
+        words = [str(places.valkey_program(self._place))]
+        words += [word for name, value in options.items() for word in (f"--{name}", value)]
+        with (self._folder / "valkey.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                launch.command(words, identity=self._place.identity, death_signal=signal.SIGKILL),
+                env=places.QUIET_ENV, cwd="/", start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        until(self.answers, READY_S, f"Valkey on port {self.port} did not answer")
+
+    def kill(self) -> None:
+        """As a power cut would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        """SIGSTOP, SIGCONT."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def answers(self) -> bool:
+        """True when it answers a PING."""
+        try:
+            return bool(self.tell("PING"))
+        except (redis.RedisError, OSError):
+            return False
+
+    def tell(self, *words: Any) -> Any:
+        """One command's answer; raises RedisError."""
+        with redis.Redis(host="127.0.0.1", port=self.port, socket_timeout=5, decode_responses=True) as client:
+            return client.execute_command(*words)
+
+    def says(self, field: str, section: str = "replication") -> str:
+        """One field of INFO."""
+        return str(self.tell("INFO", section)[field])
+
+
+@contextlib.contextmanager
+def valkeys(count: int, *, clustered: bool = False) -> Iterator[list[Valkey]]:
+    """So many servers in a temporary folder, started and yet strangers to each other. Enter from the main thread."""
+    folder = Path(tempfile.mkdtemp(prefix="waybill-valkeys-"))
+    folder.chmod(0o711)
+    servers = [Valkey(folder, port, clustered=clustered) for port in reserve_ports(count)]
+    try:
+        for server in servers:
+            server.start()
+        yield servers
+    finally:
+        for server in servers:
+            server.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def form_cluster(primaries: Sequence[Valkey], replicas: Sequence[Valkey] = ()) -> None:
+    """Part the slots evenly among the primaries, and let replica n follow primary n; returns when all agree."""
+    first = primaries[0]
+    each = SLOTS // len(primaries)
+    for number, server in enumerate(primaries):
+        last = SLOTS - 1 if server is primaries[-1] else (number + 1) * each - 1
+        server.tell("CLUSTER", "ADDSLOTSRANGE", number * each, last)
+        server.tell("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+    for server in [*primaries[1:], *replicas]:
+        server.tell("CLUSTER", "MEET", "127.0.0.1", first.port, _bus_of(first))
+    count = len(primaries) + len(replicas)
+    everybody = [*primaries, *replicas]
+    until(lambda: all(_known(one) == count for one in everybody), READY_S, "the servers did not find each other")
+    for primary, replica in zip(primaries, replicas, strict=False):
+        replica.tell("CLUSTER", "REPLICATE", primary.tell("CLUSTER", "MYID"))
+    until(lambda: all(_well(one) for one in everybody), READY_S, "the cluster did not come up")
+    until(lambda: all(linked(one) for one in replicas), READY_S, "a replica did not follow")
+
+
+def move_slot(slot: int, source: Valkey, target: Valkey, *, most_keys: int = 1_000) -> int:
+    """Move a slot with its keys as an operator's tool does, under load; returns how many keys went."""
+    source_id, target_id = source.tell("CLUSTER", "MYID"), target.tell("CLUSTER", "MYID")
+    target.tell("CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
+    source.tell("CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
+    moved = 0
+    while keys := source.tell("CLUSTER", "GETKEYSINSLOT", slot, most_keys):
+        source.tell("MIGRATE", "127.0.0.1", target.port, "", 0, 5_000, "KEYS", *keys)
+        moved += len(keys)
+    for server in (target, source):
+        server.tell("CLUSTER", "SETSLOT", slot, "NODE", target_id)
+    return moved
+
+
+def linked(replica: Valkey) -> bool:
+    """True when it follows a primary and has caught up once."""
+    return replica.answers() and replica.tell("INFO", "replication").get("master_link_status") == "up"
+
+
+def until(rule: Any, within_s: float, otherwise: str) -> None:
+    """Wait for something that happens in another process; raises TimeoutError with the sentence given."""
+    ends = time.monotonic() + within_s
+    while not rule():
+        if time.monotonic() > ends:
+            raise TimeoutError(otherwise)
+        time.sleep(_POLL_S)
+
+
+def _known(server: Valkey) -> int:
+    return int(_cluster_info(server)["cluster_known_nodes"])
+
+
+def _well(server: Valkey) -> bool:
+    info = _cluster_info(server)
+    return info["cluster_state"] == "ok" and info["cluster_slots_ok"] == str(SLOTS)
+
+
+def _cluster_info(server: Valkey) -> dict[str, str]:
+    answer = server.tell("CLUSTER", "INFO")
+    return dict(answer) if isinstance(answer, dict) else dict(line.split(":", 1) for line in answer.split())
+
+
+def _bus_of(server: Valkey) -> int:
+    return server.port + _BUS if server.port + _BUS < 65_536 else server.port - _BUS

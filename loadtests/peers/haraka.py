@@ -1,0 +1,44 @@
+"""Haraka as a peer: two processes that sign by the plugin haraka-plugin-dkim."""
+
+import os
+import shutil
+from pathlib import Path
+
+from loadtests.peers.peer import CONFIGURATIONS, Peer, PeerPlace, installed
+
+
+def _package() -> Path | None:
+    """Return the package's folder: from NODE_PATH, or where the program on PATH lies."""
+    for folder in filter(None, os.environ.get("NODE_PATH", "").split(":")):
+        if (Path(folder) / "Haraka" / "bin" / "haraka").is_file():
+            return Path(folder) / "Haraka"
+    found = shutil.which("haraka")
+    return None if found is None else Path(found).resolve().parent.parent
+
+
+def _missing() -> str | None:
+    if shutil.which("node") is None:
+        return "the Debian package nodejs"
+    package = _package()
+    if package is None:
+        return "the npm package Haraka (and its modules' folder in NODE_PATH)"
+    plugin = "haraka-plugin-dkim"
+    found = any((folder / plugin).is_dir() for folder in (package.parent, package / "node_modules"))
+    return None if found else f"the npm package {plugin}, beside Haraka"
+
+
+def _prepare(place: PeerPlace) -> list[list[str]]:
+    source, target = CONFIGURATIONS / "haraka", place.folder / "haraka"
+    package = _package()
+    assert package is not None
+    shutil.copytree(package / "config", target / "config")  # as `haraka --install` does; ours on top
+    for file in source.rglob("*"):
+        if file.is_file():
+            copy = target / file.relative_to(source)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text(place.filled(file.read_text("utf-8")), "utf-8")
+    shutil.copy(place.key, target / "config" / "dkim" / "peer.test" / "private")
+    return [[installed("node"), str(package / "bin" / "haraka"), "-c", str(target)]]
+
+
+HARAKA = Peer(name="haraka", about="Haraka, 2 processes, dkim plugin", signs=True, missing=_missing, prepare=_prepare)

@@ -1,0 +1,29 @@
+"""What a load may be put on: a service of its own, or one that runs on this machine."""
+
+import ipaddress
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+from loadtests.bench import measure
+from loadtests.runner.catalogue import Scenario
+
+
+class LoadFailed(RuntimeError):  # noqa: N818 - named for what happened
+    """The load could not be made; the text says why."""
+
+
+def refuse(scenario: Scenario, url: str | None, key: str | None) -> None:
+    """Raises LoadFailed for a load that can't be made there; loads stay on this machine."""
+    if not measure.PROC.joinpath("self/stat").exists():
+        raise LoadFailed("`ops loadtest` reads /proc, so it needs Linux.")
+    if url is None:
+        return
+    if key is None:
+        raise LoadFailed("A service that runs already is sent to with an API key: give --key.")
+    if scenario.needs_own:
+        raise LoadFailed(f"{scenario.name} needs accounts and servers of its own: start it without --url.")
+    host = urlsplit(url).hostname or ""
+    with suppress(ValueError):
+        host = "localhost" if ipaddress.ip_address(host).is_loopback else host
+    if host != "localhost":
+        raise LoadFailed("Load goes to loopback only: --url must name 127.0.0.1, ::1 or localhost.")

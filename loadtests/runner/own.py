@@ -1,0 +1,156 @@
+"""The world of a load test on a service of its own: accounts with verified domains, tails' keys, webhook endpoints."""
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+from uuid import UUID
+
+from msgspec import Struct, structs
+
+from engine.areas.tails.store import MAX_TAILS as TAILS_EACH
+from engine.base import clock
+from engine.base.plans import Plan
+from engine.base.scopes import SCOPES
+from engine.base.settings import Settings
+from engine.flows import webhooks
+from engine.flows.give_key import give_key
+from engine.flows.open_account import open_account
+from loadtests.bench.service import CAP, Service
+from loadtests.runner.catalogue import Scenario
+from loadtests.users.world import Sender, World
+from ops import launch, operate
+from ops.fleet import ROOT
+
+_RECEIVER_S: Final = 10.0
+_AT_ONCE: Final = 8
+
+
+class Account(Struct, frozen=True):
+    """One that sends."""
+
+    id: UUID
+    key: str
+    address: str
+
+
+class Receivers(Struct, frozen=True):
+    """The webhook receiver's process: where it answers at once, and where never."""
+
+    pid: int
+    quick: int
+    never: int
+    hanging: list[UUID]  # endpoints
+
+    def arrivals(self) -> list[tuple[str, float]]:
+        """Delivery id and wall-clock time of every post that came."""
+        text = urllib.request.urlopen(f"http://127.0.0.1:{self.quick}/arrivals", timeout=30).read().decode()
+        return [(line.split()[0], int(line.split()[1]) / 1000) for line in text.splitlines()]
+
+
+def settings_for(scenario: Scenario, given: Settings, users: int) -> Settings:
+    """The operator's settings, with room for what the scenario opens."""
+    return structs.replace(
+        given,
+        relay_sessions_each=max(given.relay_sessions_each, users + 10),
+        tails_per_worker=max(given.tails_per_worker, scenario.readers + 100),
+    )
+
+
+async def make_world(
+    scenario: Scenario,
+    service: Service,
+    accounts: list[Account],
+    *,
+    users: int,
+    rate: float | None,
+    seconds: float,
+    most: int,
+    folder: str,
+) -> World:
+    """What Locust is told; makes the scenario's stream on every account."""
+    base = f"http://{service.settings.api_host}:{service.settings.api_port}"
+    if scenario.stream is not None:
+        for one in accounts:
+            body = {"id": scenario.stream, "name": scenario.stream.capitalize()}
+            await asyncio.to_thread(operate.call_api, base, "POST", "/v1/streams", one.key, body)
+    return World(
+        url=base,
+        senders=[Sender(one.key, one.address) for one in accounts],
+        readers=[accounts[number // TAILS_EACH].key for number in range(scenario.readers)],
+        folder=folder,
+        users=users,
+        rate=rate,
+        seconds=seconds,
+        cool_s=scenario.cool_s,
+        most=most,
+        smtp=(service.settings.submission_host, service.settings.submission_tls_port) if scenario.relay else None,
+    )
+
+
+async def make_accounts(service: Service, count: int) -> list[Account]:
+    """So many, each with a domain that DNS confirmed."""
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(number: int) -> Account:
+        async with turns:
+            return await _account(service, number)
+
+    async with asyncio.TaskGroup() as tasks:
+        made = [tasks.create_task(one(number)) for number in range(count)]
+    return [task.result() for task in made]
+
+
+async def _account(service: Service, number: int) -> Account:
+    pepper = service.settings.key_pepper
+    assert pepper is not None
+    name = f"shop-{number}.test"
+    made = await open_account(
+        service.pool, name=f"Shop {number}", email=f"owner@{name}", password_hash="", plan=Plan.ENTERPRISE,
+        daily_cap=CAP, monthly_cap=CAP, verified_at=clock.now(),
+    )  # fmt: skip
+    key = await give_key(service.pool, made.id, name="load", scopes=sorted(SCOPES), pepper=pepper)
+    await operate.add_domain(service.pool, service.settings, account=made.public_id, name=name, verified=True)
+    return Account(made.id, key.token, f"orders@{name}")
+
+
+@asynccontextmanager
+async def receiving(scenario: Scenario, service: Service, accounts: list[Account]) -> AsyncIterator[Receivers | None]:
+    """The receiver's process with the scenario's endpoints on it; None where it has none."""
+    if not scenario.hooks:
+        yield None
+        return
+    process = await asyncio.create_subprocess_exec(
+        *launch.command([sys.executable, "-m", "loadtests.bench.webhook_receiver"]), cwd=ROOT, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(_RECEIVER_S):
+            ports = json.loads(await process.stdout.readline())
+        hanging = await _endpoints(scenario, service, [one.id for one in accounts], ports)
+        yield Receivers(process.pid, ports["quick"], ports["never"], hanging)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def _endpoints(scenario: Scenario, service: Service, accounts: list[UUID], ports: dict[str, int]) -> list[UUID]:
+    """Answering ones on every account, hanging ones over all of them; gives the hanging ones."""
+    pepper = service.settings.key_pepper
+    assert pepper is not None
+
+    async def made(account: UUID, port: int) -> UUID:
+        url = f"http://127.0.0.1:{port}/hook"
+        return (await webhooks.create(service.pool, account, url=url, event_types=(), pepper=pepper)).id
+
+    for account in accounts:
+        for _ in range(scenario.hooks):
+            await made(account, ports["quick"])
+    return [await made(accounts[number % len(accounts)], ports["never"]) for number in range(scenario.hanging)]

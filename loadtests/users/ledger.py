@@ -1,0 +1,153 @@
+"""The load's own record: every request with its time and outcome, and every recipient that was accepted.
+
+Locust's statistics round and forget. From this record the report reckons percentiles of every second, and compares
+what was accepted with what the service stored and delivered. Times are wall-clock seconds, as in the sink's index.
+"""
+
+import csv
+import itertools
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import gevent
+from locust import events
+from locust.env import Environment
+
+from loadtests.users.world import World, load
+
+REQUESTS: Final = "requests.csv"
+ACCEPTED: Final = "accepted.csv"
+TAILED: Final = "tailed.csv"
+SPAN: Final = "span.csv"
+_FLUSH_S: Final = 1.0
+_FIELDS: Final = {
+    REQUESTS: ("at", "name", "group", "ms", "status", "offered", "accepted"),
+    ACCEPTED: ("at", "recipient", "group"),
+    TAILED: ("at", "ms", "type"),
+    SPAN: ("at", "what"),
+}
+
+
+class Sending:
+    """The course of one load: when it begins, what was offered, when it is over."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.offered = 0
+        self.began = 0.0
+        self.over = False
+        self._numbers = itertools.count()
+        self._files: dict[str, TextIO] = {}
+        self._writers: dict[str, Any] = {}
+
+    @property
+    def waiting(self) -> bool:
+        """True until every user is there."""
+        return self.began == 0.0
+
+    @property
+    def elapsed_s(self) -> float:
+        """Since the load began."""
+        return time.time() - self.began if self.began else 0.0
+
+    def recipient(self, local: str = "m", domain: str | None = None) -> str:
+        """A fresh address; by turns under the world's domains."""
+        number = next(self._numbers)
+        return f"{local}+{number}@{domain or f'load-{number % self.world.domains}.test'}"
+
+    def offer(self, count: int) -> bool:
+        """Room for so many more messages; the load is over when there is none."""
+        self.over = self.over or self.offered + count > self.world.most
+        if not self.over:
+            self.offered += count
+        return not self.over
+
+    def begin(self) -> None:
+        """Every user is there."""
+        self.began = time.time()
+        self.write(SPAN, self.began, "began")
+
+    def end(self) -> None:
+        """Nobody sends from here on."""
+        self.over = True
+        self.write(SPAN, time.time(), "ended")
+
+    def write(self, file: str, *cells: Any) -> None:
+        """One line."""
+        writer = self._writers.get(file)
+        if writer is None:
+            stream = Path(self.world.folder, file).open("w", newline="", encoding="utf-8")  # noqa: SIM115 - to the end
+            self._files[file] = stream
+            writer = self._writers[file] = csv.writer(stream)
+            writer.writerow(_FIELDS[file])
+        writer.writerow(cells)
+
+    def flush(self) -> None:
+        """To the files."""
+        for stream in self._files.values():
+            stream.flush()
+
+
+sending: Final = Sending(load())
+
+
+def told(*, name: str, group: str, ms: float, status: str, offered: int = 0, accepted: Sequence[str] = ()) -> None:
+    """One request has ended; `accepted` are the recipients that the answer took."""
+    at = time.time()
+    sending.write(REQUESTS, f"{at:.4f}", name, group, f"{ms:.2f}", status, offered, len(accepted))
+    for recipient in accepted:
+        sending.write(ACCEPTED, f"{at:.4f}", recipient, group)
+
+
+@events.request.add_listener
+def _told_by_locust(
+    *,
+    name: str,
+    response_time: float,
+    context: dict[str, Any],
+    exception: object = None,
+    response: Any = None,
+    **_: Any,
+) -> None:
+    """Every HTTP and SMTP request comes by here."""
+    status = str(getattr(response, "status_code", 0) or context.get("status") or "lost")
+    told(
+        name=name,
+        group=context.get("group", "all"),
+        ms=response_time,
+        status=status if exception is None or status[:1] in "45l" else f"{status}!",
+        offered=len(context.get("recipients", ())),
+        accepted=context.get("accepted", ()),
+    )
+
+
+@events.spawning_complete.add_listener
+def _begin(**_: Any) -> None:
+    sending.begin()
+
+
+@events.test_start.add_listener
+def _watch(environment: Environment, **_: Any) -> None:
+    gevent.spawn(_course, environment)
+
+
+@events.quitting.add_listener
+def _close(**_: Any) -> None:
+    sending.flush()
+
+
+def _course(environment: Environment) -> None:
+    """From the first send to the last, then the cooling; Locust's own time limit stands behind it."""
+    while sending.waiting:
+        gevent.sleep(0.02)
+    while not sending.over and sending.elapsed_s < sending.world.seconds:
+        gevent.sleep(0.1)
+        if int(sending.elapsed_s / _FLUSH_S) > int((sending.elapsed_s - 0.1) / _FLUSH_S):
+            sending.flush()
+    sending.end()
+    gevent.sleep(sending.world.cool_s)
+    if environment.runner is not None:
+        environment.runner.quit()
+    sending.flush()

@@ -1,0 +1,97 @@
+"""A user that speaks to the REST API over one keep-alive connection, at the pace that the world sets."""
+
+import itertools
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import gevent
+from locust import FastHttpUser
+
+from loadtests.users.ledger import sending
+from loadtests.users.messages import message
+
+_turns = itertools.count()
+_AWAY_S = 0.1
+
+
+class ApiUser(FastHttpUser):
+    """Base of the users that send over HTTP. `share` of the world's rate belongs to this class' users."""
+
+    abstract = True
+    host = sending.world.url
+    connection_timeout = 30.0
+    network_timeout = 60.0
+    share = 1.0
+
+    def __init__(self, environment: Any) -> None:
+        super().__init__(environment)
+        self.sender = sending.world.senders[next(_turns) % len(sending.world.senders)]
+        self._headers = {"Authorization": f"Bearer {self.sender.key}"}
+        self._due = 0.0
+
+    def wait_time(self) -> float:
+        """Users begin spread over one interval, then keep to it whatever the answers take."""
+        rate = sending.world.rate
+        if rate is None:
+            return 0.0
+        every_s = sending.world.users / (rate * self.share)
+        now = time.monotonic()
+        self._due = max(self._due + every_s, now - every_s) if self._due else now
+        return max(0.0, self._due - now)
+
+    def ready(self) -> bool:
+        """True while it is time to send; waits for the load to begin, and rests once it is over."""
+        while sending.waiting:
+            gevent.sleep(0.02)
+        if sending.over:
+            gevent.sleep(_AWAY_S)
+        return not sending.over
+
+    def send(self, recipient: str, *, name: str = "send", group: str = "all", **more: Any) -> str | None:
+        """One message; its id when it was accepted."""
+        if not sending.offer(1):
+            return None
+        accepted: list[str] = []  # Locust copies the context, not what is in it
+        context = {"group": group, "recipients": [recipient], "accepted": accepted}
+        body = message(self.sender.address, recipient, **more)
+        with self.client.post(
+            "/v1/emails", json=body, headers=self._headers, name=name, context=context, catch_response=True
+        ) as answer:
+            if answer.status_code != 202:
+                answer.failure(f"{answer.status_code} {(answer.text or '')[:200]}")
+                return None
+            accepted.append(recipient)
+            answer.success()
+            return str(answer.json()["id"])
+
+    def send_batch(self, recipients: Sequence[str], *, name: str = "batch", group: str = "all", **more: Any) -> None:
+        """Several messages in one request."""
+        if not sending.offer(len(recipients)):
+            return
+        accepted: list[str] = []
+        context = {"group": group, "recipients": recipients, "accepted": accepted}
+        body = {"messages": [message(self.sender.address, one, **more) for one in recipients]}
+        with self.client.post(
+            "/v1/emails/batch", json=body, headers=self._headers, name=name, context=context, catch_response=True
+        ) as answer:
+            if answer.status_code != 200:
+                answer.failure(f"{answer.status_code} {(answer.text or '')[:200]}")
+                return
+            reply = answer.json()
+            accepted.extend(recipients[item["index"]] for item in reply["data"] if item["status"] == "queued")
+            if reply["refused"]:
+                answer.failure(f"{reply['refused']} of {len(recipients)} refused")
+            else:
+                answer.success()
+
+    def read(self, path: str, name: str) -> dict[str, Any]:
+        """One GET."""
+        with self.client.get(
+            path, headers=self._headers, name=name, context={"group": "read"}, catch_response=True
+        ) as answer:
+            if answer.status_code != 200:
+                answer.failure(f"{answer.status_code} {(answer.text or '')[:200]}")
+                return {}
+            answer.success()
+            return dict(answer.json())

@@ -1,0 +1,52 @@
+"""The bench of readers: every case is a request or an input of its own, and a costly parser is found."""
+
+import contextlib
+from collections import Counter
+
+import pytest
+
+from engine.areas.identity.id_tokens import BadToken
+from engine.base.errors import Refusal
+from loadtests.bench.readers.cases import FunctionCase, HttpCase, Target
+from loadtests.bench.readers.measuring import Cost, measured
+from loadtests.bench.readers.registry import ALL_CASES
+from loadtests.bench.readers.run import MAX_MS, above_mark
+
+TARGET = Target("127.0.0.1", 1, "a-key", "shop@bench.test")
+
+
+def test_each_case_has_a_name_of_its_own_and_names_its_bound() -> None:
+    assert max(Counter((case.reader, case.worst) for case in ALL_CASES).values()) == 1
+    assert all(case.bound for case in ALL_CASES)
+
+
+@pytest.mark.parametrize("case", [one for one in ALL_CASES if isinstance(one, HttpCase)], ids=lambda one: one.worst)
+def test_a_case_of_http_is_a_whole_request(case: HttpCase) -> None:
+    octets = b"".join(case.request(TARGET).pieces)
+    head, end, body = octets.partition(b"\r\n\r\n")
+
+    assert end
+    assert head.count(b" HTTP/1.1\r\n") == 1
+    if b"\r\nContent-Length: " in head:
+        assert int(head.rsplit(b"Content-Length: ", 1)[1].split(b"\r\n")[0]) == len(body)
+
+
+@pytest.mark.parametrize(
+    "case", [one for one in ALL_CASES if isinstance(one, FunctionCase)], ids=lambda one: f"{one.reader}: {one.worst}"
+)
+def test_a_worst_input_is_read_or_refused(case: FunctionCase) -> None:
+    content = case.content()
+    assert content
+    with contextlib.suppress(ValueError, Refusal, BadToken):
+        case.read(content)
+
+
+def test_a_parser_whose_work_grows_faster_than_its_input_is_above_the_mark() -> None:
+    slow = FunctionCase(
+        "slow", "anything", "nothing", lambda: b"x" * 3_000, lambda octets: [octets * 40 for _ in octets]
+    )
+    quick = FunctionCase("quick", "anything", "its size", lambda: b"x" * 3_000, len)
+
+    assert measured(slow, TARGET, []).us_per_octet > 10 * measured(quick, TARGET, []).us_per_octet
+    assert above_mark(Cost(slow, "read", 100, MAX_MS + 1))
+    assert not above_mark(Cost(slow, "read", 100, MAX_MS - 1))

@@ -1,0 +1,22 @@
+"""`ops bench --stored`: a past as the service itself would have left it."""
+
+import asyncpg
+
+from loadtests.bench import stored
+
+
+async def test_each_message_of_the_past_has_its_body_its_recipient_and_its_events(own_pool: asyncpg.Pool) -> None:
+    await stored.store(own_pool, 300, lambda _: None)
+
+    counts = await own_pool.fetchrow(
+        """SELECT (SELECT count(*) FROM messages m JOIN message_bodies b ON b.message_id = m.id
+                   JOIN recipients r ON r.message_id = m.id AND r.account_id = m.account_id
+                   WHERE m.status = 'delivered') AS whole,
+                  (SELECT count(DISTINCT message_id) FROM events WHERE type = 'delivered') AS delivered,
+                  (SELECT count(*) FROM events) AS events,
+                  (SELECT count(DISTINCT tableoid) FROM messages) AS weeks,
+                  (SELECT count(*) FROM queue) AS queued"""
+    )
+    assert counts is not None
+    assert (counts["whole"], counts["delivered"], counts["events"], counts["queued"]) == (300, 300, 900, 0)
+    assert counts["weeks"] >= stored.WEEKS

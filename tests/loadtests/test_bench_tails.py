@@ -1,0 +1,30 @@
+"""`ops bench --tails` counts what every tail got. No test looks at a speed."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from engine.base.settings import PREFIX
+from ops.fleet import ROOT
+
+
+@pytest.mark.timeout(120)
+def test_the_bench_of_tails_counts_every_event_at_every_tail() -> None:
+    words = (
+        "import sys; from loadtests.bench import run_tails;"
+        "sys.exit(run_tails(tails=13, as_json=True, quiet_s=1, busy_s=2))"
+    )
+    environ = {name: text for name, text in os.environ.items() if not name.startswith(PREFIX)}
+    done = subprocess.run(
+        [sys.executable, "-c", words], cwd=ROOT, env=environ, check=False, capture_output=True, text=True, timeout=110
+    )
+
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["checked"] is True
+    assert (found["tails"], found["accounts"], found["open_at_end"]) == (13, 3, 13)
+    assert found["delivered"] == found["expected"] == 67 * 5 + 67 * 5 + 66 * 3
+    assert found["api_mb"]["with"] > 0

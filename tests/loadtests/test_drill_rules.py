@@ -1,0 +1,138 @@
+"""The rules by which a drill is judged, and the wire that holds a reply back. No service runs here."""
+
+import asyncio
+import importlib
+import inspect
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from loadtests.drill.catalogue import CATALOGUE, Order
+from loadtests.drill.faults import Struck
+from loadtests.drill.report import Check, Report, combined
+from loadtests.drill.soak import slope
+from loadtests.drill.stops import Arrival, Stop, Why, why_twice
+from loadtests.drill.verdict import Verdict, checks_of, longest_gap
+from loadtests.drill.wire import Wire
+from ops.local.sink import Sink
+from tests.harness.patience import PATIENCE_S
+
+GOOD = Verdict(
+    drill="d", sent=2, retried=0, accepted=2, refused=0, unanswered=0, delivered=2, bounced=0, lost=0, waiting=0,
+    unsettled=0, unknown=0, duplicated=0, copies=0, same_message_id=True, kills=[], accept_gap_s=0.0,
+    delivery_gap_s=0.0, longest_wait_s=0.0, took_s=1.0, events=6, chain_intact=True, accepted_events=2,
+    accepted_today=2, sent_today=2,
+    examples=[],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("drill", CATALOGUE, ids=lambda drill: drill.name)
+def test_every_drill_of_the_catalogue_takes_an_order_and_gives_a_report(drill: object) -> None:
+    where = drill.where  # type: ignore[attr-defined]
+    module, _, name = where.partition(":")
+    found = inspect.signature(getattr(importlib.import_module(module), name))
+
+    assert [one.annotation for one in found.parameters.values()] == [Order]
+    assert found.return_annotation is Report
+
+
+def test_names_are_unique_and_every_drill_says_what_it_does() -> None:
+    assert len({drill.name for drill in CATALOGUE}) == len(CATALOGUE)
+    assert all(drill.says.endswith(".") and drill.rows for drill in CATALOGUE)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"lost": 1}, {"waiting": 1}, {"unsettled": 1}, {"unknown": 1}, {"unanswered": 1}, {"same_message_id": False},
+        {"chain_intact": False}, {"accepted_events": 3}, {"sent_today": 1},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_each_broken_rule_fails_the_drill(wrong: dict[str, int]) -> None:
+    assert GOOD.passed
+
+    spoilt = msgspec.structs.replace(GOOD, **wrong)
+
+    assert not spoilt.passed
+    assert [check.ok for check in checks_of(spoilt)].count(False) == 1
+
+
+def test_a_drill_that_checked_nothing_has_proved_nothing() -> None:
+    assert not Report(drill="d").passed
+    assert not Report(drill="d", checks=[Check("a", ok=True, found="")], lost=1).passed
+    assert combined("both", [Report(drill="a", checks=[Check("rule", ok=True, found="")])]).passed
+    assert not combined("both", [Report(drill="a", checks=[Check("rule", ok=False, found="")])]).passed
+
+
+def test_the_time_to_recover_counts_from_the_end_of_the_fault() -> None:
+    arrivals = [0.0, 1.0, 20.0, 21.0]
+
+    assert longest_gap(arrivals, []) == 0.0
+    assert longest_gap(arrivals, [Struck("a kill", 2.0, 2.0)]) == 19.0
+    assert longest_gap(arrivals, [Struck("a stall", 2.0, 17.0)]) == 4.0
+    assert longest_gap(arrivals, [Struck("later", 20.5, 20.5)]) == 1.0
+
+
+def test_the_slope_is_that_of_the_straight_line() -> None:
+    assert slope([(0.0, 1.0), (1.0, 3.0), (2.0, 5.0)]) == pytest.approx(2.0)
+    assert slope([(1.0, 7.0)]) == 0.0
+
+
+@pytest.fixture
+async def wired() -> AsyncIterator[tuple[Wire, Sink, int]]:
+    """A sink behind a wire, and the wire's port."""
+    async with Sink() as sink:
+        wire = Wire(("127.0.0.1", 0), sink.address)
+        await wire.start()
+        yield wire, sink, wire.port
+        await wire.stop()
+
+
+async def test_a_wire_cuts_the_reply_to_a_message_that_the_sink_has_kept(wired: tuple[Wire, Sink, int]) -> None:
+    wire, sink, port = wired
+    fates = iter([True, False])
+
+    async def decide() -> bool:
+        return next(fates)
+
+    wire.on_kept = decide
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    said = b""
+    for number in range(2):
+        writer.write(b"MAIL FROM:<a@b.test>\r\nRCPT TO:<c%d@d.test>\r\nDATA\r\nX: 1\r\n\r\nHello\r\n.\r\n" % number)
+        await sink.until(number + 1)
+    async with asyncio.timeout(PATIENCE_S):
+        said = await reader.read()
+    writer.close()
+
+    assert said.count(b"kept as") == 1
+    assert sink.count == 2
+    assert wire.passed_since(0.0) == 1
+
+
+OWN, HEIRS = 4001, 5001
+
+
+@pytest.mark.parametrize(
+    ("own", "heir", "why"),
+    [
+        (100.3, 104.0, Why.ON_THE_WIRE),  # its server took it while the process stood still
+        (99.5, 104.0, Why.UNSETTLED),
+        (90.0, 104.0, Why.OTHER),  # history by then
+        (106.1, 104.0, Why.WRONG),
+        (106.9, 104.0, Why.OTHER),  # given to it anew by then
+    ],
+)
+def test_a_copy_is_told_by_when_and_over_whose_connection_it_came(own: float, heir: float, why: Why) -> None:
+    stops = [Stop(40.0, 46.0, frozenset({4000})), Stop(100.0, 106.0, frozenset({4000, OWN}))]
+
+    assert why_twice([Arrival(own, OWN), Arrival(heir, HEIRS)], stops, dot_s=0.1) is why
+
+
+def test_what_was_sent_without_the_right_is_found_whatever_else_is_true() -> None:
+    stop = Stop(100.0, 106.0, frozenset({OWN}))
+    copies = [Arrival(100.3, OWN), Arrival(104.0, HEIRS), Arrival(106.1, OWN)]
+
+    assert why_twice(copies, [stop], dot_s=0.0) is Why.WRONG

@@ -1,0 +1,45 @@
+"""Several hosts as network namespaces: one after the other is cut off under load and returns.
+
+Run with `pytest -m hosts`, as root on Linux; elsewhere they are skipped and say why.
+"""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from loadtests.drill import hosts
+from loadtests.drill.catalogue import Order
+from loadtests.hosts import network, plan
+
+pytestmark = [pytest.mark.hosts, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(autouse=True)
+def _possible() -> Iterator[None]:
+    why = hosts.NEED.missing()
+    if why is not None:
+        pytest.skip(why)
+    yield
+    assert network.standing() == []
+
+
+def test_a_host_that_is_cut_off_costs_no_message_and_gets_its_share_again() -> None:
+    report = hosts.run(Order(messages=100, rounds=1, rng=random.Random(7)))
+
+    assert report.passed, report.checks
+    assert report.sent > 100
+
+
+def test_hosts_see_each_other_and_a_cut_one_sees_nobody() -> None:
+    places = [(one.name, one.number) for one in (plan.host("api1"), plan.host(plan.CLIENT))]
+    try:
+        network.make(places, plan.host(plan.WORLD).address)
+        assert network.standing() == ["api1", plan.CLIENT]
+        assert not network.is_cut("api1")
+        network.cut("api1")
+        assert network.is_cut("api1")
+        network.heal("api1")
+        assert not network.is_cut("api1")
+    finally:
+        network.take_away()
