@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 import uvloop
 
-from loadtests.bench.load import Load, Order, Target
+from loadtests.bench.load import LoadOrder, LoadResult, LoadTarget
 from loadtests.bench.message import around_recipient
 
 _MAX_ORDER: Final = 64 * 1024
@@ -25,7 +25,7 @@ _CONNECT_S: Final = 30.0
 class PeerSession:
     """One SMTP session; it sends its commands in one write where the server offers PIPELINING (RFC 2920)."""
 
-    def __init__(self, target: Target, parts: tuple[bytes, bytes]) -> None:
+    def __init__(self, target: LoadTarget, parts: tuple[bytes, bytes]) -> None:
         self._target = target
         self._before, self._after = parts
         self._is_pipelined = False
@@ -80,7 +80,7 @@ class PeerSession:
         raise ConnectionResetError("the server closed the session")
 
 
-async def carry_out(order: Order, sessions: list[PeerSession], folder: Path) -> Load:
+async def carry_out(order: LoadOrder, sessions: list[PeerSession], folder: Path) -> LoadResult:
     """Send the messages of an order as fast as replies come."""
     latencies = array.array("d", [math.nan]) * order.count
     answers = array.array("d", [math.nan]) * order.count
@@ -107,7 +107,7 @@ async def carry_out(order: Order, sessions: list[PeerSession], folder: Path) -> 
             tasks.create_task(work(session))
     file = folder / f"peer-times-{order.first}.f64"
     file.write_bytes(latencies.tobytes() + answers.tobytes())
-    return Load(
+    return LoadResult(
         began=began, ended=time.monotonic(), accepted=order.count - sum(refused.values()), refused=refused,
         example=next(iter(examples), None), times=str(file),
     )  # fmt: skip
@@ -118,12 +118,12 @@ async def serve() -> None:
     loop = asyncio.get_running_loop()
     lines = asyncio.StreamReader(limit=_MAX_ORDER)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    target = msgspec.json.decode(await lines.readline(), type=Target)
+    target = msgspec.json.decode(await lines.readline(), type=LoadTarget)
     parts = around_recipient(target.sender)
     sessions = [PeerSession(target, parts) for _ in range(target.connections)]
     _answer(b"{}")
     while line := await lines.readline():
-        order = msgspec.json.decode(line, type=Order)
+        order = msgspec.json.decode(line, type=LoadOrder)
         _answer(msgspec.json.encode(await carry_out(order, sessions, Path(target.folder))))
 
 
