@@ -20,14 +20,16 @@ from loadtests.bench.message import around_recipient
 
 _MAX_ORDER: Final = 64 * 1024
 _CONNECT_S: Final = 30.0
+_MAX_OPENING: Final = 4  # OpenSMTPD 6.8 listens with a backlog of 5; further connections get no greeting
 
 
 class PeerSession:
     """One SMTP session; it sends its commands in one write where the server offers PIPELINING (RFC 2920)."""
 
-    def __init__(self, target: LoadTarget, parts: tuple[bytes, bytes]) -> None:
+    def __init__(self, target: LoadTarget, parts: tuple[bytes, bytes], opening: asyncio.Semaphore) -> None:
         self._target = target
         self._before, self._after = parts
+        self._opening = opening  # shared by all sessions
         self._is_pipelined = False
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -44,8 +46,13 @@ class PeerSession:
         self._write(b"%b%b%b." % (self._before, recipient, self._after))
         return (await self._reply())[-1]
 
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._writer is not None:
+            self._writer.close()
+
     async def _open(self) -> None:
-        async with asyncio.timeout(_CONNECT_S):
+        async with self._opening, asyncio.timeout(_CONNECT_S):
             self._reader, self._writer = await asyncio.open_connection(self._target.host, self._target.port)
             await self._reply()
             self._write(b"EHLO client.test")
@@ -120,7 +127,8 @@ async def serve() -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     target = msgspec.json.decode(await lines.readline(), type=LoadTarget)
     parts = around_recipient(target.sender)
-    sessions = [PeerSession(target, parts) for _ in range(target.connections)]
+    opening = asyncio.Semaphore(_MAX_OPENING)
+    sessions = [PeerSession(target, parts, opening) for _ in range(target.connections)]
     _answer(b"{}")
     while line := await lines.readline():
         order = msgspec.json.decode(line, type=LoadOrder)
