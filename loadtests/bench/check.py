@@ -11,10 +11,10 @@ from msgspec import Struct
 from engine.base import clock
 from engine.ledger import log
 from engine.store.queries import Queries
-from loadtests.bench.service import Service
+from loadtests.bench.service import BenchService
 from ops.local.sink_store import INDEX, entries
 
-__all__ = ["INDEX", "Arrivals", "Finding", "arrivals", "check"]
+__all__ = ["INDEX", "Arrivals", "CheckResult", "arrivals", "check"]
 
 _NUMBER: Final = re.compile(r"m(\d{10})@")
 _PAGE: Final = 2_000
@@ -26,7 +26,7 @@ _TIP = _SQL.command("read_tip")
 _LOG = _SQL.command("log_after")
 
 
-class Finding(Struct, frozen=True):
+class CheckResult(Struct, frozen=True):
     """One thing that was checked."""
 
     what: str
@@ -42,7 +42,7 @@ class Arrivals(Struct, frozen=True):
     strangers: int  # mail that no order sent
 
 
-def arrivals(service: Service) -> Arrivals:
+def arrivals(service: BenchService) -> Arrivals:
     """Read the sink's index."""
     at: dict[int, float] = {}
     copies: Counter[int] = Counter()
@@ -58,7 +58,7 @@ def arrivals(service: Service) -> Arrivals:
     return Arrivals(at, copies, strangers)
 
 
-async def check(service: Service, arrived: Arrivals, accepted: set[int]) -> list[Finding]:
+async def check(service: BenchService, arrived: Arrivals, accepted: set[int]) -> list[CheckResult]:
     """Compare what was accepted, stored, logged and delivered; every accepted message should have arrived by now."""
     account, pool, count = service.access.account_id, service.pool, len(accepted)
     events = {row["name"]: row["rows"] for row in await _EVENTS.records(pool, account)}
@@ -70,29 +70,29 @@ async def check(service: Service, arrived: Arrivals, accepted: set[int]) -> list
     died = service.deaths()
     twice = sum(1 for copies in arrived.copies.values() if copies > 1)
     return [
-        Finding(
+        CheckResult(
             "every accepted message reached the sink once",
             lost == strange == twice == 0,
             f"{count} accepted, {len(arrived.at)} arrived, {lost} lost, {twice} twice, {strange} unasked",
         ),
-        Finding(
+        CheckResult(
             "every accepted message has its events",
             events.get("accepted") == events.get("delivered") == count,
             _counts(events),
         ),
-        Finding("every message is delivered", statuses == {"delivered": count}, _counts(statuses)),
-        Finding(
+        CheckResult("every message is delivered", statuses == {"delivered": count}, _counts(statuses)),
+        CheckResult(
             "what was counted as sent is what was accepted",
             tip["sent_this_month"] == count,
             f"{tip['sent_this_month']}",
         ),
-        Finding("no queue row is left", queued == 0, f"{queued}"),
+        CheckResult("no queue row is left", queued == 0, f"{queued}"),
         await _chain(pool, account, tip["seq"], tip["hash"]),
-        Finding("no process died", not died, _counts(died) or "none"),
+        CheckResult("no process died", not died, _counts(died) or "none"),
     ]
 
 
-async def _chain(pool: asyncpg.Pool, account: UUID, last_seq: int, last_hash: bytes) -> Finding:
+async def _chain(pool: asyncpg.Pool, account: UUID, last_seq: int, last_hash: bytes) -> CheckResult:
     """Walk the account log from its start: places without gaps, every hash over the one before."""
     what = "the account log is a whole chain"
     seq, previous = 0, bytes(32)
@@ -101,8 +101,8 @@ async def _chain(pool: asyncpg.Pool, account: UUID, last_seq: int, last_hash: by
             seq += 1
             previous = log.chained(previous, seq, row["occurred_at"], row["payload"])
             if row["seq"] != seq or row["hash"] != previous:
-                return Finding(what, False, f"broken at {row['seq']}, expected {seq}")  # noqa: FBT003 - a field
-    return Finding(what, seq == last_seq and previous == last_hash, f"{seq} events")
+                return CheckResult(what, False, f"broken at {row['seq']}, expected {seq}")  # noqa: FBT003 - a field
+    return CheckResult(what, seq == last_seq and previous == last_hash, f"{seq} events")
 
 
 def _counts(found: dict[str, int]) -> str:

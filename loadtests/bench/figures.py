@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from loadtests.bench.measure import OUTSIDE_ROLES, SERVER_ROLES, Sample
+from loadtests.bench.measure import OUTSIDE_ROLES, SERVER_ROLES, UsageSample
 
 _SERIES: Final = re.compile(r"^(\w+)(?:\{(.*)\})? ([0-9.eE+-]+|NaN)$")
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
@@ -25,7 +25,7 @@ def percentiles(seconds: Iterable[float]) -> dict[str, float] | None:
 _PARTS: Final = (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
 
 
-def usage(before: Sample, after: Sample, messages: int) -> dict[str, Any]:
+def usage(before: UsageSample, after: UsageSample, messages: int) -> dict[str, Any]:
     """CPU in ms and context switches per message by role, and what else the machine did meanwhile."""
     cpu = {role: after.roles[role].cpu_ms - before.roles[role].cpu_ms for role in after.roles if role in before.roles}
     switches = {role: after.roles[role].switches - before.roles[role].switches for role in cpu}

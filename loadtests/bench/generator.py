@@ -16,18 +16,18 @@ from typing import Final, cast
 import msgspec
 import uvloop
 
-from loadtests.bench.load import Load, Order, Target
+from loadtests.bench.load import LoadOrder, LoadResult, LoadTarget
 from loadtests.bench.message import HTML, SUBJECT, TEXT, TO
 
 _CONNECT_S: Final = 10.0
 _MAX_ORDER: Final = 64 * 1024
 
 
-class Connection(asyncio.Protocol):
+class ApiConnection(asyncio.Protocol):
     """One keep-alive connection with at most one request open."""
 
     def __init__(self) -> None:
-        self.phase: Phase | None = None
+        self.phase: OrderProgress | None = None
         self.place = -1  # of the open request's first message within its order; -1: none
         self.size = 1  # messages in it
         self.asked_at = 0.0
@@ -69,7 +69,7 @@ class Connection(asyncio.Protocol):
 class Requests:
     """Ready-made requests: only the recipient's number is new in each."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: LoadTarget) -> None:
         self.size = target.batch
         self._heads: dict[int, bytes] = {}  # by length of the body
         self._head = _head(target)
@@ -89,10 +89,10 @@ class Requests:
         return b"%b%010d%b" % (before, number, after)
 
 
-class Phase:
+class OrderProgress:
     """One order under way."""
 
-    def __init__(self, order: Order, requests: Requests, connections: list[Connection]) -> None:
+    def __init__(self, order: LoadOrder, requests: Requests, connections: list[ApiConnection]) -> None:
         self.latencies = array.array("d", [math.nan]) * order.count
         self.answers = array.array("d", [math.nan]) * order.count
         self.accepted = 0
@@ -106,7 +106,7 @@ class Phase:
         self._wall = time.time() - time.monotonic()
         self._next = 0  # place of the next request to send
         self._left = order.count
-        self._idle: deque[Connection] = deque()
+        self._idle: deque[ApiConnection] = deque()
 
     def start(self) -> None:
         """Begin to send."""
@@ -121,7 +121,7 @@ class Phase:
             self._idle.extend(self._connections)
             self._pace()
 
-    def answered(self, connection: Connection, answer: bytes) -> None:
+    def answered(self, connection: ApiConnection, answer: bytes) -> None:
         """A whole answer came."""
         now = time.monotonic()
         first, size = connection.place, connection.size
@@ -136,7 +136,7 @@ class Phase:
         self._settle(size)
         self._go_on(connection, now)
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: ApiConnection) -> None:
         """The connection broke with a request open."""
         connection.place = -1
         for _ in range(connection.size):
@@ -155,7 +155,7 @@ class Phase:
         """Requests without an answer."""
         return self._left
 
-    def _go_on(self, connection: Connection, now: float) -> None:
+    def _go_on(self, connection: ApiConnection, now: float) -> None:
         if self._next >= self._order.count:
             return
         if self._order.rate is None:
@@ -180,7 +180,7 @@ class Phase:
             wait_s = max(0.001, self._due(self._next) - now)
             asyncio.get_running_loop().call_later(wait_s, self._pace)
 
-    def _ask(self, connection: Connection, at: float) -> None:
+    def _ask(self, connection: ApiConnection, at: float) -> None:
         if connection.closed:
             return
         place = self._next
@@ -204,19 +204,21 @@ async def serve() -> None:
     loop = asyncio.get_running_loop()
     lines = asyncio.StreamReader(limit=_MAX_ORDER)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    target = msgspec.json.decode(await lines.readline(), type=Target)
+    target = msgspec.json.decode(await lines.readline(), type=LoadTarget)
     requests = Requests(target)
-    connections: list[Connection] = []
+    connections: list[ApiConnection] = []
     connections = await _connected(target, connections)
     _answer(b"{}")
     while line := await lines.readline():
         connections = await _connected(target, connections)
-        load = await _carry_out(msgspec.json.decode(line, type=Order), requests, connections, target)
+        load = await _carry_out(msgspec.json.decode(line, type=LoadOrder), requests, connections, target)
         _answer(msgspec.json.encode(load))
 
 
-async def _carry_out(order: Order, requests: Requests, connections: list[Connection], target: Target) -> Load:
-    phase = Phase(order, requests, connections)
+async def _carry_out(
+    order: LoadOrder, requests: Requests, connections: list[ApiConnection], target: LoadTarget
+) -> LoadResult:
+    phase = OrderProgress(order, requests, connections)
     deadline = asyncio.get_running_loop().call_later(order.timeout_s, phase.finish)
     phase.start()
     await phase.done
@@ -227,7 +229,7 @@ async def _carry_out(order: Order, requests: Requests, connections: list[Connect
         refused["unanswered"] = phase.unanswered
     file = Path(target.folder) / f"times-{order.first}.f64"
     file.write_bytes(phase.latencies.tobytes() + phase.answers.tobytes())
-    return Load(
+    return LoadResult(
         began=phase.began,
         ended=ended,
         accepted=phase.accepted,
@@ -237,18 +239,18 @@ async def _carry_out(order: Order, requests: Requests, connections: list[Connect
     )
 
 
-async def _connected(target: Target, known: list[Connection]) -> list[Connection]:
+async def _connected(target: LoadTarget, known: list[ApiConnection]) -> list[ApiConnection]:
     """As many open connections as wanted: the server may close those that were idle for long."""
     living = [one for one in known if not one.closed and one.place < 0]
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(_CONNECT_S):
         for _ in range(target.connections - len(living)):
-            _, connection = await loop.create_connection(Connection, target.host, target.port)
+            _, connection = await loop.create_connection(ApiConnection, target.host, target.port)
             living.append(connection)
     return living
 
 
-def _head(target: Target) -> bytes:
+def _head(target: LoadTarget) -> bytes:
     """The header of every request, with a place for the body's length."""
     path = "/v1/emails" if target.batch == 1 else "/v1/emails/batch"
     return (
@@ -257,7 +259,7 @@ def _head(target: Target) -> bytes:
     ).encode()
 
 
-def _parts(target: Target, domain: str) -> tuple[bytes, bytes]:
+def _parts(target: LoadTarget, domain: str) -> tuple[bytes, bytes]:
     """A message around the ten digits of a number."""
     body = json.dumps(
         {

@@ -22,7 +22,7 @@ STRANGER_S: Final = 30.0  # for the process to start, and to answer after its ti
 _MAX_LINE: Final = 64 * 1024
 
 
-class Target(Struct, frozen=True, kw_only=True):
+class LoadTarget(Struct, frozen=True, kw_only=True):
     """The API to call, the key and the messages to send."""
 
     host: str
@@ -35,7 +35,7 @@ class Target(Struct, frozen=True, kw_only=True):
     batch: int = 1  # messages a request; more than one go to POST /v1/emails/batch
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class LoadOrder(Struct, frozen=True, kw_only=True):
     """Send `count` messages, numbered from `first`: as fast as answers come, or at `rate` a second."""
 
     first: int
@@ -44,7 +44,7 @@ class Order(Struct, frozen=True, kw_only=True):
     timeout_s: float
 
 
-class Load(Struct, frozen=True, kw_only=True):
+class LoadResult(Struct, frozen=True, kw_only=True):
     """The result of an order. `began` and `ended` are on the machine's monotonic clock, in seconds."""
 
     began: float
@@ -95,9 +95,9 @@ class LoadProcess:
             self._running.kill()
         await self._running.wait()
 
-    async def send(self, order: Order) -> Load:
+    async def send(self, order: LoadOrder) -> LoadResult:
         """Have an order carried out; raises GeneratorFailed."""
-        return msgspec.json.decode(await self._ask(order, order.timeout_s + STRANGER_S), type=Load)
+        return msgspec.json.decode(await self._ask(order, order.timeout_s + STRANGER_S), type=LoadResult)
 
     @property
     def _running(self) -> asyncio.subprocess.Process:
@@ -123,7 +123,7 @@ class LoadProcess:
         return line
 
 
-def times_of(load: Load) -> tuple["array.array[float]", "array.array[float]"]:
+def times_of(load: LoadResult) -> tuple["array.array[float]", "array.array[float]"]:
     """Return the latencies in seconds and the wall-clock times of the answers, by place in the order."""
     both = array.array("d")
     both.frombytes(Path(load.times).read_bytes())

@@ -20,17 +20,17 @@ _SYNCS: Final = 50
 _PAGE: Final = b"\0" * 8192
 
 
-class Usage(Struct, frozen=True):
+class RoleUsage(Struct, frozen=True):
     """What one role has used since its processes began."""
 
     cpu_ms: float = 0.0
     switches: int = 0  # of the living threads; those that ended took theirs along
 
 
-class Sample(Struct, frozen=True):
+class UsageSample(Struct, frozen=True):
     """One moment."""
 
-    roles: dict[str, Usage]
+    roles: dict[str, RoleUsage]
     machine_busy_ms: float
     machine_stolen_ms: float  # by other guests of the host
     at: float  # monotonic, s
@@ -50,7 +50,7 @@ def roots_by_role(pids: Mapping[str, int]) -> dict[str, list[int]]:
     return roots
 
 
-def sample(roots: Mapping[str, Iterable[int]]) -> Sample:
+def sample(roots: Mapping[str, Iterable[int]]) -> UsageSample:
     """CPU (user and system) and context switches of each role's process trees.
 
     What ended children used is part of their parent's figures as soon as they are waited for (proc(5): cutime,
@@ -60,11 +60,11 @@ def sample(roots: Mapping[str, Iterable[int]]) -> Sample:
     trees = {role: _tree(pids, stats) for role, pids in roots.items()}
     at = time.monotonic()
     usage = {
-        role: Usage(sum(stats[pid].cpu_ms for pid in tree), sum(_switches(pid) for pid in tree))
+        role: RoleUsage(sum(stats[pid].cpu_ms for pid in tree), sum(_switches(pid) for pid in tree))
         for role, tree in trees.items()
     }
     busy, stolen = _machine_ms()
-    return Sample(usage, busy, stolen, at)
+    return UsageSample(usage, busy, stolen, at)
 
 
 def memory_mb(roots: Mapping[str, Iterable[int]]) -> tuple[dict[str, float], str]:

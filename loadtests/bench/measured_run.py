@@ -13,12 +13,12 @@ import msgspec
 
 from loadtests.bench import check, figures, flames, measure, report
 from loadtests.bench import stored as stored_messages
-from loadtests.bench.check import Arrivals, Finding
-from loadtests.bench.load import Load, LoadProcess, Order, times_of
-from loadtests.bench.measure import Sample
+from loadtests.bench.check import Arrivals, CheckResult
+from loadtests.bench.load import LoadOrder, LoadProcess, LoadResult, times_of
+from loadtests.bench.measure import UsageSample
 from loadtests.bench.options import BenchOptions
 from loadtests.bench.run_control import BenchFailed
-from loadtests.bench.service import Service, filesystem
+from loadtests.bench.service import BenchService, filesystem
 from loadtests.bench.yardstick import Signatures, Yardstick
 from ops.fleet import ROOT
 
@@ -41,7 +41,7 @@ class MeasuredRun:
     def __init__(
         self,
         options: BenchOptions,
-        service: Service,
+        service: BenchService,
         generator: LoadProcess,
         yardstick: Yardstick,
         folder: Path | None,
@@ -55,7 +55,7 @@ class MeasuredRun:
         self._tell = tell
         self._next = 0
         self._accepted: set[int] = set()
-        self._loads: list[tuple[int, Load]] = []  # with the number of the first message
+        self._loads: list[tuple[int, LoadResult]] = []  # with the number of the first message
 
     async def run(self) -> dict[str, Any]:
         """The protocol; the result has `checked` false, and no speed, when the check failed."""
@@ -106,7 +106,7 @@ class MeasuredRun:
         await asyncio.sleep(_QUIET_S)
         first = await asyncio.to_thread(self._yardstick.measure)
 
-        async def counted() -> tuple[int, Load, float, float]:
+        async def counted() -> tuple[int, LoadResult, float, float]:
             place, load = await self._load(options.messages)
             return place, load, load.began, await self._settled(options.messages)
 
@@ -129,7 +129,7 @@ class MeasuredRun:
             await self._service.start_delivery()
             await self._mta_is_quiet()
 
-            async def delivered() -> tuple[int, Load, float, float]:
+            async def delivered() -> tuple[int, LoadResult, float, float]:
                 began = time.monotonic()
                 await let_go()
                 return place, load, began, await self._settled(count)
@@ -139,7 +139,7 @@ class MeasuredRun:
 
     async def _measured(
         self,
-        work: Callable[[], Awaitable[tuple[int, Load, float, float]]],
+        work: Callable[[], Awaitable[tuple[int, LoadResult, float, float]]],
         count: int,
         first: Signatures,
     ) -> dict[str, Any]:
@@ -171,7 +171,7 @@ class MeasuredRun:
             "smtp_connections": figures.connections(counters, grown),
         }
 
-    async def _paced(self, measured: float) -> tuple[float, tuple[int, Load], dict[str, Any]]:
+    async def _paced(self, measured: float) -> tuple[float, tuple[int, LoadResult], dict[str, Any]]:
         """At half the measured rate for ten seconds, requests sent when due, whatever is still unanswered; with what a
         message costs then."""
         rate = self._options.rate or measured * PACED_SHARE
@@ -182,11 +182,11 @@ class MeasuredRun:
         await self._settled(count)
         return rate, load, figures.usage(before, self._sample(), count)
 
-    async def _load(self, count: int, *, rate: float | None = None) -> tuple[int, Load]:
+    async def _load(self, count: int, *, rate: float | None = None) -> tuple[int, LoadResult]:
         """Have the generator send; gives the first number and what became of it."""
         first = self._next
         timeout_s = _PATIENCE_S + count / (rate or SLOWEST_PER_S)
-        load = await self._generator.send(Order(first=first, count=count, rate=rate, timeout_s=timeout_s))
+        load = await self._generator.send(LoadOrder(first=first, count=count, rate=rate, timeout_s=timeout_s))
         self._next += count
         latencies, _ = times_of(load)
         self._accepted.update(first + place for place, value in enumerate(latencies) if not math.isnan(value))
@@ -215,16 +215,16 @@ class MeasuredRun:
             used = now
             await asyncio.sleep(_QUIET_S / 2)
 
-    def _all_accepted(self) -> Finding:
+    def _all_accepted(self) -> CheckResult:
         asked, refused = 0, ""
         for _, load in self._loads:
             asked += load.accepted + sum(load.refused.values())
             if load.refused and not refused:
                 refused = f"; {load.refused}, first: {load.example}"
         accepted = len(self._accepted)
-        return Finding("every message sent was accepted", accepted == asked, f"{accepted} of {asked}{refused}")
+        return CheckResult("every message sent was accepted", accepted == asked, f"{accepted} of {asked}{refused}")
 
-    def _latencies(self, sent: tuple[int, Load], arrived: Arrivals) -> dict[str, Any]:
+    def _latencies(self, sent: tuple[int, LoadResult], arrived: Arrivals) -> dict[str, Any]:
         """Of acceptance, and from the 202 to the sink's 250 (which may come first: then it is below zero)."""
         first, load = sent
         latencies, answers = times_of(load)
@@ -234,7 +234,7 @@ class MeasuredRun:
     def _roots(self) -> dict[str, list[int]]:
         return measure.roots_by_role(self._service.pids()) | {"generator": [self._generator.pid]}
 
-    def _sample(self) -> Sample:
+    def _sample(self) -> UsageSample:
         return measure.sample(self._roots())
 
     def _profiled(self) -> dict[str, int]:
@@ -257,11 +257,11 @@ def _fetched(url: str) -> str:
         return str(answer.read().decode())
 
 
-def _rate(load: Load, count: int) -> float:
+def _rate(load: LoadResult, count: int) -> float:
     return round(count / max(load.ended - load.began, 1e-6), 1)
 
 
-def kept_logs(service: Service) -> str:
+def kept_logs(service: BenchService) -> str:
     """Copy the logs of a failed run into a report folder, and return a sentence that names it."""
     folder = report.new_folder(ROOT) / "log"
     shutil.copytree(service.settings.state / "log", folder)

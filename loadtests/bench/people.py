@@ -24,7 +24,7 @@ from engine.flows.sign_in import open_session
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.passwords import Passwords
 from loadtests.bench import figures, measure, report
-from loadtests.bench.service import DOMAIN, SENDER, Service, own_service
+from loadtests.bench.service import DOMAIN, SENDER, BenchService, own_service
 from ops.embedded import CannotServe
 from ops.fleet import PortTaken
 from ops.supervise import StartFailed
@@ -96,7 +96,7 @@ async def _client() -> AsyncIterator[aiohttp.ClientSession]:
         yield client
 
 
-async def _person(service: Service) -> tuple[str, dict[str, str]]:
+async def _person(service: BenchService) -> tuple[str, dict[str, str]]:
     """The owner of an account beside the one that sends, signed in: address and the headers of a session."""
     passwords = Passwords()
     hashed = await passwords.hashed(PASSWORD)
@@ -154,7 +154,7 @@ async def _times(ask: Ask, count: int) -> list[float]:
     return took
 
 
-async def _sending(client: aiohttp.ClientSession, base: str, service: Service, seconds: float) -> list[float]:
+async def _sending(client: aiohttp.ClientSession, base: str, service: BenchService, seconds: float) -> list[float]:
     """Seconds of each of the sends that are made at a steady pace."""
     headers = {"Authorization": f"Bearer {service.access.key}"}
     message = {

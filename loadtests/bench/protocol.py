@@ -10,7 +10,7 @@ from engine.base import settings
 from engine.base.settings import Settings
 from engine.store.database_errors import DatabaseUnavailable
 from loadtests.bench import figures, flames, measure, report
-from loadtests.bench.load import HTTP_GENERATOR, GeneratorFailed, LoadProcess, Target
+from loadtests.bench.load import HTTP_GENERATOR, GeneratorFailed, LoadProcess, LoadTarget
 from loadtests.bench.measured_run import MeasuredRun, kept_logs
 from loadtests.bench.options import BenchOptions
 from loadtests.bench.run_control import FAILURES, INTERRUPTED, BenchFailed, interruptible, machine_lock
@@ -94,7 +94,7 @@ async def measure_once(
     """Measure once on a fresh service and return the result."""
     tell("Starting a service of its own")
     async with own_service(given, tell, delivering=options.drain is None, tls=options.tls, rsa=options.rsa) as service:
-        target = Target(
+        target = LoadTarget(
             host=service.settings.api_host,
             port=service.settings.api_port,
             key=service.access.key,

@@ -19,10 +19,10 @@ from rich.table import Table
 
 from engine.base import settings
 from loadtests.bench import figures, flames, load, measure, relay_load, report
-from loadtests.bench.load import HTTP_GENERATOR, LoadProcess, Order, times_of
+from loadtests.bench.load import HTTP_GENERATOR, LoadOrder, LoadProcess, times_of
 from loadtests.bench.measured_run import SLOWEST_PER_S
 from loadtests.bench.run_control import FAILURES, BenchFailed, machine_lock
-from loadtests.bench.service import SENDER, Service, own_service
+from loadtests.bench.service import SENDER, BenchService, own_service
 from loadtests.bench.yardstick import Yardstick
 from ops.fleet import ROOT
 
@@ -69,11 +69,11 @@ async def _measured(
     voice.say("Starting a service of its own, without delivery")
     async with own_service(given, voice.say, delivering=False, tls=False) as service:
         host, state = service.settings.api_host, service.settings.state
-        api = load.Target(
+        api = load.LoadTarget(
             host=host, port=service.settings.api_port, key=service.access.key, sender=SENDER, domains=DOMAINS,
             connections=connections, folder=str(state),
         )  # fmt: skip
-        smtp = relay_load.Target(
+        smtp = relay_load.RelayTarget(
             host=host, port=service.settings.submission_tls_port, key=service.access.key, sender=SENDER,
             domains=DOMAINS, connections=connections, folder=str(state), pipelined=pipelined, each=each,
         )  # fmt: skip
@@ -112,10 +112,10 @@ async def _measured(
     return result
 
 
-async def _round(service: Service, sender: LoadProcess, first: int, count: int) -> dict[str, Any]:
+async def _round(service: BenchService, sender: LoadProcess, first: int, count: int) -> dict[str, Any]:
     roots = measure.roots_by_role(service.pids())
     before = measure.sample(roots)
-    sent = await sender.send(Order(first=first, count=count, timeout_s=_PATIENCE_S + count / SLOWEST_PER_S))
+    sent = await sender.send(LoadOrder(first=first, count=count, timeout_s=_PATIENCE_S + count / SLOWEST_PER_S))
     after = measure.sample(roots)
     if sent.refused:
         raise BenchFailed(f"Not every message was accepted: {sent.refused}\n{sent.example}")
@@ -130,7 +130,7 @@ async def _round(service: Service, sender: LoadProcess, first: int, count: int) 
     }
 
 
-def _busiest(service: Service, door: str) -> int:
+def _busiest(service: BenchService, door: str) -> int:
     pids = service.pids()
     return measure.tree_of(pids["api"])[-1] if door == "api" else pids["relay-1"]
 

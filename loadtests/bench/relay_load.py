@@ -18,14 +18,14 @@ import msgspec
 import uvloop
 from msgspec import Struct
 
-from loadtests.bench.load import Load, Order
+from loadtests.bench.load import LoadOrder, LoadResult
 from loadtests.bench.message import around_recipient
 
 _MAX_ORDER: Final = 64 * 1024
 _CONNECT_S: Final = 30.0
 
 
-class Target(Struct, frozen=True, kw_only=True):
+class RelayTarget(Struct, frozen=True, kw_only=True):
     """Whom to call, and how. `pipelined`: MAIL, RCPT and DATA in one write (RFC 2920), else one after the other."""
 
     host: str
@@ -39,10 +39,10 @@ class Target(Struct, frozen=True, kw_only=True):
     folder: str  # for the times of each message
 
 
-class Client:
+class BenchRelaySession:
     """One session."""
 
-    def __init__(self, target: Target, parts: tuple[bytes, bytes]) -> None:
+    def __init__(self, target: RelayTarget, parts: tuple[bytes, bytes]) -> None:
         self._target = target
         self._before, self._after = parts
         self._reader: asyncio.StreamReader | None = None
@@ -114,20 +114,20 @@ class Client:
                 return line
 
 
-class Sender:
+class RelayLoader:
     """Carries out orders."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: RelayTarget) -> None:
         self._target = target
         parts = around_recipient(target.sender)
-        self._clients = [Client(target, parts) for _ in range(target.connections)]
+        self._clients = [BenchRelaySession(target, parts) for _ in range(target.connections)]
 
     async def open(self) -> None:
         """All sessions."""
         for client in self._clients:
             await client.open()
 
-    async def send(self, order: Order) -> Load:
+    async def send(self, order: LoadOrder) -> LoadResult:
         """As fast as replies come."""
         latencies = array.array("d", [math.nan]) * order.count
         answers = array.array("d", [math.nan]) * order.count
@@ -136,7 +136,7 @@ class Sender:
         places = iter(range(order.count))
         wall = time.time() - time.monotonic()
 
-        async def work(client: Client) -> None:
+        async def work(client: BenchRelaySession) -> None:
             nonlocal example
             for place in places:
                 began = time.monotonic()
@@ -157,7 +157,7 @@ class Sender:
         file = Path(self._target.folder) / f"relay-times-{order.first}.f64"
         file.write_bytes(latencies.tobytes() + answers.tobytes())
         accepted = order.count - sum(refused.values())
-        return Load(
+        return LoadResult(
             began=began, ended=time.monotonic(), accepted=accepted, refused=refused, example=example, times=str(file)
         )
 
@@ -167,11 +167,11 @@ async def serve() -> None:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=_MAX_ORDER)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    sender = Sender(msgspec.json.decode(await reader.readline(), type=Target))
+    sender = RelayLoader(msgspec.json.decode(await reader.readline(), type=RelayTarget))
     await sender.open()
     _answer(b"{}")
     while line := await reader.readline():
-        _answer(msgspec.json.encode(await sender.send(msgspec.json.decode(line, type=Order))))
+        _answer(msgspec.json.encode(await sender.send(msgspec.json.decode(line, type=LoadOrder))))
 
 
 def _answer(line: bytes) -> None:

@@ -51,17 +51,17 @@ _HOLD_QUEUE = _SQL.command("hold_queue")
 _RSA_ALONE = _SQL.command("rsa_alone")
 
 
-class Access(msgspec.Struct, frozen=True):
+class BenchAccess(msgspec.Struct, frozen=True):
     """The account that sends."""
 
     account_id: UUID
     key: str
 
 
-class Service:
+class BenchService:
     """A running service. `pool` is for questions beside the run."""
 
-    def __init__(self, settings: Settings, supervisor: Supervisor, pool: asyncpg.Pool, access: Access) -> None:
+    def __init__(self, settings: Settings, supervisor: Supervisor, pool: asyncpg.Pool, access: BenchAccess) -> None:
         self.settings = settings
         self.pool = pool
         self.access = access
@@ -123,7 +123,7 @@ class Service:
 @asynccontextmanager
 async def own_service(
     given: Settings, say: Callable[[str], None], *, delivering: bool, tls: bool, rsa: bool = False
-) -> AsyncIterator[Service]:
+) -> AsyncIterator[BenchService]:
     """A service that runs; enter from the main thread.
 
     `given` are the operator's settings: numbers of processes, limits and time-outs are kept, everything that says
@@ -144,7 +144,7 @@ async def own_service(
                     await migrate(postgres.url)
                     async with operate.opened(settings) as pool:
                         access = await _rise(settings, supervisor, pool, delivering=delivering, tls=tls, rsa=rsa)
-                        yield Service(settings, supervisor, pool, access)
+                        yield BenchService(settings, supervisor, pool, access)
                 finally:
                     await _descend(supervisor)
         finally:
@@ -155,7 +155,7 @@ async def own_service(
 
 async def _rise(
     settings: Settings, supervisor: Supervisor, pool: asyncpg.Pool, *, delivering: bool, tls: bool, rsa: bool
-) -> Access:
+) -> BenchAccess:
     fleet.empty_metrics(settings.state)
     for spec in fleet.helpers(settings):
         supervisor.start(_measuring(spec, tls=tls) if spec.name == "sink" else spec)
@@ -191,7 +191,7 @@ def _measuring(sink: ProcessSpec, *, tls: bool) -> ProcessSpec:
     return dataclasses.replace(sink, argv=(*sink.argv, *more))
 
 
-async def _make_account(settings: Settings, pool: asyncpg.Pool) -> Access:
+async def _make_account(settings: Settings, pool: asyncpg.Pool) -> BenchAccess:
     account = await operate.create_account(
         pool, name="Bench", email=f"owner@{DOMAIN}", plan=Plan.ENTERPRISE, daily_cap=CAP, monthly_cap=CAP
     )
@@ -201,7 +201,7 @@ async def _make_account(settings: Settings, pool: asyncpg.Pool) -> Access:
     checked = await operate.check_domain(pool, settings, account=public_id, name=DOMAIN)
     if checked is None or checked["status"] != "verified":
         raise StartFailed(f"The local DNS responder did not confirm {DOMAIN}: {checked}")
-    return Access(ids.parse_id(ids.Kind.ACCOUNT, public_id), key["apiKey"])
+    return BenchAccess(ids.parse_id(ids.Kind.ACCOUNT, public_id), key["apiKey"])
 
 
 def _settings(given: Settings, state: Path, database_url: str, redis_url: str) -> Settings:

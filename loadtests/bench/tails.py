@@ -28,7 +28,7 @@ from engine.ledger import heads, log
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Queries
 from loadtests.bench import figures, measure, report
-from loadtests.bench.service import Service, own_service
+from loadtests.bench.service import BenchService, own_service
 from ops.embedded import CannotServe
 from ops.fleet import PortTaken
 from ops.supervise import StartFailed
@@ -44,7 +44,7 @@ _MESSAGES = _SQL.command("make_messages")
 _RECIPIENTS = _SQL.command("make_recipients")
 
 
-class Reading(Struct):
+class TailReadings(Struct):
     """What all readers have got."""
 
     events: int = 0
@@ -52,7 +52,7 @@ class Reading(Struct):
     ended: int = 0
 
 
-class Account(Struct, frozen=True):
+class TailedAccount(Struct, frozen=True):
     """One whose log is tailed."""
 
     id: UUID
@@ -82,7 +82,7 @@ async def _measured(tails: int, quiet_s: float, busy_s: float, voice: report.Pro
             role: pids for role, pids in measure.roots_by_role(service.pids()).items() if role in ("api", "postgres")
         }
         before, _ = measure.memory_mb(roots)
-        reading = Reading()
+        reading = TailReadings()
         voice.say(f"Opening {tails:,} tails")
         async with _readers(service, accounts, tails, reading):
             await asyncio.sleep(SETTLE_S)
@@ -116,7 +116,7 @@ def _tails_of(account: int, tails: int) -> int:
     return min(MAX_TAILS, tails - MAX_TAILS * account)
 
 
-async def _accounts(service: Service, count: int) -> list[Account]:
+async def _accounts(service: BenchService, count: int) -> list[TailedAccount]:
     made = []
     pepper = service.settings.key_pepper
     assert pepper is not None
@@ -126,7 +126,7 @@ async def _accounts(service: Service, count: int) -> list[Account]:
             plan=Plan.ENTERPRISE, daily_cap=_CAP, monthly_cap=_CAP, verified_at=clock.now(),
         )  # fmt: skip
         key = await give_key(service.pool, account.id, name="tails", scopes=["messages:read"], pepper=pepper)
-        made.append(Account(account.id, key.token, ids.uuid7()))
+        made.append(TailedAccount(account.id, key.token, ids.uuid7()))
     columns = [account.message for account in made], [account.id for account in made]
     await _MESSAGES.execute(service.pool, *columns)
     await _RECIPIENTS.execute(service.pool, *columns)
@@ -134,7 +134,9 @@ async def _accounts(service: Service, count: int) -> list[Account]:
 
 
 @asynccontextmanager
-async def _readers(service: Service, accounts: Sequence[Account], tails: int, reading: Reading) -> AsyncIterator[None]:
+async def _readers(
+    service: BenchService, accounts: Sequence[TailedAccount], tails: int, reading: TailReadings
+) -> AsyncIterator[None]:
     """So many tails, all open; they are dropped at the end."""
     ready = asyncio.Semaphore(0)
     tasks = [
@@ -153,7 +155,7 @@ async def _readers(service: Service, accounts: Sequence[Account], tails: int, re
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _read(service: Service, key: str, reading: Reading, ready: asyncio.Semaphore) -> None:
+async def _read(service: BenchService, key: str, reading: TailReadings, ready: asyncio.Semaphore) -> None:
     reader, writer = await asyncio.open_connection(
         service.settings.api_host, service.settings.api_port, limit=_MAX_LINE
     )
@@ -184,7 +186,7 @@ async def _used(roots: dict[str, list[int]], work: Any) -> dict[str, float]:
     return {role: round(100 * (after.roles[role].cpu_ms - before.roles[role].cpu_ms) / took_ms, 1) for role in roots}
 
 
-async def _write(pool: asyncpg.Pool, accounts: Sequence[Account], seconds: float) -> None:
+async def _write(pool: asyncpg.Pool, accounts: Sequence[TailedAccount], seconds: float) -> None:
     """Events one by one at a steady pace, each about the account's message."""
     began = time.monotonic()
     async with contextlib.AsyncExitStack() as stack:

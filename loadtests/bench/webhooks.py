@@ -66,7 +66,7 @@ class Times(Struct, frozen=True):
     learning_s: float = 25.0  # two rounds of time-outs: by then every hanging endpoint is known for one
 
 
-class World(Struct, frozen=True):
+class WebhookBench(Struct, frozen=True):
     """What is running."""
 
     pool: asyncpg.Pool
@@ -131,7 +131,7 @@ async def _measured(
     }
 
 
-async def _round(world: World, accounts: list[UUID], deliveries: int, profile: Path | None) -> dict[str, Any]:
+async def _round(world: WebhookBench, accounts: list[UUID], deliveries: int, profile: Path | None) -> dict[str, Any]:
     idle = await _idle(world)
     paced = await _paced(world, accounts)
     full = await _full_rate(world, accounts, deliveries, profile)
@@ -143,7 +143,7 @@ async def _round(world: World, accounts: list[UUID], deliveries: int, profile: P
     }
 
 
-async def _idle(world: World) -> dict[str, float]:
+async def _idle(world: WebhookBench) -> dict[str, float]:
     """CPU in percent of a core while no living endpoint has anything to hear."""
     before = measure.sample(world.roots)
     await asyncio.sleep(world.times.idle_s)
@@ -155,7 +155,7 @@ async def _idle(world: World) -> dict[str, float]:
     }
 
 
-async def _paced(world: World, accounts: list[UUID]) -> dict[str, Any]:
+async def _paced(world: WebhookBench, accounts: list[UUID]) -> dict[str, Any]:
     """Events one by one at a steady pace; milliseconds from the making of each to its arrival."""
     before = await _count(world)
     events: list[UUID] = []
@@ -169,7 +169,9 @@ async def _paced(world: World, accounts: list[UUID]) -> dict[str, Any]:
     return {"delay_ms": figures.percentiles(delays), "events": len(events)}
 
 
-async def _full_rate(world: World, accounts: list[UUID], deliveries: int, profile: Path | None) -> dict[str, Any]:
+async def _full_rate(
+    world: WebhookBench, accounts: list[UUID], deliveries: int, profile: Path | None
+) -> dict[str, Any]:
     """All at once: the posts become due together, and the clock runs from the first arrival to the last."""
     first = await _count(world)
     targets = {"webhooks": world.roots["worker"][0]} if profile is not None else {}
@@ -196,7 +198,7 @@ async def _full_rate(world: World, accounts: list[UUID], deliveries: int, profil
     }
 
 
-async def _checks(world: World, accounts: list[UUID], sent: int) -> list[dict[str, Any]]:
+async def _checks(world: WebhookBench, accounts: list[UUID], sent: int) -> list[dict[str, Any]]:
     came = Counter(name for name, _ in await _lines(world))
     twice = sum(1 for count in came.values() if count > 1)
     made = (await _MADE.records(world.pool, accounts))[0]
@@ -219,7 +221,7 @@ async def _checks(world: World, accounts: list[UUID], sent: int) -> list[dict[st
 # -- what is posted -------------------------------------------------------------------------------
 
 
-async def _account(world: World, name: str) -> UUID:
+async def _account(world: WebhookBench, name: str) -> UUID:
     made = await operate.create_account(
         world.pool, name=f"Bench {name}", email=f"{name}@bench.test", plan=Plan.ENTERPRISE, daily_cap=_CAP,
         monthly_cap=_CAP,
@@ -227,11 +229,11 @@ async def _account(world: World, name: str) -> UUID:
     return ids.parse_id(ids.Kind.ACCOUNT, made["accountId"])
 
 
-async def _endpoint(world: World, account: UUID, url: str) -> None:
+async def _endpoint(world: WebhookBench, account: UUID, url: str) -> None:
     await webhooks.create(world.pool, account, url=url, event_types=(), pepper=PEPPER)
 
 
-async def _write(world: World, accounts: list[UUID], each: int) -> list[UUID]:
+async def _write(world: WebhookBench, accounts: list[UUID], each: int) -> list[UUID]:
     written = []
     for account in accounts:
         async with world.pool.acquire() as connection, connection.transaction():
@@ -251,7 +253,7 @@ async def _append(connection: Any, account: UUID, count: int) -> list[UUID]:
     return [row.id for row in sealed]
 
 
-async def _posted(world: World, accounts: list[UUID]) -> None:
+async def _posted(world: WebhookBench, accounts: list[UUID]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while (await _LEFT.records(world.pool, accounts))[0]["left_over"]:
         if time.monotonic() > deadline:
@@ -262,11 +264,11 @@ async def _posted(world: World, accounts: list[UUID]) -> None:
 # -- what arrived ---------------------------------------------------------------------------------
 
 
-async def _count(world: World) -> int:
+async def _count(world: WebhookBench) -> int:
     return int(await asyncio.to_thread(_fetch, f"{world.receiver}/count"))
 
 
-async def _arrived(world: World, count: int) -> float:
+async def _arrived(world: WebhookBench, count: int) -> float:
     """When so many had come, on the monotonic clock."""
     deadline = time.monotonic() + PATIENCE_S
     while (found := await _count(world)) < count:
@@ -276,12 +278,12 @@ async def _arrived(world: World, count: int) -> float:
     return time.monotonic()
 
 
-async def _lines(world: World) -> list[tuple[str, int]]:
+async def _lines(world: WebhookBench) -> list[tuple[str, int]]:
     text = await asyncio.to_thread(_fetch, f"{world.receiver}/arrivals")
     return [(line.split()[0], int(line.split()[1])) for line in text.splitlines()]
 
 
-async def _arrivals(world: World) -> dict[str, int]:
+async def _arrivals(world: WebhookBench) -> dict[str, int]:
     return dict(await _lines(world))
 
 
@@ -305,7 +307,7 @@ def _folder() -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def _world(folder: Path, times: Times) -> AsyncIterator[World]:
+async def _world(folder: Path, times: Times) -> AsyncIterator[WebhookBench]:
     """Everything started; all of it ends with the context, or with us."""
     postgres = PostgresServer(folder)
     postgres.start()
@@ -324,7 +326,7 @@ async def _world(folder: Path, times: Times) -> AsyncIterator[World]:
         assert postgres.pid is not None
         roots = {"worker": [worker.pid], "postgres": [postgres.pid]}
         base = f"http://127.0.0.1:{ports['quick']}"
-        yield World(pool, roots, base, ports["quick"], ports["never"], folder, times)
+        yield WebhookBench(pool, roots, base, ports["quick"], ports["never"], folder, times)
         await pool.close()
     finally:
         for process in processes:

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from loadtests.drill import catalogue
-from loadtests.drill.silent_cases import Kind, Stage
+from loadtests.drill.silent_cases import SilentServerKind, Stage
 from ops.commands.base import as_json
 
 
@@ -16,7 +16,9 @@ from ops.commands.base import as_json
 @click.option("--rounds", type=click.IntRange(1, 1_000), help="Faults during the run; default: the drill's own figure.")
 @click.option("--minutes", type=click.FloatRange(0.5, 24 * 60), help="For drills that go by time.")
 @click.option("--seed", type=int, help="Draw the same moments again.")
-@click.option("--kind", type=click.Choice([one.value for one in Kind]), help="With silent-sites: what the servers do.")
+@click.option(
+    "--kind", type=click.Choice([one.value for one in SilentServerKind]), help="With silent-sites: what the servers do."
+)
 @click.option(
     "--stage", type=click.Choice([one.value for one in Stage]), help="With silent-sites: the step that gets no answer."
 )
@@ -31,4 +33,4 @@ def drill(
 
     given = {"kind": kind, "stage": stage, "accounts": accounts, "addresses": addresses}
     options = {option: value for option, value in given.items() if value is not None}
-    raise click.exceptions.Exit(command.run(name, command.Asked(**asked, options=options)))
+    raise click.exceptions.Exit(command.run(name, command.DrillRequest(**asked, options=options)))

@@ -26,7 +26,7 @@ _MAX_SECONDS = 4 * 3600.0
 def loadtest(*, name: str, seconds: float | None, minutes: float | None, **options: Any) -> None:
     """Put load NAME on a service of its own and write a report; `list` names the loads.
 
-    `peers` compares with Postfix and Haraka, where they are installed, pair by pair.
+    `peers` compares with Postfix, Haraka and OpenSMTPD, where they are installed, pair by pair.
     """
     peers = {"runs": options.pop("runs"), "only": options.pop("only")}
     if name == "list":

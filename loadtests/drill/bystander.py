@@ -10,10 +10,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from loadtests.drill.catalogue import Order
+from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.paced import Letter, PacedClient, Sent, arrivals, percentile
-from loadtests.drill.report import Check, Report
-from loadtests.drill.sends import Access
+from loadtests.drill.report import Check, DrillReport
+from loadtests.drill.sends import ApiAccess
 from loadtests.drill.service import Service
 from loadtests.drill.stage import first_access, played
 
@@ -36,7 +36,7 @@ _ARRIVE_S: Final = 15.0  # for the last ones of a phase
 _MIN_SAMPLES: Final = 20  # arrivals below which a percentile says nothing
 
 
-class Phase(Struct, kw_only=True):
+class BystanderPhase(Struct, kw_only=True):
     """What the nine saw while the tenth behaved like this. Times in milliseconds."""
 
     tenth: str
@@ -49,11 +49,11 @@ class Phase(Struct, kw_only=True):
     tries: int = 1
 
 
-class Verdict(Struct, kw_only=True):
+class BystanderVerdict(Struct, kw_only=True):
     """All phases, the baseline first."""
 
     rate: int
-    phases: list[Phase]
+    phases: list[BystanderPhase]
 
     @property
     def passed(self) -> bool:
@@ -61,18 +61,23 @@ class Verdict(Struct, kw_only=True):
         return all(one.arrived == one.sent and one.times_baseline <= WITHIN for one in self.phases)
 
 
-def run(_order: Order) -> Report:
+def run(_order: DrillOrder) -> DrillReport:
     """At the pace and for the time that the rule was made for."""
 
-    async def play(service: Service) -> Report:
+    async def play(service: Service) -> DrillReport:
         return _report(await drill(service, rate=RATE, seconds=SECONDS))
 
     return played(play, SETTINGS)
 
 
 async def drill(
-    service: Service, *, rate: int, seconds: float, habits: Sequence[str] = tuple(HABITS), access: Access | None = None
-) -> Verdict:
+    service: Service,
+    *,
+    rate: int,
+    seconds: float,
+    habits: Sequence[str] = tuple(HABITS),
+    access: ApiAccess | None = None,
+) -> BystanderVerdict:
     """Measure on a running service whose retries come late enough not to disturb a phase."""
     async with PacedClient(service.base_url, access or first_access(service)) as client:
         await _send(client, "warm", round(rate * _WARM_S), rate, None)
@@ -80,12 +85,14 @@ async def drill(
         baseline.times_baseline = 1.0
         count = round(rate * seconds)
         phases = [baseline, *[await _at_best(service, client, habit, count, rate, baseline) for habit in habits]]
-    return Verdict(rate=rate, phases=phases)
+    return BystanderVerdict(rate=rate, phases=phases)
 
 
-async def _at_best(service: Service, client: PacedClient, habit: str, count: int, rate: int, baseline: Phase) -> Phase:
+async def _at_best(
+    service: Service, client: PacedClient, habit: str, count: int, rate: int, baseline: BystanderPhase
+) -> BystanderPhase:
     """The phase; measured again where it breaks the rule, because whatever else the machine does can only add."""
-    best: Phase | None = None
+    best: BystanderPhase | None = None
     for number in range(1, TRIES + 1):
         phase = await _phase(service, client, habit, count, rate, habit, number)
         phase.times_baseline = round(phase.p95_ms / max(baseline.p95_ms, 0.001), 2)
@@ -103,13 +110,13 @@ async def _at_best(service: Service, client: PacedClient, habit: str, count: int
 
 async def _phase(
     service: Service, client: PacedClient, name: str, count: int, rate: int, habit: str | None, number: int = 1
-) -> Phase:
+) -> BystanderPhase:
     run_name = "".join(letter if letter.isalnum() else "-" for letter in f"{name}-{number}")
     sent = await _send(client, run_name, count, rate, habit)
     waiting = {one.test_id: one.answered_at for one in sent}
     arrived = await arrivals(service.sink, waiting, _ARRIVE_S)
     waits = sorted(max(0.0, at - waiting[test_id]) * 1_000 for test_id, at in arrived.items())
-    return Phase(
+    return BystanderPhase(
         tenth=HABITS.get(name, name),
         sent=len(sent),
         arrived=len(waits),
@@ -141,14 +148,14 @@ def _percentile(ordered: Sequence[float], part: float) -> float:
     return percentile(ordered, part) if len(ordered) >= _MIN_SAMPLES else float("inf")
 
 
-def _report(verdict: Verdict) -> Report:
+def _report(verdict: BystanderVerdict) -> DrillReport:
     said = [
         f"{one.tenth}: p95 {one.p95_ms:.1f} ms, {one.times_baseline:.2f} times, {one.tries} tries"
         for one in verdict.phases
     ]
     sent, arrived = (sum(getattr(one, name) for one in verdict.phases) for name in ("sent", "arrived"))
     late = max(one.times_baseline for one in verdict.phases)
-    return Report(
+    return DrillReport(
         drill="bystander",
         sent=sent,
         accepted=sent,

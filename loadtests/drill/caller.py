@@ -13,7 +13,7 @@ import msgspec
 
 from engine.base import ids
 from loadtests.drill.report import Check
-from loadtests.drill.sends import Access
+from loadtests.drill.sends import ApiAccess
 from loadtests.drill.service import Service
 from loadtests.drill.stage import account_id, database_url
 from loadtests.drill.verdict import read_ledger
@@ -24,10 +24,10 @@ _CONNECTIONS: Final = 100
 _ON_ITS_WAY: Final = ("queued", "sending")
 
 
-class Caller:
+class KeyCaller:
     """One key's requests; a context manager."""
 
-    def __init__(self, service: Service, access: Access) -> None:
+    def __init__(self, service: Service, access: ApiAccess) -> None:
         self.access = access
         self._base = service.base_url
         self._headers = {"Authorization": f"Bearer {access.key}"}
@@ -59,10 +59,10 @@ class Caller:
         return await self.call("POST", "/v1/emails", body | fields)
 
 
-class State:
+class AccountState:
     """What PostgreSQL and the sink hold of an account."""
 
-    def __init__(self, service: Service, access: Access) -> None:
+    def __init__(self, service: Service, access: ApiAccess) -> None:
         self._service = service
         self._account = account_id(access)
 

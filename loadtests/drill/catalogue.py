@@ -12,10 +12,10 @@ from typing import Final
 from msgspec import Struct
 
 from loadtests.drill.needs import LINUX, ROOT, Need, program
-from loadtests.drill.report import Report
+from loadtests.drill.report import DrillReport
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class DrillOrder(Struct, frozen=True, kw_only=True):
     """What is asked of a drill."""
 
     messages: int
@@ -50,10 +50,10 @@ class Drill(Struct, frozen=True, kw_only=True):
         rng: random.Random,
         minutes: float | None,
         options: Mapping[str, str | int] | None = None,
-    ) -> Order:
+    ) -> DrillOrder:
         """What the operator said, and this drill's own figures for the rest."""
         times = rounds or self.rounds
-        return Order(
+        return DrillOrder(
             messages=messages or max(self.messages, self.messages_each * times),
             rounds=times,
             rng=rng,
@@ -61,10 +61,10 @@ class Drill(Struct, frozen=True, kw_only=True):
             options=options or {},
         )
 
-    def run(self, order: Order) -> Report:
+    def run(self, order: DrillOrder) -> DrillReport:
         """Run it; raises what keeps it from being run at all."""
         module, _, function = self.where.partition(":")
-        found: Callable[[Order], Report] = getattr(importlib.import_module(module), function)
+        found: Callable[[DrillOrder], DrillReport] = getattr(importlib.import_module(module), function)
         return found(order)
 
 

@@ -13,13 +13,13 @@ from rich.table import Table
 
 from loadtests.drill import catalogue, report
 from loadtests.drill.catalogue import Drill
-from loadtests.drill.report import Report
+from loadtests.drill.report import DrillReport
 
 ALL = "all"
 LIST = "list"
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class DrillRequest(Struct, frozen=True, kw_only=True):
     """The operator's words; None leaves a figure to each drill."""
 
     messages: int | None = None
@@ -30,7 +30,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     as_json: bool = False
 
 
-def run(name: str, asked: Asked) -> int:
+def run(name: str, asked: DrillRequest) -> int:
     """A drill by name, `all` in turn, or the `list`. 0 when every rule held; 1 too when the one drill that was asked
     for can't be run here."""
     if name == LIST:
@@ -43,7 +43,7 @@ def run(name: str, asked: Asked) -> int:
             _say(f"The drill {drill.name} has no option --{refused[0]}; it can be given to: {_takers(refused[0])}.")
             return 2
     seed = random.SystemRandom().getrandbits(32) if asked.seed is None else asked.seed
-    reports: list[Report] = []
+    reports: list[DrillReport] = []
     skipped: dict[str, str] = {}
     for drill in wanted:
         why = drill.missing()
@@ -59,7 +59,7 @@ def run(name: str, asked: Asked) -> int:
     return 0 if passed else 1
 
 
-def _one(drill: Drill, asked: Asked, seed: int) -> Report:
+def _one(drill: Drill, asked: DrillRequest, seed: int) -> DrillReport:
     _say(f"{drill.name} (seed {seed}): {drill.says}")
     # A drill of several draws what it would draw alone with the same seed.
     rng = random.Random(f"{drill.name} {seed}")
@@ -71,7 +71,7 @@ def _takers(option: str) -> str:
     return ", ".join(drill.name for drill in catalogue.CATALOGUE if option in drill.options)
 
 
-def _conclude(reports: Sequence[Report], skipped: dict[str, str], asked: Asked, seed: int) -> None:
+def _conclude(reports: Sequence[DrillReport], skipped: dict[str, str], asked: DrillRequest, seed: int) -> None:
     if asked.as_json:
         found = {"seed": seed, "drills": [report.as_builtins(one) for one in reports], "skipped": skipped}
         _print_json(found)

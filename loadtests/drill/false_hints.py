@@ -16,13 +16,13 @@ import redis.asyncio as redis
 from engine.base import ids
 from engine.delivery.hints import GROUP, WAKE_CHANNEL
 from engine.delivery.partition import hint_stream
-from loadtests.drill.catalogue import Order
-from loadtests.drill.report import Check, Report
+from loadtests.drill.catalogue import DrillOrder
+from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.run import RATE, counted
-from loadtests.drill.sends import Client, plan
+from loadtests.drill.sends import SendClient, plan
 from loadtests.drill.service import Service
 from loadtests.drill.stage import first_access, played, redis_url
-from loadtests.drill.verdict import Verdict
+from loadtests.drill.verdict import DrillVerdict
 
 NAME: Final = "false-hints"
 SHARE: Final = 0.1
@@ -84,12 +84,12 @@ class Intruder:
         ])  # fmt: skip
 
 
-def run(order: Order) -> Report:
+def run(order: DrillOrder) -> DrillReport:
     """Row 15."""
 
-    async def play(service: Service) -> Report:
+    async def play(service: Service) -> DrillReport:
         access = first_access(service)
-        client = Client(service.base_url, access, plan(order.messages, NAME), rate=RATE, rng=order.rng)
+        client = SendClient(service.base_url, access, plan(order.messages, NAME), rate=RATE, rng=order.rng)
         over = asyncio.Event()
         connection = redis.from_url(redis_url(service), socket_timeout=5)
         intruder = Intruder(connection, service.settings.shards, order.rng)
@@ -102,7 +102,7 @@ def run(order: Order) -> Report:
         finally:
             await connection.aclose()
 
-        async def also(_: Verdict) -> list[Check]:
+        async def also(_: DrillVerdict) -> list[Check]:
             return [Check("every kind of false hint was written", len(intruder.done) == 3, f"{dict(intruder.done)}")]
 
         return await counted(service, access, client, [], name=NAME, also=also)

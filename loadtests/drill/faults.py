@@ -11,7 +11,7 @@ from typing import Final
 import redis
 from msgspec import Struct
 
-from loadtests.drill.service import Part, Service
+from loadtests.drill.service import Service, ServicePart
 
 COMES_BACK_S: Final = 30.0  # the supervisor's longest pause between two starts, and the start
 PAUSED_LEASES: Final = 2.0
@@ -36,13 +36,13 @@ class NobodyThere(RuntimeError):  # noqa: N818 - named for what it says
 def kill_api(service: Service, rng: random.Random) -> str:
     """A worker of Granian, or Granian itself with its workers left to their fate."""
     if rng.random() < 0.5:
-        return f"api {_kill(service, Part.API, rng)}"
+        return f"api {_kill(service, ServicePart.API, rng)}"
     return f"api worker {_killed(service.api_workers, rng)}"
 
 
 def kill_mta(service: Service, rng: random.Random) -> str:
     """One of the delivering processes."""
-    return f"mta {_kill(service, Part.MTA, rng)}"
+    return f"mta {_kill(service, ServicePart.MTA, rng)}"
 
 
 def pause_mta(service: Service, rng: random.Random) -> str:
@@ -53,7 +53,7 @@ def pause_mta(service: Service, rng: random.Random) -> str:
 
 def stop_mta(service: Service, rng: random.Random, look: Callable[[int], None]) -> tuple[int, float]:
     """The same; `look` sees the process as soon as it stands still. Its pid, and when it went on (wall clock)."""
-    pid = _struck(lambda: service.pids(Part.MTA), rng, signal.SIGSTOP)
+    pid = _struck(lambda: service.pids(ServicePart.MTA), rng, signal.SIGSTOP)
     try:
         look(pid)
         time.sleep(service.settings.lease_s * PAUSED_LEASES)
@@ -66,12 +66,12 @@ def stop_mta(service: Service, rng: random.Random, look: Callable[[int], None]) 
 
 def kill_worker(service: Service, rng: random.Random) -> str:
     """The background worker."""
-    return f"worker {_kill(service, Part.WORKER, rng)}"
+    return f"worker {_kill(service, ServicePart.WORKER, rng)}"
 
 
 def kill_relay(service: Service, rng: random.Random) -> str:
     """The process that takes mail over SMTP."""
-    return f"relay {_kill(service, Part.RELAY, rng)}"
+    return f"relay {_kill(service, ServicePart.RELAY, rng)}"
 
 
 def kill_valkey(service: Service, rng: random.Random) -> str:
@@ -79,12 +79,12 @@ def kill_valkey(service: Service, rng: random.Random) -> str:
     client = redis.Redis.from_url(_redis_url(service), socket_timeout=2)
     with client, suppress(redis.RedisError, OSError):  # it may be dead of the last time still
         client.flushall()
-    return f"valkey {_kill(service, Part.VALKEY, rng)}"
+    return f"valkey {_kill(service, ServicePart.VALKEY, rng)}"
 
 
 def kill_postgres(service: Service, rng: random.Random) -> str:
     """The postmaster, as a power cut would; its backends notice by themselves."""
-    return f"postgres {_kill(service, Part.POSTGRES, rng)}"
+    return f"postgres {_kill(service, ServicePart.POSTGRES, rng)}"
 
 
 def kill_backend(service: Service, rng: random.Random) -> str:
@@ -111,7 +111,7 @@ def strike(fault: Fault, service: Service, rng: random.Random) -> Struck:
     return Struck(who, at, time.time())
 
 
-def _kill(service: Service, part: Part, rng: random.Random) -> int:
+def _kill(service: Service, part: ServicePart, rng: random.Random) -> int:
     return _killed(lambda: service.pids(part), rng)
 
 

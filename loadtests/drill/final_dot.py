@@ -16,15 +16,15 @@ from typing import Final
 
 from msgspec import Struct
 
-from loadtests.drill.catalogue import Order
+from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.faults import COMES_BACK_S, Fault, Struck, kill_postgres, strike
-from loadtests.drill.report import Check, Report
+from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.run import Also, counted, under_load
-from loadtests.drill.sends import DOMAINS, Client, Send, plan, planned
-from loadtests.drill.service import Part, Service
+from loadtests.drill.sends import DOMAINS, Send, SendClient, plan, planned
+from loadtests.drill.service import Service, ServicePart
 from loadtests.drill.stage import first_access, played_in_world
-from loadtests.drill.verdict import Verdict
-from loadtests.drill.world import World
+from loadtests.drill.verdict import DrillVerdict
+from loadtests.drill.world import DrillWorld
 
 RATE: Final = 60.0
 HELD_S: Final = 0.2
@@ -41,10 +41,10 @@ _POLL_S: Final = 0.002
 _DOMAINS: Final = tuple(f"d{number}.test" for number in range(DOMAINS))
 
 
-def before_dot(order: Order) -> Report:
+def before_dot(order: DrillOrder) -> DrillReport:
     """Row 3: the process dies while the server still reads the content."""
 
-    async def play(service: Service, world: World) -> Report:
+    async def play(service: Service, world: DrillWorld) -> DrillReport:
         wire = world.wire(*_DOMAINS)
         access = first_access(service)
         sends = plan(EACH_ROUND * order.rounds, "before-dot")
@@ -52,20 +52,20 @@ def before_dot(order: Order) -> Report:
         for number in range(order.rounds):
             wire.stall(STALL_AT)
             part = sends[number * EACH_ROUND : (number + 1) * EACH_ROUND]
-            await Client(service.base_url, access, part, attachment=os.urandom(LARGE_BYTES)).run()
+            await SendClient(service.base_url, access, part, attachment=os.urandom(LARGE_BYTES)).run()
             await _until(lambda: wire.stalled > 0)
             struck.append(await asyncio.to_thread(strike, _kill_all, service, order.rng))
             wire.flow()
-        client = Client(service.base_url, access, sends)
+        client = SendClient(service.base_url, access, sends)
         return await counted(service, access, client, struck, name="before-dot", also=_whole_content(len(sends)))
 
     return played_in_world(play)
 
 
-def held_reply(order: Order) -> Report:
+def held_reply(order: DrillOrder) -> DrillReport:
     """Row 4: the process dies between the server's 250 and the commit of it."""
 
-    async def play(service: Service, world: World) -> Report:
+    async def play(service: Service, world: DrillWorld) -> DrillReport:
         wire = world.wire(*_DOMAINS)
         in_window = 0
 
@@ -90,10 +90,10 @@ def held_reply(order: Order) -> Report:
     return played_in_world(play)
 
 
-def postgres_after_reply(order: Order) -> Report:
+def postgres_after_reply(order: DrillOrder) -> DrillReport:
     """Row 10: the database dies with the server's 250 in hand, and the process that holds it lives."""
 
-    async def play(service: Service, world: World) -> Report:
+    async def play(service: Service, world: DrillWorld) -> DrillReport:
         wire = world.wire(*_DOMAINS)
         aim = _Aim()
         wire.on_kept = aim.hold
@@ -111,10 +111,10 @@ def postgres_after_reply(order: Order) -> Report:
     return played_in_world(play)
 
 
-def unknown_outcome(order: Order) -> Report:
+def unknown_outcome(order: DrillOrder) -> DrillReport:
     """Row 22: the connection breaks after the final dot, or the 250 comes late."""
 
-    async def play(service: Service, world: World) -> Report:
+    async def play(service: Service, world: DrillWorld) -> DrillReport:
         wire = world.wire(*_DOMAINS)
         fates: Counter[str] = Counter()
 
@@ -126,10 +126,10 @@ def unknown_outcome(order: Order) -> Report:
 
         wire.on_kept = decide
         access = first_access(service)
-        client = Client(service.base_url, access, _with_dropped(order.messages), rate=RATE, rng=order.rng)
+        client = SendClient(service.base_url, access, _with_dropped(order.messages), rate=RATE, rng=order.rng)
         await client.run()
 
-        async def also(found: Verdict) -> list[Check]:
+        async def also(found: DrillVerdict) -> list[Check]:
             unknown = fates["cut"] + fates["too late"]
             return [
                 Check("a reply that came within the time-out was believed", found.copies <= unknown,
@@ -169,15 +169,15 @@ class _Aim(Struct):
         self.wanted = False
 
 
-async def _loaded(service: Service, order: Order, fault: Fault, name: str) -> tuple[Client, list[Struck]]:
-    client = Client(service.base_url, first_access(service), plan(order.messages, name), rate=RATE, rng=order.rng)
+async def _loaded(service: Service, order: DrillOrder, fault: Fault, name: str) -> tuple[SendClient, list[Struck]]:
+    client = SendClient(service.base_url, first_access(service), plan(order.messages, name), rate=RATE, rng=order.rng)
     return client, await under_load(service, client, fault, rounds=order.rounds, rng=order.rng, every_s=4.0)
 
 
 def _kill_all(service: Service, _rng: random.Random) -> str:
     """Every delivering process at once: whichever holds the reply is among them."""
-    _wait_until(lambda: bool(service.pids(Part.MTA)))
-    pids = service.pids(Part.MTA)
+    _wait_until(lambda: bool(service.pids(ServicePart.MTA)))
+    pids = service.pids(ServicePart.MTA)
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -204,7 +204,7 @@ def _drawn(rng: random.Random) -> str:
 
 
 def _whole_content(count: int) -> Also:
-    async def also(found: Verdict) -> list[Check]:
+    async def also(found: DrillVerdict) -> list[Check]:
         return [Check("each died once and arrived whole", found.delivered + found.bounced == count, f"of {count}")]
 
     return also

@@ -20,11 +20,11 @@ import asyncpg
 from engine.base import ids
 from engine.base.plans import Plan
 from engine.base.settings import Settings, load
-from loadtests.drill.catalogue import Order
+from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.faults import Struck
 from loadtests.drill.needs import Need
-from loadtests.drill.report import Check, Report
-from loadtests.drill.sends import Access, Client, Send, planned
+from loadtests.drill.report import Check, DrillReport
+from loadtests.drill.sends import ApiAccess, Send, SendClient, planned
 from loadtests.drill.stage import until_empty
 from loadtests.drill.verdict import judge, report_of
 from loadtests.hosts import network, plan
@@ -111,7 +111,7 @@ class Cuts:
         await asyncio.sleep(plan.LEASE_S)
 
 
-def run(order: Order) -> Report:
+def run(order: DrillOrder) -> DrillReport:
     """Hosts of its own; they and their folder are gone at the end, unless something failed."""
     folder = Path(tempfile.mkdtemp(prefix="waybill-hosts-"))
     keep = True
@@ -129,12 +129,12 @@ def run(order: Order) -> Report:
         hosts.down(folder, lambda _line: None)
 
 
-async def _play(folder: Path, order: Order) -> Report:
+async def _play(folder: Path, order: DrillOrder) -> DrillReport:
     settings = _settings(folder)
     assert settings.database_url is not None
     access = await _access(settings)
     clients = [
-        Client(f"http://{one.address}:{plan.API_PORT}", access, [planned(f"{NAME}-{one.name}", 0)], rate=RATE,
+        SendClient(f"http://{one.address}:{plan.API_PORT}", access, [planned(f"{NAME}-{one.name}", 0)], rate=RATE,
                rng=order.rng)
         for one in plan.running("api")
     ]  # fmt: skip
@@ -171,7 +171,7 @@ async def _play(folder: Path, order: Order) -> Report:
     return report
 
 
-async def _rounds(cuts: Cuts, order: Order, over: asyncio.Event) -> None:
+async def _rounds(cuts: Cuts, order: DrillOrder, over: asyncio.Event) -> None:
     try:
         for _ in range(order.rounds):
             await asyncio.sleep(order.rng.uniform(1.0, 3.0))
@@ -189,7 +189,7 @@ def _verdicts(cuts: Cuts) -> Iterator[Check]:
     yield Check("a host that returns gets its share again", back, _seconds(cuts.returned_s))
 
 
-def _flowed(clients: Sequence[Client], sends: Sequence[Send]) -> Iterator[Check]:
+def _flowed(clients: Sequence[SendClient], sends: Sequence[Send]) -> Iterator[Check]:
     for client, one in zip(clients, plan.running("api"), strict=True):
         accepted = sum(send.message_id is not None for send in client.sends)
         yield Check(f"mail flows through {one.name}", accepted == len(client.sends), f"{accepted} messages")
@@ -197,7 +197,7 @@ def _flowed(clients: Sequence[Client], sends: Sequence[Send]) -> Iterator[Check]
     yield Check("no answer is a refusal", not refused, str(refused or "none"))
 
 
-async def _access(settings: Settings) -> Access:
+async def _access(settings: Settings) -> ApiAccess:
     async with operate.opened(settings) as pool:
         made = await operate.create_account(
             pool, name=NAME, email=f"{NAME}@drill.test", plan=Plan.SCALE, daily_cap=1_000_000
@@ -205,7 +205,7 @@ async def _access(settings: Settings) -> Access:
         key = await operate.create_key(pool, settings, account=made["accountId"], name="drill", scopes=["all"])
         domain = f"{NAME}.test"
         await operate.add_domain(pool, settings, account=made["accountId"], name=domain, verified=True)
-    return Access(made["accountId"], key["apiKey"], f"drill@{domain}")
+    return ApiAccess(made["accountId"], key["apiKey"], f"drill@{domain}")
 
 
 def _settings(folder: Path) -> Settings:

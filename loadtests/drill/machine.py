@@ -16,15 +16,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from loadtests.drill.catalogue import Order
+from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.faults import Struck
 from loadtests.drill.relay_sends import RelayClient
-from loadtests.drill.report import Check, Report
+from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.run import counted, judged
-from loadtests.drill.sends import Client, plan
-from loadtests.drill.service import Part, Service, child_pids, clear, make_folder
+from loadtests.drill.sends import SendClient, plan
+from loadtests.drill.service import Service, ServicePart, child_pids, clear, make_folder
 from loadtests.drill.stage import SETTINGS, first_access, new_access, played
-from loadtests.drill.verdict import Verdict, checks_of
+from loadtests.drill.verdict import DrillVerdict, checks_of
 
 DISK_MB: Final = 400
 ROOM_BYTES: Final = 3 << 20  # what the ballast leaves: less than the next WAL segment takes
@@ -40,7 +40,7 @@ _COPIES: Final = 50  # a dying PostgreSQL takes the commits of all that was on t
 # -- row 12 ------------------------------------------------------------------------------------------------------------
 
 
-def disk_full(order: Order) -> Report:
+def disk_full(order: DrillOrder) -> DrillReport:
     """Row 12: PostgreSQL's files, its WAL among them, and the logs have no room left, and then they have again."""
     folder = make_folder()
     keep = True
@@ -84,9 +84,9 @@ def _small_disk(folder: Path) -> Iterator[tuple[Service, tuple[Path, ...]]]:
             _done("umount", "-l", str(place))
 
 
-async def _disk_full(service: Service, order: Order, ballast: Sequence[Path]) -> Report:
+async def _disk_full(service: Service, order: DrillOrder, ballast: Sequence[Path]) -> DrillReport:
     access, other = first_access(service), await new_access(service, "relay")
-    client = Client(service.base_url, access, plan(order.messages, "disk-full"), rate=RATE, rng=order.rng)
+    client = SendClient(service.base_url, access, plan(order.messages, "disk-full"), rate=RATE, rng=order.rng)
     relay = RelayClient(
         service.submission_tls_port, other, plan(order.messages // 10, "disk-relay"), rate=RELAY_RATE, rng=order.rng
     )
@@ -112,7 +112,7 @@ async def _disk_full(service: Service, order: Order, ballast: Sequence[Path]) ->
         tasks.create_task(relay.run(over))
         tasks.create_task(fill())
 
-    async def also(_: Verdict) -> list[Check]:
+    async def also(_: DrillVerdict) -> list[Check]:
         by_relay = await judged(service, other, relay.sends, struck, name="disk-relay")
         return [
             *_refusals(client, relay),
@@ -134,7 +134,7 @@ def _fill(file: Path) -> None:
                 os.write(taken.fileno(), bytes(65_536))
 
 
-def _refusals(client: Client, relay: RelayClient) -> list[Check]:
+def _refusals(client: SendClient, relay: RelayClient) -> list[Check]:
     strange = Counter(one.status for one in client.tried if one.status not in (0, 200, 202, 503))
     refused = sum(one.status == 503 for one in client.tried)
     codes = Counter(found[1] for send in relay.sends if (found := re.search(r"Refused\(['\"](\d{3})", send.said)))
@@ -155,12 +155,12 @@ def _done(*words: str) -> None:
 # -- row 13 ------------------------------------------------------------------------------------------------------------
 
 
-def write_error(order: Order) -> Report:
+def write_error(order: DrillOrder) -> DrillReport:
     """Row 13: the disk says EIO when PostgreSQL's log is to be made safe; it must stop at once and recover."""
 
-    async def play(service: Service) -> Report:
+    async def play(service: Service) -> DrillReport:
         access = first_access(service)
-        client = Client(service.base_url, access, plan(order.messages, "write-error"), rate=RATE, rng=order.rng)
+        client = SendClient(service.base_url, access, plan(order.messages, "write-error"), rate=RATE, rng=order.rng)
         log = service.state / "log" / "postgres.log"
         struck, over = [], asyncio.Event()
 
@@ -178,7 +178,7 @@ def write_error(order: Order) -> Report:
             tasks.create_task(client.run(over))
             tasks.create_task(strikes())
 
-        async def also(_: Verdict) -> list[Check]:
+        async def also(_: DrillVerdict) -> list[Check]:
             panics = log.read_text("utf-8", "replace").count("PANIC:")
             return [Check("PostgreSQL panics rather than go on", panics > 0, f"{panics} in {log.name}")]
 
@@ -189,7 +189,7 @@ def write_error(order: Order) -> Report:
 
 def _fail_syncs(service: Service) -> str:
     """Every process of PostgreSQL gets EIO at its next fdatasync or fsync, for as long as TRACED_S."""
-    pids = [pid for main in service.pids(Part.POSTGRES) for pid in child_pids(main)]
+    pids = [pid for main in service.pids(ServicePart.POSTGRES) for pid in child_pids(main)]
     words = ["strace", "-f", "-qq", "-e", "trace=fdatasync,fsync", "-e", "inject=fdatasync,fsync:error=EIO"]
     for pid in pids:
         words += ["-p", str(pid)]

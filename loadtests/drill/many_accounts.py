@@ -17,14 +17,14 @@ from engine.flows.add_domain import make_pair
 from engine.flows.give_key import give_key
 from engine.flows.open_account import open_account
 from engine.store import caches
-from loadtests.drill.sends import Access
+from loadtests.drill.sends import ApiAccess
 from loadtests.drill.service import Service
 from ops import operate
 
 _DAILY_CAP: Final = 1_000_000
 
 
-async def open_accounts(service: Service, name: str, count: int) -> list[Access]:
+async def open_accounts(service: Service, name: str, count: int) -> list[ApiAccess]:
     """Open `count` accounts on a running service; `name` sets their domains apart."""
     settings = service.settings
     pepper = settings.key_pepper
@@ -37,7 +37,7 @@ async def open_accounts(service: Service, name: str, count: int) -> list[Access]
     return made
 
 
-async def _open(pool: asyncpg.Pool, domain: str, keys: Sequence[FreshKey], pepper: str) -> Access:
+async def _open(pool: asyncpg.Pool, domain: str, keys: Sequence[FreshKey], pepper: str) -> ApiAccess:
     account = await open_account(
         pool, name=domain, email=f"owner@{domain}", password_hash="", plan=Plan.SCALE,
         daily_cap=_DAILY_CAP, verified_at=clock.now(),
@@ -47,4 +47,4 @@ async def _open(pool: asyncpg.Pool, domain: str, keys: Sequence[FreshKey], peppe
     async with pool.acquire() as connection, connection.transaction():
         await domains.insert(connection, place, account.id, domain, pepper=pepper, keys=keys)
         await domains.VOUCH.execute(connection, place)
-    return Access(account.public_id, key.token, f"drill@{domain}")
+    return ApiAccess(account.public_id, key.token, f"drill@{domain}")

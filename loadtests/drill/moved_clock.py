@@ -23,16 +23,16 @@ import asyncpg
 from msgspec import Struct
 
 from engine.base import clock
-from loadtests.drill.caller import Caller, State
-from loadtests.drill.catalogue import Order
+from loadtests.drill.caller import AccountState, KeyCaller
+from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.faults import Struck
 from loadtests.drill.hooks import Hook
-from loadtests.drill.report import Check, Report
+from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.run import counted
-from loadtests.drill.sends import Access, Client, expects_greylisting, plan
+from loadtests.drill.sends import ApiAccess, SendClient, expects_greylisting, plan
 from loadtests.drill.service import Service
 from loadtests.drill.stage import account_id, database_url, first_access, new_access, played
-from loadtests.drill.verdict import Verdict
+from loadtests.drill.verdict import DrillVerdict
 from ops.fleet import PRELOAD
 from ops.local.sink_store import Entry, entries
 
@@ -56,11 +56,11 @@ _SETTINGS: Final = {
 _SIGNED_AT: Final = re.compile(rb"(?<=[;\s])t=(\d{9,11})(?=[;\s])")
 
 
-def run(order: Order) -> Report:
+def run(order: DrillOrder) -> DrillReport:
     """Row 14."""
     with Clock() as moved:
 
-        async def play(service: Service) -> Report:
+        async def play(service: Service) -> DrillReport:
             async with Hook() as hook:
                 return await _play(service, order, moved, hook)
 
@@ -117,7 +117,7 @@ class Clock:
         return False
 
 
-class Head(Struct, frozen=True):
+class CountedHead(Struct, frozen=True):
     """How an account's counter stood."""
 
     day: date
@@ -126,14 +126,18 @@ class Head(Struct, frozen=True):
     sent_this_month: int
 
 
-async def _play(service: Service, order: Order, moved: Clock, hook: Hook) -> Report:
+async def _play(service: Service, order: DrillOrder, moved: Clock, hook: Hook) -> DrillReport:
     access, later = first_access(service), await new_access(service, "later")
     capped, hooked = await new_access(service, "capped", daily_cap=CAP), await new_access(service, "hooked")
-    client = Client(service.base_url, access, plan(order.messages, NAME), rate=RATE, rng=order.rng)
-    watch = {name: list[Head]() for name in ("main", "capped")}
+    client = SendClient(service.base_url, access, plan(order.messages, NAME), rate=RATE, rng=order.rng)
+    watch = {name: list[CountedHead]() for name in ("main", "capped")}
     answers: Counter[int] = Counter()
     over = asyncio.Event()
-    async with Caller(service, later) as caller, Caller(service, hooked) as hooking, Caller(service, capped) as eager:
+    async with (
+        KeyCaller(service, later) as caller,
+        KeyCaller(service, hooked) as hooking,
+        KeyCaller(service, capped) as eager,
+    ):
         due = await _schedule(caller)
         hook.secret = (await hooking.call("POST", "/v1/webhooks", {"url": hook.url}))[1]["signingSecret"]
         async with asyncio.TaskGroup() as tasks:
@@ -142,10 +146,10 @@ async def _play(service: Service, order: Order, moved: Clock, hook: Hook) -> Rep
             tasks.create_task(_keep_sending(hooking, "hooked", 0.5, over, Counter()))
             tasks.create_task(_watch(database_url(service), {"main": access, "capped": capped}, watch, over))
             tasks.create_task(_move(moved, over))
-        await _posted(State(service, hooked))
-        waiting = await State(service, later).read("SELECT count(*) FROM schedules WHERE account_id = $1")
+        await _posted(AccountState(service, hooked))
+        waiting = await AccountState(service, later).read("SELECT count(*) FROM schedules WHERE account_id = $1")
 
-        async def also(_: Verdict) -> list[Check]:
+        async def also(_: DrillVerdict) -> list[Check]:
             arrived = list(entries(service.sink))
             return [
                 *_scheduled_checks(due, arrived, waiting),
@@ -186,7 +190,7 @@ def _offset(says: str, at: datetime) -> timedelta:
     return ahead.get(says, timedelta())
 
 
-async def _schedule(caller: Caller) -> dict[str, float]:
+async def _schedule(caller: KeyCaller) -> dict[str, float]:
     """Mail for soon and for later; the true time at which each is due, by address."""
     due = {}
     for word, ahead in (("soon", SOON), ("far", FAR)):
@@ -200,7 +204,9 @@ async def _schedule(caller: Caller) -> dict[str, float]:
     return due
 
 
-async def _keep_sending(caller: Caller, word: str, pause_s: float, over: asyncio.Event, answers: Counter[int]) -> None:
+async def _keep_sending(
+    caller: KeyCaller, word: str, pause_s: float, over: asyncio.Event, answers: Counter[int]
+) -> None:
     number = 0
     while not over.is_set():
         status, _ = await caller.send(f"reader+{word}-{number}@d1.test")
@@ -209,7 +215,9 @@ async def _keep_sending(caller: Caller, word: str, pause_s: float, over: asyncio
         await asyncio.sleep(pause_s)
 
 
-async def _watch(url: str, accounts: dict[str, Access], seen: dict[str, list[Head]], over: asyncio.Event) -> None:
+async def _watch(
+    url: str, accounts: dict[str, ApiAccess], seen: dict[str, list[CountedHead]], over: asyncio.Event
+) -> None:
     """Note each account's counter as often as it changes, as near as looking can see."""
     connection = await asyncpg.connect(url, timeout=10)
     try:
@@ -221,7 +229,7 @@ async def _watch(url: str, accounts: dict[str, Access], seen: dict[str, list[Hea
                     account_id(access),
                 )
                 assert row is not None
-                head = Head(*row)
+                head = CountedHead(*row)
                 if head.sent_today and (not seen[name] or seen[name][-1] != head):
                     seen[name].append(head)
             if last:
@@ -231,7 +239,7 @@ async def _watch(url: str, accounts: dict[str, Access], seen: dict[str, list[Hea
         await connection.close()
 
 
-async def _posted(state: State) -> None:
+async def _posted(state: AccountState) -> None:
     """Wait until nothing is left to post."""
     ends = time.monotonic() + MAX_WAIT_S
     while time.monotonic() < ends:
@@ -262,7 +270,7 @@ def _scheduled_checks(due: dict[str, float], arrived: Sequence[Entry], waiting: 
     ]  # fmt: skip
 
 
-def _retry_checks(client: Client, arrived: Sequence[Entry]) -> list[Check]:
+def _retry_checks(client: SendClient, arrived: Sequence[Entry]) -> list[Check]:
     """The first step of the ladder is a second, and the sink greylists by a first refusal."""
     came = {address: _seconds(entry.at) for entry in arrived for address in entry.recipients}
     put_off = [one for one in client.sends if expects_greylisting(one) and one.address in came]
@@ -272,7 +280,7 @@ def _retry_checks(client: Client, arrived: Sequence[Entry]) -> list[Check]:
     return [Check("what was put off for seconds waits for seconds", held, found)]
 
 
-def _day_checks(seen: dict[str, list[Head]], answers: Counter[int]) -> list[Check]:
+def _day_checks(seen: dict[str, list[CountedHead]], answers: Counter[int]) -> list[Check]:
     checks = []
     for name, heads in seen.items():
         days = [one.day for one in heads]
@@ -331,7 +339,7 @@ def _signed_at(sink: Path, entry: Entry) -> Iterator[int]:
         yield int(found[1])
 
 
-def _answers_check(client: Client) -> Check:
+def _answers_check(client: SendClient) -> Check:
     strange = Counter(one.status for one in client.tried if one.status not in (200, 202))
     return Check("no send is refused", not strange, f"{len(client.tried)} requests, {dict(strange)}")
 

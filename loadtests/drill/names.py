@@ -12,13 +12,13 @@ from typing import Final
 import asyncpg
 from msgspec import Struct
 
-from loadtests.drill.catalogue import Order
-from loadtests.drill.report import Check, Report, combined
+from loadtests.drill.catalogue import DrillOrder
+from loadtests.drill.report import Check, DrillReport, combined
 from loadtests.drill.run import counted
-from loadtests.drill.sends import Access, Client, Send
-from loadtests.drill.service import Part, Service
+from loadtests.drill.sends import ApiAccess, Send, SendClient
+from loadtests.drill.service import Service, ServicePart
 from loadtests.drill.stage import account_id, database_url, first_access, played_in_world
-from loadtests.drill.world import World
+from loadtests.drill.world import DrillWorld
 from loadtests.ports import reserve_port
 from ops.local.dns import Behaviour, Responder
 
@@ -27,13 +27,13 @@ EACH: Final = 3  # messages a domain and failure
 SEEN_S: Final = 60.0
 _LOCAL: Final = "127.0.0.1"
 _MANY: Final = 1_000
-_LIVE_PARTS: Final = (Part.API, Part.MTA, Part.WORKER, Part.POSTGRES, Part.VALKEY)
+_LIVE_PARTS: Final = (ServicePart.API, ServicePart.MTA, ServicePart.WORKER, ServicePart.POSTGRES, ServicePart.VALKEY)
 _DEFERS: Final = frozenset({"queued", "sending"})
 _ENDS: Final = frozenset({"bounced"})
 _ARRIVES: Final = frozenset({"delivered"})
 
 
-class Case(Struct, frozen=True):
+class DnsFailure(Struct, frozen=True):
     """A domain whose DNS fails in one way; `comes_to`: the statuses its mail may have, while it fails."""
 
     domain: str
@@ -42,20 +42,20 @@ class Case(Struct, frozen=True):
 
 
 CASES: Final = (
-    Case("timeout.test", "no answer", _DEFERS),
-    Case("mute-mx.test", "no answer for the mail server's address", _DEFERS),
-    Case("failing.test", "SERVFAIL", _DEFERS),
-    Case("failing-mx.test", "SERVFAIL for the mail server's address", _DEFERS),
-    Case("refusing.test", "REFUSED", _DEFERS),
-    Case("gone.test", "NXDOMAIN", _ENDS),
-    Case("null.test", "null MX", _ENDS),
-    Case("bare.test", "neither MX nor address", _ENDS),
-    Case("cut.test", "truncated over UDP, whole over TCP", _ARRIVES),
-    Case("many.test", "a thousand MX", _ARRIVES),
-    Case("plain.test", "an address and no MX", _ARRIVES),
-    Case("half.test", "SERVFAIL for AAAA only", _ARRIVES),
-    Case("second.test", "the first of two mail servers does not exist", _ARRIVES),
-    Case("late.test", "answers a second late", _ARRIVES),
+    DnsFailure("timeout.test", "no answer", _DEFERS),
+    DnsFailure("mute-mx.test", "no answer for the mail server's address", _DEFERS),
+    DnsFailure("failing.test", "SERVFAIL", _DEFERS),
+    DnsFailure("failing-mx.test", "SERVFAIL for the mail server's address", _DEFERS),
+    DnsFailure("refusing.test", "REFUSED", _DEFERS),
+    DnsFailure("gone.test", "NXDOMAIN", _ENDS),
+    DnsFailure("null.test", "null MX", _ENDS),
+    DnsFailure("bare.test", "neither MX nor address", _ENDS),
+    DnsFailure("cut.test", "truncated over UDP, whole over TCP", _ARRIVES),
+    DnsFailure("many.test", "a thousand MX", _ARRIVES),
+    DnsFailure("plain.test", "an address and no MX", _ARRIVES),
+    DnsFailure("half.test", "SERVFAIL for AAAA only", _ARRIVES),
+    DnsFailure("second.test", "the first of two mail servers does not exist", _ARRIVES),
+    DnsFailure("late.test", "answers a second late", _ARRIVES),
 )
 HEALS: Final = {case.domain: case for case in CASES if case.comes_to is _DEFERS}
 PRIVATE: Final = {
@@ -65,13 +65,13 @@ PRIVATE: Final = {
 }  # fmt: skip
 
 
-def run(order: Order) -> Report:
+def run(order: DrillOrder) -> DrillReport:
     """Row 26."""
     return combined(NAME, [_failing(order), _private(order)])
 
 
-def _failing(order: Order) -> Report:
-    async def play(service: Service, world: World) -> Report:
+def _failing(order: DrillOrder) -> DrillReport:
+    async def play(service: Service, world: DrillWorld) -> DrillReport:
         for case in CASES:
             _misbehave(world.names, case.domain)
         access = first_access(service)
@@ -80,7 +80,7 @@ def _failing(order: Order) -> Report:
             for place, case in enumerate(CASES)
             for number in range(EACH)
         ]
-        client = Client(service.base_url, access, sends, rng=order.rng)
+        client = SendClient(service.base_url, access, sends, rng=order.rng)
         await client.run()
         seen = await _seen(service, access, sends)
         for domain in HEALS:
@@ -91,7 +91,7 @@ def _failing(order: Order) -> Report:
     return played_in_world(play)
 
 
-def _with_cases(report: Report, sends: list[Send], seen: Mapping[str, str]) -> Report:
+def _with_cases(report: DrillReport, sends: list[Send], seen: Mapping[str, str]) -> DrillReport:
     for case in CASES:
         found = sorted({seen.get(send.address, "?") for send in sends if send.address.endswith("@" + case.domain)})
         ok = set(found) <= case.comes_to
@@ -99,7 +99,7 @@ def _with_cases(report: Report, sends: list[Send], seen: Mapping[str, str]) -> R
     return report
 
 
-async def _seen(service: Service, access: Access, sends: list[Send]) -> dict[str, str]:
+async def _seen(service: Service, access: ApiAccess, sends: list[Send]) -> dict[str, str]:
     """The status of every address once all that can be decided is, and what failed has been tried."""
     connection = await asyncpg.connect(database_url(service))
     decided = {send.address for send in sends if send.address.partition("@")[2] not in HEALS}
@@ -178,10 +178,10 @@ def _heal(names: Responder, domain: str) -> None:
         names.behave(name, None)
 
 
-def _private(order: Order) -> Report:
+def _private(order: DrillOrder) -> DrillReport:
     """The service in live mode, where mail servers have public addresses or none."""
 
-    async def play(service: Service, world: World) -> Report:
+    async def play(service: Service, world: DrillWorld) -> DrillReport:
         access = first_access(service)
         for domain, addresses in PRIVATE.items():
             _point(world.names, domain, addresses)
@@ -202,7 +202,7 @@ def _private(order: Order) -> Report:
             Send("private", number, f"reader@{domain}") for number, domain in enumerate([*PRIVATE, "literal.test"])
         ]
         async with await asyncio.start_server(canary, _LOCAL, port):
-            client = Client(service.base_url, access, sends, rng=order.rng)
+            client = SendClient(service.base_url, access, sends, rng=order.rng)
             await client.run()
             report = await counted(service, access, client, [], name="private", parts=_LIVE_PARTS)
         bounced = report.bounced == len(sends)

@@ -13,14 +13,14 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from loadtests.drill.catalogue import Order
+from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.faults import FAULTS, Struck, strike
-from loadtests.drill.report import Check, Report
+from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.run import RATE, counted, under_load
-from loadtests.drill.sends import PAUSE_S, Access, Client, Send, plan, planned
+from loadtests.drill.sends import PAUSE_S, ApiAccess, Send, SendClient, plan, planned
 from loadtests.drill.service import Service
 from loadtests.drill.stage import first_access, played
-from loadtests.drill.verdict import Verdict
+from loadtests.drill.verdict import DrillVerdict
 
 NAME: Final = "lost-answer"
 CUT: Final = 1 / 3
@@ -31,12 +31,12 @@ _TRIES: Final = 200
 _GONE: Final = (0, 429, 502, 503, 504)
 
 
-def run(order: Order) -> Report:
+def run(order: DrillOrder) -> DrillReport:
     """Row 2, and the rule of keys (I4); a round is a killed worker, and a key posted by fifty at once."""
 
-    async def play(service: Service) -> Report:
+    async def play(service: Service) -> DrillReport:
         access = first_access(service)
-        client = Client(service.base_url, access, plan(order.messages, NAME), rate=RATE, cut=CUT, rng=order.rng)
+        client = SendClient(service.base_url, access, plan(order.messages, NAME), rate=RATE, cut=CUT, rng=order.rng)
         struck = await under_load(service, client, FAULTS["kill-api"], rounds=order.rounds, rng=order.rng)
         checks = []
         for number in range(order.rounds):
@@ -46,7 +46,7 @@ def run(order: Order) -> Report:
             checks.append(await _batches(service, access, client.sends))
         wrong = [check for check in checks if not check.ok]
 
-        async def also(_: Verdict) -> list[Check]:
+        async def also(_: DrillVerdict) -> list[Check]:
             return wrong or [Check("parallel posts of one key make one message", True, f"{len(checks)} times")]  # noqa: FBT003 - a field
 
         return await counted(service, access, client, struck, name=NAME, also=also)
@@ -56,7 +56,7 @@ def run(order: Order) -> Report:
 
 async def _parallel(
     service: Service,
-    access: Access,
+    access: ApiAccess,
     sends: list[Send],
     struck: list[Struck] | None = None,
     rng: random.Random | None = None,
@@ -67,7 +67,7 @@ async def _parallel(
         "from": access.sender, "to": send.address, "subject": "Once", "text": "Once.\n",
         "headers": {"X-Test-Id": f"{NAME}-{send.number}"}, "idempotencyKey": f"{NAME}-{send.number}",
     }  # fmt: skip
-    async with Client.session() as session, asyncio.TaskGroup() as tasks:
+    async with SendClient.session() as session, asyncio.TaskGroup() as tasks:
         posts = [tasks.create_task(_post(session, service, access, "/v1/emails", body)) for _ in range(PARALLEL)]
         if struck is not None and rng is not None:
             struck.append(await asyncio.to_thread(strike, FAULTS["kill-api"], service, rng))
@@ -81,7 +81,7 @@ async def _parallel(
     return Check("parallel posts of one key make one message", ok, f"{dict(statuses)}, {len(found)} ids")
 
 
-async def _batches(service: Service, access: Access, sends: list[Send]) -> Check:
+async def _batches(service: Service, access: ApiAccess, sends: list[Send]) -> Check:
     """The same ten messages in ten batches at once."""
     batch = [planned(NAME, len(sends) + number) for number in range(KEYS)]
     messages = [
@@ -92,7 +92,7 @@ async def _batches(service: Service, access: Access, sends: list[Send]) -> Check
         for send in batch
     ]  # fmt: skip
     body = {"messages": messages}
-    async with Client.session() as session, asyncio.TaskGroup() as tasks:
+    async with SendClient.session() as session, asyncio.TaskGroup() as tasks:
         posts = [tasks.create_task(_post(session, service, access, "/v1/emails/batch", body)) for _ in range(BATCHES)]
     answers = [post.result()[1] for post in posts]
     accepted = sum(answer.get("accepted", 0) for answer in answers)
@@ -107,7 +107,7 @@ async def _batches(service: Service, access: Access, sends: list[Send]) -> Check
 
 
 async def _post(
-    session: aiohttp.ClientSession, service: Service, access: Access, path: str, body: dict[str, Any]
+    session: aiohttp.ClientSession, service: Service, access: ApiAccess, path: str, body: dict[str, Any]
 ) -> tuple[int, dict[str, Any]]:
     """The first answer that is one."""
     headers = {"Authorization": f"Bearer {access.key}"}

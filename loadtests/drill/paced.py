@@ -10,7 +10,7 @@ from typing import Final, Self
 import aiohttp
 from msgspec import Struct, json
 
-from loadtests.drill.sends import Access
+from loadtests.drill.sends import ApiAccess
 from ops.local.sink_store import entries
 
 _ATTEMPT_S: Final = 20.0
@@ -38,7 +38,7 @@ class Sent(Struct):
 class PacedClient:
     """Sends from one account. An asynchronous context manager."""
 
-    def __init__(self, base_url: str, access: Access) -> None:
+    def __init__(self, base_url: str, access: ApiAccess) -> None:
         self._url = f"{base_url}/v1/emails"
         self._sender = access.sender
         self._session = aiohttp.ClientSession(

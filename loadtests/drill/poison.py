@@ -17,15 +17,15 @@ from typing import Any, Final
 from uuid import UUID
 
 from engine.base import ids
-from loadtests.drill.caller import Caller, State
-from loadtests.drill.catalogue import Order
+from loadtests.drill.caller import AccountState, KeyCaller
+from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.faults import COMES_BACK_S, Struck
-from loadtests.drill.report import Check, Report
+from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.run import counted
-from loadtests.drill.sends import Client, plan
-from loadtests.drill.service import Part, Service
+from loadtests.drill.sends import SendClient, plan
+from loadtests.drill.service import Service, ServicePart
 from loadtests.drill.stage import first_access, new_access, played
-from loadtests.drill.verdict import Verdict
+from loadtests.drill.verdict import DrillVerdict
 from mta.outbound.blackbox import MAX_DEATHS
 
 NAME: Final = "poison"
@@ -40,14 +40,14 @@ _LARGE_MARKS: Final = slice(2 * _MARK, 17 * _MARK)  # behind the file's name and
 _NAME: Final = re.compile(rb"--name\0(mta-\d+)")
 
 
-def run(order: Order) -> Report:
+def run(order: DrillOrder) -> DrillReport:
     """Row 16."""
 
-    async def play(service: Service) -> Report:
+    async def play(service: Service) -> DrillReport:
         access, culprit = first_access(service), await new_access(service, "culprit")
-        client = Client(service.base_url, access, plan(order.messages, NAME), rate=RATE, rng=order.rng)
-        state, over = State(service, culprit), asyncio.Event()
-        async with asyncio.TaskGroup() as tasks, Caller(service, culprit) as caller:
+        client = SendClient(service.base_url, access, plan(order.messages, NAME), rate=RATE, rng=order.rng)
+        state, over = AccountState(service, culprit), asyncio.Event()
+        async with asyncio.TaskGroup() as tasks, KeyCaller(service, culprit) as caller:
             sending = tasks.create_task(client.run(over))
             try:
                 deadly, struck = await _deadly(service, caller, state)
@@ -66,7 +66,7 @@ def run(order: Order) -> Report:
             Check("nobody is suppressed for it", suppressed == 0, f"{suppressed}"),
         ]
 
-        async def also(_: Verdict) -> list[Check]:
+        async def also(_: DrillVerdict) -> list[Check]:
             return checks
 
         return await counted(service, access, client, struck, name=NAME, most_copies=deaths * 25, also=also)
@@ -74,7 +74,7 @@ def run(order: Order) -> Report:
     return played(play)
 
 
-async def _deadly(service: Service, caller: Caller, state: State) -> tuple[str, list[Struck]]:
+async def _deadly(service: Service, caller: KeyCaller, state: AccountState) -> tuple[str, list[Struck]]:
     """Send a large message, and kill whoever takes it in hand until it is settled; its id, and who died."""
     watcher = _Watcher(service)
     watch = asyncio.create_task(asyncio.to_thread(watcher.run))
@@ -119,7 +119,7 @@ class _Watcher:
         marks = _large_in_hand(file)
         if not marks or (self.message is not None and self.message not in marks):
             return None
-        for pid in self._service.pids(Part.MTA):
+        for pid in self._service.pids(ServicePart.MTA):
             with suppress(OSError):
                 found = _NAME.search(Path(f"/proc/{pid}/cmdline").read_bytes())
                 if found is not None and found[1].decode() == file.stem:
@@ -140,16 +140,16 @@ def _large_in_hand(file: Path) -> set[UUID]:
     return {UUID(bytes=mark) for mark in found if any(mark)}
 
 
-async def _unsignable(service: Service) -> tuple[State, list[str]]:
+async def _unsignable(service: Service) -> tuple[AccountState, list[str]]:
     """Messages whose signing key can't be read, so that every try of them is a fault of ours."""
     access = await new_access(service, "unsignable")
-    state = State(service, access)
+    state = AccountState(service, access)
     await state.execute(
         "UPDATE domain_keys k SET sealed_key = $2 FROM domains d WHERE d.account_id = $1 AND d.id = k.domain_id",
         os.urandom(64),
     )
     found = []
-    async with Caller(service, access) as caller:
+    async with KeyCaller(service, access) as caller:
         for number in range(UNSIGNABLE):
             status, answer = await caller.send(f"reader+unsignable{number}@unsignable.test")
             if status != 202:
@@ -159,7 +159,7 @@ async def _unsignable(service: Service) -> tuple[State, list[str]]:
     return state, found
 
 
-async def _failed(state: State, what: str, messages: list[str]) -> Check:
+async def _failed(state: AccountState, what: str, messages: list[str]) -> Check:
     """They failed, and their log says why."""
     statuses = await state.statuses()
     ended = {statuses.get(one, "absent") for one in messages}

@@ -23,10 +23,10 @@ PROMOTE_S: Final = 60
 FOLLOW_S: Final = 60.0
 
 
-class Server(PostgresServer):
+class PairedPostgres(PostgresServer):
     """One of the two. `source`: the server that a fresh one copies and follows; None: one of its own."""
 
-    def __init__(self, state: Path, source: "Server | None" = None) -> None:
+    def __init__(self, state: Path, source: "PairedPostgres | None" = None) -> None:
         super().__init__(state)
         self.source = source
 
@@ -84,8 +84,8 @@ class Pair:
     """A primary and a replica that can take its place, on unix sockets."""
 
     def __init__(self, folder: Path) -> None:
-        self.primary = Server(folder / "a")
-        self.replica = Server(folder / "b", self.primary)
+        self.primary = PairedPostgres(folder / "a")
+        self.replica = PairedPostgres(folder / "b", self.primary)
 
     @property
     def url(self) -> str:

@@ -16,10 +16,10 @@ import msgspec
 
 from engine.base import clock, ids
 from engine.flows import give_key
-from loadtests.drill.caller import Caller, State
-from loadtests.drill.catalogue import Order
-from loadtests.drill.report import Check, Report, combined
-from loadtests.drill.sends import Access
+from loadtests.drill.caller import AccountState, KeyCaller
+from loadtests.drill.catalogue import DrillOrder
+from loadtests.drill.report import Check, DrillReport, combined
+from loadtests.drill.sends import ApiAccess
 from loadtests.drill.service import Service
 from loadtests.drill.stage import account_id, database_url, new_access, played, until_empty
 from ops import operate
@@ -34,23 +34,23 @@ _SETTINGS: Final = {"RETRY_LADDER_S": "1,1,1,1"}
 _SETTLED: Final = {"delivered", "failed", "rejected", "bounced"}
 
 
-def run(order: Order) -> Report:
+def run(order: DrillOrder) -> DrillReport:
     """Row 39."""
 
-    async def play(service: Service) -> Report:
+    async def play(service: Service) -> DrillReport:
         races = (_cap, _cancel, _revoke, _delete, _suppress)
         return combined("races", [await race(service, order.rounds, order.rng) for race in races])
 
     return played(play, _SETTINGS)
 
 
-async def _cap(service: Service, rounds: int, _rng: random.Random) -> Report:
+async def _cap(service: Service, rounds: int, _rng: random.Random) -> DrillReport:
     """Sends at one below the daily cap: exactly one is accepted each time."""
     access = await new_access(service, "race-cap", daily_cap=0)
-    state = State(service, access)
+    state = AccountState(service, access)
     wrong: list[str] = []
     statuses: Counter[int] = Counter()
-    async with Caller(service, access) as caller:
+    async with KeyCaller(service, access) as caller:
         for number in range(rounds):
             await state.execute("UPDATE accounts SET daily_cap = $2 WHERE id = $1", number + 1)
             answers = await asyncio.gather(
@@ -72,12 +72,12 @@ async def _cap(service: Service, rounds: int, _rng: random.Random) -> Report:
     return report
 
 
-async def _cancel(service: Service, rounds: int, rng: random.Random) -> Report:
+async def _cancel(service: Service, rounds: int, rng: random.Random) -> DrillReport:
     """A cancellation against the release: one winner, and the waybill tells of one."""
     access = await new_access(service, "race-cancel")
-    state = State(service, access)
+    state = AccountState(service, access)
     later = clock.iso(clock.now() + timedelta(hours=1))
-    async with Caller(service, access) as caller:
+    async with KeyCaller(service, access) as caller:
         made = [await caller.send(f"reader+cancel{number}@races.test", scheduledAt=later) for number in range(rounds)]
         waiting = [answer["id"] for _, answer in made]
         due = clock.now() + timedelta(seconds=STARTS_S)
@@ -113,10 +113,10 @@ async def _cancel(service: Service, rounds: int, rng: random.Random) -> Report:
     return report
 
 
-async def _revoke(service: Service, rounds: int, rng: random.Random) -> Report:
+async def _revoke(service: Service, rounds: int, rng: random.Random) -> DrillReport:
     """A key revoked among its sends: each is accepted and arrives, or is refused and leaves nothing."""
     access = await new_access(service, "race-revoke")
-    state = State(service, access)
+    state = AccountState(service, access)
     statuses: Counter[int] = Counter()
     late: list[str] = []
     settings = service.settings
@@ -125,7 +125,7 @@ async def _revoke(service: Service, rounds: int, rng: random.Random) -> Report:
         for number in range(rounds):
             key = await operate.create_key(pool, settings, account=access.account, name=f"r{number}", scopes=["all"])
             own = msgspec.structs.replace(access, key=key["apiKey"])
-            async with Caller(service, own) as caller:
+            async with KeyCaller(service, own) as caller:
                 await caller.send(f"reader+revoke{number}-first@races.test")
                 accepted.append(f"reader+revoke{number}-first@races.test")
                 statuses[202] += 1
@@ -152,7 +152,7 @@ async def _revoke(service: Service, rounds: int, rng: random.Random) -> Report:
 
 
 async def _sends_until(
-    caller: Caller, number: int, pool: asyncpg.Pool, key: str, rng: random.Random
+    caller: KeyCaller, number: int, pool: asyncpg.Pool, key: str, rng: random.Random
 ) -> tuple[list[tuple[int, str, float]], float]:
     """(status, address, begun at) of the sends around a revocation, and when that was committed."""
     answers: list[tuple[int, str, float]] = []
@@ -179,7 +179,7 @@ async def _sends_until(
     return answers, revoking.result()
 
 
-async def _delete(service: Service, rounds: int, rng: random.Random) -> Report:
+async def _delete(service: Service, rounds: int, rng: random.Random) -> DrillReport:
     """A domain deleted while its mail is sent and waits: what was accepted arrives or fails, and says which."""
     access = await new_access(service, "race-delete")
     settings = service.settings
@@ -191,7 +191,7 @@ async def _delete(service: Service, rounds: int, rng: random.Random) -> Report:
             made.append((name, domain["id"]))
     accepted: dict[str, str] = {}
     statuses: Counter[int] = Counter()
-    async with Caller(service, access) as caller:
+    async with KeyCaller(service, access) as caller:
         for start in range(0, rounds, DOMAINS_AT_ONCE):
             found = await asyncio.gather(
                 *[_around_deletion(caller, name, id_, rng) for name, id_ in made[start : start + DOMAINS_AT_ONCE]]
@@ -207,7 +207,7 @@ async def _delete(service: Service, rounds: int, rng: random.Random) -> Report:
     )  # fmt: skip
 
 
-async def _around_deletion(caller: Caller, name: str, id_: str, rng: random.Random) -> list[tuple[int, str, str]]:
+async def _around_deletion(caller: KeyCaller, name: str, id_: str, rng: random.Random) -> list[tuple[int, str, str]]:
     """(status, address, message) of sends from a domain that is deleted among them; half of them are greylisted."""
 
     async def send(place: int) -> tuple[int, str, str]:
@@ -226,15 +226,15 @@ async def _around_deletion(caller: Caller, name: str, id_: str, rng: random.Rand
     return [one for one in found if one[0]]
 
 
-async def _suppress(service: Service, rounds: int, rng: random.Random) -> Report:
+async def _suppress(service: Service, rounds: int, rng: random.Random) -> DrillReport:
     """An address suppressed while its mail waits for the next try: nothing is sent to it any more."""
     access = await new_access(service, "race-suppress")
-    state = State(service, access)
+    state = AccountState(service, access)
     accepted: dict[str, str] = {}
     statuses: Counter[int] = Counter()
     forbidden: dict[str, float] = {}
 
-    async def one(caller: Caller, number: int) -> None:
+    async def one(caller: KeyCaller, number: int) -> None:
         address = f"{('reader', 'defer')[number % 2]}+suppress{number}@races.test"
 
         async def send() -> None:
@@ -251,7 +251,7 @@ async def _suppress(service: Service, rounds: int, rng: random.Random) -> Report
 
         await asyncio.gather(send(), suppress())
 
-    async with Caller(service, access) as caller:
+    async with KeyCaller(service, access) as caller:
         await asyncio.gather(*[one(caller, number) for number in range(rounds)])
     await until_empty(database_url(service))
     arrivals = await state.arrivals()
@@ -265,10 +265,10 @@ def _after(copies: list[Entry], at: float) -> bool:
 
 
 async def _as_told(
-    service: Service, access: Access, name: str, accepted: dict[str, str], answers: Counter[int], also: list[Check]
-) -> Report:
+    service: Service, access: ApiAccess, name: str, accepted: dict[str, str], answers: Counter[int], also: list[Check]
+) -> DrillReport:
     """What was accepted is settled, and what its status says of the sink is so. `accepted`: address by message."""
-    state = State(service, access)
+    state = AccountState(service, access)
     statuses, arrivals = await state.statuses(), await state.arrivals()
     wrong = []
     for message, address in accepted.items():
@@ -289,5 +289,5 @@ async def _as_told(
     return report
 
 
-def _report(name: str, sent: int, accepted: int, delivered: int) -> Report:
-    return Report(drill=name, sent=sent, accepted=accepted, delivered=delivered)
+def _report(name: str, sent: int, accepted: int, delivered: int) -> DrillReport:
+    return DrillReport(drill=name, sent=sent, accepted=accepted, delivered=delivered)

@@ -13,20 +13,20 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from loadtests.drill.sends import ATTEMPT_S, CONCURRENCY, PATIENCE_S, PAUSE_S, Access, Send, key_of, planned
+from loadtests.drill.sends import ATTEMPT_S, CONCURRENCY, PATIENCE_S, PAUSE_S, ApiAccess, Send, key_of, planned
 
 _ID: Final = re.compile(rb"250 \S+ (\S+) (?:as|of) (msg_[0-9a-z]+)")
 _Session = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class Refused(Exception):  # noqa: N818 - an answer
+class RefusedCommand(Exception):  # noqa: N818 - an answer
     """A reply that is none of success."""
 
 
 class RelayClient:
     """Sends a plan over `CONCURRENCY` sessions that stay open while they can."""
 
-    def __init__(self, port: int, access: Access, sends: list[Send], *, rate: float, rng: random.Random) -> None:
+    def __init__(self, port: int, access: ApiAccess, sends: list[Send], *, rate: float, rng: random.Random) -> None:
         self.sends = sends
         self._port = port
         self._access = access
@@ -59,7 +59,7 @@ class RelayClient:
                         session = session or await self._open()
                         await self._one(session, send)
                     break
-                except (OSError, EOFError, Refused) as error:  # the time-out is an OSError
+                except (OSError, EOFError, RefusedCommand) as error:  # the time-out is an OSError
                     send.said = repr(error)[:200]
                     if session is not None:
                         session[1].transport.abort()
@@ -93,7 +93,7 @@ class RelayClient:
         )
         found = _ID.match(await _say(session, content.encode(), b"2"))
         if found is None:
-            raise Refused("a reply without an id")
+            raise RefusedCommand("a reply without an id")
         send.status = 200 if found[1] == b"duplicate" else 202
         send.answered_at = time.time()
         send.message_id = found[2].decode()
@@ -111,5 +111,5 @@ async def _reply(session: _Session, wanted: bytes) -> bytes:
             raise EOFError("the relay closed the session")
         if line[3:4] != b"-":
             if line[:1] != wanted:
-                raise Refused(line.decode("utf-8", "replace"))
+                raise RefusedCommand(line.decode("utf-8", "replace"))
             return line

@@ -25,7 +25,7 @@ class Check(Struct, frozen=True):
     found: str
 
 
-class Report(Struct, kw_only=True):
+class DrillReport(Struct, kw_only=True):
     """The outcome of one drill. Times in seconds."""
 
     drill: str
@@ -49,9 +49,9 @@ class Report(Struct, kw_only=True):
         return bool(self.checks) and self.lost == 0 and all(check.ok for check in self.checks)
 
 
-def combined(name: str, reports: Sequence[Report]) -> Report:
+def combined(name: str, reports: Sequence[DrillReport]) -> DrillReport:
     """The parts of one drill as one report."""
-    return Report(
+    return DrillReport(
         drill=name,
         sent=sum(one.sent for one in reports),
         accepted=sum(one.accepted for one in reports),
@@ -69,14 +69,14 @@ def combined(name: str, reports: Sequence[Report]) -> Report:
     )
 
 
-def as_builtins(report: Report) -> dict[str, Any]:
+def as_builtins(report: DrillReport) -> dict[str, Any]:
     """For JSON; times to the millisecond."""
     found: dict[str, Any] = msgspec.to_builtins(report)
     rounded = {name: round(value, 3) if isinstance(value, float) else value for name, value in found.items()}
     return rounded | {"passed": report.passed}
 
 
-def show(reports: Sequence[Report]) -> None:
+def show(reports: Sequence[DrillReport]) -> None:
     """A row for each; of a single one also what was done and checked."""
     console = Console(highlight=False, emoji=False)
     console.width = max(console.width, _WIDTH)
@@ -92,7 +92,7 @@ def show(reports: Sequence[Report]) -> None:
         _tell(console, reports[0])
 
 
-def _tell(console: Console, report: Report) -> None:
+def _tell(console: Console, report: DrillReport) -> None:
     if report.done:
         more = len(report.done) - _MAX_DONE
         said = [*report.done[:_MAX_DONE], *([f"and {more} more"] if more > 0 else [])]

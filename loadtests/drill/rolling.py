@@ -17,10 +17,10 @@ import asyncpg
 
 from engine.base.events import EventType
 from loadtests.drill import tails
-from loadtests.drill.catalogue import Order
+from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.faults import Struck
-from loadtests.drill.report import Check, Report
-from loadtests.drill.sends import ATTEMPT_S, CONCURRENCY, Access, Client, Send, key_of, planned
+from loadtests.drill.report import Check, DrillReport
+from loadtests.drill.sends import ATTEMPT_S, CONCURRENCY, ApiAccess, Send, SendClient, key_of, planned
 from loadtests.drill.service import Service
 from loadtests.drill.stage import account_id, database_url, first_access, played, until_empty
 from loadtests.drill.verdict import judge, report_of
@@ -37,12 +37,12 @@ _TAIL_S: Final = 60.0
 _LINE_S: Final = 30.0
 
 
-def run(order: Order) -> Report:
+def run(order: DrillOrder) -> DrillReport:
     """Row 18."""
     return played(lambda service: _play(service, order), SETTINGS)
 
 
-class FreshClient(Client):
+class FreshClient(SendClient):
     """A connection for each request."""
 
     @staticmethod
@@ -56,14 +56,14 @@ class FreshClient(Client):
         )
 
 
-class Cut(Exception):  # noqa: N818 - an answer
+class SessionCutShort(Exception):  # noqa: N818 - an answer
     """The session ended where it must not: after MAIL had been accepted."""
 
 
 class SlowSender:
     """An SMTP session that takes its time over DATA; told 421 between two messages it comes back."""
 
-    def __init__(self, port: int, access: Access, run_name: str) -> None:
+    def __init__(self, port: int, access: ApiAccess, run_name: str) -> None:
         self.sends: list[Send] = []
         self.refused: list[str] = []  # connections that nobody took
         self.cut: list[str] = []  # messages that were begun and got no answer
@@ -85,7 +85,7 @@ class SlowSender:
                 await self._session(reader, writer, until)
             except (OSError, EOFError) as error:
                 self.refused.append(f"at the greeting: {error!r}")
-            except Cut as error:
+            except SessionCutShort as error:
                 self.cut.append(str(error))
             finally:
                 writer.transport.abort()
@@ -110,7 +110,7 @@ class SlowSender:
             try:
                 await self._message(reader, writer, send)
             except (OSError, EOFError) as error:
-                raise Cut(f"{key_of(send)}: {error!r}") from error
+                raise SessionCutShort(f"{key_of(send)}: {error!r}") from error
 
     async def _message(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, send: Send) -> None:
         await _wanted(reader, writer, f"RCPT TO:<{send.address}>", "250")
@@ -134,7 +134,7 @@ class Follower:
     def __init__(self, base_url: str, key: str, start: int) -> None:
         self.byes = 0
         self.refused = 0
-        self.reader = tails.Reader("tail", self._follow, base_url, key, start)
+        self.reader = tails.TailReader("tail", self._follow, base_url, key, start)
 
     def _follow(self, url: str, headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         try:
@@ -146,15 +146,15 @@ class Follower:
             raise
 
 
-async def _play(service: Service, order: Order) -> Report:
+async def _play(service: Service, order: DrillOrder) -> DrillReport:
     access = first_access(service)
     start = await _place(service, access)
     follower = Follower(service.base_url, access.key, start)
     follower.reader.start()
-    kept = Client(service.base_url, access, [planned(f"{NAME}-kept", 0)], rate=RATE, rng=order.rng)
+    kept = SendClient(service.base_url, access, [planned(f"{NAME}-kept", 0)], rate=RATE, rng=order.rng)
     fresh = FreshClient(service.base_url, access, [planned(f"{NAME}-fresh", 0)], rate=RATE, rng=order.rng)
     slow = [SlowSender(service.submission_tls_port, access, f"{NAME}-slow{number}") for number in range(SESSIONS)]
-    senders: list[Client | SlowSender] = [kept, fresh, *slow]
+    senders: list[SendClient | SlowSender] = [kept, fresh, *slow]
     over = asyncio.Event()
     rounds: list[Struck] = []
     replaced: list[str] = []
@@ -199,7 +199,7 @@ async def _play(service: Service, order: Order) -> Report:
     return report
 
 
-def _answers(what: str, client: Client) -> Check:
+def _answers(what: str, client: SendClient) -> Check:
     bad = [one for one in client.tried if one.status not in (200, 202)]
     kinds = {one.status for one in bad}
     return Check(what, not bad, f"{len(client.tried)} requests, {len(bad)} without a 202 {kinds or ''}".strip())
@@ -231,7 +231,7 @@ def _counts(replaced: list[str]) -> str:
     return ", ".join(f"{name} {replaced.count(name)}" for name in dict.fromkeys(replaced))
 
 
-async def _place(service: Service, access: Access) -> int:
+async def _place(service: Service, access: ApiAccess) -> int:
     """The last place in the account's log."""
     connection = await asyncpg.connect(database_url(service))
     try:
@@ -243,7 +243,7 @@ async def _place(service: Service, access: Access) -> int:
         await connection.close()
 
 
-async def _shown(service: Service, access: Access, start: int) -> list[int]:
+async def _shown(service: Service, access: ApiAccess, start: int) -> list[int]:
     """The places of what a tail from `start` on shows: events of messages, not what the account's people did."""
     connection = await asyncpg.connect(database_url(service))
     try:
@@ -256,7 +256,7 @@ async def _shown(service: Service, access: Access, start: int) -> list[int]:
         await connection.close()
 
 
-def _until_seen(reader: tails.Reader, last: int) -> None:
+def _until_seen(reader: tails.TailReader, last: int) -> None:
     ends = time.monotonic() + _TAIL_S
     while time.monotonic() < ends and not (reader.seen and reader.seen[-1] >= last):
         time.sleep(0.05)

@@ -18,16 +18,16 @@ from typing import Final, Self
 import asyncpg
 import msgspec
 
-from loadtests.drill.catalogue import Order
+from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.faults import Struck
-from loadtests.drill.report import Check, Report, combined
+from loadtests.drill.report import Check, DrillReport, combined
 from loadtests.drill.run import ON_THE_WIRE, counted
-from loadtests.drill.sends import Client, Send
+from loadtests.drill.sends import Send, SendClient
 from loadtests.drill.service import Service
-from loadtests.drill.sinks import Sites
+from loadtests.drill.sinks import SinkSites
 from loadtests.drill.stage import first_access, played_in_world
-from loadtests.drill.verdict import Verdict
-from loadtests.drill.world import World
+from loadtests.drill.verdict import DrillVerdict
+from loadtests.drill.world import DrillWorld
 from ops import fleet, operate, shards
 from ops.supervise import ProcessSpec
 
@@ -47,15 +47,15 @@ _STOP_S: Final = 40.0
 _LOOK_S: Final = 0.3
 
 
-def run(order: Order) -> Report:
+def run(order: DrillOrder) -> DrillReport:
     """Row 17; each round has a service of its own, and every second one kills."""
     return combined(NAME, [_round(order, number) for number in range(order.rounds)])
 
 
-def _round(order: Order, number: int) -> Report:
+def _round(order: DrillOrder, number: int) -> DrillReport:
     how = signal.SIGKILL if number % 2 else signal.SIGTERM
 
-    async def play(service: Service, world: World) -> Report:
+    async def play(service: Service, world: DrillWorld) -> DrillReport:
         with Mtas(service, how) as mtas:
             return await _played(service, world, mtas, order.messages)
 
@@ -110,10 +110,10 @@ def _started(spec: ProcessSpec) -> "subprocess.Popen[bytes]":
         )  # fmt: skip
 
 
-async def _played(service: Service, world: World, mtas: Mtas, messages: int) -> Report:
+async def _played(service: Service, world: DrillWorld, mtas: Mtas, messages: int) -> DrillReport:
     access, store = first_access(service), service.state.parent / "mail"
-    client = Client(service.base_url, access, plan(messages))
-    sites = Sites(DOMAINS, store, world.point, port=service.sink_port, delay_s=QUEUEING_S)
+    client = SendClient(service.base_url, access, plan(messages))
+    sites = SinkSites(DOMAINS, store, world.point, port=service.sink_port, delay_s=QUEUEING_S)
     moved: dict[tuple[object, ...], int] = {}
     async with sites, operate.opened(service.settings) as pool:
         counting = asyncio.create_task(_count_moved(pool, moved))
@@ -121,7 +121,7 @@ async def _played(service: Service, world: World, mtas: Mtas, messages: int) -> 
         sites.pace(DOT_S)
         queued = await _changes(service, mtas, pool, EVERY_S * min(1.0, messages / MESSAGES))
 
-        async def also(_: Verdict) -> list[Check]:
+        async def also(_: DrillVerdict) -> list[Check]:
             return [
                 Check("mail waits at every change", min(queued) > 0, ", ".join(map(str, queued))),
                 Check("windows hold for all processes together", sites.most_open <= LIMIT,

@@ -25,7 +25,7 @@ _REFUSED_AT, _GREYLISTED_AT = 7, 23
 _HANG_UP_S: Final = (0.001, 0.03)  # around the time that a send takes: before and after its commit
 
 
-class Access(Struct, frozen=True):
+class ApiAccess(Struct, frozen=True):
     """An account to send from."""
 
     account: str  # acc_…
@@ -47,7 +47,7 @@ class Send(Struct):
     said: str = ""  # of a refusal
 
 
-class Tried(Struct, frozen=True):
+class SendAttempt(Struct, frozen=True):
     """One request and its answer; status 0: none."""
 
     status: int
@@ -81,7 +81,7 @@ def key_of(send: Send) -> str:
     return f"{send.run}-{send.number}"
 
 
-class Client:
+class SendClient:
     """Sends a plan over the API, `CONCURRENCY` at a time, spread to `rate` messages a second; 0: as fast as it goes.
 
     Of the share `cut` the client hangs up before it can have read the first answer, as one whose network fails.
@@ -90,7 +90,7 @@ class Client:
     def __init__(
         self,
         base_url: str,
-        access: Access,
+        access: ApiAccess,
         sends: list[Send],
         *,
         rate: float = 0.0,
@@ -105,7 +105,7 @@ class Client:
         self._pause_s = CONCURRENCY / rate if rate else 0.0
         self._cut = cut
         self._rng = rng or random.Random()
-        self.tried: list[Tried] = []
+        self.tried: list[SendAttempt] = []
         self._more: dict[str, object] = {}
         if attachment:
             content = b64encode(attachment).decode()
@@ -183,7 +183,7 @@ class Client:
             except (aiohttp.ClientError, OSError) as error:  # the time-out is an OSError
                 text = repr(error)
             finally:
-                self.tried.append(Tried(status, time.monotonic() - began, retry_after))
+                self.tried.append(SendAttempt(status, time.monotonic() - began, retry_after))
             send.said = text[:200]
             await asyncio.sleep(self._rng.uniform(*PAUSE_S))
 
@@ -204,11 +204,11 @@ def _write_down(send: Send, status: int, text: str) -> None:
         send.said = text[:200]
 
 
-class _Answer(Struct):
+class _SendAnswer(Struct):
     id: str
 
 
-_ANSWER = json.Decoder(_Answer)
+_ANSWER = json.Decoder(_SendAnswer)
 
 
 def _word(number: int) -> str:

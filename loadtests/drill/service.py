@@ -39,7 +39,7 @@ _POLL_S = 0.05
 _PREFIX = "waybill-drill-"
 
 
-class Part(StrEnum):
+class ServicePart(StrEnum):
     """A kind of process, by what its command line holds (a regular expression)."""
 
     API = r"-m ops\.processes\.api"  # Granian itself; `Service.api_workers` are its children
@@ -52,7 +52,7 @@ class Part(StrEnum):
     SINK = r"-m ops\.local\.sink"
 
 
-class DidNotStart(RuntimeError):  # noqa: N818 - named for what happened
+class ServiceNotReady(RuntimeError):  # noqa: N818 - named for what happened
     """`ops up` ended, or was not ready in time; the text holds what it printed."""
 
 
@@ -92,7 +92,7 @@ class Service:
             told = self.told()
             self.kill()
             if last or "is in use by another program" not in told:
-                raise DidNotStart(f"ops up did not get ready:\n{told}\n{tail(self.state / 'log' / 'api.log')}")
+                raise ServiceNotReady(f"ops up did not get ready:\n{told}\n{tail(self.state / 'log' / 'api.log')}")
             self._ports = {}
 
     def stop(self, grace_s: float = STOP_GRACE_S) -> int:
@@ -203,17 +203,22 @@ class Service:
         assert self._process is not None
         return self._process.pid
 
-    def pids(self, part: Part) -> list[int]:
+    def pids(self, part: ServicePart) -> list[int]:
         """Those children of `ops up` that are of this kind, now."""
         return [pid for pid in child_pids(self.pid) if re.search(part, _words(pid))]
 
     def api_workers(self) -> list[int]:
         """The processes that run the application."""
-        return [pid for main in self.pids(Part.API) for pid in child_pids(main) if re.search(Part.API, _words(pid))]
+        return [
+            pid
+            for main in self.pids(ServicePart.API)
+            for pid in child_pids(main)
+            if re.search(ServicePart.API, _words(pid))
+        ]
 
     def backends(self) -> list[int]:
         """Sessions of the service in its embedded PostgreSQL."""
-        found = [pid for main in self.pids(Part.POSTGRES) for pid in child_pids(main)]
+        found = [pid for main in self.pids(ServicePart.POSTGRES) for pid in child_pids(main)]
         return [pid for pid in found if re.match(r"postgres: \S+ \S+ \[local\]", _words(pid))]
 
     def everything(self) -> list[int]:

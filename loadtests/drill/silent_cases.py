@@ -19,7 +19,7 @@ _NETWORK: Final = "127.100"
 _MX_NAME: Final = re.compile(rf"mx\.s(\d+)\.{re.escape(ZONE)}")
 
 
-class Kind(StrEnum):
+class SilentServerKind(StrEnum):
     """What a recipient domain's servers do."""
 
     SILENT = "silent"  # accept the connection, and stop answering at a stage of the conversation
@@ -43,10 +43,10 @@ class Stage(StrEnum):
     DOT = "dot"  # the whole content is there, and no reply says what became of it
 
 
-class Case(Struct, frozen=True, kw_only=True):
+class SilentCase(Struct, frozen=True, kw_only=True):
     """One run of the drill: `accounts` send one message each to `sites` domains together."""
 
-    kind: Kind
+    kind: SilentServerKind
     stage: Stage = Stage.GREETING
     accounts: int = 1
     sites: int = DEFAULT_SITES
@@ -67,11 +67,11 @@ class Case(Struct, frozen=True, kw_only=True):
     @property
     def has_servers(self) -> bool:
         """True where the drill runs servers of its own."""
-        return self.kind not in (Kind.WELL, Kind.DNS_SILENT)
+        return self.kind not in (SilentServerKind.WELL, SilentServerKind.DNS_SILENT)
 
     def is_dead(self, place: int) -> bool:
         """Return True if the server on address number `place` drops connection attempts."""
-        return self.kind is Kind.DEAD or (self.kind is Kind.MIXED and place % 2 == 1)
+        return self.kind is SilentServerKind.DEAD or (self.kind is SilentServerKind.MIXED and place % 2 == 1)
 
 
 def domain(number: int) -> str:
@@ -85,7 +85,7 @@ def address(place: int) -> str:
     return f"{_NETWORK}.{high}.{low}"
 
 
-def records(case: Case) -> Callable[[str, str], list[str] | None]:
+def records(case: SilentCase) -> Callable[[str, str], list[str] | None]:
     """Return a function that gives the DNS records of a name and type; None for names of others."""
 
     def found(name: str, rdtype: str) -> list[str] | None:
@@ -96,7 +96,7 @@ def records(case: Case) -> Callable[[str, str], list[str] | None]:
             return [f"10 mx.{name}."] if rdtype == "MX" else []
         if rdtype != "A":
             return []
-        return [_SINK if case.kind is Kind.WELL else address(int(match[1]) % case.used_addresses)]
+        return [_SINK if case.kind is SilentServerKind.WELL else address(int(match[1]) % case.used_addresses)]
 
     return found
 

@@ -12,7 +12,7 @@ import socket
 from contextlib import AsyncExitStack
 from typing import Final, Self, cast
 
-from loadtests.drill.silent_cases import Case, Kind, Stage, address
+from loadtests.drill.silent_cases import SilentCase, SilentServerKind, Stage, address
 
 _BACKLOG: Final = 128
 _SPARE_FILES: Final = 8_192  # for the connections that silent servers accept, and all else
@@ -38,7 +38,7 @@ class CannotListen(RuntimeError):  # noqa: N818 - named for what happened
 class SilentServers:
     """The servers of one case. An asynchronous context manager; it belongs to the loop that enters it."""
 
-    def __init__(self, case: Case, port: int) -> None:
+    def __init__(self, case: SilentCase, port: int) -> None:
         self._case = case
         self._port = port
         self._conversations: set[asyncio.Transport] = set()
@@ -90,7 +90,7 @@ class SilentServers:
 class _Conversation(asyncio.Protocol):
     """One connection to a silent server."""
 
-    def __init__(self, case: Case, conversations: set[asyncio.Transport]) -> None:
+    def __init__(self, case: SilentCase, conversations: set[asyncio.Transport]) -> None:
         self._case = case
         self._conversations = conversations
         self._rest = b""
@@ -143,7 +143,7 @@ class _Conversation(asyncio.Protocol):
 
     def _fall_silent(self, stage: Stage) -> None:
         self._silent = True
-        if self._case.kind is Kind.DRIP:
+        if self._case.kind is SilentServerKind.DRIP:
             self._drip(_REPLIES[stage][:3] + b"-wait\r\n")
 
     def _drip(self, line: bytes) -> None:

@@ -22,19 +22,19 @@ from engine.base import ids
 from engine.base.events import Status
 from engine.base.settings import Settings
 from loadtests.bench.measure import peaks_mb
-from loadtests.drill.catalogue import Order
+from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.many_accounts import open_accounts
 from loadtests.drill.open_connections import OpenConnections
 from loadtests.drill.paced import Letter, PacedClient, Sent, arrivals
-from loadtests.drill.report import Report, combined
-from loadtests.drill.sends import Access
-from loadtests.drill.service import Part, Service
-from loadtests.drill.silent_cases import ZONE, Case, Kind, Stage, domain, records, remote_pattern
+from loadtests.drill.report import DrillReport, combined
+from loadtests.drill.sends import ApiAccess
+from loadtests.drill.service import Service, ServicePart
+from loadtests.drill.silent_cases import ZONE, SilentCase, SilentServerKind, Stage, domain, records, remote_pattern
 from loadtests.drill.silent_servers import SilentServers
-from loadtests.drill.silent_verdict import Count, Load, Sender, Series, judged, series
+from loadtests.drill.silent_verdict import HarmfulMailCost, HealthySender, Series, SilentMailCount, judged, series
 from loadtests.drill.stage import account_id, database_url, first_access, played_in_world
 from loadtests.drill.verdict import read_ledger
-from loadtests.drill.world import World
+from loadtests.drill.world import DrillWorld
 from ops.local.dns import Behaviour
 from ops.local.sink_store import entries
 
@@ -42,7 +42,12 @@ NAME: Final = "silent-sites"
 RATE: Final = 5.0  # messages a second of each sender of healthy mail
 BASELINE_S: Final = 30.0
 DEFAULT_MINUTES: Final = 1.0
-DEFAULT_CASES: Final = ((Kind.SILENT, 1), (Kind.DEAD, 1), (Kind.MIXED, 1_000), (Kind.DNS_SILENT, 1))
+DEFAULT_CASES: Final = (
+    (SilentServerKind.SILENT, 1),
+    (SilentServerKind.DEAD, 1),
+    (SilentServerKind.MIXED, 1_000),
+    (SilentServerKind.DNS_SILENT, 1),
+)
 SETTINGS: Final = {"RETRY_LADDER_S": ",".join(f"{step:g}" for step in Settings().retry_ladder_s)}  # the default
 _WARM_S: Final = 3.0
 _ARRIVE_S: Final = 15.0  # for the last messages of a phase
@@ -51,19 +56,23 @@ _AT_ONCE: Final = 4  # requests that queue harmful mail
 _OWN_DOMAINS: Final = 10  # healthy ones that the harmful tenant mails
 
 
-def run(order: Order) -> Report:
+def run(order: DrillOrder) -> DrillReport:
     """Run the case that the options describe, or each of `DEFAULT_CASES`."""
     seconds = (order.minutes or DEFAULT_MINUTES) * 60
     reports = [_run_case(case, seconds) for case in cases(order)]
     return reports[0] if len(reports) == 1 else combined(NAME, reports)
 
 
-def cases(order: Order) -> list[Case]:
+def cases(order: DrillOrder) -> list[SilentCase]:
     """Return the cases to run: one as soon as an option says what it shall be."""
     chosen = order.options
-    wanted = [(Kind(str(chosen.get("kind", Kind.SILENT))), int(chosen.get("accounts", 1)))] if chosen else DEFAULT_CASES
+    wanted = (
+        [(SilentServerKind(str(chosen.get("kind", SilentServerKind.SILENT))), int(chosen.get("accounts", 1)))]
+        if chosen
+        else DEFAULT_CASES
+    )
     return [
-        Case(
+        SilentCase(
             kind=kind,
             stage=Stage(str(chosen.get("stage", Stage.GREETING))),
             accounts=min(accounts, order.messages),
@@ -74,10 +83,10 @@ def cases(order: Order) -> list[Case]:
     ]
 
 
-def _run_case(case: Case, seconds: float) -> Report:
-    async def play(service: Service, world: World) -> Report:
+def _run_case(case: SilentCase, seconds: float) -> DrillReport:
+    async def play(service: Service, world: DrillWorld) -> DrillReport:
         world.names.steady(records(case))
-        if case.kind is Kind.DNS_SILENT:
+        if case.kind is SilentServerKind.DNS_SILENT:
             world.names.behave_under(ZONE, Behaviour(drop=True))
         harmful = await open_accounts(service, "harmful", case.accounts)
         async with SilentServers(case, service.sink_port):
@@ -103,14 +112,14 @@ class _Phase(Struct):
 class _Drill:
     """One case on a running service."""
 
-    def __init__(self, service: Service, case: Case, bystander: Access, harmful: Sequence[Access]) -> None:
+    def __init__(self, service: Service, case: SilentCase, bystander: ApiAccess, harmful: Sequence[ApiAccess]) -> None:
         self._service = service
         self._case = case
         self._healthy = [bystander, harmful[0]]
         self._harmful = harmful
         self._sent: list[Sent] = []
 
-    async def measured(self, seconds: float) -> Report:
+    async def measured(self, seconds: float) -> DrillReport:
         """Measure the baseline, then the fault, and count everything."""
         async with AsyncExitStack() as stack:
             clients = [
@@ -118,25 +127,27 @@ class _Drill:
             ]
             await self._phase(clients, "warm", _WARM_S)
             baseline = await self._phase(clients, "baseline", BASELINE_S)
-            mtas, before = self._service.pids(Part.MTA), self._peak_mb()
+            mtas, before = self._service.pids(ServicePart.MTA), self._peak_mb()
             counted = await stack.enter_async_context(OpenConnections(remote_pattern(self._service.sink_port)))
             began = time.time()
             async with asyncio.TaskGroup() as tasks:
                 fault = tasks.create_task(self._phase(clients, "fault", seconds))
                 queued = tasks.create_task(self._queue_all())
             during, queued_at = fault.result(), queued.result()
-        load = Load(
+        load = HarmfulMailCost(
             queued_s=queued_at - began,
             most_open=counted.most_open,
             most_to_one=counted.most_to_one,
             opened=counted.opened,
-            mta_restarted=self._service.pids(Part.MTA) != mtas,
+            mta_restarted=self._service.pids(ServicePart.MTA) != mtas,
             peak_before_mb=before,
             peak_after_mb=self._peak_mb(),
         )
         names = ("bystander", "harmful tenant's own healthy domains")
         senders = [
-            Sender(name=name, baseline=baseline.of(at), during=during.of(at), after_queueing=during.of(at, queued_at))
+            HealthySender(
+                name=name, baseline=baseline.of(at), during=during.of(at), after_queueing=during.of(at, queued_at)
+            )
             for at, name in enumerate(names)
         ]
         return judged(self._case, senders, await self._count(), load)
@@ -172,9 +183,9 @@ class _Drill:
         return time.time()
 
     def _peak_mb(self) -> float:
-        return peaks_mb({"mta": self._service.pids(Part.MTA)})["mta"]
+        return peaks_mb({"mta": self._service.pids(ServicePart.MTA)})["mta"]
 
-    async def _count(self) -> Count:
+    async def _count(self) -> SilentMailCount:
         """Hold what the clients were told against the queue, the messages, the logs and the sink's store."""
         accounts = [account_id(one) for one in {one.account: one for one in [*self._healthy, *self._harmful]}.values()]
         connection = await asyncpg.connect(database_url(self._service))
@@ -188,7 +199,7 @@ class _Drill:
         accepted = [one for one in self._sent if one.message_id is not None]
         arrived = [one for one in accepted if one.test_id in copies]
         found = queued | bounced | {one.message_id for one in arrived}
-        return Count(
+        return SilentMailCount(
             sent=len(self._sent),
             accepted=len(accepted),
             arrived=len(arrived),
@@ -201,7 +212,7 @@ class _Drill:
         )
 
 
-def _batches(case: Case, accounts: int) -> list[tuple[int, list[Letter]]]:
+def _batches(case: SilentCase, accounts: int) -> list[tuple[int, list[Letter]]]:
     """Return (account, letters) for requests that send one message to each domain, the domains dealt out in turn."""
     found = []
     for account in range(accounts):

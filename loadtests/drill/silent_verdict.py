@@ -6,8 +6,8 @@ from typing import Any, Final
 from msgspec import Struct
 
 from loadtests.drill.paced import Sent, percentile
-from loadtests.drill.report import Check, Report
-from loadtests.drill.silent_cases import Case, Kind
+from loadtests.drill.report import Check, DrillReport
+from loadtests.drill.silent_cases import SilentCase, SilentServerKind
 
 WITHIN: Final = 2.0  # times the baseline
 # Below it a p99 is not judged: beside a burst of other work on two cores, single messages of an unharmed service take
@@ -39,7 +39,7 @@ class Series(Struct, kw_only=True):
         )
 
 
-class Sender(Struct, kw_only=True):
+class HealthySender(Struct, kw_only=True):
     """One sender of healthy mail: before the fault, during it, and during it once all harmful mail was queued."""
 
     name: str
@@ -48,7 +48,7 @@ class Sender(Struct, kw_only=True):
     after_queueing: Series | None
 
 
-class Count(Struct, kw_only=True):
+class SilentMailCount(Struct, kw_only=True):
     """What became of all messages, healthy or not."""
 
     sent: int
@@ -62,7 +62,7 @@ class Count(Struct, kw_only=True):
     accounts: int
 
 
-class Load(Struct, kw_only=True):
+class HarmfulMailCost(Struct, kw_only=True):
     """What the harmful mail cost."""
 
     queued_s: float  # from its first request to its last answer
@@ -94,9 +94,11 @@ def limit_ms(baseline: Series) -> float:
     return max(FLOOR_MS, WITHIN * baseline.p99_ms)
 
 
-def judged(case: Case, senders: Sequence[Sender], count: Count, load: Load) -> Report:
+def judged(
+    case: SilentCase, senders: Sequence[HealthySender], count: SilentMailCount, load: HarmfulMailCost
+) -> DrillReport:
     """Return the report of one case."""
-    return Report(
+    return DrillReport(
         drill=case.name,
         sent=count.sent,
         accepted=count.accepted,
@@ -112,7 +114,7 @@ def judged(case: Case, senders: Sequence[Sender], count: Count, load: Load) -> R
     )
 
 
-def _of_sender(sender: Sender) -> list[Check]:
+def _of_sender(sender: HealthySender) -> list[Check]:
     baseline, during = sender.baseline, sender.during
     enough = min(baseline.arrived, during.accepted) >= MIN_SAMPLES
     quiet = baseline.arrived == baseline.sent and baseline.p99_ms <= MAX_BASELINE_MS
@@ -133,7 +135,7 @@ def _of_sender(sender: Sender) -> list[Check]:
     ]
 
 
-def _of_count(case: Case, count: Count) -> list[Check]:
+def _of_count(case: SilentCase, count: SilentMailCount) -> list[Check]:
     found = f"{count.accepted} accepted, {count.arrived} arrived, {count.waiting} queued, {count.bounced} bounced"
     checks = [
         Check("every message is accepted", count.accepted == count.sent, f"{count.accepted} of {count.sent}"),
@@ -141,12 +143,12 @@ def _of_count(case: Case, count: Count) -> list[Check]:
         Check("no message arrives twice", count.copies == 0, f"{count.copies} copies too many"),
         Check("the logs are whole chains", count.broken_logs == 0, f"{count.broken_logs} broken of {count.accounts}"),
     ]
-    if case.kind is not Kind.WELL:
+    if case.kind is not SilentServerKind.WELL:
         checks.append(Check("no message bounces within minutes", count.bounced == 0, f"{count.bounced}"))
     return checks
 
 
-def _of_load(case: Case, load: Load) -> list[Check]:
+def _of_load(case: SilentCase, load: HarmfulMailCost) -> list[Check]:
     checks = [Check("no mta process ends", not load.mta_restarted, "restarted" if load.mta_restarted else "none")]
     if case.has_servers and case.used_addresses == case.sites:  # each server has one message
         checks.append(
@@ -155,7 +157,9 @@ def _of_load(case: Case, load: Load) -> list[Check]:
     return checks
 
 
-def _figures(case: Case, senders: Sequence[Sender], count: Count, load: Load) -> dict[str, Any]:
+def _figures(
+    case: SilentCase, senders: Sequence[HealthySender], count: SilentMailCount, load: HarmfulMailCost
+) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for one in senders:
         found[f"{one.name}, baseline"] = one.baseline.shown

@@ -37,7 +37,7 @@ class SiteSink(Sink):
         self._here.discard(conversation)
 
 
-class Sites:
+class SinkSites:
     """Mail servers for some domains, all at `port`, and a store for what comes. An asynchronous context manager.
 
     `point` says to the DNS where a domain's mail server is (`World.point`); each final dot takes `delay_s`.

@@ -16,14 +16,14 @@ from typing import Any, Final
 import asyncpg
 from msgspec import Struct
 
-from loadtests.drill.catalogue import Order
+from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.faults import FAULTS, NobodyThere, Struck, strike
-from loadtests.drill.report import Check, Report
+from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.run import ON_THE_WIRE, counted
-from loadtests.drill.sends import Client, plan
-from loadtests.drill.service import Part, Service, child_pids
+from loadtests.drill.sends import SendClient, plan
+from loadtests.drill.service import Service, ServicePart, child_pids
 from loadtests.drill.stage import database_url, new_access, played, until_empty
-from loadtests.drill.verdict import Verdict
+from loadtests.drill.verdict import DrillVerdict
 from ops.local.sink import KEPT_MESSAGES
 
 NAME: Final = "soak"
@@ -38,12 +38,12 @@ MAX_GROWTH_MB: Final = 40.0  # beside it: caches that fill
 MAX_FILES: Final = 60
 MAX_SESSIONS: Final = 10
 _TURNS: Final = ("kill-api", "kill-mta", "kill-valkey", "kill-postgres", "pause-mta", "kill-worker", "kill-relay")
-_ROLES: Final = (Part.API, Part.RELAY, Part.MTA, Part.WORKER)
+_ROLES: Final = (ServicePart.API, ServicePart.RELAY, ServicePart.MTA, ServicePart.WORKER)
 _MEBIBYTE: Final = 1024 * 1024
 _PAGE: Final = 4096
 
 
-class Sample(Struct, frozen=True):
+class ResourceSample(Struct, frozen=True):
     """What the processes hold at one moment. `rss_mb` by role, with children."""
 
     at: float  # monotonic
@@ -52,16 +52,16 @@ class Sample(Struct, frozen=True):
     sessions: int
 
 
-def run(order: Order) -> Report:
+def run(order: DrillOrder) -> DrillReport:
     """Row 42."""
     seconds = (order.minutes or MINUTES) * 60
 
-    async def play(service: Service) -> Report:
+    async def play(service: Service) -> DrillReport:
         rate = await _half_of_peak(service, seconds)
         access = await new_access(service, NAME)
-        client = Client(service.base_url, access, plan(order.messages, NAME), rate=rate, rng=order.rng)
+        client = SendClient(service.base_url, access, plan(order.messages, NAME), rate=rate, rng=order.rng)
         over = asyncio.Event()
-        samples: list[Sample] = [await _sample(service)]
+        samples: list[ResourceSample] = [await _sample(service)]
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(client.run(over))
             watching = tasks.create_task(_watch(service, over, samples))
@@ -74,7 +74,7 @@ def run(order: Order) -> Report:
         await asyncio.sleep(REST_S)
         samples.append(await _sample(service))
 
-        async def also(_: Verdict) -> list[Check]:
+        async def also(_: DrillVerdict) -> list[Check]:
             return _nothing_grows(samples)
 
         copies = ON_THE_WIRE * len(struck)
@@ -89,7 +89,7 @@ async def _half_of_peak(service: Service, seconds: float) -> float:
     """Half of what is accepted and delivered a second when it comes as fast as it can, with an account of its own;
     less where the sink could not keep that many."""
     access = await new_access(service, "soak-peak")
-    client = Client(service.base_url, access, plan(PEAK_MESSAGES, "peak"))
+    client = SendClient(service.base_url, access, plan(PEAK_MESSAGES, "peak"))
     began = time.monotonic()
     await client.run()
     await until_empty(database_url(service))
@@ -113,7 +113,7 @@ async def _faults(service: Service, seconds: float, rng: random.Random) -> list[
     return struck
 
 
-async def _watch(service: Service, until: asyncio.Event, into: list[Sample]) -> None:
+async def _watch(service: Service, until: asyncio.Event, into: list[ResourceSample]) -> None:
     while not until.is_set():
         with suppress(TimeoutError):
             async with asyncio.timeout(SAMPLE_S):
@@ -122,7 +122,7 @@ async def _watch(service: Service, until: asyncio.Event, into: list[Sample]) -> 
             into.append(await _sample(service))
 
 
-async def _sample(service: Service) -> Sample:
+async def _sample(service: Service) -> ResourceSample:
     rss: dict[str, float] = {}
     files = 0
     for part in _ROLES:
@@ -136,7 +136,7 @@ async def _sample(service: Service) -> Sample:
         )
     finally:
         connection.terminate()
-    return Sample(time.monotonic(), rss, files, sessions)
+    return ResourceSample(time.monotonic(), rss, files, sessions)
 
 
 def _rss_mb(pid: int) -> float:
@@ -151,7 +151,7 @@ def _files(pid: int) -> int:
     return 0
 
 
-def _nothing_grows(samples: Sequence[Sample]) -> list[Check]:
+def _nothing_grows(samples: Sequence[ResourceSample]) -> list[Check]:
     """The end, at rest, against the most of the first half: a process that had just died held less than it will."""
     early, last = samples[: max(1, len(samples) // 2)], samples[-1]
     checks = []
@@ -170,7 +170,7 @@ def _returned(what: str, first: int, last: int, most: int) -> Check:
     return Check(f"{what} return to what they were", last <= first + most, f"{first} to {last}")
 
 
-def _slopes(samples: Sequence[Sample]) -> dict[str, Any]:
+def _slopes(samples: Sequence[ResourceSample]) -> dict[str, Any]:
     """How memory moved under load, MB an hour, by role: least squares over the second half of the samples."""
     half = samples[len(samples) // 2 : -1]
     series: dict[str, list[tuple[float, float]]] = defaultdict(list)

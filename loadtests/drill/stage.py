@@ -18,10 +18,10 @@ from engine.base import ids
 from engine.base.plans import Plan
 from engine.delivery.hints import unfinished
 from engine.store import redis as redis_store
-from loadtests.drill.report import Check, Report
-from loadtests.drill.sends import Access
+from loadtests.drill.report import Check, DrillReport
+from loadtests.drill.sends import ApiAccess
 from loadtests.drill.service import Service, clear, make_folder
-from loadtests.drill.world import World
+from loadtests.drill.world import DrillWorld
 from mta.outbound.finding import LEFT_EVERY_S, LEFT_LONG_S
 from ops import operate
 
@@ -30,11 +30,11 @@ EMPTY_S: Final = 300.0  # how long the queue may take to empty after the last se
 ASK_S: Final = 0.25
 _PENDING_S: Final = LEFT_LONG_S + LEFT_EVERY_S + 20.0  # for hints to be finished once nothing is queued
 
-Play = Callable[[Service], Awaitable[Report]]
-PlayInWorld = Callable[[Service, World], Awaitable[Report]]
+Play = Callable[[Service], Awaitable[DrillReport]]
+PlayInWorld = Callable[[Service, DrillWorld], Awaitable[DrillReport]]
 
 
-def played(play: Play, more: Mapping[str, str] | None = None) -> Report:
+def played(play: Play, more: Mapping[str, str] | None = None) -> DrillReport:
     """The drill `play` on a fresh service with `more` settings; the service's own end is judged too.
 
     Call from the main thread. Raises what the start of a service raises.
@@ -42,18 +42,18 @@ def played(play: Play, more: Mapping[str, str] | None = None) -> Report:
     return _kept_if_failed(lambda folder: asyncio.run(_play(Service(folder, _settings(more)), play)))
 
 
-def played_in_world(play: PlayInWorld, more: Mapping[str, str] | None = None) -> Report:
+def played_in_world(play: PlayInWorld, more: Mapping[str, str] | None = None) -> DrillReport:
     """The same with a world of mail servers and names between the service and its sink."""
 
-    def on(service: Service) -> Report:
-        with World(service) as world:
+    def on(service: Service) -> DrillReport:
+        with DrillWorld(service) as world:
             service.set("DNS_SERVERS", f"127.0.0.1:{world.dns_port}")
             return asyncio.run(_play(service, lambda one: play(one, world)))
 
     return _kept_if_failed(lambda folder: on(Service(folder, _settings(more))))
 
 
-async def new_access(service: Service, name: str, *, daily_cap: int | None = 1_000_000) -> Access:
+async def new_access(service: Service, name: str, *, daily_cap: int | None = 1_000_000) -> ApiAccess:
     """Another account with a key for everything and a verified domain; `name` sets it apart."""
     settings = service.settings
     async with operate.opened(settings) as pool:
@@ -63,16 +63,16 @@ async def new_access(service: Service, name: str, *, daily_cap: int | None = 1_0
         key = await operate.create_key(pool, settings, account=made["accountId"], name="drill", scopes=["all"])
         domain = f"{name}.test"
         await operate.add_domain(pool, settings, account=made["accountId"], name=domain, verified=True)
-    return Access(made["accountId"], key["apiKey"], f"drill@{domain}")
+    return ApiAccess(made["accountId"], key["apiKey"], f"drill@{domain}")
 
 
-def first_access(service: Service) -> Access:
+def first_access(service: Service) -> ApiAccess:
     """The account that the service made at its first start."""
     made = service.first_run
-    return Access(made["accountId"], made["apiKey"], f"drill@{made['domain']}")
+    return ApiAccess(made["accountId"], made["apiKey"], f"drill@{made['domain']}")
 
 
-def account_id(access: Access) -> UUID:
+def account_id(access: ApiAccess) -> UUID:
     """For the database."""
     return ids.parse_id(ids.Kind.ACCOUNT, access.account)
 
@@ -124,7 +124,7 @@ async def pending_hints(service: Service) -> int:
         await client.aclose()
 
 
-async def _play(service: Service, play: Play) -> Report:
+async def _play(service: Service, play: Play) -> DrillReport:
     with service:
         began = time.monotonic()
         report = await play(service)
@@ -141,7 +141,7 @@ def _settings(more: Mapping[str, str] | None) -> dict[str, str]:
     return SETTINGS | dict(more or {})
 
 
-def _kept_if_failed(run: Callable[[Path], Report]) -> Report:
+def _kept_if_failed(run: Callable[[Path], DrillReport]) -> DrillReport:
     folder = make_folder()
     keep = True
     try:

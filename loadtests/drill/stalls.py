@@ -21,14 +21,14 @@ import redis.asyncio as redis
 from msgspec import Struct
 
 from engine.flows.accept import COMMIT_TIMEOUT_S
-from loadtests.drill.catalogue import Order
+from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.faults import Struck
-from loadtests.drill.report import Check, Report
+from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.run import counted
-from loadtests.drill.sends import Access, Client, Tried, plan
-from loadtests.drill.service import Part, Service
+from loadtests.drill.sends import ApiAccess, SendAttempt, SendClient, plan
+from loadtests.drill.service import Service, ServicePart
 from loadtests.drill.stage import account_id, database_url, first_access, new_access, played, redis_url
-from loadtests.drill.verdict import Verdict
+from loadtests.drill.verdict import DrillVerdict
 
 RATE: Final = 80.0
 HUNG_S: Final = 30.0
@@ -47,35 +47,35 @@ PROBE_S: Final = 0.1
 MAX_THREADS: Final = 40  # more than before: the pool of threads fills up once and stays
 MAX_FILES: Final = 400  # connections of clients that wait for an answer, and of probes
 
-Stall = Callable[[Service, Access], AbstractAsyncContextManager[str]]
+Stall = Callable[[Service, ApiAccess], AbstractAsyncContextManager[str]]
 
 
-def valkey_hung(order: Order) -> Report:
+def valkey_hung(order: DrillOrder) -> DrillReport:
     """Row 8, a Valkey that stands still."""
     return _stalled("valkey-hung", order, _hung, HUNG_S)
 
 
-def valkey_full(order: Order) -> Report:
+def valkey_full(order: DrillOrder) -> DrillReport:
     """Row 8, a Valkey without memory that evicts nothing."""
     return _stalled("valkey-full", order, _full, HUNG_S / 2)
 
 
-def valkey_readonly(order: Order) -> Report:
+def valkey_readonly(order: DrillOrder) -> DrillReport:
     """Row 8, a Valkey that has become a replica."""
     return _stalled("valkey-readonly", order, _readonly, HUNG_S / 2)
 
 
-def postgres_locked(order: Order) -> Report:
+def postgres_locked(order: DrillOrder) -> DrillReport:
     """Row 11, a table that somebody else keeps locked."""
     return _stalled("postgres-locked", order, _locked, LOCKED_S, strict=False)
 
 
-def postgres_crowded(order: Order) -> Report:
+def postgres_crowded(order: DrillOrder) -> DrillReport:
     """Row 11, no connection to be had."""
     return _stalled("postgres-crowded", order, _crowded, CROWDED_S, strict=False)
 
 
-def postgres_deadlock(order: Order) -> Report:
+def postgres_deadlock(order: DrillOrder) -> DrillReport:
     """Row 11, a lock taken the wrong way round."""
     return _stalled("postgres-deadlock", order, _deadlock, DEADLOCK_S)
 
@@ -90,7 +90,7 @@ class Probed(Struct, frozen=True):
 class Probes:
     """Asks `/healthz`, and a list of another account, ten times a second."""
 
-    def __init__(self, service: Service, bystander: Access) -> None:
+    def __init__(self, service: Service, bystander: ApiAccess) -> None:
         self.health: list[Probed] = []
         self.reads: list[Probed] = []
         self._base = service.base_url
@@ -117,14 +117,14 @@ class Probes:
         into.append(Probed(status, time.monotonic() - began))
 
 
-class Held(Struct, frozen=True):
+class ApiResources(Struct, frozen=True):
     """What the API's processes hold."""
 
     threads: int
     files: int
 
 
-def held(service: Service) -> Held:
+def held(service: Service) -> ApiResources:
     """Now, all its workers together."""
     threads = files = 0
     for pid in service.api_workers():
@@ -132,15 +132,15 @@ def held(service: Service) -> Held:
             status = Path(f"/proc/{pid}/status").read_text("utf-8")
             threads += int(status.partition("Threads:")[2].split()[0])
             files += len(list(Path(f"/proc/{pid}/fd").iterdir()))
-    return Held(threads, files)
+    return ApiResources(threads, files)
 
 
-def _stalled(name: str, order: Order, stall: Stall, length_s: float, *, strict: bool = True) -> Report:
+def _stalled(name: str, order: DrillOrder, stall: Stall, length_s: float, *, strict: bool = True) -> DrillReport:
     """`order.rounds` times; not `strict`: another account's reads may be refused, as long as they are answered."""
 
-    async def play(service: Service) -> Report:
+    async def play(service: Service) -> DrillReport:
         access, bystander = first_access(service), await new_access(service, "bystander")
-        client = Client(service.base_url, access, plan(order.messages, name), rate=RATE, rng=order.rng)
+        client = SendClient(service.base_url, access, plan(order.messages, name), rate=RATE, rng=order.rng)
         probes, over = Probes(service, bystander), asyncio.Event()
         struck: list[Struck] = []
         before = most = held(service)
@@ -164,7 +164,7 @@ def _stalled(name: str, order: Order, stall: Stall, length_s: float, *, strict: 
             tasks.create_task(probes.run(over))
             tasks.create_task(stalls())
 
-        async def also(_: Verdict) -> list[Check]:
+        async def also(_: DrillVerdict) -> list[Check]:
             return [*_answers(client.tried), *_probed(probes, strict=strict), _no_pile(before, most)]
 
         report = await counted(service, access, client, struck, name=name, also=also)
@@ -174,7 +174,7 @@ def _stalled(name: str, order: Order, stall: Stall, length_s: float, *, strict: 
     return played(play)
 
 
-def _answers(tried: Sequence[Tried]) -> list[Check]:
+def _answers(tried: Sequence[SendAttempt]) -> list[Check]:
     slowest = max((one.took_s for one in tried), default=0.0)
     strange = Counter(one.status for one in tried if one.status not in (200, 202, 503))
     refused = [one for one in tried if one.status == 503]
@@ -202,7 +202,7 @@ def _probed(probes: Probes, *, strict: bool) -> list[Check]:
     ]  # fmt: skip
 
 
-def _no_pile(before: Held, most: Held) -> Check:
+def _no_pile(before: ApiResources, most: ApiResources) -> Check:
     small = most.threads - before.threads <= MAX_THREADS and most.files - before.files <= MAX_FILES
     found = f"threads {before.threads} to {most.threads}, files {before.files} to {most.files}"
     return Check("nothing piles up in the API", small, found)
@@ -212,8 +212,8 @@ def _no_pile(before: Held, most: Held) -> Check:
 
 
 @asynccontextmanager
-async def _hung(service: Service, _access: Access) -> AsyncIterator[str]:
-    [pid] = service.pids(Part.VALKEY)
+async def _hung(service: Service, _access: ApiAccess) -> AsyncIterator[str]:
+    [pid] = service.pids(ServicePart.VALKEY)
     os.kill(pid, signal.SIGSTOP)
     try:
         yield f"valkey {pid} stopped"
@@ -222,7 +222,7 @@ async def _hung(service: Service, _access: Access) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def _full(service: Service, _access: Access) -> AsyncIterator[str]:
+async def _full(service: Service, _access: ApiAccess) -> AsyncIterator[str]:
     client = redis.from_url(redis_url(service), socket_timeout=5)
     kept = str((await client.config_get("maxmemory"))["maxmemory"])
     await client.config_set("maxmemory", "1")
@@ -234,7 +234,7 @@ async def _full(service: Service, _access: Access) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def _readonly(service: Service, _access: Access) -> AsyncIterator[str]:
+async def _readonly(service: Service, _access: ApiAccess) -> AsyncIterator[str]:
     """A replica of a primary that is not there keeps its data and takes no writes."""
     client = redis.from_url(redis_url(service), socket_timeout=5)
     await client.replicaof("127.0.0.1", "1")
@@ -246,7 +246,7 @@ async def _readonly(service: Service, _access: Access) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def _locked(service: Service, _access: Access) -> AsyncIterator[str]:
+async def _locked(service: Service, _access: ApiAccess) -> AsyncIterator[str]:
     connection = await asyncpg.connect(database_url(service), timeout=5)
     try:
         async with connection.transaction():
@@ -257,7 +257,7 @@ async def _locked(service: Service, _access: Access) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def _crowded(service: Service, _access: Access) -> AsyncIterator[str]:
+async def _crowded(service: Service, _access: ApiAccess) -> AsyncIterator[str]:
     """Every place is taken, those of the service's own sessions too: what it had is ended."""
     async with AsyncExitStack() as stack:
         taken = await _taken(service, stack)
@@ -284,7 +284,7 @@ async def _taken(service: Service, stack: AsyncExitStack) -> list[asyncpg.Connec
 
 
 @asynccontextmanager
-async def _deadlock(service: Service, access: Access) -> AsyncIterator[str]:
+async def _deadlock(service: Service, access: ApiAccess) -> AsyncIterator[str]:
     """The service locks an account's head, then writes messages; here it goes the other way round."""
     connection = await asyncpg.connect(database_url(service), timeout=5)
     outcome = "the service gave way"

@@ -13,29 +13,29 @@ from typing import Final, Protocol
 from redis.crc import key_slot
 
 from engine.delivery.partition import hint_stream
-from loadtests.drill.catalogue import Order
+from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.postgres_pair import Pair, pair
-from loadtests.drill.report import Check, Report
+from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.run import ON_THE_WIRE, RATE, Also, counted, under_load
-from loadtests.drill.sends import Client, plan
-from loadtests.drill.service import Part, Service
+from loadtests.drill.sends import SendClient, plan
+from loadtests.drill.service import Service, ServicePart
 from loadtests.drill.stage import first_access, played
 from loadtests.drill.valkeys import NODE_TIMEOUT_MS, Valkey, form_cluster, linked, move_slot, until, valkeys
-from loadtests.drill.verdict import Verdict
+from loadtests.drill.verdict import DrillVerdict
 
 NOTICED_S: Final = 1.0  # how long somebody takes to see that a primary is dead
 BEHIND_S: Final = 1.5  # how long a replica is cut off before it is promoted
 BACK_S: Final = 3.0  # how long an old primary is up that nobody told of its successor
 EVERY_S: Final = 4.0  # from one round's end to the next one's beginning, on average
 _WAIT_S: Final = 60.0
-_REDIS_PARTS = tuple(part for part in Part if part is not Part.VALKEY)
-_POSTGRES_PARTS = tuple(part for part in Part if part is not Part.POSTGRES)
+_REDIS_PARTS = tuple(part for part in ServicePart if part is not ServicePart.VALKEY)
+_POSTGRES_PARTS = tuple(part for part in ServicePart if part is not ServicePart.POSTGRES)
 _OURS = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'waybill%'"
 _STAYING = f"{_OURS} AND backend_start < clock_timestamp() - interval '0.5 s'"  # one that only looks is gone by then
 _CUT_OFF = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'waybill%'"
 
 
-def redis_cluster(order: Order) -> Report:
+def redis_cluster(order: DrillOrder) -> DrillReport:
     """Row 7, clustered: in turn a primary dies and returns, a slot moves, a primary dies for good and its replica is
     elected."""
     with valkeys(4, clustered=True) as servers:
@@ -45,7 +45,7 @@ def redis_cluster(order: Order) -> Report:
         return _drilled("redis-cluster", order, faults, {"REDIS_URL": url})
 
 
-def redis_failover(order: Order) -> Report:
+def redis_failover(order: DrillOrder) -> DrillReport:
     """Row 7: a replica is cut off, falls behind, and is promoted when its primary dies."""
     with valkeys(2) as servers:
         fault = _StalePromotion(*servers)
@@ -53,19 +53,19 @@ def redis_failover(order: Order) -> Report:
         return _drilled("redis-failover", order, fault, {"REDIS_URL": url})
 
 
-def postgres_failover(order: Order) -> Report:
+def postgres_failover(order: DrillOrder) -> DrillReport:
     """Row 9 with a synchronous replica: the primary dies, the replica is promoted by hand, and the old primary comes
     back for a while as if nothing had been."""
     with pair() as servers:
         fault = _Promotion(servers)
 
-        async def also(_: Verdict) -> list[Check]:
+        async def also(_: DrillVerdict) -> list[Check]:
             return [
                 Check("an old primary that comes back gets no session", fault.strays == 0, f"{fault.strays}"),
                 Check("every promotion was followed by new sessions", min(fault.followed) > 0, f"{fault.followed}"),
             ]
 
-        async def play(service: Service) -> Report:
+        async def play(service: Service) -> DrillReport:
             return await _played_on(service, "postgres-failover", order, fault, _POSTGRES_PARTS, also)
 
         return played(play, {"DATABASE_URL": servers.url})
@@ -185,18 +185,18 @@ def _has(server: Valkey, slot: int) -> bool:
     return bool(server.tell("CLUSTER", "COUNTKEYSINSLOT", slot))
 
 
-def _drilled(name: str, order: Order, faults: _Faults, more: dict[str, str]) -> Report:
-    async def play(service: Service) -> Report:
+def _drilled(name: str, order: DrillOrder, faults: _Faults, more: dict[str, str]) -> DrillReport:
+    async def play(service: Service) -> DrillReport:
         return await _played_on(service, name, order, faults, _REDIS_PARTS, None)
 
     return played(play, more)
 
 
 async def _played_on(
-    service: Service, name: str, order: Order, faults: _Faults, parts: tuple[Part, ...], also: Also | None
-) -> Report:
+    service: Service, name: str, order: DrillOrder, faults: _Faults, parts: tuple[ServicePart, ...], also: Also | None
+) -> DrillReport:
     access = first_access(service)
-    client = Client(service.base_url, access, plan(order.messages, name), rate=RATE, rng=order.rng)
+    client = SendClient(service.base_url, access, plan(order.messages, name), rate=RATE, rng=order.rng)
     struck = await under_load(service, client, faults.next, rounds=order.rounds, rng=order.rng, every_s=EVERY_S)
     copies = order.rounds * ON_THE_WIRE
     report = await counted(service, access, client, struck, name=name, most_copies=copies, parts=parts, also=also)

@@ -25,8 +25,8 @@ from msgspec import Struct
 from engine.base import clock, ids
 from engine.base.events import EventType
 from engine.ledger import heads, log
-from loadtests.drill.catalogue import Order
-from loadtests.drill.report import Check, Report
+from loadtests.drill.catalogue import DrillOrder
+from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.service import Service
 from loadtests.drill.stage import first_access, played
 
@@ -43,7 +43,7 @@ Follow = Callable[[str, Mapping[str, str]], Iterable[tuple[str, str]]]
 _BROKEN = (OSError, http.client.HTTPException, ValueError)
 
 
-class Reader:
+class TailReader:
     """One client: it follows in a thread of its own and writes down the ids it gets."""
 
     def __init__(self, name: str, follow: Follow, base_url: str, key: str, start: int) -> None:
@@ -89,7 +89,7 @@ class Reader:
             self._stopped.wait(rng.uniform(*_PAUSE_S))
 
 
-class Seen(Struct, kw_only=True):
+class SeenEvents(Struct, kw_only=True):
     """What one reader got."""
 
     reader: str
@@ -101,13 +101,13 @@ class Seen(Struct, kw_only=True):
     longest_silence_s: float
 
 
-class Verdict(Struct, kw_only=True):
+class TailVerdict(Struct, kw_only=True):
     """The figures of one drill."""
 
     written: int
     kills: int
     took_s: float
-    readers: list[Seen]
+    readers: list[SeenEvents]
 
     @property
     def passed(self) -> bool:
@@ -115,10 +115,10 @@ class Verdict(Struct, kw_only=True):
         return all(one.missed == one.repeated == 0 and one.events == self.written for one in self.readers)
 
 
-def run(order: Order) -> Report:
+def run(order: DrillOrder) -> DrillReport:
     """`order.messages` events are written while a worker dies every second, `order.rounds` times."""
 
-    async def play(service: Service) -> Report:
+    async def play(service: Service) -> DrillReport:
         verdict = await drill(
             service, events=order.messages, kills=order.rounds, follow={"plain": plain}, readers=READERS
         )
@@ -129,7 +129,7 @@ def run(order: Order) -> Report:
 
 async def drill(
     service: Service, *, events: int, kills: int, follow: Mapping[str, Follow], readers: int = 1
-) -> Verdict:
+) -> TailVerdict:
     """Write, kill and read on a running service; `readers` of each kind follow the first run's account."""
     access = first_access(service)
     account = ids.parse_id(ids.Kind.ACCOUNT, access.account)
@@ -138,7 +138,7 @@ async def drill(
     async with asyncpg.create_pool(service.settings.database_url, min_size=WRITERS, max_size=WRITERS) as pool:
         start = int(await pool.fetchval("SELECT seq FROM account_heads WHERE account_id = $1", account))
         followers = [
-            Reader(f"{name} {number}", one, service.base_url, access.key, start)
+            TailReader(f"{name} {number}", one, service.base_url, access.key, start)
             for name, one in follow.items()
             for number in range(1, readers + 1)
         ]
@@ -153,7 +153,7 @@ async def drill(
         finally:
             for reader in followers:
                 reader.stop()
-    return Verdict(
+    return TailVerdict(
         written=events,
         kills=killing.result(),
         took_s=round(time.monotonic() - began, 2),
@@ -212,17 +212,17 @@ async def _kill_every_second(service: Service, kills: int) -> int:
     return done
 
 
-async def _until_all_have(readers: Iterable[Reader], last: int) -> None:
+async def _until_all_have(readers: Iterable[TailReader], last: int) -> None:
     ends = time.monotonic() + PATIENCE_S
     for reader in readers:
         while time.monotonic() < ends and not (reader.seen and reader.seen[-1] >= last):  # noqa: ASYNC110 - readers are threads
             await asyncio.sleep(0.05)
 
 
-def _judged(reader: Reader, start: int, events: int) -> Seen:
+def _judged(reader: TailReader, start: int, events: int) -> SeenEvents:
     steps = [later - earlier for earlier, later in pairwise([start, *reader.seen])]
     tail = max(0, start + events - (reader.seen[-1] if reader.seen else start))
-    return Seen(
+    return SeenEvents(
         reader=reader.name,
         events=len(reader.seen),
         missed=sum(step - 1 for step in steps if step > 1) + tail,
@@ -233,10 +233,10 @@ def _judged(reader: Reader, start: int, events: int) -> Seen:
     )
 
 
-def _report(verdict: Verdict) -> Report:
+def _report(verdict: TailVerdict) -> DrillReport:
     readers = verdict.readers
     got = [f"{one.reader}: {one.events} events, {one.missed} missed, {one.repeated} repeated" for one in readers]
-    return Report(
+    return DrillReport(
         drill="tails",
         lost=sum(one.missed for one in readers),
         recovery_s=max(one.longest_silence_s for one in readers),

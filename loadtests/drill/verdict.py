@@ -14,7 +14,7 @@ from engine.base import ids
 from engine.base.events import SETTLED, EventType, Status
 from engine.ledger import log
 from loadtests.drill.faults import Struck
-from loadtests.drill.report import Check, Report
+from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.sends import Send, expects_greylisting, key_of
 from ops.local.sink_store import Entry, entries
 
@@ -33,7 +33,7 @@ class Ledger(Struct):
     sent_today: int
 
 
-class Verdict(Struct, kw_only=True):
+class DrillVerdict(Struct, kw_only=True):
     """The figures of one drill. Times in seconds."""
 
     drill: str
@@ -69,7 +69,7 @@ class Verdict(Struct, kw_only=True):
         return self.lost == 0 and all(check.ok for check in checks_of(self))
 
 
-def checks_of(found: Verdict) -> list[Check]:
+def checks_of(found: DrillVerdict) -> list[Check]:
     """The rules that hold after every fault."""
     hanging = found.waiting + found.unsettled
     counts = found.accepted_events == found.accepted and found.accepted_today == found.sent_today
@@ -89,9 +89,9 @@ def checks_of(found: Verdict) -> list[Check]:
     ]
 
 
-def report_of(found: Verdict) -> Report:
+def report_of(found: DrillVerdict) -> DrillReport:
     """The verdict as every drill gives it."""
-    return Report(
+    return DrillReport(
         drill=found.drill,
         sent=found.sent,
         accepted=found.accepted,
@@ -122,7 +122,7 @@ async def judge(
     *,
     drill: str,
     took_s: float,
-) -> Verdict:
+) -> DrillVerdict:
     """Compare the three accounts of what happened; call once the queue is empty. `account` has no mail but `sends`."""
     connection = await asyncpg.connect(database_url)
     try:
@@ -146,7 +146,7 @@ async def judge(
     strange += [f"{message}: in the database only" for message in set(statuses) - known]
     at_once = {send.address for send in accepted if not expects_greylisting(send)}
     arrivals = sorted(_seconds(copy.at) for address in at_once & arrived.keys() for copy in arrived[address])
-    return Verdict(
+    return DrillVerdict(
         drill=drill,
         sent=len(sends),
         retried=sum(send.tries > 1 for send in sends),

@@ -27,7 +27,7 @@ _HOST: Final = "127.0.0.1"
 Answer = TypeVar("Answer")
 
 
-class World:
+class DrillWorld:
     """A context manager; wires are laid once the service runs. It lives in a loop of its own, in a thread, because it
     must answer while whoever uses it waits for the service to start."""
 

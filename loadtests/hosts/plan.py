@@ -27,7 +27,7 @@ LEASE_S: Final = 6.0
 _SETTINGS: Final = {"RETRY_LADDER_S": "1,2,4,8", "REQUEST_RATE": "100000", "LEASE_S": f"{LEASE_S:g}"}
 
 
-class Host(Struct, frozen=True):
+class NamespaceHost(Struct, frozen=True):
     """One host; `processes` is empty for those that run no `ops up`."""
 
     name: str
@@ -41,34 +41,34 @@ class Host(Struct, frozen=True):
 
 
 HOSTS: Final = (
-    Host(STORE, 10),
-    Host(WORLD, 11),
-    Host("api1", 21, ("api", "relay")),
-    Host("api2", 22, ("api", "relay")),
-    Host("mta1", 31, ("mta",)),
-    Host("mta2", 32, ("mta",)),
-    Host("mta3", 33, ("mta",)),
-    Host("worker1", 41, ("worker",)),
-    Host(CLIENT, 100),
+    NamespaceHost(STORE, 10),
+    NamespaceHost(WORLD, 11),
+    NamespaceHost("api1", 21, ("api", "relay")),
+    NamespaceHost("api2", 22, ("api", "relay")),
+    NamespaceHost("mta1", 31, ("mta",)),
+    NamespaceHost("mta2", 32, ("mta",)),
+    NamespaceHost("mta3", 33, ("mta",)),
+    NamespaceHost("worker1", 41, ("worker",)),
+    NamespaceHost(CLIENT, 100),
 )
 
 
-def host(name: str) -> Host:
+def host(name: str) -> NamespaceHost:
     """By name; raises KeyError."""
     return {one.name: one for one in HOSTS}[name]
 
 
-def running(process: str) -> list[Host]:
+def running(process: str) -> list[NamespaceHost]:
     """Those that run this kind of process."""
     return [one for one in HOSTS if process in one.processes]
 
 
-def state_of(folder: Path, one: Host) -> Path:
+def state_of(folder: Path, one: NamespaceHost) -> Path:
     """Its state folder below that of all."""
     return folder / one.name
 
 
-def environ(folder: Path, one: Host, pepper: str, more: Mapping[str, str] | None = None) -> dict[str, str]:
+def environ(folder: Path, one: NamespaceHost, pepper: str, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of `ops up` on that host; `more` are settings without the prefix."""
     settings = {
         "STATE": str(state_of(folder, one)),
@@ -95,7 +95,7 @@ def environ(folder: Path, one: Host, pepper: str, more: Mapping[str, str] | None
     return outside | {PREFIX + name: text for name, text in settings.items()}
 
 
-def commands(folder: Path, one: Host) -> list[list[str]]:
+def commands(folder: Path, one: NamespaceHost) -> list[list[str]]:
     """What is started on that host, in order."""
     python = [sys.executable, "-m"]
     if one.name == STORE:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from loadtests.hosts import network, plan
 from loadtests.hosts.network import NoNetwork
-from loadtests.hosts.plan import HOSTS, Host
+from loadtests.hosts.plan import HOSTS, NamespaceHost
 from ops.fleet import ROOT
 from ops.state import tail, write_private
 
@@ -62,7 +62,7 @@ def down(folder: Path, say: Say) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def start(folder: Path, one: Host, more: Mapping[str, str] | None = None) -> None:
+def start(folder: Path, one: NamespaceHost, more: Mapping[str, str] | None = None) -> None:
     """What runs on that host, as processes that outlive us."""
     state = plan.state_of(folder, one)
     state.mkdir(exist_ok=True)
@@ -76,7 +76,7 @@ def start(folder: Path, one: Host, more: Mapping[str, str] | None = None) -> Non
             )  # fmt: skip
 
 
-def wait_ready(folder: Path, one: Host, timeout_s: float = READY_S) -> None:
+def wait_ready(folder: Path, one: NamespaceHost, timeout_s: float = READY_S) -> None:
     """Until it has said so in its log; raises NoNetwork."""
     log = plan.state_of(folder, one) / _LOG
     wanted = _SAYS_READY.get(one.name, _SERVICE_READY if one.processes else ())
@@ -112,7 +112,7 @@ def pepper(folder: Path) -> str:
     return (folder / _PEPPER).read_text("ascii").strip()
 
 
-def known(name: str) -> Host:
+def known(name: str) -> NamespaceHost:
     """A host that is up; raises NoNetwork."""
     if name not in network.standing():
         raise NoNetwork(f"No host {name} is up; `ops hosts status` lists them, `ops hosts up` starts them.")
@@ -124,7 +124,7 @@ def as_json(rows: Iterable[Mapping[str, Any]]) -> str:
     return json.dumps(list(rows), indent=2)
 
 
-def _in_order() -> list[list[Host]]:
+def _in_order() -> list[list[NamespaceHost]]:
     """What stands below comes first; the first host of the service alone, because it makes the tables."""
     service = [one for one in HOSTS if one.processes]
     return [[plan.host(plan.STORE)], [plan.host(plan.WORLD)], service[:1], service[1:], [plan.host(plan.CLIENT)]]

@@ -15,19 +15,21 @@ from typing import Final
 import msgspec
 import uvloop
 
-from loadtests.bench.load import Load, Order, Target
+from loadtests.bench.load import LoadOrder, LoadResult, LoadTarget
 from loadtests.bench.message import around_recipient
 
 _MAX_ORDER: Final = 64 * 1024
 _CONNECT_S: Final = 30.0
+_MAX_OPENING: Final = 4  # OpenSMTPD 6.8 listens with a backlog of 5; further connections get no greeting
 
 
 class PeerSession:
     """One SMTP session; it sends its commands in one write where the server offers PIPELINING (RFC 2920)."""
 
-    def __init__(self, target: Target, parts: tuple[bytes, bytes]) -> None:
+    def __init__(self, target: LoadTarget, parts: tuple[bytes, bytes], opening: asyncio.Semaphore) -> None:
         self._target = target
         self._before, self._after = parts
+        self._opening = opening  # shared by all sessions
         self._is_pipelined = False
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -44,8 +46,13 @@ class PeerSession:
         self._write(b"%b%b%b." % (self._before, recipient, self._after))
         return (await self._reply())[-1]
 
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._writer is not None:
+            self._writer.close()
+
     async def _open(self) -> None:
-        async with asyncio.timeout(_CONNECT_S):
+        async with self._opening, asyncio.timeout(_CONNECT_S):
             self._reader, self._writer = await asyncio.open_connection(self._target.host, self._target.port)
             await self._reply()
             self._write(b"EHLO client.test")
@@ -80,7 +87,7 @@ class PeerSession:
         raise ConnectionResetError("the server closed the session")
 
 
-async def carry_out(order: Order, sessions: list[PeerSession], folder: Path) -> Load:
+async def carry_out(order: LoadOrder, sessions: list[PeerSession], folder: Path) -> LoadResult:
     """Send the messages of an order as fast as replies come."""
     latencies = array.array("d", [math.nan]) * order.count
     answers = array.array("d", [math.nan]) * order.count
@@ -107,7 +114,7 @@ async def carry_out(order: Order, sessions: list[PeerSession], folder: Path) -> 
             tasks.create_task(work(session))
     file = folder / f"peer-times-{order.first}.f64"
     file.write_bytes(latencies.tobytes() + answers.tobytes())
-    return Load(
+    return LoadResult(
         began=began, ended=time.monotonic(), accepted=order.count - sum(refused.values()), refused=refused,
         example=next(iter(examples), None), times=str(file),
     )  # fmt: skip
@@ -118,12 +125,13 @@ async def serve() -> None:
     loop = asyncio.get_running_loop()
     lines = asyncio.StreamReader(limit=_MAX_ORDER)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    target = msgspec.json.decode(await lines.readline(), type=Target)
+    target = msgspec.json.decode(await lines.readline(), type=LoadTarget)
     parts = around_recipient(target.sender)
-    sessions = [PeerSession(target, parts) for _ in range(target.connections)]
+    opening = asyncio.Semaphore(_MAX_OPENING)
+    sessions = [PeerSession(target, parts, opening) for _ in range(target.connections)]
     _answer(b"{}")
     while line := await lines.readline():
-        order = msgspec.json.decode(line, type=Order)
+        order = msgspec.json.decode(line, type=LoadOrder)
         _answer(msgspec.json.encode(await carry_out(order, sessions, Path(target.folder))))
 
 

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from engine.base.settings import PREFIX
 from loadtests.bench import measure
-from loadtests.bench.load import Load, LoadProcess, Order, Target
+from loadtests.bench.load import LoadOrder, LoadProcess, LoadResult, LoadTarget
 from loadtests.bench.run_control import BenchFailed
 from loadtests.bench.service import disk_folder
 from loadtests.bench.yardstick import Yardstick
@@ -97,12 +97,12 @@ async def _counted(
     }
 
 
-async def _send(client: LoadProcess, store: Path, first: int, count: int, already: int = 0) -> tuple[Load, float]:
+async def _send(client: LoadProcess, store: Path, first: int, count: int, already: int = 0) -> tuple[LoadResult, float]:
     """Send `count` messages; return the load and the monotonic time at which the last one had arrived."""
     timeout_s = _PATIENCE_S + count / _SLOWEST_PER_S
     waiting = asyncio.create_task(_arrived(store, already + count, timeout_s + _PATIENCE_S))
     try:
-        load = await client.send(Order(first=first, count=count, timeout_s=timeout_s))
+        load = await client.send(LoadOrder(first=first, count=count, timeout_s=timeout_s))
         if load.refused:
             raise BenchFailed(f"The server refused: {load.refused}\n{load.example}")
         return load, await waiting
@@ -139,7 +139,7 @@ def _check_signature(store: Path, public: rsa.RSAPublicKey) -> None:
 
 def _client(place: PeerPlace) -> LoadProcess:
     """Return the process that sends to a peer."""
-    target = Target(
+    target = LoadTarget(
         host="127.0.0.1", port=place.smtp_port, key="", sender=_SENDER, domains=DOMAINS, connections=CONNECTIONS,
         folder=str(place.folder),
     )  # fmt: skip

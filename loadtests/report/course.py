@@ -17,7 +17,7 @@ from ops.local.sink_store import Entry
 PARTS: Final = (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
 
 
-class Request(Struct, frozen=True):
+class RecordedRequest(Struct, frozen=True):
     """One request of the ledger; `at` is when it ended."""
 
     at: float
@@ -48,12 +48,12 @@ class Way(Struct, frozen=True):
         return math.nan if self.arrived_at is None else max(0.0, self.arrived_at - self.accepted_at) * 1000
 
 
-class Course(Struct):
+class LoadRecord(Struct):
     """Everything that was written down. Times are wall-clock seconds."""
 
     began: float
     ended: float  # of the sending
-    requests: list[Request]
+    requests: list[RecordedRequest]
     ways: list[Way]
     arrivals: list[float]  # of every copy at the sink
     copies: int  # at the sink beyond the first of each
@@ -71,13 +71,13 @@ class Course(Struct):
         return at - self.began
 
 
-def read(folder: Path, entries: Iterable[Entry]) -> Course:
+def read(folder: Path, entries: Iterable[Entry]) -> LoadRecord:
     """From the ledger in `folder` and the sink's index. Raises ValueError when the load never began."""
     spans = {what: float(at) for at, what in _rows(folder / "span.csv")}
     if "began" not in spans:
         raise ValueError("the load never began")
     requests = [
-        Request(float(at), name, group, float(ms), status, int(offered), int(accepted))
+        RecordedRequest(float(at), name, group, float(ms), status, int(offered), int(accepted))
         for at, name, group, ms, status, offered, accepted in _rows(folder / "requests.csv")
     ]
     first: dict[str, float] = {}
@@ -92,7 +92,7 @@ def read(folder: Path, entries: Iterable[Entry]) -> Course:
         for at, recipient, group in _rows(folder / "accepted.csv")
     ]
     known = {way.recipient for way in ways}
-    return Course(
+    return LoadRecord(
         began=spans["began"],
         ended=spans.get("ended", max((one.at for one in requests), default=spans["began"])),
         requests=requests,
@@ -130,7 +130,7 @@ def rates(times: Sequence[float], until: float, weights: Sequence[float] | None 
     return [(second + 0.5, count) for second, count in enumerate(counts)]
 
 
-def groups(course: Course) -> dict[str, dict[str, Any]]:
+def groups(course: LoadRecord) -> dict[str, dict[str, Any]]:
     """For each kind of mail: how many were accepted, and the times to the answer and to the arrival."""
     answers: dict[str, list[float]] = defaultdict(list)
     for one in course.requests:
@@ -145,15 +145,15 @@ def groups(course: Course) -> dict[str, dict[str, Any]]:
     }
 
 
-def by_name(course: Course) -> dict[str, dict[str, Any]]:
+def by_name(course: LoadRecord) -> dict[str, dict[str, Any]]:
     """For each kind of request: how many, how many failed and with which answer, a second, and the times in ms."""
-    found: dict[str, list[Request]] = defaultdict(list)
+    found: dict[str, list[RecordedRequest]] = defaultdict(list)
     for one in course.requests:
         found[one.name].append(one)
     return {name: _summed(requests, course.seconds) for name, requests in sorted(found.items())}
 
 
-def written(course: Course, folder: Path) -> None:
+def written(course: LoadRecord, folder: Path) -> None:
     """`percentiles.csv`: the times of every second, of answers and of deliveries, by when each was accepted."""
     series = {
         "accept": [(course.second(one.at), one.ms) for one in course.requests if one.offered and one.well],
@@ -173,7 +173,7 @@ def between(times: Sequence[float], since: float, until: float) -> int:
     return bisect.bisect_right(times, until) - bisect.bisect_left(times, since)
 
 
-def _summed(requests: list[Request], seconds: float) -> dict[str, Any]:
+def _summed(requests: list[RecordedRequest], seconds: float) -> dict[str, Any]:
     failed: dict[str, int] = defaultdict(int)
     for one in requests:
         if not one.well:

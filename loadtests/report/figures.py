@@ -6,16 +6,16 @@ from msgspec import to_builtins
 from rich.console import Console
 from rich.table import Table
 
-from loadtests.bench.check import Finding
+from loadtests.bench.check import CheckResult
 from loadtests.bench.figures import ordered
 from loadtests.bench.measure import SERVER_ROLES
 from loadtests.report import course, samples
-from loadtests.report.course import Course
+from loadtests.report.course import LoadRecord
 from loadtests.report.samples import Sampler
 
 
 def summed(
-    done: Course, sampler: Sampler, findings: list[Finding], signatures: list[float], about: dict[str, Any]
+    done: LoadRecord, sampler: Sampler, findings: list[CheckResult], signatures: list[float], about: dict[str, Any]
 ) -> dict[str, Any]:
     """`signatures`: ms of CPU of one RSA-2048 signature before and after. The service's CPU counts until it drained."""
     moments = sampler.moments
@@ -99,7 +99,7 @@ def _cells(times: dict[str, float] | None) -> tuple[str, ...]:
     return ("–",) * 4 if times is None else tuple(f"{value:,.1f}" for value in times.values())
 
 
-def _cores(moments: list[samples.Moment], done: Course) -> dict[str, float]:
+def _cores(moments: list[samples.Moment], done: LoadRecord) -> dict[str, float]:
     """The mean while mail was sent."""
     cpu = samples.spent(moments, done.began, done.ended)
     return {role: round(cpu[role] / 1000 / done.seconds, 3) for role in ordered(cpu)}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from loadtests.bench.measure import SERVER_ROLES
 from loadtests.report import course
-from loadtests.report.course import Course
+from loadtests.report.course import LoadRecord
 from loadtests.report.samples import Moment, cores
 
 if TYPE_CHECKING:  # matplotlib comes with the load group, when a load test first wants it
@@ -33,7 +33,7 @@ _MIN_MEMORY_MB: Final = 0.1
 Points = Iterable[tuple[float, float]]
 
 
-def draw(done: Course, moments: list[Moment], folder: Path) -> dict[str, Path]:
+def draw(done: LoadRecord, moments: list[Moment], folder: Path) -> dict[str, Path]:
     """The pictures that there is something for, by title, in the page's order."""
     sent = [(done.second(one.at), one.ms) for one in done.requests if one.offered and one.well]
     until = max([done.seconds, *(done.second(one.at) for one in moments)])
@@ -55,7 +55,7 @@ def draw(done: Course, moments: list[Moment], folder: Path) -> dict[str, Path]:
     return {title: file for title, file in drawn.items() if file is not None}
 
 
-def _throughput(done: Course, until: float, folder: Path) -> Path:
+def _throughput(done: LoadRecord, until: float, folder: Path) -> Path:
     figure, [axes] = _panels(["Throughput"], until, done)
     taken = [one for one in done.requests if one.accepted]
     accepted = course.rates([done.second(one.at) for one in taken], until, [float(one.accepted) for one in taken])
@@ -72,7 +72,7 @@ def _throughput(done: Course, until: float, folder: Path) -> Path:
     return _saved(figure, [axes], folder / "throughput.png")
 
 
-def _deliveries(done: Course, folder: Path) -> Path | None:
+def _deliveries(done: LoadRecord, folder: Path) -> Path | None:
     """A panel for each kind of mail, because their scales differ."""
     kinds: dict[str, list[tuple[float, float]]] = {}
     for way in done.ways:
@@ -84,7 +84,7 @@ def _deliveries(done: Course, folder: Path) -> Path | None:
 
 
 def _times(
-    title: str, panels: Sequence[tuple[str, Sequence[tuple[float, float]]]], done: Course, file: Path
+    title: str, panels: Sequence[tuple[str, Sequence[tuple[float, float]]]], done: LoadRecord, file: Path
 ) -> Path | None:
     panels = [(name, points) for name, points in panels if points]
     if not panels:
@@ -99,7 +99,7 @@ def _times(
     return _saved(figure, all_axes, file)
 
 
-def _queue(done: Course, moments: list[Moment], folder: Path) -> Path:
+def _queue(done: LoadRecord, moments: list[Moment], folder: Path) -> Path:
     hooks = any(one.hooks for one in moments)
     titles = ["Deliveries in the queue", "Age of the oldest delivery", *(["Webhook posts in the queue"] * hooks)]
     figure, all_axes = _panels(titles, done.second(moments[-1].at), done)
@@ -117,7 +117,7 @@ def _queue(done: Course, moments: list[Moment], folder: Path) -> Path:
     return _saved(figure, all_axes, folder / "queue.png")
 
 
-def _cpu(done: Course, moments: list[Moment], folder: Path) -> Path:
+def _cpu(done: LoadRecord, moments: list[Moment], folder: Path) -> Path:
     """The service in one panel, what drives and receives in the other: the two must not be added up."""
     steps = [(done.second(after.at), cores(before, after)) for before, after in pairwise(moments)]
     seconds = [at for at, _ in steps]
@@ -130,7 +130,7 @@ def _cpu(done: Course, moments: list[Moment], folder: Path) -> Path:
     return _saved(figure, all_axes, folder / "cpu.png")
 
 
-def _memory(done: Course, moments: list[Moment], folder: Path) -> Path:
+def _memory(done: LoadRecord, moments: list[Moment], folder: Path) -> Path:
     seconds = [done.second(one.at) for one in moments]
     figure, [axes] = _panels(["Memory of the service"], seconds[-1], done)
     roles = [role for role in SERVER_ROLES if any(one.memory_mb.get(role, 0.0) > _MIN_MEMORY_MB for one in moments)]
@@ -139,7 +139,7 @@ def _memory(done: Course, moments: list[Moment], folder: Path) -> Path:
     return _saved(figure, [axes], folder / "memory.png")
 
 
-def _panels(titles: Sequence[str], until: float, done: Course) -> "tuple[Figure, list[Any]]":
+def _panels(titles: Sequence[str], until: float, done: LoadRecord) -> "tuple[Figure, list[Any]]":
     """One under the other with the same seconds; what comes after the last send is shaded."""
     import matplotlib as mpl  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415

@@ -21,9 +21,9 @@ from engine.base.settings import Settings
 from engine.flows import webhooks
 from engine.flows.give_key import give_key
 from engine.flows.open_account import open_account
-from loadtests.bench.service import CAP, Service
+from loadtests.bench.service import CAP, BenchService
 from loadtests.runner.catalogue import Scenario
-from loadtests.users.world import Sender, World
+from loadtests.users.world import LoadSender, LoadWorld
 from ops import launch, operate
 from ops.fleet import ROOT
 
@@ -31,7 +31,7 @@ _RECEIVER_S: Final = 10.0
 _AT_ONCE: Final = 8
 
 
-class Account(Struct, frozen=True):
+class LoadAccount(Struct, frozen=True):
     """One that sends."""
 
     id: UUID
@@ -64,24 +64,24 @@ def settings_for(scenario: Scenario, given: Settings, users: int) -> Settings:
 
 async def make_world(
     scenario: Scenario,
-    service: Service,
-    accounts: list[Account],
+    service: BenchService,
+    accounts: list[LoadAccount],
     *,
     users: int,
     rate: float | None,
     seconds: float,
     most: int,
     folder: str,
-) -> World:
+) -> LoadWorld:
     """What Locust is told; makes the scenario's stream on every account."""
     base = f"http://{service.settings.api_host}:{service.settings.api_port}"
     if scenario.stream is not None:
         for one in accounts:
             body = {"id": scenario.stream, "name": scenario.stream.capitalize()}
             await asyncio.to_thread(operate.call_api, base, "POST", "/v1/streams", one.key, body)
-    return World(
+    return LoadWorld(
         url=base,
-        senders=[Sender(one.key, one.address) for one in accounts],
+        senders=[LoadSender(one.key, one.address) for one in accounts],
         readers=[accounts[number // TAILS_EACH].key for number in range(scenario.readers)],
         folder=folder,
         users=users,
@@ -93,11 +93,11 @@ async def make_world(
     )
 
 
-async def make_accounts(service: Service, count: int) -> list[Account]:
+async def make_accounts(service: BenchService, count: int) -> list[LoadAccount]:
     """So many, each with a domain that DNS confirmed."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def one(number: int) -> Account:
+    async def one(number: int) -> LoadAccount:
         async with turns:
             return await _account(service, number)
 
@@ -106,7 +106,7 @@ async def make_accounts(service: Service, count: int) -> list[Account]:
     return [task.result() for task in made]
 
 
-async def _account(service: Service, number: int) -> Account:
+async def _account(service: BenchService, number: int) -> LoadAccount:
     pepper = service.settings.key_pepper
     assert pepper is not None
     name = f"shop-{number}.test"
@@ -116,11 +116,13 @@ async def _account(service: Service, number: int) -> Account:
     )  # fmt: skip
     key = await give_key(service.pool, made.id, name="load", scopes=sorted(SCOPES), pepper=pepper)
     await operate.add_domain(service.pool, service.settings, account=made.public_id, name=name, verified=True)
-    return Account(made.id, key.token, f"orders@{name}")
+    return LoadAccount(made.id, key.token, f"orders@{name}")
 
 
 @asynccontextmanager
-async def receiving(scenario: Scenario, service: Service, accounts: list[Account]) -> AsyncIterator[Receivers | None]:
+async def receiving(
+    scenario: Scenario, service: BenchService, accounts: list[LoadAccount]
+) -> AsyncIterator[Receivers | None]:
     """The receiver's process with the scenario's endpoints on it; None where it has none."""
     if not scenario.hooks:
         yield None
@@ -141,7 +143,9 @@ async def receiving(scenario: Scenario, service: Service, accounts: list[Account
         await process.wait()
 
 
-async def _endpoints(scenario: Scenario, service: Service, accounts: list[UUID], ports: dict[str, int]) -> list[UUID]:
+async def _endpoints(
+    scenario: Scenario, service: BenchService, accounts: list[UUID], ports: dict[str, int]
+) -> list[UUID]:
     """Answering ones on every account, hanging ones over all of them; gives the hanging ones."""
     pepper = service.settings.key_pepper
     assert pepper is not None

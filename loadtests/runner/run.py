@@ -20,17 +20,17 @@ from engine.base import settings
 from engine.base.settings import PREFIX, BadSetting, Settings
 from engine.store.database_errors import DatabaseUnavailable
 from loadtests.bench import measure
-from loadtests.bench.check import Finding
+from loadtests.bench.check import CheckResult
 from loadtests.bench.report import Progress
-from loadtests.bench.service import Service, filesystem, own_service
+from loadtests.bench.service import BenchService, filesystem, own_service
 from loadtests.bench.yardstick import Yardstick
 from loadtests.report import course, figures, page, plots, samples
-from loadtests.report.course import Course
+from loadtests.report.course import LoadRecord
 from loadtests.report.samples import Sampler
 from loadtests.runner import own, verdict
 from loadtests.runner.bounds import LoadFailed, refuse
 from loadtests.runner.catalogue import SCENARIOS, Scenario
-from loadtests.users.world import VARIABLE, Sender, World
+from loadtests.users.world import VARIABLE, LoadSender, LoadWorld
 from ops import launch, operate
 from ops.embedded import CannotServe
 from ops.fleet import ROOT, PortTaken
@@ -55,7 +55,7 @@ _FAILURES: Final = (
 )  # fmt: skip
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class LoadOptions(Struct, frozen=True, kw_only=True):
     """One load: what is not given is the scenario's own."""
 
     scenario: Scenario
@@ -88,7 +88,7 @@ def run(
     voice = Progress()
     try:
         refuse(scenario, url, key)
-        options = Options(
+        options = LoadOptions(
             scenario=scenario, seconds=seconds or scenario.seconds, users=users or scenario.users,
             rate=rate or scenario.rate, most=most or scenario.most, folder=_folder(name, out), url=url, key=key,
         )  # fmt: skip
@@ -115,7 +115,7 @@ def _folder(name: str, out: Path | None) -> Path:
     return folder.resolve()
 
 
-async def _interruptible(options: Options, say: Say) -> dict[str, Any]:
+async def _interruptible(options: LoadOptions, say: Say) -> dict[str, Any]:
     """Cancelled at the first signal, so that all that was started is stopped."""
     task = asyncio.ensure_future(_measured(options, say))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -123,7 +123,7 @@ async def _interruptible(options: Options, say: Say) -> dict[str, Any]:
     return await task
 
 
-async def _measured(options: Options, say: Say) -> dict[str, Any]:
+async def _measured(options: LoadOptions, say: Say) -> dict[str, Any]:
     given = settings.load(os.environ).settings
     if options.url is not None:
         return await _elsewhere(options, say)
@@ -156,7 +156,7 @@ async def _measured(options: Options, say: Say) -> dict[str, Any]:
     return await asyncio.to_thread(_report, options, done, sampler, findings, signatures, about, say)
 
 
-async def _elsewhere(options: Options, say: Say) -> dict[str, Any]:
+async def _elsewhere(options: LoadOptions, say: Say) -> dict[str, Any]:
     """Against a service that runs: nothing of it is seen but what its API says."""
     assert options.url is not None
     assert options.key is not None
@@ -165,8 +165,8 @@ async def _elsewhere(options: Options, say: Say) -> dict[str, Any]:
     name = next((one["name"] for one in domains["data"] if one["status"] == "verified"), None)
     if name is None:
         raise LoadFailed("That account has no verified domain to send from.")
-    world = World(
-        url=url, senders=[Sender(key, f"loadtest@{name}")], folder=str(options.folder), users=options.users,
+    world = LoadWorld(
+        url=url, senders=[LoadSender(key, f"loadtest@{name}")], folder=str(options.folder), users=options.users,
         rate=options.rate, seconds=options.seconds, most=options.most,
     )  # fmt: skip
     sampler = Sampler(None, {}, ())
@@ -179,7 +179,7 @@ async def _elsewhere(options: Options, say: Say) -> dict[str, Any]:
     lost = sum(one.status.startswith("lost") for one in done.requests)
     proof = await asyncio.to_thread(operate.call_api, url, "GET", "/v1/audit/verify", key)
     findings = [
-        Finding("every request was answered", lost == 0, f"{lost} of {len(done.requests)} were not"),
+        CheckResult("every request was answered", lost == 0, f"{lost} of {len(done.requests)} were not"),
         verdict.whole([proof]),
     ]
     about = await _about(options, None, None)
@@ -187,7 +187,7 @@ async def _elsewhere(options: Options, say: Say) -> dict[str, Any]:
 
 
 async def _under_load(
-    options: Options, world: World, sampler: Sampler, say: Say, drained: Callable[[], Any]
+    options: LoadOptions, world: LoadWorld, sampler: Sampler, say: Say, drained: Callable[[], Any]
 ) -> list[float]:
     """Locust beside the sampler, then the queue's emptying; gives ms of CPU of a signature before and after."""
     yardstick = Yardstick()
@@ -216,7 +216,7 @@ async def _under_load(
 
 
 @asynccontextmanager
-async def _locust(options: Options, world: World) -> AsyncIterator[asyncio.subprocess.Process]:
+async def _locust(options: LoadOptions, world: LoadWorld) -> AsyncIterator[asyncio.subprocess.Process]:
     """Headless, without settings of ours in its environment."""
     file = options.folder / "world.json"
     file.write_bytes(msgspec.json.encode(world))
@@ -243,7 +243,7 @@ async def _locust(options: Options, world: World) -> AsyncIterator[asyncio.subpr
         file.unlink(missing_ok=True)
 
 
-async def _drained(service: Service, sampler: Sampler, receivers: own.Receivers | None) -> None:
+async def _drained(service: BenchService, sampler: Sampler, receivers: own.Receivers | None) -> None:
     """Until nothing waits for servers that are well; what is left after that shows in the check."""
     deadline = time.monotonic() + DRAIN_S
     while time.monotonic() < deadline:
@@ -256,7 +256,7 @@ async def _drained(service: Service, sampler: Sampler, receivers: own.Receivers 
         await asyncio.sleep(_POLL_S)
 
 
-async def _about(options: Options, used: Settings | None, service: Service | None) -> dict[str, Any]:
+async def _about(options: LoadOptions, used: Settings | None, service: BenchService | None) -> dict[str, Any]:
     """What the figures belong to."""
     versions = {"waybill": _version("waybill"), "python": platform.python_version()}
     versions |= {name: _version(name) for name in _TOLD}
@@ -298,10 +298,10 @@ def _version(package: str) -> str:
 
 
 def _report(
-    options: Options,
-    done: Course,
+    options: LoadOptions,
+    done: LoadRecord,
     sampler: Sampler,
-    findings: list[Finding],
+    findings: list[CheckResult],
     signatures: list[float],
     about: dict[str, Any],
     say: Say,

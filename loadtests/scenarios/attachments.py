@@ -13,7 +13,7 @@ _NAMES = [f"{size // 1000:,} KB" for size in FILE_SIZES]
 _chance = random.Random(1)
 
 
-class Shop(ApiUser):
+class AttachmentUser(ApiUser):
     """One message with one file a request."""
 
     @task

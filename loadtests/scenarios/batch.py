@@ -8,7 +8,7 @@ from loadtests.users.web import ApiUser
 SIZE = 100
 
 
-class Shop(ApiUser):
+class BatchUser(ApiUser):
     """A hundred messages a request."""
 
     @task

@@ -37,7 +37,7 @@ class Newsletter(ApiUser):
             self.send_batch([sending.recipient("n") for _ in range(SIZE)], group="broadcast", stream=STREAM)
 
 
-class Shop(ApiUser):
+class SteadySendUser(ApiUser):
     """Orders at a steady pace."""
 
     @task

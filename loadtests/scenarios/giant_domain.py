@@ -12,7 +12,7 @@ SHARE = 0.9
 _chance = random.Random(1)
 
 
-class Shop(ApiUser):
+class GiantDomainUser(ApiUser):
     """One message a request."""
 
     @task

@@ -6,7 +6,7 @@ from loadtests.users.ledger import sending
 from loadtests.users.web import ApiUser
 
 
-class Shop(ApiUser):
+class SingleSendUser(ApiUser):
     """One message a request."""
 
     @task

@@ -18,7 +18,7 @@ _turns = itertools.count()
 _numbers = itertools.count()
 
 
-class Shop(ApiUser):
+class SlowMxUser(ApiUser):
     """One message a request."""
 
     @task

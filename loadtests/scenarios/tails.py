@@ -26,7 +26,7 @@ class _Event(msgspec.Struct):
 _EVENT = msgspec.json.Decoder(_Event)
 
 
-class Reader(User):
+class TailUser(User):
     """One live tail."""
 
     fixed_count = len(sending.world.readers)
@@ -63,7 +63,7 @@ class Reader(User):
         )  # fmt: skip
 
 
-class Shop(ApiUser):
+class TailedSendUser(ApiUser):
     """Sends, so that there is something to follow."""
 
     @task

@@ -6,7 +6,7 @@ from loadtests.users.ledger import sending
 from loadtests.users.web import ApiUser
 
 
-class Shop(ApiUser):
+class WebhookSendUser(ApiUser):
     """Sends; the accounts' endpoints are made by `ops loadtest`."""
 
     @task

@@ -15,7 +15,7 @@ import gevent
 from locust import events
 from locust.env import Environment
 
-from loadtests.users.world import World, load
+from loadtests.users.world import LoadWorld, load
 
 REQUESTS: Final = "requests.csv"
 ACCEPTED: Final = "accepted.csv"
@@ -30,10 +30,10 @@ _FIELDS: Final = {
 }
 
 
-class Sending:
+class LoadLedger:
     """The course of one load: when it begins, what was offered, when it is over."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: LoadWorld) -> None:
         self.world = world
         self.offered = 0
         self.began = 0.0
@@ -90,7 +90,7 @@ class Sending:
             stream.flush()
 
 
-sending: Final = Sending(load())
+sending: Final = LoadLedger(load())
 
 
 def told(*, name: str, group: str, ms: float, status: str, offered: int = 0, accepted: Sequence[str] = ()) -> None:

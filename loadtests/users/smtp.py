@@ -16,7 +16,7 @@ from locust import User, events
 
 from loadtests.users.ledger import sending
 from loadtests.users.messages import HTML, SUBJECT, TEXT
-from loadtests.users.world import Sender
+from loadtests.users.world import LoadSender
 
 _TIMEOUT_S: Final = 60.0
 _MARK: Final = "recipient-of-this-one@mark.test"
@@ -24,11 +24,11 @@ _EACH: Final = 200  # messages a session, then another is opened
 _turns = itertools.count()
 
 
-class Refused(Exception):  # noqa: N818 - named for what happened
+class UnexpectedReply(Exception):  # noqa: N818 - named for what happened
     """A reply that was not of the class expected."""
 
 
-class Session:
+class RelaySession:
     """One connection; raises OSError when it breaks, and Refused."""
 
     def __init__(self, address: tuple[str, int], key: str) -> None:
@@ -68,7 +68,7 @@ class Session:
         if not line:
             raise ConnectionResetError("the relay closed the session")
         if not line.startswith(code):
-            raise Refused(line.decode("utf-8", "replace").strip())
+            raise UnexpectedReply(line.decode("utf-8", "replace").strip())
 
 
 class RelayUser(User):
@@ -80,7 +80,7 @@ class RelayUser(User):
         super().__init__(environment)
         self.sender = sending.world.senders[next(_turns) % len(sending.world.senders)]
         self._parts = _parts(self.sender)
-        self._session: Session | None = None
+        self._session: RelaySession | None = None
         self._sent = 0
         self._due = 0.0
 
@@ -107,9 +107,9 @@ class RelayUser(User):
                 raise ConnectionResetError("no session")
             self._session.send(self.sender.address, recipient, before + recipient.encode() + after)
             context |= {"accepted": [recipient], "status": "250"}
-        except (OSError, Refused) as error:
+        except (OSError, UnexpectedReply) as error:
             problem = error
-            context["status"] = str(error)[:3] if isinstance(error, Refused) else "lost"
+            context["status"] = str(error)[:3] if isinstance(error, UnexpectedReply) else "lost"
             self._drop()
         self._sent += 1
         _fire("relay", began, context, problem)
@@ -119,8 +119,8 @@ class RelayUser(User):
         assert sending.world.smtp is not None
         began, problem = time.perf_counter(), None
         try:
-            self._session = Session(sending.world.smtp, self.sender.key)
-        except (OSError, Refused) as error:
+            self._session = RelaySession(sending.world.smtp, self.sender.key)
+        except (OSError, UnexpectedReply) as error:
             problem = error
         self._sent = 0
         status = "235" if problem is None else str(problem)[:3]
@@ -140,7 +140,7 @@ def _fire(name: str, began: float, context: dict[str, Any], problem: Exception |
     )  # fmt: skip
 
 
-def _parts(sender: Sender) -> tuple[bytes, bytes]:
+def _parts(sender: LoadSender) -> tuple[bytes, bytes]:
     """The message around its recipient, dot-stuffed."""
     made = EmailMessage(SMTP)
     made["From"], made["To"], made["Subject"] = f"The Shop <{sender.address}>", _MARK, SUBJECT

@@ -10,18 +10,18 @@ from msgspec import Struct
 VARIABLE: Final = "LOADTEST_WORLD"
 
 
-class Sender(Struct, frozen=True):
+class LoadSender(Struct, frozen=True):
     """An account that sends."""
 
     key: str
     address: str
 
 
-class World(Struct, frozen=True, kw_only=True):
+class LoadWorld(Struct, frozen=True, kw_only=True):
     """The service, and the bounds of the load. `rate` is in requests a second over all users; None: no pause."""
 
     url: str
-    senders: list[Sender]
+    senders: list[LoadSender]
     folder: str  # where the ledger goes
     users: int
     rate: float | None
@@ -33,6 +33,6 @@ class World(Struct, frozen=True, kw_only=True):
     readers: list[str] = []  # keys, one for each tail
 
 
-def load() -> World:
+def load() -> LoadWorld:
     """The world that `ops loadtest` wrote; raises KeyError when it was not started by it."""
-    return msgspec.json.decode(Path(os.environ[VARIABLE]).read_bytes(), type=World)
+    return msgspec.json.decode(Path(os.environ[VARIABLE]).read_bytes(), type=LoadWorld)

@@ -22,7 +22,7 @@ from dns.rdtypes.ANY.TXT import TXT
 from msgspec import Struct
 
 from engine.base.plans import Plan
-from loadtests.drill.sends import Access
+from loadtests.drill.sends import ApiAccess
 from loadtests.drill.service import Service, temporary
 from ops import operate
 from ops.fleet import ROOT
@@ -55,7 +55,7 @@ def running(more: Mapping[str, str] | None = None) -> Iterator[Service]:
         yield service
 
 
-async def new_access(service: Service) -> Access:
+async def new_access(service: Service) -> ApiAccess:
     """An account of its own on a running service, with a key and a verified domain."""
     settings = service.settings
     number = next(_accounts)
@@ -66,7 +66,7 @@ async def new_access(service: Service) -> Access:
         key = await operate.create_key(pool, settings, account=account["accountId"], name="journey", scopes=["all"])
         name = f"journey{number}.test"
         await operate.add_domain(pool, settings, account=account["accountId"], name=name, verified=True)
-    return Access(account["accountId"], key["apiKey"], f"drill@{name}")
+    return ApiAccess(account["accountId"], key["apiKey"], f"drill@{name}")
 
 
 def command(service: Service, *words: str, **changes: str | None) -> Ended:
@@ -83,20 +83,20 @@ def command(service: Service, *words: str, **changes: str | None) -> Ended:
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
-async def send(api: Api, access: Access, *to: str, **fields: object) -> str:
+async def send(api: Api, access: ApiAccess, *to: str, **fields: object) -> str:
     """A message that is accepted; its id."""
     answer = await try_send(api, access, *to, **fields)
     assert answer.status == 202, answer.body
     return str(answer.json["id"])
 
 
-async def try_send(api: Api, access: Access, *to: str, **fields: object) -> Answer:
+async def try_send(api: Api, access: ApiAccess, *to: str, **fields: object) -> Answer:
     """`POST /v1/emails`."""
     body = {"from": access.sender, "to": list(to), "subject": "Hello", "text": "Hello!"} | fields
     return await api.post("/v1/emails", access.key, body)
 
 
-async def message(api: Api, access: Access, id: str) -> dict[str, Any]:  # noqa: A002 - the resource's own word
+async def message(api: Api, access: ApiAccess, id: str) -> dict[str, Any]:  # noqa: A002 - the resource's own word
     """`GET /v1/messages/{id}`."""
     answer = await api.get(f"/v1/messages/{id}", access.key)
     assert answer.status == 200, answer.body
@@ -105,7 +105,7 @@ async def message(api: Api, access: Access, id: str) -> dict[str, Any]:  # noqa:
 
 async def until_status(
     api: Api,
-    access: Access,
+    access: ApiAccess,
     id: str,  # noqa: A002
     *wanted: str,
     timeout_s: float = PATIENCE_S,

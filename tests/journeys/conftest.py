@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import aiohttp
 import pytest
 
-from loadtests.drill.sends import Access
+from loadtests.drill.sends import ApiAccess
 from loadtests.drill.service import Service
 from tests.harness.api import Api
 from tests.harness.service import new_access, running
@@ -25,6 +25,6 @@ def served(service: Service, http: aiohttp.ClientSession) -> Api:
 
 
 @pytest.fixture
-async def access(service: Service) -> Access:
+async def access(service: Service) -> ApiAccess:
     """An account of the test's own on it."""
     return await new_access(service)

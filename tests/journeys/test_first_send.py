@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from loadtests.drill.sends import Access
+from loadtests.drill.sends import ApiAccess
 from loadtests.drill.service import Service
 from tests.harness.api import Api
 from tests.harness.service import arrived, message, octets, parsed, send, steps, try_send, until_status, verifies
@@ -19,7 +19,7 @@ PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(300)
 
 async def test_the_first_run_can_send_at_once(service: Service, served: Api) -> None:
     made = service.first_run
-    first = Access(made["accountId"], made["apiKey"], f"hello@{made['domain']}")
+    first = ApiAccess(made["accountId"], made["apiKey"], f"hello@{made['domain']}")
     found = await until_status(served, first, await send(served, first, "first@example.com"), "delivered")
 
     assert steps(found) == ["accepted", "attempted", "delivered"]
@@ -28,7 +28,7 @@ async def test_the_first_run_can_send_at_once(service: Service, served: Api) -> 
 
 
 async def test_a_message_arrives_signed_whole_and_without_its_bcc(
-    service: Service, served: Api, access: Access
+    service: Service, served: Api, access: ApiAccess
 ) -> None:
     to, cc, bcc = "ann@people.test", "bob@others.test", "cem@people.test"
     id_ = await send(
@@ -74,7 +74,7 @@ async def test_a_message_arrives_signed_whole_and_without_its_bcc(
     assert pdf["sha256"] == hashlib.sha256(PDF).hexdigest()
 
 
-async def test_a_changed_message_does_not_verify(service: Service, served: Api, access: Access) -> None:
+async def test_a_changed_message_does_not_verify(service: Service, served: Api, access: ApiAccess) -> None:
     await until_status(served, access, await send(served, access, "eve@people.test"), "delivered")
     [entry] = arrived(service, "eve@people.test")
 
@@ -82,7 +82,7 @@ async def test_a_changed_message_does_not_verify(service: Service, served: Api, 
     assert not verifies(octets(service, entry).replace(b"Hello!", b"Hallo!"), service)
 
 
-async def test_a_refused_address_bounces_and_is_suppressed(service: Service, served: Api, access: Access) -> None:
+async def test_a_refused_address_bounces_and_is_suppressed(service: Service, served: Api, access: ApiAccess) -> None:
     found = await until_status(served, access, await send(served, access, "bounce@people.test"), "bounced")
 
     assert steps(found) == ["accepted", "attempted", "bounced"]
@@ -94,7 +94,7 @@ async def test_a_refused_address_bounces_and_is_suppressed(service: Service, ser
     assert arrived(service, "bounce@people.test") == []
 
 
-async def test_a_policy_refusal_bounces_without_suppressing(served: Api, access: Access) -> None:
+async def test_a_policy_refusal_bounces_without_suppressing(served: Api, access: ApiAccess) -> None:
     found = await until_status(served, access, await send(served, access, "block@people.test"), "bounced")
 
     assert found["waybill"][2]["detail"]["suppressed"] is False
@@ -102,7 +102,7 @@ async def test_a_policy_refusal_bounces_without_suppressing(served: Api, access:
 
 
 async def test_greylisted_mail_is_delivered_on_the_ladder_with_its_first_signature(
-    service: Service, served: Api, access: Access
+    service: Service, served: Api, access: ApiAccess
 ) -> None:
     address = f"defer+{access.account[-8:]}@people.test"
     found = await until_status(served, access, await send(served, access, address), "delivered")
@@ -120,7 +120,7 @@ async def test_greylisted_mail_is_delivered_on_the_ladder_with_its_first_signatu
     assert _seconds(found["waybill"][3]["createdAt"]) - _seconds(first_try) >= 0.9
 
 
-async def test_a_connection_lost_after_the_dot_costs_no_mail(service: Service, served: Api, access: Access) -> None:
+async def test_a_connection_lost_after_the_dot_costs_no_mail(service: Service, served: Api, access: ApiAccess) -> None:
     address = f"drop+{access.account[-8:]}@people.test"
     found = await until_status(served, access, await send(served, access, address), "delivered")
 
@@ -131,20 +131,20 @@ async def test_a_connection_lost_after_the_dot_costs_no_mail(service: Service, s
 
 
 @pytest.mark.parametrize("domain", ["nullmx.test", "nxdomain.test"])
-async def test_a_domain_that_takes_no_mail_bounces_at_once(served: Api, access: Access, domain: str) -> None:
+async def test_a_domain_that_takes_no_mail_bounces_at_once(served: Api, access: ApiAccess, domain: str) -> None:
     found = await until_status(served, access, await send(served, access, f"ann@{domain}"), "bounced")
 
     assert steps(found) == ["accepted", "bounced"]
 
 
-async def test_a_name_server_that_fails_defers(served: Api, access: Access) -> None:
+async def test_a_name_server_that_fails_defers(served: Api, access: ApiAccess) -> None:
     id_ = await send(served, access, "ann@servfail.test")
     found = await until_status(served, access, id_, "sending")
 
     assert "deferred" in steps(found)
 
 
-async def test_a_slow_server_delays_nobody_else(served: Api, access: Access) -> None:
+async def test_a_slow_server_delays_nobody_else(served: Api, access: ApiAccess) -> None:
     slow = [await send(served, access, f"tarpit+1@slow{n}.test") for n in range(3)]
     quick = await send(served, access, "ann@people.test")
     await until_status(served, access, quick, "delivered")

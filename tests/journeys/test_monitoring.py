@@ -17,7 +17,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from prometheus_client.parser import text_string_to_metric_families
 
-from loadtests.drill.sends import Access
+from loadtests.drill.sends import ApiAccess
 from loadtests.drill.service import Service
 from ops.fleet import ROOT
 from tests.harness.api import Api
@@ -118,7 +118,7 @@ async def shown(service: Service, http: aiohttp.ClientSession) -> Seen:
     return seen
 
 
-def submit(service: Service, access: Access) -> None:
+def submit(service: Service, access: ApiAccess) -> None:
     """One message and one refused login over SMTP."""
     context = ssl.create_default_context()
     context.check_hostname = False

@@ -14,8 +14,8 @@ import pytest
 
 from loadtests.drill.faults import FAULTS, kill_postgres
 from loadtests.drill.run import drill
-from loadtests.drill.sends import Access
-from loadtests.drill.service import Part, Service
+from loadtests.drill.sends import ApiAccess
+from loadtests.drill.service import Service, ServicePart
 from loadtests.drill.stage import until_empty
 from ops.fleet import ROOT
 from tests.harness.api import Answer, Api
@@ -46,7 +46,7 @@ def harmed() -> Iterator[Service]:
 
 
 @pytest.fixture
-async def access(harmed: Service) -> Access:
+async def access(harmed: Service) -> ApiAccess:
     """An account of the test's own on it."""
     return await new_access(harmed)
 
@@ -59,7 +59,7 @@ def served(harmed: Service, http: aiohttp.ClientSession) -> Api:
 
 @pytest.mark.parametrize("name", sorted(FAULTS.keys() - {"kill-relay", "kill-backend"}))
 async def test_what_was_accepted_arrives_although_processes_are_killed(
-    harmed: Service, access: Access, name: str
+    harmed: Service, access: ApiAccess, name: str
 ) -> None:
     found = await drill(
         harmed, name, messages=SENDS, rounds=KILLS, access=access, rate=RATE, every_s=EVERY_S, patience_s=40
@@ -73,7 +73,7 @@ async def test_what_was_accepted_arrives_although_processes_are_killed(
 
 
 async def test_without_postgres_the_api_refuses_with_503_and_accepts_nothing(
-    harmed: Service, served: Api, access: Access
+    harmed: Service, served: Api, access: ApiAccess
 ) -> None:
     await asyncio.to_thread(kill_postgres, harmed, random.Random(0))
     answers: list[Answer] = []
@@ -95,9 +95,9 @@ async def test_without_postgres_the_api_refuses_with_503_and_accepts_nothing(
 
 
 async def test_without_valkey_mail_is_accepted_and_delivered_and_readiness_says_so(
-    harmed: Service, served: Api, access: Access
+    harmed: Service, served: Api, access: ApiAccess
 ) -> None:
-    [pid] = harmed.pids(Part.VALKEY)
+    [pid] = harmed.pids(ServicePart.VALKEY)
     os.kill(pid, signal.SIGSTOP)  # it hangs, which is worse than being dead
     try:
         began = time.monotonic()
@@ -120,10 +120,10 @@ async def test_without_valkey_mail_is_accepted_and_delivered_and_readiness_says_
 
 
 async def test_an_mta_that_stood_still_past_its_lease_sends_nothing_twice(
-    harmed: Service, served: Api, access: Access
+    harmed: Service, served: Api, access: ApiAccess
 ) -> None:
     sent = [await send(served, access, f"slow+1@pause{number}.test") for number in range(20)]
-    paused = harmed.pids(Part.MTA)[0]
+    paused = harmed.pids(ServicePart.MTA)[0]
     await asyncio.sleep(0.3)
     os.kill(paused, signal.SIGSTOP)
     try:
@@ -142,7 +142,7 @@ async def test_an_mta_that_stood_still_past_its_lease_sends_nothing_twice(
 
 
 async def test_a_drain_loses_nothing_and_the_next_start_delivers_the_rest(
-    harmed: Service, served: Api, access: Access
+    harmed: Service, served: Api, access: ApiAccess
 ) -> None:
     addresses = [f"{'slow+1' if number % 10 else 'slow+2'}@drain{number}.test" for number in range(60)]
     sent = await asyncio.gather(*[send(served, access, address) for address in addresses])
@@ -175,7 +175,7 @@ async def test_a_second_up_on_the_same_folder_fails_at_once(harmed: Service) -> 
 
 
 async def test_nothing_outlives_a_killed_supervisor_and_the_next_start_goes_on(
-    harmed: Service, served: Api, access: Access
+    harmed: Service, served: Api, access: ApiAccess
 ) -> None:
     sent = [await send(served, access, f"slow+2@orphan{number}.test") for number in range(10)]
     harmed_pids = harmed.everything()

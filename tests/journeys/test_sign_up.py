@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from loadtests.drill.sends import Access
+from loadtests.drill.sends import ApiAccess
 from loadtests.drill.service import Service
 from ops import operate
 from tests.harness.api import Api
@@ -88,7 +88,7 @@ async def test_who_signs_up_has_a_first_message_delivered_by_public_endpoints_al
     assert domain.status == 201, domain.body
     checked = await served.post(f"/v1/domains/{domain.json['id']}/verify", secret, {})
     assert checked.json["status"] == "verified", checked.body
-    access = Access(served.base_url, secret, "hello@newcomers.test")
+    access = ApiAccess(served.base_url, secret, "hello@newcomers.test")
     found = await until_status(served, access, await send(served, access, "first@people.test"), "delivered")
 
     assert steps(found) == ["accepted", "attempted", "delivered"]

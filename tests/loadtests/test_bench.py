@@ -20,9 +20,9 @@ import pytest
 
 from engine.base.settings import PREFIX, Settings
 from loadtests.bench import check, figures, measure
-from loadtests.bench.load import HTTP_GENERATOR, LoadProcess, Order, Target, times_of
-from loadtests.bench.measure import Sample, Usage
-from loadtests.bench.service import SENDER, Service, own_service
+from loadtests.bench.load import HTTP_GENERATOR, LoadOrder, LoadProcess, LoadTarget, times_of
+from loadtests.bench.measure import RoleUsage, UsageSample
+from loadtests.bench.service import SENDER, BenchService, own_service
 from tests.harness.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -107,7 +107,7 @@ async def test_the_check_finds_what_was_lost_repeated_or_changed(tmp_path: Path)
         signing = await service.pool.fetch("SELECT algorithm FROM domain_keys WHERE status = 'active'")
         assert [key["algorithm"] for key in signing] == ["rsa-sha256"]
         async with LoadProcess(HTTP_GENERATOR, target(service, domains=3), tmp_path / "generator.log") as generator:
-            load = await generator.send(Order(first=0, count=30, timeout_s=20))
+            load = await generator.send(LoadOrder(first=0, count=30, timeout_s=20))
         assert (load.accepted, load.refused) == (30, {})
         assert await service.anything_queued()
         assert "no queue row is left" in await complaints(service)
@@ -137,13 +137,13 @@ async def test_the_check_finds_what_was_lost_repeated_or_changed(tmp_path: Path)
         assert "no process died" in await complaints(service)
 
 
-async def complaints(service: Service) -> dict[str, str]:
+async def complaints(service: BenchService) -> dict[str, str]:
     findings = await check.check(service, check.arrivals(service), set(range(30)))
     return {finding.what: finding.found for finding in findings if not finding.ok}
 
 
-def target(service: Service, *, domains: int) -> Target:
-    return Target(
+def target(service: BenchService, *, domains: int) -> LoadTarget:
+    return LoadTarget(
         host=service.settings.api_host,
         port=service.settings.api_port,
         key=service.access.key,
@@ -182,7 +182,7 @@ async def generating(
             writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        to = Target(
+        to = LoadTarget(
             host="127.0.0.1", port=server.sockets[0].getsockname()[1], key="k", sender="s@x.test",
             domains=3, connections=connections, folder=str(tmp_path),
         )  # fmt: skip
@@ -193,8 +193,8 @@ async def generating(
 
 async def test_every_request_is_whole_json_with_a_recipient_of_its_own(tmp_path: Path) -> None:
     async with generating(tmp_path, connections=4) as (generator, bodies):
-        load = await generator.send(Order(first=7, count=20, timeout_s=10))
-        again = await generator.send(Order(first=27, count=1, timeout_s=10))
+        load = await generator.send(LoadOrder(first=7, count=20, timeout_s=10))
+        again = await generator.send(LoadOrder(first=27, count=1, timeout_s=10))
 
     assert (load.accepted, again.accepted) == (20, 1)
     requests = [json.loads(body) for body in bodies]
@@ -209,7 +209,7 @@ async def test_every_request_is_whole_json_with_a_recipient_of_its_own(tmp_path:
 
 async def test_a_refusal_is_counted_with_its_answer_and_has_no_latency(tmp_path: Path) -> None:
     async with generating(tmp_path, connections=2, status=b"429 Too Many Requests") as (generator, _):
-        load = await generator.send(Order(first=0, count=6, timeout_s=10))
+        load = await generator.send(LoadOrder(first=0, count=6, timeout_s=10))
 
     assert (load.accepted, load.refused) == (0, {"429": 6})
     assert load.example is not None
@@ -219,14 +219,14 @@ async def test_a_refusal_is_counted_with_its_answer_and_has_no_latency(tmp_path:
 
 async def test_a_service_that_stalls_ends_the_order_at_its_time_out(tmp_path: Path) -> None:
     async with generating(tmp_path, connections=2, takes_s=30) as (generator, _):
-        load = await generator.send(Order(first=0, count=6, timeout_s=0.3))
+        load = await generator.send(LoadOrder(first=0, count=6, timeout_s=0.3))
 
     assert (load.accepted, load.refused) == (0, {"unanswered": 6})
 
 
 async def test_paced_requests_are_sent_no_earlier_than_due(tmp_path: Path) -> None:
     async with generating(tmp_path, connections=8) as (generator, _):
-        load = await generator.send(Order(first=0, count=50, rate=500, timeout_s=10))
+        load = await generator.send(LoadOrder(first=0, count=50, rate=500, timeout_s=10))
 
     assert load.accepted == 50
     assert load.ended - load.began >= 49 / 500
@@ -235,7 +235,7 @@ async def test_paced_requests_are_sent_no_earlier_than_due(tmp_path: Path) -> No
 async def test_waiting_for_a_slow_service_counts_into_the_latency(tmp_path: Path) -> None:
     """One connection, 50 ms an answer, a request due every 10 ms: the tenth waits for nine others."""
     async with generating(tmp_path, connections=1, takes_s=0.05) as (generator, _):
-        load = await generator.send(Order(first=0, count=10, rate=100, timeout_s=10))
+        load = await generator.send(LoadOrder(first=0, count=10, rate=100, timeout_s=10))
 
     latencies = times_of(load)[0]
     assert latencies[9] >= 10 * 0.05 - 9 * 0.01 - 0.005
@@ -274,8 +274,10 @@ def test_living_children_count_too() -> None:
 
 
 def test_server_cpu_is_that_of_the_service_alone() -> None:
-    before = Sample({role: Usage() for role in ("api", "mta", "sink")}, 0.0, 0.0, 100.0)
-    after = Sample({"api": Usage(10, 30), "mta": Usage(40, 5), "sink": Usage(500, 0)}, 1550.0, 20.0, 101.0)
+    before = UsageSample({role: RoleUsage() for role in ("api", "mta", "sink")}, 0.0, 0.0, 100.0)
+    after = UsageSample(
+        {"api": RoleUsage(10, 30), "mta": RoleUsage(40, 5), "sink": RoleUsage(500, 0)}, 1550.0, 20.0, 101.0
+    )
     used = figures.usage(before, after, 100)
 
     assert used["server_cpu_ms_per_message"] == 0.5

@@ -7,12 +7,12 @@ import pytest
 
 from engine.areas.identity.id_tokens import BadToken
 from engine.base.errors import Refusal
-from loadtests.bench.readers.cases import FunctionCase, HttpCase, Target
+from loadtests.bench.readers.cases import FunctionCase, HttpCase, ReaderTarget
 from loadtests.bench.readers.measuring import Cost, measured
 from loadtests.bench.readers.registry import ALL_CASES
 from loadtests.bench.readers.run import MAX_MS, above_mark
 
-TARGET = Target("127.0.0.1", 1, "a-key", "shop@bench.test")
+TARGET = ReaderTarget("127.0.0.1", 1, "a-key", "shop@bench.test")
 
 
 def test_each_case_has_a_name_of_its_own_and_names_its_bound() -> None:

@@ -8,17 +8,17 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from loadtests.drill.catalogue import CATALOGUE, Order
+from loadtests.drill.catalogue import CATALOGUE, DrillOrder
 from loadtests.drill.faults import Struck
-from loadtests.drill.report import Check, Report, combined
+from loadtests.drill.report import Check, DrillReport, combined
 from loadtests.drill.soak import slope
 from loadtests.drill.stops import Arrival, Stop, Why, why_twice
-from loadtests.drill.verdict import Verdict, checks_of, longest_gap
+from loadtests.drill.verdict import DrillVerdict, checks_of, longest_gap
 from loadtests.drill.wire import Wire
 from ops.local.sink import Sink
 from tests.harness.patience import PATIENCE_S
 
-GOOD = Verdict(
+GOOD = DrillVerdict(
     drill="d", sent=2, retried=0, accepted=2, refused=0, unanswered=0, delivered=2, bounced=0, lost=0, waiting=0,
     unsettled=0, unknown=0, duplicated=0, copies=0, same_message_id=True, kills=[], accept_gap_s=0.0,
     delivery_gap_s=0.0, longest_wait_s=0.0, took_s=1.0, events=6, chain_intact=True, accepted_events=2,
@@ -33,8 +33,8 @@ def test_every_drill_of_the_catalogue_takes_an_order_and_gives_a_report(drill: o
     module, _, name = where.partition(":")
     found = inspect.signature(getattr(importlib.import_module(module), name))
 
-    assert [one.annotation for one in found.parameters.values()] == [Order]
-    assert found.return_annotation is Report
+    assert [one.annotation for one in found.parameters.values()] == [DrillOrder]
+    assert found.return_annotation is DrillReport
 
 
 def test_names_are_unique_and_every_drill_says_what_it_does() -> None:
@@ -60,10 +60,10 @@ def test_each_broken_rule_fails_the_drill(wrong: dict[str, int]) -> None:
 
 
 def test_a_drill_that_checked_nothing_has_proved_nothing() -> None:
-    assert not Report(drill="d").passed
-    assert not Report(drill="d", checks=[Check("a", ok=True, found="")], lost=1).passed
-    assert combined("both", [Report(drill="a", checks=[Check("rule", ok=True, found="")])]).passed
-    assert not combined("both", [Report(drill="a", checks=[Check("rule", ok=False, found="")])]).passed
+    assert not DrillReport(drill="d").passed
+    assert not DrillReport(drill="d", checks=[Check("a", ok=True, found="")], lost=1).passed
+    assert combined("both", [DrillReport(drill="a", checks=[Check("rule", ok=True, found="")])]).passed
+    assert not combined("both", [DrillReport(drill="a", checks=[Check("rule", ok=False, found="")])]).passed
 
 
 def test_the_time_to_recover_counts_from_the_end_of_the_fault() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from loadtests.drill import hosts
-from loadtests.drill.catalogue import Order
+from loadtests.drill.catalogue import DrillOrder
 from loadtests.hosts import network, plan
 
 pytestmark = [pytest.mark.hosts, pytest.mark.timeout(600)]
@@ -25,7 +25,7 @@ def _possible() -> Iterator[None]:
 
 
 def test_a_host_that_is_cut_off_costs_no_message_and_gets_its_share_again() -> None:
-    report = hosts.run(Order(messages=100, rounds=1, rng=random.Random(7)))
+    report = hosts.run(DrillOrder(messages=100, rounds=1, rng=random.Random(7)))
 
     assert report.passed, report.checks
     assert report.sent > 100

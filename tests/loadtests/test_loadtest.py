@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from engine.base.settings import PREFIX
-from loadtests.bench.check import Finding
+from loadtests.bench.check import CheckResult
 from loadtests.commands.loadtest import loadtest
 from loadtests.peers import comparison
 from loadtests.peers.peer import CONFIGURATIONS, PeerPlace
@@ -248,7 +248,7 @@ def test_a_short_load_is_accounted_for_and_leaves_its_report(tmp_path: Path) -> 
 
 
 def test_a_check_that_fails_makes_the_load_fail() -> None:
-    done = course.Course(BEGAN, BEGAN + 1, [], [], [], 0, 0)
-    found = figures.summed(done, samples.Sampler(None, {}, ()), [Finding("whole", False, "broken")], [0.2, 0.2], {})
+    done = course.LoadRecord(BEGAN, BEGAN + 1, [], [], [], 0, 0)
+    found = figures.summed(done, samples.Sampler(None, {}, ()), [CheckResult("whole", False, "broken")], [0.2, 0.2], {})
 
     assert found["checked"] is False

@@ -11,30 +11,38 @@ import pytest
 from loadtests.drill import catalogue, command
 from loadtests.drill.open_connections import OpenConnections
 from loadtests.drill.paced import Sent
-from loadtests.drill.silent_cases import Case, Kind, Stage, address, records, remote_pattern
+from loadtests.drill.silent_cases import SilentCase, SilentServerKind, Stage, address, records, remote_pattern
 from loadtests.drill.silent_servers import SilentServers
 from loadtests.drill.silent_sites import DEFAULT_CASES, cases
-from loadtests.drill.silent_verdict import Count, Load, Sender, Series, judged, limit_ms, series
+from loadtests.drill.silent_verdict import (
+    HarmfulMailCost,
+    HealthySender,
+    Series,
+    SilentMailCount,
+    judged,
+    limit_ms,
+    series,
+)
 from loadtests.ports import reserve_port
 
 STEADY = Series(sent=100, accepted=100, arrived=100, p50_ms=20.0, p99_ms=60.0, worst_ms=70.0)
-CASE = Case(kind=Kind.SILENT, sites=300)
-COUNT = Count(
+CASE = SilentCase(kind=SilentServerKind.SILENT, sites=300)
+COUNT = SilentMailCount(
     sent=500, accepted=500, arrived=200, waiting=300, bounced=0, lost=0, copies=0, broken_logs=0, accounts=2
 )  # fmt: skip
-LOAD = Load(
+LOAD = HarmfulMailCost(
     queued_s=1.0, most_open=100, most_to_one=1, opened=300, mta_restarted=False, peak_before_mb=60.0, peak_after_mb=70.0
 )
 WAIT_S = 10.0
 QUIET_S = 0.1
 
 
-def sender(**changed: object) -> Sender:
+def sender(**changed: object) -> HealthySender:
     during = msgspec.structs.replace(STEADY, **changed)
-    return Sender(name="bystander", baseline=STEADY, during=during, after_queueing=None)
+    return HealthySender(name="bystander", baseline=STEADY, during=during, after_queueing=None)
 
 
-def order(messages: int | None = None, **options: str | int) -> catalogue.Order:
+def order(messages: int | None = None, **options: str | int) -> catalogue.DrillOrder:
     return catalogue.named("silent-sites").order(messages, None, random.Random(1), None, options)
 
 
@@ -51,18 +59,18 @@ def test_without_options_the_drill_runs_one_account_and_a_thousand_with_ten_thou
 
 def test_an_option_makes_it_one_case() -> None:
     assert cases(order(600, kind="dead", accounts=1_000, addresses=5)) == [
-        Case(kind=Kind.DEAD, accounts=600, sites=600, addresses=5)
+        SilentCase(kind=SilentServerKind.DEAD, accounts=600, sites=600, addresses=5)
     ]
-    assert cases(order(600, stage="dot")) == [Case(kind=Kind.SILENT, stage=Stage.DOT, sites=600)]
+    assert cases(order(600, stage="dot")) == [SilentCase(kind=SilentServerKind.SILENT, stage=Stage.DOT, sites=600)]
 
 
 def test_an_option_of_another_drill_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.run("bystander", command.Asked(options={"kind": "dead"})) == 2
+    assert command.run("bystander", command.DrillRequest(options={"kind": "dead"})) == 2
     assert "no option --kind; it can be given to: silent-sites." in capsys.readouterr().err
 
 
 def test_every_domain_has_its_own_mx_name_and_by_default_its_own_address() -> None:
-    answer = records(Case(kind=Kind.SILENT, sites=1_000))
+    answer = records(SilentCase(kind=SilentServerKind.SILENT, sites=1_000))
 
     assert answer("s7.silent.test", "MX") == ["10 mx.s7.silent.test."]
     assert answer("mx.s7.silent.test", "AAAA") == answer("_mta-sts.s7.silent.test", "TXT") == []
@@ -73,7 +81,7 @@ def test_every_domain_has_its_own_mx_name_and_by_default_its_own_address() -> No
 
 
 def test_names_share_addresses_when_told_to() -> None:
-    answer = records(Case(kind=Kind.SILENT, sites=1_000, addresses=3))
+    answer = records(SilentCase(kind=SilentServerKind.SILENT, sites=1_000, addresses=3))
 
     assert {str(answer(f"mx.s{number}.silent.test", "A")) for number in range(1_000)} == {
         str([address(place)]) for place in range(3)
@@ -88,7 +96,7 @@ def port() -> int:
     return reserve_port()
 
 
-async def answers(case: Case, port: int, say: bytes, lines: int) -> list[bytes]:
+async def answers(case: SilentCase, port: int, say: bytes, lines: int) -> list[bytes]:
     """So many lines of a silent server's answer to `say`, which must not close the connection, and what it sends in
     the moment afterwards."""
     async with SilentServers(case, port):
@@ -119,20 +127,20 @@ async def test_a_silent_server_answers_up_to_its_stage(stage: Stage, codes: list
     starttls = b"STARTTLS\r\n" if stage is Stage.STARTTLS else b""
     say = b"EHLO a.test\r\n" + starttls + b"MAIL FROM:<>\r\nRCPT TO:<a@b.test>\r\nDATA\r\nSubject: 1\r\n\r\nHi\r\n.\r\n"
 
-    said = await answers(Case(kind=Kind.SILENT, stage=stage, sites=1), port, say, len(codes))
+    said = await answers(SilentCase(kind=SilentServerKind.SILENT, stage=stage, sites=1), port, say, len(codes))
 
     assert [line[:3].decode() for line in said] == codes
 
 
 async def test_a_dripping_server_sends_a_reply_without_end(port: int) -> None:
-    said = await answers(Case(kind=Kind.DRIP, stage=Stage.EHLO, sites=1), port, b"EHLO a.test\r\n", 3)
+    said = await answers(SilentCase(kind=SilentServerKind.DRIP, stage=Stage.EHLO, sites=1), port, b"EHLO a.test\r\n", 3)
 
     assert said == [b"220 silent.test ESMTP\r\n", b"250-wait\r\n", b"250-wait\r\n"]
 
 
 async def test_half_of_a_mix_is_dead_and_its_connections_are_counted(port: int) -> None:
     async with (
-        SilentServers(Case(kind=Kind.MIXED, sites=2), port),
+        SilentServers(SilentCase(kind=SilentServerKind.MIXED, sites=2), port),
         OpenConnections(remote_pattern(port)) as counted,
     ):
         _, writer = await asyncio.open_connection(address(0), port)
@@ -195,5 +203,5 @@ def test_a_second_connection_for_one_message_fails_the_drill() -> None:
     twice = msgspec.structs.replace(LOAD, most_to_one=2)
 
     assert not judged(CASE, [sender()], COUNT, twice).passed
-    shared = Case(kind=Kind.SILENT, sites=300, addresses=3)
+    shared = SilentCase(kind=SilentServerKind.SILENT, sites=300, addresses=3)
     assert judged(shared, [sender()], COUNT, twice).passed

@@ -8,7 +8,7 @@ from msgspec import Struct
 SIZE_BYTES = 2 * 1024 * 1024
 
 
-class Target(Struct, frozen=True):
+class ReaderTarget(Struct, frozen=True):
     """The API under measurement, and a key that may do everything."""
 
     host: str
@@ -17,7 +17,7 @@ class Target(Struct, frozen=True):
     sender: str
 
 
-class Request(Struct, frozen=True):
+class RawRequest(Struct, frozen=True):
     """What goes over a socket. With `apart` each piece is a TCP segment of its own."""
 
     pieces: Sequence[bytes]
@@ -30,7 +30,7 @@ class HttpCase(Struct, frozen=True):
     reader: str
     worst: str
     bound: str
-    request: Callable[[Target], Request]
+    request: Callable[[ReaderTarget], RawRequest]
 
 
 class FunctionCase(Struct, frozen=True):

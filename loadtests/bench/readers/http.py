@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from loadtests.bench.readers.cases import SIZE_BYTES, HttpCase, Request, Target
+from loadtests.bench.readers.cases import SIZE_BYTES, HttpCase, RawRequest, ReaderTarget
 
 SEGMENTS = 50_000
 HEAD_BYTES = 60_000  # below the 64 KB at which the server refuses a target
 
 
-def head(target: Target, *fields: str, start: str = "POST /v1/emails", key: bool = True) -> bytes:
+def head(target: ReaderTarget, *fields: str, start: str = "POST /v1/emails", key: bool = True) -> bytes:
     """A request's head, with the key where the operation asks for one."""
     lines = [f"{start} HTTP/1.1", f"Host: {target.host}", "Connection: close"]
     if key:
@@ -16,22 +16,22 @@ def head(target: Target, *fields: str, start: str = "POST /v1/emails", key: bool
     return "\r\n".join([*lines, *fields, "", ""]).encode()
 
 
-def _chunks(start: str, *, key: bool, piece: bytes = b"1\r\n \r\n") -> Callable[[Target], Request]:
+def _chunks(start: str, *, key: bool, piece: bytes = b"1\r\n \r\n") -> Callable[[ReaderTarget], RawRequest]:
     body = piece * (SIZE_BYTES // len(piece)) + b"0\r\n\r\n"
-    return lambda target: Request([head(target, "Transfer-Encoding: chunked", start=start, key=key) + body])
+    return lambda target: RawRequest([head(target, "Transfer-Encoding: chunked", start=start, key=key) + body])
 
 
-def _segments(target: Target) -> Request:
-    return Request([head(target, f"Content-Length: {SEGMENTS}"), *[b" "] * SEGMENTS], apart=True)
+def _segments(target: ReaderTarget) -> RawRequest:
+    return RawRequest([head(target, f"Content-Length: {SEGMENTS}"), *[b" "] * SEGMENTS], apart=True)
 
 
-def _headed(*fields: str, start: str = "GET /v1/me", key: bool = True) -> Callable[[Target], Request]:
-    return lambda target: Request([head(target, *fields, start=start, key=key)])
+def _headed(*fields: str, start: str = "GET /v1/me", key: bool = True) -> Callable[[ReaderTarget], RawRequest]:
+    return lambda target: RawRequest([head(target, *fields, start=start, key=key)])
 
 
-def _slow_head(target: Target) -> Request:
+def _slow_head(target: ReaderTarget) -> RawRequest:
     octets = head(target, f"X-Long: {'x' * HEAD_BYTES}", start="GET /v1/me")
-    return Request([octets[at : at + 1] for at in range(len(octets))], apart=True)
+    return RawRequest([octets[at : at + 1] for at in range(len(octets))], apart=True)
 
 
 _CHUNK_OF_512 = b"200\r\n%b\r\n" % (b" " * 512)

@@ -4,16 +4,16 @@ from collections.abc import Callable, Mapping
 
 import orjson
 
-from loadtests.bench.readers.cases import SIZE_BYTES, HttpCase, Request, Target
+from loadtests.bench.readers.cases import SIZE_BYTES, HttpCase, RawRequest, ReaderTarget
 from loadtests.bench.readers.http import head
 
-Body = Callable[[Target], bytes]
+Body = Callable[[ReaderTarget], bytes]
 
 
-def _posting(body: Body, path: str = "/v1/emails", *, key: bool = True) -> Callable[[Target], Request]:
-    def request(target: Target) -> Request:
+def _posting(body: Body, path: str = "/v1/emails", *, key: bool = True) -> Callable[[ReaderTarget], RawRequest]:
+    def request(target: ReaderTarget) -> RawRequest:
         content = body(target)
-        return Request([head(target, f"Content-Length: {len(content)}", start=f"POST {path}", key=key) + content])
+        return RawRequest([head(target, f"Content-Length: {len(content)}", start=f"POST {path}", key=key) + content])
 
     return request
 
@@ -23,7 +23,7 @@ def _octets(content: bytes) -> Body:
 
 
 def _email(fields: Mapping[str, object]) -> Body:
-    def body(target: Target) -> bytes:
+    def body(target: ReaderTarget) -> bytes:
         return orjson.dumps(
             {"from": target.sender, "to": "ann@bench-1.test", "subject": "s", "text": "t"} | dict(fields)
         )
@@ -56,13 +56,13 @@ def _template(piece: str) -> Body:
     return _octets(orjson.dumps({"html": piece * (1_000_000 // len(piece)), "subject": "s", "values": {"a": "b"}}))
 
 
-def _broken_batch(target: Target) -> bytes:
+def _broken_batch(target: ReaderTarget) -> bytes:
     """Each message is right but for its last recipient."""
     message = orjson.loads(_email({"to": [*["a@people.test"] * 1_000, 1]})(target))
     return orjson.dumps({"messages": [message] * 100})
 
 
-def _rows(_target: Target) -> bytes:
+def _rows(_target: ReaderTarget) -> bytes:
     row = {"address": "ann@people.test"} | {f"f{number}": 1 for number in range(150)}
     return orjson.dumps({"suppressions": [row] * 1_000})
 

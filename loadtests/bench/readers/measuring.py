@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from loadtests.bench.readers.cases import Case, FunctionCase, HttpCase, Request, Target
+from loadtests.bench.readers.cases import Case, FunctionCase, HttpCase, RawRequest, ReaderTarget
 
 MIN_CPU_S: Final = 0.1  # a case is repeated until it has cost so much
 MAX_ROUNDS: Final = 40
@@ -35,7 +35,7 @@ class Cost(Struct, frozen=True):
         return self.cpu_ms * 1000 / max(1, self.octets)
 
 
-def measured(case: Case, target: Target, pids: Iterable[int]) -> Cost:
+def measured(case: Case, target: ReaderTarget, pids: Iterable[int]) -> Cost:
     """Repeat a case until its cost is known; the median would hide nothing, the mean is what a client can buy."""
     if isinstance(case, FunctionCase):
         return _of_function(case)
@@ -55,7 +55,7 @@ def _of_function(case: FunctionCase) -> Cost:
     return Cost(case, answer, len(content), (time.process_time() - began) * 1000 / rounds)
 
 
-def _of_request(case: HttpCase, target: Target, pids: list[int]) -> Cost:
+def _of_request(case: HttpCase, target: ReaderTarget, pids: list[int]) -> Cost:
     request = case.request(target)
     sent = rounds = 0
     status = "-"
@@ -68,7 +68,7 @@ def _of_request(case: HttpCase, target: Target, pids: list[int]) -> Cost:
     return Cost(case, status, sent // rounds, (cpu_s(pids) - before) * 1000 / rounds)
 
 
-def _exchange(target: Target, request: Request) -> tuple[str, int]:
+def _exchange(target: ReaderTarget, request: RawRequest) -> tuple[str, int]:
     """(status, octets that went out) of a request that is written until it is answered."""
     with socket.create_connection((target.host, target.port), timeout=ANSWER_S) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -82,7 +82,7 @@ def _exchange(target: Target, request: Request) -> tuple[str, int]:
         return _status(connection), sent
 
 
-def _written(request: Request) -> Iterable[bytes]:
+def _written(request: RawRequest) -> Iterable[bytes]:
     if request.apart:
         yield from request.pieces
         return

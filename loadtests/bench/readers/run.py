@@ -13,7 +13,7 @@ from engine.base import settings
 from engine.base.errors import Refusal
 from engine.store.database_errors import DatabaseUnavailable
 from loadtests.bench import measure, report
-from loadtests.bench.readers.cases import Target
+from loadtests.bench.readers.cases import ReaderTarget
 from loadtests.bench.readers.measuring import Cost, measured
 from loadtests.bench.readers.registry import ALL_CASES
 from loadtests.bench.service import SENDER, own_service
@@ -47,7 +47,7 @@ def above_mark(cost: Cost) -> bool:
 async def _measured(only: str | None, voice: report.Progress) -> list[Cost]:
     given = structs.replace(settings.load(os.environ).settings, unauthenticated_rate=_UNLIMITED, api_workers=1)
     async with own_service(given, voice.say, delivering=False, tls=False) as service:
-        target = Target(service.settings.api_host, service.settings.api_port, service.access.key, SENDER)
+        target = ReaderTarget(service.settings.api_host, service.settings.api_port, service.access.key, SENDER)
         pids = measure.tree_of(service.pids()["api"])
         costs = []
         for case in ALL_CASES:
