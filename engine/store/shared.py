@@ -31,9 +31,10 @@ class _Kept(NamedTuple, Generic[V]):
 class Shared(Generic[K, V]):
     """A bounded cache in which every caller of a key waits for one and the same computation.
 
-    A value in use is made anew shortly before it expires, so that nobody waits for that. Where the new one is
-    `is_failure`, the old one stays as long as it is good. A caller that is cancelled leaves the computation running for
-    the others; `make` bounds its own time.
+    A value in use is made anew shortly before it expires, so that no caller waits for that. Where the new one is
+    `is_failure`, the old one stays as long as it is good. For `stale_s` seconds beyond its time a value that is no
+    failure is still returned while the new one is computed. A caller that is cancelled leaves the computation running
+    for the others; `make` bounds its own time.
     """
 
     def __init__(
@@ -42,11 +43,13 @@ class Shared(Generic[K, V]):
         capacity: int,
         clock: Callable[[], float],
         is_failure: Callable[[V], bool] = lambda _: False,
+        stale_s: float = 0.0,
     ) -> None:
         self._make = make
         self._capacity = capacity
         self._clock = clock
         self._is_failure = is_failure
+        self._stale_s = stale_s
         self._known: dict[K, _Kept[V]] = {}
         self._under_way: dict[K, asyncio.Task[V]] = {}
 
@@ -60,11 +63,14 @@ class Shared(Generic[K, V]):
         kept = self._known.get(key)
         if kept is not None:
             now = self._clock()
-            if now < kept.value.until:
+            if now < self._usable_until(kept.value):
                 if now >= kept.refresh_at and key not in self._under_way:
                     self._start(key)
                 return kept.value
         return self._under_way.get(key) or self._start(key)
+
+    def _usable_until(self, value: V) -> float:
+        return value.until + (0.0 if self._is_failure(value) else self._stale_s)
 
     async def close(self) -> None:
         """Cancel what is under way and wait until it is gone."""
@@ -85,7 +91,7 @@ class Shared(Generic[K, V]):
             self._under_way.pop(key, None)
         now = self._clock()
         kept = self._known.get(key)
-        if kept is not None and now < kept.value.until and self._is_failure(value):
+        if kept is not None and now < self._usable_until(kept.value) and self._is_failure(value):
             self._known[key] = kept._replace(refresh_at=now + REFRESH_AGAIN_S)
             return kept.value
         self._known.pop(key, None)
