@@ -96,7 +96,7 @@ async def run(settings: Settings, name: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     pool = await open_current(settings.database_url, name=name, smallest=1, largest=5)
-    loading = await open_pool(settings.database_url, name=f"{name} loading", largest=2, generic=True)
+    loading = await open_pool(settings.database_url, name=f"{name} loading", largest=3, generic=True)
     client = redis_store.connect(settings.redis_url)
     listener = redis_store.connect(settings.redis_url, timeout_s=30)
     resolver = Resolver.from_settings(settings)

@@ -9,12 +9,13 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import orjson
 import structlog
+
+from engine.base.log_output import LogOutput
 
 LEVELS_FILE: Final = "log-levels.json"  # process -> {"level": "debug", "until": seconds of the wall clock}
 LOOK_S: Final = 1.0
@@ -30,6 +31,7 @@ def configure(process: str, level: str, state: Path | None = None) -> None:
     With `state` the process obeys `LEVELS_FILE` in that folder.
     """
     number = _NUMBERS[level]
+    output = LogOutput(sys.stdout)
     threshold = Threshold(process, number, None if state is None else state / LEVELS_FILE)
     structlog.configure(
         processors=[
@@ -42,10 +44,10 @@ def configure(process: str, level: str, state: Path | None = None) -> None:
             structlog.processors.JSONRenderer(serializer=_json),
         ],
         wrapper_class=_filtering(threshold),
-        logger_factory=structlog.WriteLoggerFactory(file=_Lenient(sys.stdout)),  # type: ignore[arg-type]  # write, flush
+        logger_factory=structlog.WriteLoggerFactory(file=output),  # type: ignore[arg-type]  # write, flush
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(_Lenient(sys.stdout))
+    handler = logging.StreamHandler(output)
     handler.setFormatter(_StandardLines(process))
     logging.basicConfig(level=max(number, logging.WARNING), handlers=[handler], force=True)
 
@@ -97,22 +99,6 @@ def read_levels(file: Path, now: float) -> dict[str, dict[str, Any]]:
     except (OSError, ValueError):
         return {}
     return {name: one for name, one in found.items() if one["until"] > now}
-
-
-class _Lenient:
-    """Standard output that drops a line it can't write: a full disk must not end the work that a line tells of."""
-
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-
-    def write(self, text: str) -> int:
-        with suppress(OSError, ValueError):
-            return self._file.write(text)
-        return 0
-
-    def flush(self) -> None:
-        with suppress(OSError, ValueError):
-            self._file.flush()
 
 
 def _names(process: str) -> structlog.types.Processor:

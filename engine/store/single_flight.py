@@ -32,7 +32,8 @@ class SingleFlightCache(Generic[K, V]):
     """A bounded cache in which every caller of a key waits for one and the same computation.
 
     The cache refreshes a value in use shortly before it expires, so that no caller waits for it. Where the new value
-    is a failure (`is_failure`), the old one stays until it expires. Cancelling a caller leaves the computation running
+    is a failure (`is_failure`), the old one stays until it expires. For `stale_s` seconds after it expired, a value
+    that is no failure is still returned while its refresh runs. Cancelling a caller leaves the computation running
     for the others; `make` bounds its own time.
     """
 
@@ -42,11 +43,13 @@ class SingleFlightCache(Generic[K, V]):
         capacity: int,
         clock: Callable[[], float],
         is_failure: Callable[[V], bool] = lambda _: False,
+        stale_s: float = 0.0,
     ) -> None:
         self._make = make
         self._capacity = capacity
         self._clock = clock
         self._is_failure = is_failure
+        self._stale_s = stale_s
         self._known: dict[K, _Kept[V]] = {}
         self._under_way: dict[K, asyncio.Task[V]] = {}
 
@@ -60,11 +63,14 @@ class SingleFlightCache(Generic[K, V]):
         kept = self._known.get(key)
         if kept is not None:
             now = self._clock()
-            if now < kept.value.until:
+            if now < self._usable_until(kept.value):
                 if now >= kept.refresh_at and key not in self._under_way:
                     self._start(key)
                 return kept.value
         return self._under_way.get(key) or self._start(key)
+
+    def _usable_until(self, value: V) -> float:
+        return value.until + (0.0 if self._is_failure(value) else self._stale_s)
 
     async def close(self) -> None:
         """Cancel the running computations and wait for their end."""
@@ -85,7 +91,7 @@ class SingleFlightCache(Generic[K, V]):
             self._under_way.pop(key, None)
         now = self._clock()
         kept = self._known.get(key)
-        if kept is not None and now < kept.value.until and self._is_failure(value):
+        if kept is not None and now < self._usable_until(kept.value) and self._is_failure(value):
             self._known[key] = kept._replace(refresh_at=now + REFRESH_AGAIN_S)
             return kept.value
         self._known.pop(key, None)

@@ -89,6 +89,7 @@ class Finder:
         self._ahead_until = 0.0  # hints were given up lately: their rows are taken before they fall due
         self._inherited: set[int] = set()  # shards whose last owner's hints are still to be finished
         self._later: dict[tuple[int, UUID], Entry] = {}  # announced mail for unproven domains, not loaded yet
+        self._later_came = asyncio.Event()
         self._deep: dict[int, int] = {}  # shards with a backlog, whose turn comes first -> rows to look at then
         self._had: dict[int, int] = {}  # by shard with a backlog: rows found at its last turn
         self._reached: dict[int, Holder] = {}  # by shard: the account looked at last
@@ -130,8 +131,7 @@ class Finder:
     async def follow_hints(self) -> None:
         """Take what is fresh, until cancelled."""
         while True:
-            if not self._later:
-                await self._woken.wait(DUE_EVERY_S)
+            await self._woken.wait(DUE_EVERY_S)
             await asyncio.sleep(max(LAND_S, self._read_at + GATHER_S - time.monotonic()))
             await self._until_room()
             shards = self._woken.take(self._owned())
@@ -139,7 +139,6 @@ class Finder:
                 await self._take_over()
             try:
                 await self._read_hints(shards)
-                await self._load_later()
             except RedisUnavailable:
                 await asyncio.sleep(0.5)  # the due times find everything meanwhile
                 self._woken.all()
@@ -178,10 +177,21 @@ class Finder:
             # The database is away, or we are: due times find these, and a hint is not read a second time.
             self._hand.done_with(entries[key] for key in (*part, *wanted))
 
-    async def _load_later(self) -> None:
-        """Load some of the announced mail for unproven domains."""
-        if not self._later:  # counting what is in memory takes a microsecond for four deliveries
-            return
+    async def load_later(self) -> None:
+        """Load the announced mail for unproven domains, some at a time and beside the hints, until cancelled: mail for
+        domains that answer must not wait for it."""
+        while True:
+            await self._later_came.wait()
+            self._later_came.clear()
+            try:
+                while self._later:
+                    await self._until_room()
+                    await self._load_some_later()
+            except (DatabaseUnavailable, OSError) as error:
+                _log.warning("announced mail not loaded", error=repr(error))
+                await asyncio.sleep(0.5)  # due times find what was given up
+
+    async def _load_some_later(self) -> None:
         part = dict(itertools.islice(self._later.items(), FEW))
         for key in part:
             del self._later[key]
@@ -222,6 +232,7 @@ class Finder:
         room = max(0, min(MAX_LATER, self._unproven_room(MAX_UNPROVEN)) - len(self._later))
         later = [key for key in chosen if key in unsure][:room]
         self._later |= {key: entries[key] for key in later}
+        self._later_came.set()
         now = [key for key in chosen if key not in unsure]
         self._hand.done_with(entries[key] for key in set(wanted).difference(now, later))
         return now

@@ -132,6 +132,7 @@ class Outbound:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._finder.follow_hints())
+            tasks.create_task(self._finder.load_later())
             tasks.create_task(self._finder.follow_due_times())
             tasks.create_task(self._finder.finish_left())
             tasks.create_task(self._rehomer.run())

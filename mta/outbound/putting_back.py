@@ -20,7 +20,7 @@ from mta.outbound.hand import Hand
 from mta.outbound.pacer import Pacer
 from mta.outbound.prepare import Delivery
 from mta.outbound.proven_domains import ProvenDomains
-from mta.outbound.shares import overflow
+from mta.outbound.shares import MAX_PUT_BACK, overflow
 from mta.outbound.site import Site
 
 LATE_S = 25.0  # in hand without a try: back to Postgres, so that the wait stands on the waybill once it lasts
@@ -122,11 +122,16 @@ class PuttingBack:
         """Put back what has waited long, but for the delivery that a first connection is being opened for."""
         sites = list(sites)
         await self._send_back_unrouted(sites, now)
+        for_slot: list[Delivery] = []  # of many sites with little mail each: together, not a transaction for each
         for site in sites:
             head = site.waiting.peek() if site.opening and not site.connected else None
             late = site.waiting.drop(lambda one, head=head: one is not head and now - one.taken_at > LATE_S)  # type: ignore[misc]
-            if late:
+            if late and waits_for(site, now) == "connection_slot":
+                for_slot += late
+            elif late:
                 await self.until_turn(site, late)
+        for start in range(0, len(for_slot), MAX_PUT_BACK):
+            await self._until_slot(for_slot[start : start + MAX_PUT_BACK])
 
     async def _send_back_unrouted(self, sites: Iterable[Site], now: float) -> None:
         late = {one for one in self._hand if one.waits and not one.settling and now - one.taken_at > LATE_S}

@@ -35,6 +35,8 @@ from engine.store.single_flight import SingleFlightCache
 MAX_HOSTS = 10  # of a thousand MX records the first ten are enough; Postfix smtp_mx_address_limit is 5
 MAX_ADDRESSES = 8  # per host and family
 LOOPBACK = "127.0.0.1"  # where the simulator listens
+# After the records expired: mail for a domain in use does not wait for its name servers (RFC 8767 allows days).
+STALE_S = 30.0
 HOSTS_WAIT_S = 4.0  # for the addresses of all MX hosts together; whoever is later is left out
 
 T = TypeVar("T")
@@ -106,7 +108,9 @@ class Router:
         self._simulator = simulator
         self._rng = rng or random.Random()
         self._clock = clock
-        self._plans: SingleFlightCache[str, _Plan] = SingleFlightCache(self._plan, capacity, clock, _has_failed)
+        self._plans: SingleFlightCache[str, _Plan] = SingleFlightCache(
+            self._plan, capacity, clock, _has_failed, STALE_S
+        )
 
     @classmethod
     def from_settings(cls, settings: Settings, resolver: Resolver, *, simulator_port: int = 0) -> "Router":

@@ -29,7 +29,7 @@ from msgspec import Struct
 LINGER_S: Final = 2.0  # a healthy server is ready for MAIL within this
 STRESSED_S: Final = 10.0  # for one opening while others wait; Postfix smtpd_timeout under stress is 10 s
 MAX_STRESSED_S: Final = 40.0  # for a host that failed before: it may be slow rather than silent
-CUTS: Final = 50  # part of the slots that is freed at once: each failure costs half a millisecond
+CUTS: Final = 200  # part of the slots that is freed at once: each failure costs half a millisecond of the event loop
 FORGET_S: Final = 60.0  # after which an account's failures count half
 GREED_ALL, GREED_LANE = 3, 1  # one account alone may hold 3/4 of all slots, and 1/2 of a lane
 
