@@ -16,6 +16,7 @@ import asyncpg
 import falcon
 import falcon.asgi
 import structlog
+from engine.store.database_errors import DatabaseUnavailable
 from msgspec import Struct
 
 from api.areas.account import resources as account
@@ -61,10 +62,10 @@ from engine.flows.accept import Acceptor
 from engine.store import metrics, partitions
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
-from engine.store.limits import Limits
 from engine.store.passwords import Passwords
-from engine.store.postgres import AWAY, close_pool, open_pool
-from engine.store.presence import Figures, Presence, Rate
+from engine.store.postgres import close_pool, open_pool
+from engine.store.process_registry import ProcessLoad, ProcessRegistration, Rate
+from engine.store.rate_limits import RateLimiter
 
 OVERDUE_S = 120.0  # a due queue row older than this: nobody delivers that shard
 CHECK_S = 2.0
@@ -79,12 +80,12 @@ class Services(Struct):
     """What the handlers work with."""
 
     pool: asyncpg.Pool
-    redis: redis_store.Client
+    redis: redis_store.RedisClient
     acceptor: Acceptor
     keys: Keys
     sessions: Sessions
     passwords: Passwords
-    limits: Limits
+    limits: RateLimiter
     hints: Hints
     tails: Tails
     verifier: Verifier
@@ -184,7 +185,7 @@ class Lifespan:
             keys=keys,
             sessions=sessions,
             passwords=Passwords(),
-            limits=Limits(client),
+            limits=RateLimiter(client),
             hints=hints,
             tails=tails.open_hub(pool, keys, sessions, settings),
             verifier=Verifier(pool),
@@ -200,7 +201,7 @@ class Lifespan:
             asyncio.create_task(services.tails.run()),
             asyncio.create_task(guard_listeners(settings.stream_write_s)),
         ]
-        presence = Presence(pool, kind="api", name="api", figures=lambda: Figures(rate=rate.of()))
+        presence = ProcessRegistration(pool, kind="api", name="api", figures=lambda: ProcessLoad(rate=rate.of()))
         self._tasks.append(asyncio.create_task(presence.run()))
         before_stopping(services.tails.stop, min(LINGER_S, settings.drain_s / 2))
         _add_routes(self.app, services)
@@ -330,21 +331,21 @@ class Readiness:
     async def _postgres(self) -> dict[str, object]:
         try:
             await self._services.pool.fetchval("SELECT 1")
-        except AWAY as error:
+        except DatabaseUnavailable as error:
             return {"ok": False, "detail": _short(error)}
         return {"ok": True}
 
     async def _redis(self) -> dict[str, object]:
         try:
             await self._services.redis.ping()
-        except redis_store.Away as error:
+        except redis_store.RedisUnavailable as error:
             return {"ok": False, "detail": _short(error), "effect": "mail is accepted and found by its due time"}
         return {"ok": True}
 
     async def _queue(self) -> dict[str, object]:
         try:
             oldest = await queue.oldest_due(self._services.pool, self._services.settings.shards)
-        except AWAY as error:
+        except DatabaseUnavailable as error:
             return {"ok": False, "detail": _short(error)}
         overdue = 0.0 if oldest is None else max(0.0, (clock.now() - oldest).total_seconds())
         return {"ok": overdue < OVERDUE_S, "oldestDueSeconds": round(overdue, 1)}
@@ -353,7 +354,7 @@ class Readiness:
         try:
             async with self._services.pool.acquire() as connection:
                 ahead = await partitions.weeks_ahead(connection, clock.now())
-        except AWAY as error:
+        except DatabaseUnavailable as error:
             return {"ok": False, "detail": _short(error)}
         if ahead >= partitions.MIN_WEEKS_AHEAD:
             return {"ok": True, "weeksAhead": ahead}

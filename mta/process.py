@@ -16,16 +16,17 @@ from pathlib import Path
 
 import structlog
 import uvloop
+from engine.store.database_errors import DatabaseUnavailable
 
 from engine.base import logs
 from engine.base.settings import BadSetting, Settings, load
 from engine.delivery.hints import HintReader, Wakes, WokenShards
-from engine.store import handed, metrics
+from engine.store import metrics, socket_activation
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.migrate import MigrationError, open_current
-from engine.store.postgres import AWAY, close_pool, open_pool
-from engine.store.presence import Figures, Presence
+from engine.store.postgres import close_pool, open_pool
+from engine.store.process_registry import ProcessLoad, ProcessRegistration
 from engine.store.resolver import Resolver
 from mta.outbound import blackbox
 from mta.outbound.blackbox import BlackBox
@@ -132,7 +133,7 @@ async def run(settings: Settings, name: str) -> None:
         on_release=outbound.release,
         on_fenced=outbound.fenced,
     )
-    presence = Presence(pool, kind="mta", name=name, figures=lambda: _figures(outbound, member))
+    presence = ProcessRegistration(pool, kind="mta", name=name, figures=lambda: _figures(outbound, member))
     stamps = Stamps(pool, [preparer.keys, member.cache, *outbound.caches])
     work = asyncio.create_task(_work(presence, outbound, member, stamps, Wakes(listener), woken, complaints))
     ended = asyncio.create_task(stop.wait())
@@ -162,12 +163,12 @@ def _allow_files(wanted: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _figures(outbound: Outbound, member: Member) -> Figures:
-    return Figures(len(member.owned), outbound.in_hand, outbound.load.rate)
+def _figures(outbound: Outbound, member: Member) -> ProcessLoad:
+    return ProcessLoad(len(member.owned), outbound.in_hand, outbound.load.rate)
 
 
 async def _work(
-    presence: Presence,
+    presence: ProcessRegistration,
     outbound: Outbound,
     member: Member,
     stamps: Stamps,
@@ -190,7 +191,7 @@ async def _announce(member: Member) -> None:
     """Say that this process is ready as soon as it may own shards."""
     while not member.holds:  # noqa: ASYNC110 - once in a life, and the member has no event for it
         await asyncio.sleep(ASK_S)
-    handed.tell_ready()
+    socket_activation.tell_ready()
 
 
 async def _watch() -> None:
@@ -210,7 +211,7 @@ async def _stop(outbound: Outbound, member: Member, work: "asyncio.Task[None]", 
     await outbound.drain(grace_s)
     work.cancel()
     await asyncio.wait({work}, timeout=END_S)
-    with suppress(*AWAY):
+    with suppress(DatabaseUnavailable):
         await member.leave()
 
 

@@ -124,7 +124,7 @@ _SCHEMA = _SQL.rows("schema", Schema)
 
 
 async def look(pool: asyncpg.Pool, settings: Settings) -> None:
-    """Show what waits, who delivers, how the database is used, and what the disk has left. Raises one of AWAY."""
+    """Show what waits, who delivers, how the database is used, and what the disk has left. Raises DatabaseUnavailable."""
     now = clock.now()
     await _queue(pool, now)
     await _others(pool, settings, now)

@@ -4,7 +4,7 @@ Runs twice: imported, it builds the command line; as a script it is the short-li
 child, which gives up privileges, asks the kernel for a signal at its parent's death and becomes the
 program (same pid). A separate stage, and not `preexec_fn`, because Python code between fork and exec can
 deadlock a parent that has threads. It is also who puts listening sockets where the program looks for them and
-names it as their receiver (`engine.store.handed`): the starter does not know the pid beforehand.
+names it as their receiver (`engine.store.socket_activation`): the starter does not know the pid beforehand.
 """
 
 import ctypes

@@ -5,7 +5,7 @@ from typing import Any
 import asyncpg
 
 from engine.base import clock
-from engine.store import presence
+from engine.store import process_registry
 
 MEBIBYTE = 1024 * 1024
 
@@ -13,13 +13,13 @@ MEBIBYTE = 1024 * 1024
 async def listing(pool: asyncpg.Pool) -> dict[str, Any]:
     """Processes by host. `state`: `here`, or `gone` when it has shown itself neither lately nor said that it ends;
     such ones are forgotten after ten minutes."""
-    seen = await presence.SEEN.fetch(pool)
+    seen = await process_registry.READ_PROCESSES.fetch(pool)
     processes = [_shown(one) for one in seen]
     gone = sum(one["state"] == "gone" for one in processes)
     return {"hosts": len({one.host for one in seen}), "gone": gone, "processes": processes}
 
 
-def _shown(one: presence.Seen) -> dict[str, Any]:
+def _shown(one: process_registry.RegisteredProcess) -> dict[str, Any]:
     return {
         "host": one.host,
         "name": one.name,
@@ -27,7 +27,7 @@ def _shown(one: presence.Seen) -> dict[str, Any]:
         "version": one.version,
         "pid": one.pid,
         "since": clock.iso(one.since),
-        "state": "gone" if one.silent_s > presence.GONE_S else "here",
+        "state": "gone" if one.silent_s > process_registry.GONE_S else "here",
         "lastSeenS": round(max(0.0, one.silent_s), 1),
         "shards": one.shards,
         "inHand": one.in_hand,

@@ -13,8 +13,8 @@ from typing import Final, Self
 import msgspec
 
 from engine.base.settings import Settings, variable
-from engine.store import handed
-from engine.store.handed import WrongSockets
+from engine.store import socket_activation
+from engine.store.socket_activation import WrongSockets
 
 QUEUE: Final = 4_096  # connections that wait while nobody accepts; the kernel cuts it to net.core.somaxconn
 HTTP: Final = "http"
@@ -49,7 +49,7 @@ class Doors:
 
     def take(self) -> None:
         """Those that systemd handed to this process; raises WrongSockets for one we have no use for."""
-        for name, found in handed.take().items():
+        for name, found in socket_activation.take().items():
             self._sockets[name] = found[0]
             self._given.add(name)
             if name not in _PLACES:

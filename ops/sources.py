@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
+from engine.store.database_errors import ForeignKeyViolation
 
 from engine.base import clock, ids
 from engine.base.settings import Settings, variable
@@ -112,7 +113,7 @@ async def assign(pool: asyncpg.Pool, *, stream: str, name: str, account: str | N
     whose = _account_id(account)
     try:
         await sources_store.assign(pool, Assignment(stream, whose, name))
-    except asyncpg.ForeignKeyViolationError as error:
+    except ForeignKeyViolation as error:
         missing = (
             f"pool {name[:MAX_NAME]!r}" if error.constraint_name == "source_assignments_pool_fkey" else "such account"
         )

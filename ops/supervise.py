@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from engine.store.handed import READY_FD
+from engine.store.socket_activation import READY_FD
 from ops.state import bound_log, tail
 
 FIRST_BACKOFF_S = 0.2
@@ -47,7 +47,7 @@ class ProcessSpec:
     stop_signal: signal.Signals = signal.SIGTERM
     last_signal: signal.Signals = signal.SIGKILL
     grace_s: float = 20.0
-    announces: int = 0  # how often it says that it is ready (`engine.store.handed`) before `ready` is asked
+    announces: int = 0  # how often it says that it is ready (`engine.store.socket_activation`) before `ready` is asked
     overlaps: bool = False  # the next one may run beside this one
     inherits: tuple[int, ...] = ()  # descriptors that it gets
 

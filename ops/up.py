@@ -19,7 +19,7 @@ import asyncpg
 import msgspec
 
 from engine.base.settings import PROCESSES, BadSetting, HostPort, Loaded, Settings, variable
-from engine.store.handed import WrongSockets
+from engine.store.socket_activation import WrongSockets
 from mta.outbound.sources_bind import check_sources
 from ops import control, fleet, log_levels, rolling
 from ops.agreement import Disagreement, agree
@@ -259,7 +259,7 @@ async def _redis_warning(settings: Settings) -> str | None:
     try:
         async with asyncio.timeout(2 * REDIS_TIMEOUT_S):
             await client.ping()
-    except (redis_store.Away, OSError, TimeoutError) as error:
+    except (redis_store.RedisUnavailable, OSError, TimeoutError) as error:
         return (
             f"Warning: Redis does not answer ({str(error) or type(error).__name__}). Mail is accepted and delivered"
             f" without it, up to {settings.fresh_due_s:g} s later ({variable('fresh_due_s')}), and each process counts"

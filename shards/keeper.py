@@ -14,7 +14,7 @@ from msgspec import Struct
 from engine.base.settings import Settings
 from engine.delivery import splits
 from engine.delivery.splits import Whose
-from engine.store import presence
+from engine.store import process_registry
 from engine.store.queries import Conn, Queries, columns
 from shards import lease, live_map, load
 from shards.hot import Bounds, Watched, judge_balance, judge_domain
@@ -39,8 +39,8 @@ _READ = _SQL.rows("read_watch", _WatchRow)
 
 
 async def keep(pool: asyncpg.Pool, settings: Settings) -> None:
-    """Forget who is gone; look at the rates once and change what the rules say. Raises one of AWAY."""
-    await presence.forget(pool)
+    """Forget who is gone; look at the rates once and change what the rules say. Raises DatabaseUnavailable."""
+    await process_registry.forget(pool)
     await load.forget(pool)
     if settings.shard_rules == "manual":
         return

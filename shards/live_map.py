@@ -94,7 +94,7 @@ class Watch:
         return self.cache.peek(KIND) is None
 
     async def read(self) -> LiveMap:
-        """The map of this moment, whatever has been heard. Raises one of AWAY."""
+        """The map of this moment, whatever has been heard. Raises DatabaseUnavailable."""
         self.cache.clear()
         return await self.cache.get(KIND)
 

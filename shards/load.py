@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection
 
 import asyncpg
 import structlog
+from engine.store.database_errors import DatabaseUnavailable
 from msgspec import Struct
 
-from engine.store.postgres import AWAY, heed_cancellation
 from engine.store.queries import Queries, columns
 
 TELL_S = 5.0
@@ -112,12 +112,11 @@ class Load:
             self.turn(owned())
             try:
                 await self.tell(pool, process)
-            except AWAY as error:
-                heed_cancellation()
+            except DatabaseUnavailable as error:
                 _log.warning("loads not told", error=repr(error))
 
     async def tell(self, pool: asyncpg.Pool, process: str) -> None:
-        """The rates of this moment. Raises one of AWAY."""
+        """The rates of this moment. Raises DatabaseUnavailable."""
         shards, domains = sorted(self.shards().items()), sorted(self.domains())
         if shards:
             await _WRITE_SHARDS.execute(pool, process, *columns(shards, 2))

@@ -13,10 +13,10 @@ from uuid import UUID
 
 import asyncpg
 import structlog
+from engine.store.database_errors import DatabaseUnavailable
 
 from engine.base import ids
 from engine.store.caches import Cache, bump
-from engine.store.postgres import AWAY, heed_cancellation
 from shards import lease, live_map
 from shards.ring import assign
 
@@ -110,8 +110,7 @@ class Member:
                     await self._rest(self._lease_s / 3)
                 _log.warning("fenced", member=str(self.id))
                 self.lose_all()
-            except AWAY as error:
-                heed_cancellation()
+            except DatabaseUnavailable as error:
                 _log.warning("lease not renewed", error=repr(error))
                 await asyncio.sleep(self._lease_s / 12)
 
@@ -196,8 +195,7 @@ class Member:
                 async with self._pool.acquire() as connection, connection.transaction():
                     await lease.RELEASE.execute(connection, owner, list(shards))
                     await bump(connection, live_map.KIND)  # whoever is to have them need not wait for a heartbeat
-            except AWAY as error:
-                heed_cancellation()
+            except DatabaseUnavailable as error:
                 _log.warning("release waits", error=repr(error))
                 await asyncio.sleep(1)
             else:

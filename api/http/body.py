@@ -9,8 +9,8 @@ from typing import Final
 from api.http.stream import Connection
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.memory_pool import MemoryPool, Reservation
-from engine.base.pace import WINDOW_S, Pace
 from engine.base.settings import Settings
+from engine.base.transfer_rate import WINDOW_S, TransferRate
 from engine.store.deadlines import within
 
 # Each piece that the server hands over costs from 7 µs, when more is waiting, to 90 µs, however small it is (`ops bench
@@ -64,7 +64,7 @@ async def read_body(
             return first
         pieces: list[bytes] = []
         reservation.begin(on_revoke=pieces.clear)
-        pace = Pace(began, deadline_s=settings.body_deadline_s, min_bytes_per_s=settings.body_min_bytes_per_s)
+        pace = TransferRate(began, deadline_s=settings.body_deadline_s, min_bytes_per_s=settings.body_min_bytes_per_s)
         await _receive(connection, first, declared, limit, pace, reservation, pieces)
     except TimeoutError:
         raise invalid("body", "The request body came too slowly.") from None
@@ -77,7 +77,7 @@ async def _receive(
     piece: bytes,
     declared: int | None,
     limit: int,
-    pace: Pace,
+    pace: TransferRate,
     reservation: Reservation,
     pieces: list[bytes],
 ) -> None:

@@ -9,7 +9,7 @@ import falcon.asgi
 import msgspec
 from msgspec import Struct
 
-from engine.base import shapes
+from engine.base import validation
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.suggest import MAX_NAME, hint
 
@@ -70,7 +70,7 @@ def decode_query(request: falcon.asgi.Request, shape: type[Struct] | None, *, le
 
 def refusal_of(error: msgspec.ValidationError, shape: Any, given: object) -> Refusal:
     """A validation error of plain data as a refusal that names the field and says what it must be."""
-    fault = shapes.fault_of(error, shape, given)
+    fault = validation.fault_of(error, shape, given)
     field = fault.path or "body"
     return invalid(field, fault.sentence(field))
 

@@ -11,6 +11,7 @@ import falcon
 import falcon.asgi
 import msgspec
 import structlog
+from engine.store.database_errors import DatabaseUnavailable
 from msgspec import Struct
 
 from api.http import auth, body, decode, paths, stream
@@ -22,9 +23,8 @@ from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailab
 from engine.base.netaddr import network_of
 from engine.base.plans import CAPS, Plan
 from engine.base.settings import Settings
-from engine.store import limits, metrics
+from engine.store import metrics, rate_limits
 from engine.store.deadlines import within
-from engine.store.postgres import AWAY
 
 READ_DEADLINE_S = 8.0  # a little over what the reads themselves are bounded to
 WRITE_DEADLINE_S = 20.0  # over the commit's own deadline (engine.flows.accept)
@@ -63,7 +63,7 @@ class Door(Struct):
     services: Any
     keys: keyring.Keys
     sessions: Sessions
-    limits: limits.Limits
+    limits: rate_limits.RateLimiter
     memory: body.BodyMemory
     suspects: "dict[str, Suspect]"
     on_answer: Callable[[str, int, str | None], None]  # operation id, status, refusal type
@@ -107,7 +107,7 @@ def _responder(door: Door, operation: Operation) -> Responder:
             refuse(response, refusal)
             for cookie in call.cookies:  # such as the one that takes a dead session's away
                 response.append_header("Set-Cookie", cookie)
-        except AWAY as error:
+        except (DatabaseUnavailable, OSError) as error:
             _log.warning("unavailable", request=request.context.id, operation=id_of_operation, error=repr(error))
             refused = ErrorType.UNAVAILABLE.value
             refuse(response, unavailable())
@@ -220,7 +220,7 @@ async def _limit(door: Door, bucket: str, rate: float, response: falcon.asgi.Res
     response.set_header("RateLimit-Remaining", str(standing.remaining))
     response.set_header("RateLimit-Reset", str(standing.reset_s))
     if not standing.allowed:
-        raise limits.refusal(standing)
+        raise rate_limits.refusal(standing)
 
 
 async def _read(door: Door, operation: Operation, call: Call, decoder: msgspec.json.Decoder[Any], limit: int) -> None:

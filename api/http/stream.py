@@ -12,13 +12,13 @@ from contextlib import suppress
 from typing import Any, Final
 
 import structlog
+from engine.store.database_errors import DatabaseUnavailable
 
 from api.http import farewell
 from api.http.farewell import Farewell
 from api.http.operation import Streamed
 from engine.base.errors import Refusal, invalid
 from engine.store.deadlines import within
-from engine.store.postgres import AWAY
 
 LAST_WORDS_S: Final = 1.0
 PIECE_BYTES: Final = 64 * 1024  # in `stream_write_s`: 2 KB a second by default
@@ -155,7 +155,7 @@ class Connection:
             return
         if isinstance(error, TooSlow):
             _log.info("stream cut", why="the client took nothing", seconds=self._write_s, **self._names)
-        elif isinstance(error, AWAY):
+        elif isinstance(error, (DatabaseUnavailable, OSError)):
             _log.warning("stream broken off", error=repr(error), **self._names)
         else:
             _log.error("stream failed", exc_info=error, **self._names)

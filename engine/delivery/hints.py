@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 
 from engine.delivery.partition import hint_stream
 from engine.store.postgres import heed_cancellation
-from engine.store.redis import AWAY, Away, Client, Command
+from engine.store.redis import AWAY, RedisClient, RedisCommand, RedisUnavailable
 
 GROUP = "mta"
 WAKE_CHANNEL = "wb:wake"
@@ -33,7 +33,7 @@ _log = structlog.get_logger("hints")
 class Hints:
     """Announces fresh queue rows. Never raises and never waits: announcing is off the accepting path."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: RedisClient) -> None:
         self._client = client
         self._failing = False
         self._unsent: dict[int, list[UUID]] = {}
@@ -50,7 +50,7 @@ class Hints:
     async def probe(self) -> None:
         """While Redis is away and nobody announces anything: ask whether it is back."""
         if self._failing:
-            with suppress(Away):
+            with suppress(RedisUnavailable):
                 await self._client.ping()
                 self._failing = False
 
@@ -79,7 +79,7 @@ class Hints:
             batch, self._unsent, self._count = self._unsent, {}, 0
             try:
                 failed = await self._send(batch)
-            except Away as error:
+            except RedisUnavailable as error:
                 failed = dict.fromkeys(batch, error)
             self.lost += sum([len(batch[shard]) for shard in failed])
             if failed and not self._failing:
@@ -92,13 +92,13 @@ class Hints:
         for shard, messages in batch.items():
             stream = hint_stream(shard)
             packed = b"".join([message.bytes for message in messages])
-            commands.append(Command(stream, ("XADD", stream, "MAXLEN", "~", KEPT_ENTRIES, "*", _FIELD, packed)))
-        commands.append(Command(None, ("PUBLISH", WAKE_CHANNEL, ",".join(map(str, batch)))))
+            commands.append(RedisCommand(stream, ("XADD", stream, "MAXLEN", "~", KEPT_ENTRIES, "*", _FIELD, packed)))
+        commands.append(RedisCommand(None, ("PUBLISH", WAKE_CHANNEL, ",".join(map(str, batch)))))
         answers = await self._client.ask(commands)
         return {
             shard: answer
             for shard, answer in zip(batch, answers, strict=False)  # the last one is the wake-up's
-            if isinstance(answer, RedisError | Away)
+            if isinstance(answer, RedisError | RedisUnavailable)
         }
 
 
@@ -113,7 +113,7 @@ class Hint(Struct, frozen=True):
 class HintReader:
     """Reads the hints of the shards a process owns, as one consumer of the group."""
 
-    def __init__(self, client: Client, consumer: str) -> None:
+    def __init__(self, client: RedisClient, consumer: str) -> None:
         self._client = client
         self._consumer = consumer
         self._grouped: set[int] = set()
@@ -134,7 +134,7 @@ class HintReader:
         for shard, answer in zip(wanted, answers, strict=True):
             if isinstance(answer, RedisError):  # NOGROUP: the stream was flushed away, or was never copied
                 self._grouped.discard(shard)
-            elif answer and not isinstance(answer, Away):
+            elif answer and not isinstance(answer, RedisUnavailable):
                 hints += [_hint(shard, entry, fields) for entry, fields in answer[0][1]]
         return hints
 
@@ -148,7 +148,7 @@ class HintReader:
         return [
             _hint(shard, entry, fields)
             for shard, answer in zip(wanted, answers, strict=True)
-            if not isinstance(answer, RedisError | Away)
+            if not isinstance(answer, RedisError | RedisUnavailable)
             for entry, fields in answer[1]
             if entry is not None
         ]
@@ -163,7 +163,7 @@ class HintReader:
         return {
             shard: answer[1]
             for shard, answer in zip(wanted, answers, strict=True)
-            if not isinstance(answer, RedisError | Away) and answer[1]
+            if not isinstance(answer, RedisError | RedisUnavailable) and answer[1]
         }
 
     async def ack(self, entries: Mapping[int, list[bytes]]) -> bool:
@@ -171,12 +171,12 @@ class HintReader:
         if not entries:
             return True
         commands = [
-            Command(stream := hint_stream(shard), ("XACK", stream, GROUP, *ids)) for shard, ids in entries.items()
+            RedisCommand(stream := hint_stream(shard), ("XACK", stream, GROUP, *ids)) for shard, ids in entries.items()
         ]
         try:
             answers = await self._client.ask(commands, timeout_s=2)
-            away = next((answer for answer in answers if isinstance(answer, Away)), None)
-        except Away as error:
+            away = next((answer for answer in answers if isinstance(answer, RedisUnavailable)), None)
+        except RedisUnavailable as error:
             away = error
         if away is not None and not self._putting_off:
             _log.warning("acknowledgements put off until Redis is back", error=str(away))
@@ -203,31 +203,31 @@ class HintReader:
         if not missing:
             return
         commands = [
-            Command(stream := hint_stream(shard), ("XGROUP", "CREATE", stream, GROUP, "0", "MKSTREAM"))
+            RedisCommand(stream := hint_stream(shard), ("XGROUP", "CREATE", stream, GROUP, "0", "MKSTREAM"))
             for shard in missing
         ]
         for shard, answer in zip(missing, await self._client.ask(commands), strict=True):
-            if not isinstance(answer, RedisError | Away) or "BUSYGROUP" in str(answer):
+            if not isinstance(answer, RedisError | RedisUnavailable) or "BUSYGROUP" in str(answer):
                 self._grouped.add(shard)
 
-    def _read_one(self, shard: int, most: int) -> Command:
+    def _read_one(self, shard: int, most: int) -> RedisCommand:
         stream = hint_stream(shard)
         words = ("XREADGROUP", "GROUP", GROUP, self._consumer, "COUNT", most, "STREAMS", stream, ">")
-        return Command(stream, words)
+        return RedisCommand(stream, words)
 
-    def _claim_one(self, shard: int, idle_s: float = 0, *how: str) -> Command:
+    def _claim_one(self, shard: int, idle_s: float = 0, *how: str) -> RedisCommand:
         stream = hint_stream(shard)
         idle_ms = int(idle_s * 1_000)
-        return Command(stream, ("XAUTOCLAIM", stream, GROUP, self._consumer, idle_ms, "0", "COUNT", 1000, *how))
+        return RedisCommand(stream, ("XAUTOCLAIM", stream, GROUP, self._consumer, idle_ms, "0", "COUNT", 1000, *how))
 
 
-async def unfinished(client: Client, shards: Iterable[int]) -> int:
+async def unfinished(client: RedisClient, shards: Iterable[int]) -> int:
     """Entries of these shards that were read and not acknowledged, for whoever looks from outside. Raises Away when
     not every shard can be asked."""
     streams = [hint_stream(shard) for shard in shards]
-    answers = await client.ask([Command(stream, ("XPENDING", stream, GROUP)) for stream in streams])
+    answers = await client.ask([RedisCommand(stream, ("XPENDING", stream, GROUP)) for stream in streams])
     for answer in answers:
-        if isinstance(answer, Away):
+        if isinstance(answer, RedisUnavailable):
             raise answer
     return sum(int(answer[0]) for answer in answers if isinstance(answer, list))  # others: no such stream or group
 
@@ -236,7 +236,7 @@ class Wakes:
     """Listens which shards have fresh hints; survives Redis going away, and the server it listens at dying or falling
     behind."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: RedisClient) -> None:
         self._client = client
 
     async def run(self, woken: "WokenShards") -> None:
@@ -244,7 +244,7 @@ class Wakes:
         while True:
             try:
                 await self._listen(woken)
-            except (*AWAY, Away) as error:
+            except (*AWAY, RedisUnavailable) as error:
                 heed_cancellation()
                 _log.warning("wake channel lost", error=repr(error))
                 await asyncio.sleep(1)

@@ -75,7 +75,7 @@ class Holds:
         return bool(self._known)
 
     async def refresh(self) -> bool:
-        """Take over what the database says; True when that is something new. Raises one of AWAY."""
+        """Take over what the database says; True when that is something new. Raises DatabaseUnavailable."""
         found = await self.cache.get(KIND)
         if found is self._known:
             return False

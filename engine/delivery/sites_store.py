@@ -56,7 +56,7 @@ class Rules:
         self.latest = RuleBook()  # until the first look; then what was read last, should Postgres be away
 
     async def book(self) -> RuleBook:
-        """The rules in force. Raises one of AWAY; `latest` still stands then."""
+        """The rules in force. Raises DatabaseUnavailable; `latest` still stands then."""
         self.latest = await self.cache.get(None)
         return self.latest
 

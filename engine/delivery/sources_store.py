@@ -105,7 +105,7 @@ class Books:
         self.cache: Cache[None, SourceBook] = Cache(KIND, self._load)
 
     async def book(self) -> SourceBook:
-        """What is in force. Raises one of AWAY."""
+        """What is in force. Raises DatabaseUnavailable."""
         return await self.cache.get(None)
 
     async def _load(self, _: None) -> SourceBook:
@@ -143,7 +143,7 @@ async def remove_pool(pool: asyncpg.Pool, name: str) -> bool:
 
 
 async def assign(pool: asyncpg.Pool, assignment: Assignment) -> None:
-    """Mail of a stream leaves from a pool. Raises asyncpg.ForeignKeyViolationError for one that is not there."""
+    """Mail of a stream leaves from a pool. Raises ForeignKeyViolation for one that is not there."""
     async with pool.acquire() as connection, connection.transaction():
         await _WRITE_ASSIGNMENT.execute(connection, assignment.stream, assignment.account_id, assignment.pool)
         await bump(connection, KIND)

@@ -60,7 +60,7 @@ class Splits:
         self.cache: Cache[str, Mapping[str, int]] = Cache(KIND, self._load)
 
     async def now(self) -> Mapping[str, int]:
-        """Parts by domain, of the domains that are split. Raises one of AWAY."""
+        """Parts by domain, of the domains that are split. Raises DatabaseUnavailable."""
         return await self.cache.get(KIND)
 
     async def _load(self, _: str) -> Mapping[str, int]:

@@ -41,9 +41,9 @@ from engine.flows.decide import Decision, Pending, replayed
 from engine.mail.simulator import domain_of
 from engine.store import metrics
 from engine.store.caches import Cache
+from engine.store.database_errors import BadData, DatabaseUnavailable, DiskFull, MissingPartition, SessionLost
 from engine.store.deadlines import within
-from engine.store.group import GroupCommit, Overloaded
-from engine.store.postgres import AWAY, BAD_DATA, MissingPartition
+from engine.store.group_commit import GroupCommit, Overloaded
 
 LARGE_REQUEST_BYTES = 256 * 1024  # composing more than this takes over a millisecond: off the event loop
 BREATH_S = 0.001  # a batch is composed so long in one go: others have their turn in between
@@ -80,7 +80,7 @@ class Acceptor:
             fresh_due_s=settings.fresh_due_s,
             simulator=domain_of(settings.mail_host),
         )
-        self._group: GroupCommit[Pending, Accepted] = GroupCommit(self._flush, bad_data=BAD_DATA)
+        self._group: GroupCommit[Pending, Accepted] = GroupCommit(self._flush, bad_data=(BadData,))
         self._memory = MemoryPool.for_accounts(2 * settings.max_inflight_bytes, largest=settings.max_request_bytes)
         self.domains: Cache[UUID, dict[str, str]] = Cache("domains", self._load_domains)
         self.streams: Cache[UUID, frozenset[str]] = Cache("streams", self._load_streams)
@@ -105,7 +105,7 @@ class Acceptor:
             if replay is not None:
                 return await self._answered(replay, request, size_hint)
             raise
-        except AWAY as error:
+        except (DatabaseUnavailable, OSError) as error:
             raise unavailable() from error
         return await self._committed(self._group.submit(Pending(message)), door, len(message.mime))
 
@@ -118,7 +118,7 @@ class Acceptor:
             if replay is not None:
                 return replayed(*replay, submitted.request_digest)
             raise
-        except AWAY as error:
+        except (DatabaseUnavailable, OSError) as error:
             raise unavailable() from error
         return await self._committed(self._group.submit(Pending(message)), door, len(message.mime))
 
@@ -138,7 +138,7 @@ class Acceptor:
                 if isinstance(made, Refusal) and isinstance(one, SendRequest)
             ]
             replays = await self._replays_of(door, stopped)
-        except AWAY as error:
+        except (DatabaseUnavailable, OSError) as error:
             raise unavailable() from error
         ready = [one for one in prepared if isinstance(one, Prepared)]
         work = self._group.submit_set([Pending(one) for one in ready])
@@ -162,7 +162,7 @@ class Acceptor:
     async def drain(self) -> None:
         """Wait for the flushes in flight and give the unused part of the ceiling's lease back."""
         await self._group.idle()
-        with suppress(*AWAY):  # a lease that can't be given back lies unused until midnight
+        with suppress(DatabaseUnavailable, OSError):  # a lease that can't be given back lies unused until midnight
             async with self._pool.acquire() as connection:
                 await self._ceiling.give_back(connection)
 
@@ -259,7 +259,7 @@ class Acceptor:
             return {}
         try:
             found = await replays_of(self._pool, [(door.account_id, key) for key in keys])
-        except AWAY as error:
+        except (DatabaseUnavailable, OSError) as error:
             raise unavailable() from error
         return {key: message for (_, key), message in found.items()}
 
@@ -279,9 +279,9 @@ class Acceptor:
         try:
             with within(COMMIT_TIMEOUT_S):
                 return await work
-        except BAD_DATA as error:
+        except BadData as error:
             raise _unstorable() from error
-        except (*AWAY, Overloaded) as error:
+        except (DatabaseUnavailable, OSError, Overloaded) as error:
             _log.warning("acceptance unavailable", error=repr(error))
             raise _away(error) from error
         finally:
@@ -300,9 +300,9 @@ class Acceptor:
                 except MissingPartition:  # nothing was stored, and by now the partition is there
                     made.clear()
                     await self._storer.store(connection, batch, at, split, made)
-        except asyncpg.exceptions.InternalClientError:
+        except SessionLost:
             raise  # a session whose server had gone: nothing was sent
-        except AWAY:
+        except (DatabaseUnavailable, OSError):
             if not made.stored or not await self._arrived(made.stored):
                 raise
         fresh = [message for message in made.stored if goes_now(message)]
@@ -315,7 +315,7 @@ class Acceptor:
     async def _arrived(self, stored: list[Prepared]) -> bool:
         """Whether a transaction was committed whose end got no answer: its first message tells for all."""
         for _ in range(ARRIVED_TRIES):
-            with suppress(*AWAY):
+            with suppress(DatabaseUnavailable, OSError):
                 return await is_stored(self._pool, stored[0])
             await asyncio.sleep(ARRIVED_PAUSE_S)
         return False
@@ -346,15 +346,15 @@ def _decision(result: Accepted | Exception) -> Decision:
     """What became of one message of a batch; a fault of ours is raised."""
     if isinstance(result, (Accepted, Refusal)):
         return result
-    if isinstance(result, BAD_DATA):
+    if isinstance(result, BadData):
         return _unstorable()
-    if isinstance(result, AWAY):
+    if isinstance(result, (DatabaseUnavailable, OSError)):
         return _away(result)
     raise result
 
 
 def _away(error: Exception) -> Refusal:
-    return NoRoom() if isinstance(error, asyncpg.DiskFullError) else unavailable()
+    return NoRoom() if isinstance(error, DiskFull) else unavailable()
 
 
 def _unstorable() -> Refusal:

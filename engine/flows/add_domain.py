@@ -22,11 +22,14 @@ from engine.base.secrets import derived
 from engine.base.settings import Settings
 from engine.flows.open_account import full, locked_plan, record
 from engine.store import caches
+from engine.store.concurrency_limiter import ConcurrencyLimiter
 from engine.store.database_clock import new_id
-from engine.store.turns import Turns
+from engine.store.database_errors import UniqueViolation
 
 _REPORTS: Final = "report addresses"  # the purpose of the derived key
-_MAKING_KEYS = Turns("makings of keys", at_once=2, each=1)  # 0.1 s of CPU each: no more than a small host has left
+_MAKING_KEYS = ConcurrencyLimiter(
+    "makings of keys", at_once=2, each=1
+)  # 0.1 s of CPU each: no more than a small host has left
 _KEYS_WAIT_S = 10.0
 
 
@@ -81,7 +84,7 @@ async def add_domain(
             try:
                 async with connection.transaction():
                     await store.VOUCH.execute(connection, domain)
-            except asyncpg.UniqueViolationError:
+            except UniqueViolation:
                 raise Refusal(ErrorType.CONFLICT, f"{normal} is verified on another account.") from None
             await record(connection, account, "domain.verified", detail | {"by": "operator"}, actor=actor)
         await caches.bump(connection, "domains")

@@ -4,8 +4,6 @@ Whether the new address belongs to somebody shows in no answer: then that mailbo
 (engine.flows.system_mail).
 """
 
-import asyncpg
-
 from engine.areas.people import rules
 from engine.areas.sessions.keeper import Person
 from engine.areas.sessions.rules import Device
@@ -21,6 +19,7 @@ from engine.flows.log_in import Services, slow_down, too_many
 from engine.flows.open_account import tell_accounts
 from engine.flows.sign_in import NewSession, end_others, remember, renew_session
 from engine.flows.verify_email import used_up
+from engine.store.database_errors import UniqueViolation
 from engine.store.queries import Queries
 
 PER_DAY = 20  # changes that one person may ask for
@@ -65,7 +64,7 @@ async def confirm(services: Services, token: str, device: Device, caller: Person
             raise token_rules.spent()
         try:
             await _SET.execute(connection, person.id, address, at)
-        except asyncpg.UniqueViolationError:
+        except UniqueViolation:
             raise Refusal(ErrorType.CONFLICT, "This address belongs to somebody else by now.") from None
         await tokens.burn_all(connection, person.id, Purpose)  # they were sent to the old address
         own = caller if caller is not None and caller.user_id == person.id else None

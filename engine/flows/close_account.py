@@ -22,9 +22,9 @@ from engine.base.settings import Settings
 from engine.flows import suspend
 from engine.flows.log_in import slow_down, wrong
 from engine.flows.suspend import Member
-from engine.store.limits import Limits
 from engine.store.passwords import Passwords
 from engine.store.queries import Conn
+from engine.store.rate_limits import RateLimiter
 
 RECENT = timedelta(minutes=10)  # a sign-in so fresh stands in for the password
 
@@ -34,7 +34,7 @@ class Services(Protocol):
 
     pool: asyncpg.Pool
     passwords: Passwords
-    limits: Limits
+    limits: RateLimiter
     settings: Settings
 
 

@@ -19,7 +19,7 @@ from engine.base.errors import Refusal
 from engine.base.settings import Settings
 from engine.flows.add_domain import make_key
 from engine.flows.verify_domain import verify
-from engine.store.postgres import AWAY, heed_cancellation
+from engine.store.database_errors import DatabaseUnavailable
 
 MAX_AT_ONCE: Final = 10
 MAX_CLAIMED: Final = 50
@@ -82,8 +82,7 @@ async def _check_all(pool: asyncpg.Pool, settings: Settings, claimed: list[Domai
                     _log.info("domain changed", domain=domain.name, status=found.domain.status, was=domain.status)
             except Refusal:  # removed meanwhile
                 return
-            except AWAY as error:
-                heed_cancellation()
+            except (DatabaseUnavailable, OSError) as error:
                 _log.warning("domain not checked", domain=domain.name, error=repr(error))
             except Exception:  # noqa: BLE001 - process loop: one domain must not end the round for the others
                 _log.exception("domain not checked", domain=domain.name)

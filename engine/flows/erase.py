@@ -26,7 +26,7 @@ from engine.flows.levers import HEARD_S
 from engine.flows.open_account import record
 from engine.ledger import heads
 from engine.store import caches
-from engine.store.postgres import AWAY
+from engine.store.database_errors import DatabaseUnavailable, ForeignKeyViolation
 from engine.store.queries import Queries, Query
 
 _SQL = Queries.beside(__file__, "erase.sql")
@@ -92,7 +92,7 @@ async def erase_due(
                 gone += await _erase_family(pool, due, pace)
             except OutOfTime:
                 break
-            except AWAY:
+            except DatabaseUnavailable:
                 raise
             except Exception:  # noqa: BLE001 - one account that can't be erased must not keep the others
                 _log.exception("erasure failed", account=_public(due.account_id))
@@ -141,7 +141,7 @@ async def _erase(pool: asyncpg.Pool, account: UUID, pace: Pace) -> bool:
         try:
             if await _bury(pool, account):
                 return True
-        except asyncpg.ForeignKeyViolationError as error:  # something new in between, such as its figures
+        except ForeignKeyViolation as error:  # something new in between, such as its figures
             _log.info("erasure goes round again", account=_public(account), why=error.constraint_name)
         await asyncio.sleep(PAUSE_S)
     return False

@@ -21,8 +21,8 @@ from engine.areas.system_mail.store import enqueue
 from engine.areas.system_mail.types import Kind
 from engine.base import clock, ids, secrets
 from engine.base.errors import invalid, not_found
-from engine.base.lines import checked_line
 from engine.base.plans import CAPS
+from engine.base.text import checked_line
 from engine.flows.open_account import full, locked_plan, record
 from engine.mail.address import BadAddress, domain_name
 from engine.store import caches

@@ -28,9 +28,9 @@ from engine.base.plans import Plan
 from engine.base.settings import Settings
 from engine.flows.open_account import Owner, open_with_owner, record
 from engine.flows.sign_in import NewSession, end_others, renew_session
-from engine.store.limits import Limits
 from engine.store.passwords import Passwords
 from engine.store.queries import Conn
+from engine.store.rate_limits import RateLimiter
 
 MAX_NAME = 120
 
@@ -40,7 +40,7 @@ class Services(Protocol):
 
     pool: asyncpg.Pool
     passwords: Passwords
-    limits: Limits
+    limits: RateLimiter
     settings: Settings
     provider: Provider | None
 

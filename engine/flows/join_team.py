@@ -23,9 +23,10 @@ from engine.flows.log_in import slow_down, wrong
 from engine.flows.open_account import locked_plan, record
 from engine.flows.sign_in import remember
 from engine.flows.team import check_seats
-from engine.store.limits import Limits
+from engine.store.database_errors import UniqueViolation
 from engine.store.passwords import Passwords
 from engine.store.queries import Conn
+from engine.store.rate_limits import RateLimiter
 
 
 class Services(Protocol):
@@ -33,7 +34,7 @@ class Services(Protocol):
 
     pool: asyncpg.Pool
     passwords: Passwords
-    limits: Limits
+    limits: RateLimiter
     settings: Settings
 
 
@@ -51,7 +52,7 @@ async def accept(services: Services, token: str, password: str, device: Device) 
         await services.passwords.apart(lambda: people_rules.check_password(password, known))
         try:
             await _join(services.pool, found, None, await services.passwords.hashed(password), device)
-        except asyncpg.UniqueViolationError:  # somebody has signed up with the address meanwhile
+        except UniqueViolation:  # somebody has signed up with the address meanwhile
             raise wrong() from None
         return
     if not await services.passwords.matches(person.password_hash, password):

@@ -17,11 +17,11 @@ from engine.areas.system_mail.store import enqueue
 from engine.areas.system_mail.types import Kind
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
-from engine.base.lines import checked_line, checked_text
+from engine.base.text import checked_line, checked_text
 from engine.flows import platform
 from engine.flows.log_in import too_many
 from engine.flows.open_account import record
-from engine.store.limits import Limits
+from engine.store.rate_limits import RateLimiter
 
 MAX_NAME, MAX_COMPANY, MAX_MESSAGE = 120, 200, 5_000
 PER_ADDRESS, IN_ALL = 3, 120  # an hour
@@ -31,7 +31,7 @@ class Services(Protocol):
     """What taking an enquiry works with."""
 
     pool: asyncpg.Pool
-    limits: Limits
+    limits: RateLimiter
 
 
 class Enquiry(Struct, frozen=True):
@@ -72,7 +72,7 @@ async def take(services: Services, account: UUID, enquiry: Enquiry, *, actor: st
     return lead
 
 
-async def _slow_down(limits: Limits, email: str) -> None:
+async def _slow_down(limits: RateLimiter, email: str) -> None:
     for bucket, most in ((f"lead:{email}", PER_ADDRESS), ("lead", IN_ALL)):
         standing = await limits.check(bucket, most / 3_600, burst_s=3_600)
         if not standing.allowed:

@@ -21,8 +21,8 @@ from engine.base.netaddr import network_of
 from engine.base.settings import Settings
 from engine.flows import second_factor
 from engine.flows.sign_in import NewSession, Outdated, open_session
-from engine.store.limits import Limits
 from engine.store.passwords import Passwords
+from engine.store.rate_limits import RateLimiter
 
 STRANGERS = 12  # times `WAYBILL_SIGN_IN_RATE`, an hour: tries for one mail address from networks new to its person
 
@@ -32,7 +32,7 @@ class Services(Protocol):
 
     pool: asyncpg.Pool
     passwords: Passwords
-    limits: Limits
+    limits: RateLimiter
     settings: Settings
 
 
@@ -59,7 +59,7 @@ async def log_in(services: Services, email: str, password: str, code: str | None
     return made
 
 
-async def slow_down(limits: Limits, what: str, address: str | None, device: Device, settings: Settings) -> None:
+async def slow_down(limits: RateLimiter, what: str, address: str | None, device: Device, settings: Settings) -> None:
     """Count a try of `what` (`login`, `forgot`, `signup`…) against its network and against the mail address from there.
 
     Raises 429 beyond `WAYBILL_SIGN_IN_RATE` a minute. Neither bucket can be emptied from elsewhere.

@@ -13,6 +13,7 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.plans import Plan
 from engine.ledger import heads, log
+from engine.store.database_errors import UniqueViolation
 from engine.store.queries import Conn
 
 
@@ -82,7 +83,7 @@ async def open_with_owner(
                 password_hash=owner.password_hash,
                 verified_at=owner.verified_at,
             )
-    except asyncpg.UniqueViolationError:
+    except UniqueViolation:
         return None
     person = ids.format_id(ids.Kind.USER, user)
     detail = {"name": name, "plan": plan.value, "owner": person}

@@ -29,9 +29,9 @@ from engine.flows import second_factor
 from engine.flows.open_account import tell_accounts
 from engine.flows.sign_in import NewSession, open_session
 from engine.store.database_clock import new_time
-from engine.store.limits import Limits
 from engine.store.passwords import Passwords
 from engine.store.queries import Conn
+from engine.store.rate_limits import RateLimiter
 
 _log = structlog.get_logger("passkeys")
 
@@ -41,7 +41,7 @@ class Services(Protocol):
 
     pool: asyncpg.Pool
     passwords: Passwords
-    limits: Limits
+    limits: RateLimiter
     settings: Settings
 
 

@@ -12,7 +12,7 @@ from engine.areas.people import store as people
 from engine.areas.people.store import ProfileRow
 from engine.base import ids
 from engine.base.errors import not_found
-from engine.base.lines import checked_line
+from engine.base.text import checked_line
 from engine.flows.open_account import locked_plan, record
 
 MAX_NAME = 120

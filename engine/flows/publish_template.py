@@ -19,12 +19,12 @@ from engine.base.plans import CAPS, Plan
 from engine.flows.open_account import full, locked_plan, record
 from engine.flows.slugs import is_slug, slug_of
 from engine.store import caches
+from engine.store.concurrency_limiter import ConcurrencyLimiter
 from engine.store.database_clock import new_time
 from engine.store.queries import Conn
-from engine.store.turns import Turns
 
 _TRIES = 10  # a change is tried again only when another process changed the same template in between
-_CHANGES = Turns("changes of one template", at_once=64, each=1)
+_CHANGES = ConcurrencyLimiter("changes of one template", at_once=64, each=1)
 _CHANGES_WAIT_S = 10.0
 
 Value = TypeVar("Value")

@@ -8,7 +8,6 @@ import asyncio
 from datetime import UTC, date, datetime, time, timedelta
 from uuid import UUID
 
-import asyncpg
 import structlog
 from msgspec import Struct
 
@@ -16,6 +15,7 @@ from engine.areas.statistics.rules import quarter_of
 from engine.base import clock, ids
 from engine.ledger import heads
 from engine.store import partitions
+from engine.store.database_errors import Deadlock, LockUnavailable, StatementCanceled
 from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__, "purge_weeks.sql")
@@ -96,7 +96,7 @@ async def _is_empty(connection: Conn, name: str) -> bool:
     """A week full of rows that are gone but not vacuumed yet takes long to look through: it is not called empty."""
     try:
         return not await connection.fetchval(f"SELECT EXISTS (SELECT 1 FROM {name})")  # noqa: S608 - a name of ours
-    except asyncpg.exceptions.QueryCanceledError:
+    except StatementCanceled:
         return False
 
 
@@ -107,7 +107,7 @@ async def _drop(connection: Conn, table: str, monday: date, *, whole: bool) -> b
             async with connection.transaction():
                 await connection.execute(f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}")
                 return await _dropped(connection, table, monday, whole=whole)
-        except (asyncpg.exceptions.LockNotAvailableError, asyncpg.exceptions.DeadlockDetectedError):
+        except (LockUnavailable, Deadlock):
             if not last:
                 await asyncio.sleep(PAUSE_S)
     _log.info("week not dropped: its table is in use", partition=partitions.partition_name(table, monday))

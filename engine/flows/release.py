@@ -30,7 +30,7 @@ from engine.mail.address import canonical
 from engine.mail.simulator import domain_of
 from engine.store import metrics
 from engine.store.database_clock import DatabaseClock
-from engine.store.postgres import AWAY
+from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Conn, Queries, columns
 
 BATCH = 128
@@ -115,7 +115,7 @@ async def release_due(pool: asyncpg.Pool, settings: Settings) -> int:
             alone = max(0, alone - 1)
             fairly = not fairly and not alone
     finally:
-        with suppress(*AWAY):  # what can't be given back lies unused until midnight
+        with suppress(DatabaseUnavailable):  # what can't be given back lies unused until midnight
             async with pool.acquire() as connection:
                 await ceiling.give_back(connection)
 
@@ -135,7 +135,7 @@ async def _release(
                 else:
                     taken = await _TAKE.fetch(connection, at, size)
                 released, gone = await _transact(connection, settings, taken, ceiling.room(at.date()), at)
-        except AWAY:
+        except DatabaseUnavailable:
             ceiling.take(at.date(), min(size, ceiling.room(at.date())))  # it may be committed for all we know
             raise
         except Exception as error:

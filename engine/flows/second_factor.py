@@ -27,9 +27,9 @@ from engine.base.secrets import Unsealable
 from engine.base.settings import Settings
 from engine.flows.open_account import tell_accounts
 from engine.flows.sign_in import NewSession, end_others, renew_session
-from engine.store.limits import Limits
 from engine.store.passwords import Passwords
 from engine.store.queries import Conn
+from engine.store.rate_limits import RateLimiter
 
 RECENT = timedelta(minutes=10)  # a sign-in so young stands for the password
 ELSEWHERE = ""  # the place of all networks that the person is not known from
@@ -43,7 +43,7 @@ class Services(Protocol):
 
     pool: asyncpg.Pool
     passwords: Passwords
-    limits: Limits
+    limits: RateLimiter
     settings: Settings
 
 

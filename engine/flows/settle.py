@@ -29,8 +29,8 @@ from engine.flows import counting
 from engine.flows.counting import Simulated
 from engine.ledger import heads, log
 from engine.mail.address import canonical
-from engine.store.group import GroupCommit
-from engine.store.postgres import AWAY, BAD_DATA, MissingPartition
+from engine.store.database_errors import BadData, ConstraintViolation, DatabaseUnavailable, MissingPartition
+from engine.store.group_commit import GroupCommit
 from engine.store.queries import Conn, Queries, columns
 
 _SQL = Queries.beside(__file__, "settle.sql")
@@ -108,7 +108,7 @@ class Settler:
             self._flush,
             most_waiting=1_000_000,
             least_interval_s=MIN_INTERVAL_S,
-            bad_data=(*BAD_DATA, asyncpg.IntegrityConstraintViolationError),
+            bad_data=(BadData, ConstraintViolation),
         )
 
     @property
@@ -145,9 +145,9 @@ class Settler:
         while True:
             try:
                 return await settle(batch)
-            except BAD_DATA:
+            except BadData:
                 raise
-            except AWAY as error:
+            except DatabaseUnavailable as error:
                 _log.warning("settling waits", error=repr(error), attempts=len(batch))
                 await asyncio.sleep(_RETRY_S)
 

@@ -21,6 +21,7 @@ from engine.areas.tokens import store as tokens
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.flows.open_account import record
+from engine.store.database_errors import ForeignKeyViolation
 from engine.store.queries import Conn
 
 MAX_FORGOTTEN = 5_000
@@ -75,7 +76,7 @@ async def open_session(
                 connection, made.id, digest, user, chosen.account_id, method, device.address, device.agent, at,
                 at + rules.ABSOLUTE,
             )  # fmt: skip
-        except asyncpg.ForeignKeyViolationError:  # removed from the account since the look above
+        except ForeignKeyViolation:  # removed from the account since the look above
             raise _nowhere() from None
         await people.SIGNED_IN_TO.execute(connection, user, chosen.account_id)
         person = ids.format_id(ids.Kind.USER, user)
@@ -105,7 +106,7 @@ async def switch_account(pool: asyncpg.Pool, pepper: str, session: UUID, user: U
         try:
             digest = rules.digest_of(pepper, made.secret)
             moved = await store.MOVE.records(connection, session, account, digest, clock.now())
-        except asyncpg.ForeignKeyViolationError:
+        except ForeignKeyViolation:
             raise not_found("account") from None
         if not moved:
             raise _ended()

@@ -18,14 +18,14 @@ from engine.areas.tokens import store as tokens
 from engine.areas.tokens.rules import Purpose, token_of
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
-from engine.base.lines import checked_line
 from engine.base.plans import Plan
 from engine.base.settings import Settings
+from engine.base.text import checked_line
 from engine.flows.log_in import slow_down
 from engine.flows.open_account import Owner, open_with_owner
-from engine.store.limits import Limits
 from engine.store.passwords import Passwords
 from engine.store.queries import Conn
+from engine.store.rate_limits import RateLimiter
 
 NOTICES_PER_HOUR = 3  # to one mailbox, about sign-ups with its address
 MAX_NAME = 120
@@ -36,7 +36,7 @@ class Services(Protocol):
 
     pool: asyncpg.Pool
     passwords: Passwords
-    limits: Limits
+    limits: RateLimiter
     settings: Settings
 
 

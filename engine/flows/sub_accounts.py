@@ -12,8 +12,8 @@ from engine.areas.sub_accounts import store
 from engine.areas.sub_accounts.store import SubAccountRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
-from engine.base.lines import checked_line
 from engine.base.plans import CAPS, Plan
+from engine.base.text import checked_line
 from engine.flows import close_account, suspend
 from engine.flows.open_account import full, record
 from engine.flows.suspend import Cause, Member

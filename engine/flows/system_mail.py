@@ -31,9 +31,9 @@ from engine.flows.accept import Acceptor, Door
 from engine.flows.platform import Platform
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
-from engine.store.limits import Limits
-from engine.store.postgres import AWAY
+from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Queries
+from engine.store.rate_limits import RateLimiter
 
 BATCH: Final = 50
 TAKEN_FOR: Final = timedelta(minutes=1)  # acceptance takes 15 s at the most
@@ -136,7 +136,7 @@ class Mailer:
         """The mail as it is to be accepted; None when it is dropped, or left to the next try by a fault of ours."""
         try:
             return await self._decide(mail, sender, at)
-        except AWAY as error:
+        except (DatabaseUnavailable, OSError) as error:
             _log.warning("system mail put off", mail=str(mail.id), error=repr(error))
         except Exception:  # noqa: BLE001 - process loop: one mail must not end the others
             _log.exception("system mail not made", mail=str(mail.id), kind=mail.kind)
@@ -220,7 +220,7 @@ class Mailer:
             return False
         try:
             await store.DROP.execute(self._pool, mail.id)
-        except AWAY as error:  # accepted once whatever comes: its key is known
+        except (DatabaseUnavailable, OSError) as error:  # accepted once whatever comes: its key is known
             _log.warning("system mail not forgotten yet", mail=str(mail.id), error=repr(error))
         return True
 
@@ -235,7 +235,7 @@ class Mailer:
             else:
                 _log.warning("system mail put off", until=clock.iso(again), **told)
                 await store.PUT_OFF.execute(self._pool, mail.id, again)
-        except AWAY as error:
+        except (DatabaseUnavailable, OSError) as error:
             _log.warning("system mail left as it is", mail=str(mail.id), error=repr(error))
 
     async def _drop(self, mail: DueMail, why: str) -> None:
@@ -255,7 +255,7 @@ class _Opened:
         assert settings.redis_url is not None
         self._client = redis_store.connect(settings.redis_url)
         self._hints = Hints(self._client)
-        self.limits = Limits(self._client)
+        self.limits = RateLimiter(self._client)
         self.acceptor = Acceptor(pool, self._hints, settings, on_flush=lambda _items, _seconds: None)
         self.stamps = Stamps(pool, self.acceptor.caches)
 

@@ -29,15 +29,15 @@ from engine.flows.log_in import too_many
 from engine.flows.open_account import full, locked_plan, record
 from engine.flows.sign_in import NewSession, renew_session
 from engine.store.database_clock import new_time
-from engine.store.limits import Limits
 from engine.store.queries import Conn
+from engine.store.rate_limits import RateLimiter
 
 
 class Services(Protocol):
     """What inviting works with."""
 
     pool: asyncpg.Pool
-    limits: Limits
+    limits: RateLimiter
     settings: Settings
 
 
@@ -207,7 +207,7 @@ async def _refuse_member(connection: Conn, account: UUID, address: str) -> None:
         raise Refusal(ErrorType.CONFLICT, f"{address} is on this account already.", id=_usr(found[0]["user_id"]))
 
 
-async def _slow_down(limits: Limits, account: UUID, address: str) -> None:
+async def _slow_down(limits: RateLimiter, account: UUID, address: str) -> None:
     """Invitations go to whoever is named: their number is bounded, so that nobody is flooded in our name."""
     hour, day = 3_600.0, 86_400.0
     for bucket, most, seconds in (

@@ -27,8 +27,9 @@ from engine.base.settings import Settings
 from engine.flows.add_domain import identity
 from engine.ledger import heads, log
 from engine.store import caches
+from engine.store.concurrency_limiter import ConcurrencyLimiter
+from engine.store.database_errors import UniqueViolation
 from engine.store.queries import Conn
-from engine.store.turns import Turns
 
 MAX_CHECKS: Final = 24  # at once in a process, a dozen questions each
 AGAIN_S: Final = 0.5  # between two checks of one name: an owner's name servers are not ours to hammer
@@ -39,7 +40,7 @@ MAX_TOLD: Final = 5  # records of one place in an event: it goes out to webhooks
 NOT_FOUND_TWICE: Final = "The required record was missing on two checks in a row."
 PASSED_OVER: Final = "DNS shows another account's key for this name: it passed over to that account."
 
-_checks = Turns("checks of domains", at_once=MAX_CHECKS, each=8)
+_checks = ConcurrencyLimiter("checks of domains", at_once=MAX_CHECKS, each=8)
 _next: dict[str, float] = {}  # name -> when it may be checked again, in the loop's time
 
 
@@ -90,7 +91,7 @@ async def verify(pool: asyncpg.Pool, settings: Settings, domain: DomainRow, aske
     contest = _contest(holder, rival_keys, answers)
     try:
         return await _write(pool, settings, domain, keys, checks, contest)
-    except asyncpg.UniqueViolationError:  # another account was verified between the look and the write: it came first
+    except UniqueViolation:  # another account was verified between the look and the write: it came first
         contest = _Contest("unsure", await store.HOLDER.first(pool, domain.name, domain.id))
         return await _write(pool, settings, domain, keys, checks, contest)
 

@@ -29,9 +29,9 @@ from engine.delivery.ladder import Ladder
 from engine.flows.webhooks import secret_key
 from engine.flows.webhooks_pace import Endpoint, Shares
 from engine.store import metrics
-from engine.store.group import GroupCommit
-from engine.store.postgres import AWAY, BAD_DATA, heed_cancellation
-from engine.store.web import Client, Failure, Reply
+from engine.store.database_errors import BadData, DatabaseUnavailable
+from engine.store.group_commit import GroupCommit
+from engine.store.http_client import HttpClient, HttpFailure, HttpReply
 
 LOOK_S = 0.25  # an event is heard of within this, as long as looking takes a fifth of it
 LIVELY_S = 0.1  # and within this while there is something to post to endpoints that answer
@@ -64,7 +64,7 @@ class Poster:
     def __init__(
         self,
         pool: asyncpg.Pool,
-        client: Client,
+        client: HttpClient,
         settings: Settings,
         *,
         on_record: Callable[[int, float], None],
@@ -83,7 +83,7 @@ class Poster:
         self._rng = rng
         self._shares = Shares(most=settings.webhook_connections, each=settings.webhook_connections_each)
         self._records: GroupCommit[Recorded, bool] = GroupCommit(
-            self._flush, most_items=256, most_waiting=1_000_000, least_interval_s=MIN_RECORD_S, bad_data=BAD_DATA
+            self._flush, most_items=256, most_waiting=1_000_000, least_interval_s=MIN_RECORD_S, bad_data=BadData
         )
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -106,8 +106,7 @@ class Poster:
         while not self._stopping:
             try:
                 wait_s = await self._turn()
-            except AWAY as error:
-                heed_cancellation()
+            except (DatabaseUnavailable, OSError) as error:
                 _log.warning("posting waits", error=repr(error))
                 wait_s = AWAY_S
             except Exception:  # noqa: BLE001 - process loop: one bad turn must not end the posting
@@ -123,7 +122,7 @@ class Poster:
         """Claim nothing more, hand back what was not begun, and give what was up to `grace_s` to be recorded."""
         self._stopping = True
         self._wake.set()
-        with suppress(*AWAY):
+        with suppress(DatabaseUnavailable, OSError):
             async with asyncio.timeout(grace_s):
                 await self._claims_over.wait()
                 await self._hand_back([endpoint for endpoint in self._shares.endpoints.values() if endpoint.waiting])
@@ -223,7 +222,7 @@ class Poster:
                     continue  # the lease could end during the post: it comes back by itself
                 await self._make(endpoint, post)
                 if endpoint.waiting and not endpoint.proven:
-                    with suppress(*AWAY):
+                    with suppress(DatabaseUnavailable, OSError):
                         await self._hand_back([endpoint])
         finally:
             endpoint.in_flight -= 1
@@ -248,7 +247,7 @@ class Poster:
         if self._shares.ended(endpoint, now):
             self._wake.set()
 
-    async def _post(self, post: Claimed, at: datetime) -> Reply | Failure:
+    async def _post(self, post: Claimed, at: datetime) -> HttpReply | HttpFailure:
         assert post.url is not None
         assert post.payload is not None
         assert post.occurred_at is not None
@@ -258,7 +257,7 @@ class Poster:
             secret = self._secret(post.webhook_id, post.sealed_secret)
             previous = None if post.sealed_previous is None else self._secret(post.webhook_id, post.sealed_previous)
         except Unsealable:
-            return Failure("sign", "the signing secret can't be read: it was sealed under another pepper")
+            return HttpFailure("sign", "the signing secret can't be read: it was sealed under another pepper")
         headers = rules.headers(
             body,
             event_id=post.event_id,
@@ -270,7 +269,7 @@ class Poster:
         try:
             url = _url(post.url)
         except ValueError:
-            return Failure("url", "the URL can't be used")
+            return HttpFailure("url", "the URL can't be used")
         return await self._client.post(url, body, headers, timeout_s=self._timeout_s, most_bytes=rules.MAX_ANSWER_BYTES)
 
     def _secret(self, webhook: UUID, sealed: bytes) -> str:
@@ -292,12 +291,11 @@ class Poster:
         while True:
             try:
                 moved = await store.record(self._pool, batch)
-            except BAD_DATA:
+            except BadData:
                 if len(batch) > 1 or batch[0].answer is None:
                     raise
                 batch = [structs.replace(batch[0], answer=None, error="the answer can't be stored")]
-            except AWAY as error:
-                heed_cancellation()
+            except (DatabaseUnavailable, OSError) as error:
                 _log.warning("recording waits", error=repr(error), posts=len(batch))
                 await asyncio.sleep(AWAY_S)
             else:
@@ -308,9 +306,9 @@ class Poster:
         return [one.id in moved for one in batch]
 
 
-def judged(answer: Reply | Failure) -> Verdict:
+def judged(answer: HttpReply | HttpFailure) -> Verdict:
     """Any 2xx is a delivery; everything else is not, and says why. Pure."""
-    if isinstance(answer, Failure):
+    if isinstance(answer, HttpFailure):
         return Verdict(delivered=False, status=answer.status, answer=None, error=answer.text)
     text = rules.shown(answer.body)
     if 200 <= answer.status < 300:

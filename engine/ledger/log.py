@@ -2,6 +2,7 @@
 
 hash = SHA-256(prevHash ‖ "\\n" ‖ seq ‖ "\\n" ‖ occurredAt ‖ "\\n" ‖ payload), hashes as lower-case hex;
 the first event's prevHash is 64 zeros. Sequence numbers start at 1 and have no gaps, because they are taken
+from engine.store.database_errors import MissingPartition
 from the account's locked head.
 """
 
@@ -16,7 +17,6 @@ from msgspec import Struct
 from engine.base import clock, ids
 from engine.ledger.heads import Head
 from engine.store import queries
-from engine.store.postgres import MissingPartition
 from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__, "log.sql")

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import asyncpg
 import structlog
 
-from engine.store.postgres import AWAY, heed_cancellation
+from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Conn
 
 POLL_S = 0.4  # with the query itself well under the promised second
@@ -92,8 +92,7 @@ class Stamps:
         while True:
             try:
                 await self.check()
-            except AWAY as error:
-                heed_cancellation()
+            except DatabaseUnavailable as error:
                 _log.warning("stamps unreadable", error=str(error))
             await asyncio.sleep(POLL_S)
 

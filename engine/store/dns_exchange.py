@@ -13,7 +13,7 @@ import dns.query
 
 from engine.base.settings import HostPort
 from engine.store import dns_wire
-from engine.store.dns_wire import EDNS_PAYLOAD, Asked, Plain
+from engine.store.dns_wire import EDNS_PAYLOAD, PlainAnswer, PlainQuestion
 
 Kind = Literal["MX", "A", "AAAA", "TXT", "TLSA", "PTR"]
 
@@ -28,16 +28,16 @@ class NoName(Exception):  # noqa: N818 - named for what was asked for
     """The text can't be a domain name."""
 
 
-class Question:
+class DnsQuestion:
     """A DNS question with one id for all servers and tries; made for dnspython only where that reads the answer."""
 
-    def __init__(self, wire: bytes, plain: Asked | None) -> None:
+    def __init__(self, wire: bytes, plain: PlainQuestion | None) -> None:
         self.wire = wire
         self.plain = plain
         self._query: dns.message.Message | None = None
 
     @classmethod
-    def of(cls, name: str, kind: Kind) -> "Question":
+    def of(cls, name: str, kind: Kind) -> "DnsQuestion":
         """The question for a name in text form; raises NoName."""
         plain = dns_wire.ask(name, kind, secrets.randbits(16))
         if plain is not None:
@@ -77,7 +77,7 @@ def _records(wire: bytes) -> int:
     return sum(int.from_bytes(wire[at : at + 2], "big") for at in (6, 8, 10))
 
 
-async def over_udp(server: HostPort, question: Question, *, lenient: bool) -> Plain | dns.message.Message:
+async def over_udp(server: HostPort, question: DnsQuestion, *, lenient: bool) -> PlainAnswer | dns.message.Message:
     """Ask one question from a fresh socket, so from a fresh port (RFC 5452 9.2).
 
     Packets that don't answer it are skipped: a forgery must not end the wait for the true answer. A plain
@@ -94,7 +94,7 @@ async def over_udp(server: HostPort, question: Question, *, lenient: bool) -> Pl
                 return response
 
 
-def answering(question: Question, wire: bytes, *, lenient: bool) -> Plain | dns.message.Message | None:
+def answering(question: DnsQuestion, wire: bytes, *, lenient: bool) -> PlainAnswer | dns.message.Message | None:
     """The answer that a packet holds; None when it does not answer this question. Raises TooManyRecords."""
     plain = None if question.plain is None else dns_wire.read(wire, question.plain)
     if plain is not None:
@@ -114,7 +114,7 @@ def _family(server: HostPort) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in server.host else socket.AF_INET
 
 
-async def over_tcp(server: HostPort, question: Question, *, lenient: bool) -> dns.message.Message:
+async def over_tcp(server: HostPort, question: DnsQuestion, *, lenient: bool) -> dns.message.Message:
     """The same question over TCP (RFC 7766): two octets of length, then the packet, at most 64 KiB."""
     reader, writer = await asyncio.open_connection(server.host, server.port)
     try:

@@ -38,14 +38,14 @@ _MAX_POINTERS: Final = 8
 _PLAIN: Final = b"abcdefghijklmnopqrstuvwxyz0123456789-_ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # what no text form escapes
 
 
-class Asked(Struct, frozen=True):
+class PlainQuestion(Struct, frozen=True):
     """A question as it was sent."""
 
     wire: bytes
     kind: PlainKind
 
 
-class Plain(Struct, frozen=True):
+class PlainAnswer(Struct, frozen=True):
     """What a packet answers. `values`: addresses as text, or (preference, host), the host lower case and "" for the
     root; in the order of the packet, each once. `exists` is false for NXDOMAIN."""
 
@@ -55,7 +55,7 @@ class Plain(Struct, frozen=True):
     values: tuple[str, ...] | tuple[tuple[int, str], ...] = ()
 
 
-def ask(name: str, kind: str, number: int) -> Asked | None:
+def ask(name: str, kind: str, number: int) -> PlainQuestion | None:
     """The question for the records of `name` (text form, without final dot) with EDNS, its id `number`; None where name
     or type is none of the plain ones."""
     if kind not in TYPES or not name.isascii():
@@ -70,10 +70,10 @@ def ask(name: str, kind: str, number: int) -> Asked | None:
     if size > _MAX_NAME:
         return None
     parts += (b"\0", TYPES[kind].to_bytes(2, "big"), b"\0\x01", _OPT_ASKED)
-    return Asked(b"".join(parts), kind)  # type: ignore[arg-type]
+    return PlainQuestion(b"".join(parts), kind)  # type: ignore[arg-type]
 
 
-def read(wire: bytes, asked: Asked) -> Plain | None:
+def read(wire: bytes, asked: PlainQuestion) -> PlainAnswer | None:
     """What a packet answers to the question; None where it is for dnspython to judge, forgeries included."""
     question = asked.wire[_QUESTION_AT : -len(_OPT_ASKED)]
     at = _QUESTION_AT + len(question)
@@ -85,14 +85,16 @@ def read(wire: bytes, asked: Asked) -> Plain | None:
         return None
     exists, authentic = rcode == 0, bool(flags & _AD)
     if not answers:
-        plain = Plain(exists, authentic)
+        plain = PlainAnswer(exists, authentic)
         return plain if _ends(wire, _soa(wire, at) if authorities else at, others) else None
     if authorities or not exists:
         return None
     return _records(wire, at, answers, others, asked, authentic=authentic)
 
 
-def _records(wire: bytes, at: int, answers: int, others: int, asked: Asked, *, authentic: bool) -> Plain | None:
+def _records(
+    wire: bytes, at: int, answers: int, others: int, asked: PlainQuestion, *, authentic: bool
+) -> PlainAnswer | None:
     owner = asked.wire[_QUESTION_AT : -len(_OPT_ASKED) - 4]
     kind, ttl_s, values = TYPES[asked.kind], _MAX_TTL, []
     for _ in range(answers):
@@ -116,7 +118,7 @@ def _records(wire: bytes, at: int, answers: int, others: int, asked: Asked, *, a
         values.append(value)
     if not _ends(wire, at, others):
         return None
-    return Plain(exists=True, authentic=authentic, ttl_s=ttl_s, values=tuple(dict.fromkeys(values)))  # type: ignore[arg-type]
+    return PlainAnswer(exists=True, authentic=authentic, ttl_s=ttl_s, values=tuple(dict.fromkeys(values)))  # type: ignore[arg-type]
 
 
 def _value(wire: bytes, at: int, end: int, kind: PlainKind) -> str | tuple[int, str] | None:

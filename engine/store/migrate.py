@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from engine.base import clock
 from engine.store import partitions
+from engine.store.database_errors import Deadlock, LockUnavailable, SchemaMismatch
 from engine.store.postgres import ACQUIRE_TIMEOUT_S, connect, open_pool
 
 FOLDER = Path(__file__).parent / "migrations"
@@ -50,7 +51,7 @@ class MigrationError(RuntimeError):
     """The database and the files disagree, or it can't be changed now; the text says how and what to do."""
 
 
-class File(Struct, frozen=True):
+class MigrationFile(Struct, frozen=True):
     """One migration as it lies in the folder."""
 
     number: int
@@ -128,7 +129,7 @@ async def require(source: asyncpg.Pool | asyncpg.Connection, folder: Path = FOLD
     """
     try:
         done = {row["number"] for row in await source.fetch("SELECT number FROM schema_migrations")}
-    except asyncpg.UndefinedTableError:
+    except SchemaMismatch:
         done = set()
     missing = [name for name in _names(folder) if int(name[:4]) not in done]
     if missing:
@@ -138,15 +139,15 @@ async def require(source: asyncpg.Pool | asyncpg.Connection, folder: Path = FOLD
         )
 
 
-def read(folder: Path = FOLDER) -> list[File]:
+def read(folder: Path = FOLDER) -> list[MigrationFile]:
     """The files, in order of their numbers; raises MigrationError for a wrong name or a number that is taken."""
-    files: dict[int, File] = {}
+    files: dict[int, MigrationFile] = {}
     for path in sorted(folder.glob("*.sql")):
         match = _NAME.fullmatch(path.name)
         if match is None or int(match[1]) in files:
             raise MigrationError(f"{path.name} is not a migration name, or its number is taken")
         text = path.read_text("utf-8")
-        files[int(match[1])] = File(int(match[1]), path.name, text, hashlib.sha256(text.encode()).hexdigest())
+        files[int(match[1])] = MigrationFile(int(match[1]), path.name, text, hashlib.sha256(text.encode()).hexdigest())
     return list(files.values())
 
 
@@ -168,7 +169,7 @@ async def _turn(connection: asyncpg.Connection, say: Callable[[str], None], pati
 
 
 async def _apply_missing(
-    connection: asyncpg.Connection, files: list[File], say: Callable[[str], None], patience_s: float
+    connection: asyncpg.Connection, files: list[MigrationFile], say: Callable[[str], None], patience_s: float
 ) -> list[str]:
     rows = await connection.fetch("SELECT number, name, digest FROM schema_migrations ORDER BY number")
     done = {row["number"]: row for row in rows}
@@ -189,7 +190,9 @@ async def _apply_missing(
     return applied
 
 
-async def _apply(connection: asyncpg.Connection, file: File, say: Callable[[str], None], patience_s: float) -> None:
+async def _apply(
+    connection: asyncpg.Connection, file: MigrationFile, say: Callable[[str], None], patience_s: float
+) -> None:
     """One file, whole: tried again while somebody holds what it needs."""
     say(f"applying {file.name}")
     ends = time.monotonic() + patience_s
@@ -205,7 +208,7 @@ async def _apply(connection: asyncpg.Connection, file: File, say: Callable[[str]
                     file.name,
                     file.digest,
                 )
-        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError) as error:
+        except (LockUnavailable, Deadlock) as error:
             holders = await _holders(connection)
             if time.monotonic() > ends:
                 raise MigrationError(

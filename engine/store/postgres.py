@@ -61,7 +61,7 @@ class SettingsDropped(RuntimeError):  # noqa: N818 - named for what happened
     """Something between us and the server takes sessions' settings away."""
 
 
-class Session(asyncpg.Connection):
+class DatabaseSession(asyncpg.Connection):
     """A connection that is not reset between uses: nothing here sets session state, and a reset is a round trip."""
 
     on_read_only: Callable[[], Any] | None = None
@@ -158,9 +158,9 @@ async def open_pool(
     hosts = Hosts(database_url)
     maker = PartitionMaker(database_url)
 
-    async def session(*_: object, **options: Any) -> Session:
+    async def session(*_: object, **options: Any) -> DatabaseSession:
         opened = await hosts.connect(**options)
-        assert isinstance(opened, Session)
+        assert isinstance(opened, DatabaseSession)
         opened.on_read_only = pool.expire_connections
         opened.make_partitions = maker.make
         return opened
@@ -170,7 +170,7 @@ async def open_pool(
         connect=session,
         min_size=smallest,
         max_size=largest,
-        connection_class=Session,
+        connection_class=DatabaseSession,
         timeout=ACQUIRE_TIMEOUT_S,
         command_timeout=STATEMENT_TIMEOUT_S + 5,
         max_inactive_connection_lifetime=300,

@@ -51,7 +51,7 @@ class NoPrimary(asyncpg.exceptions.InternalClientError):
 Host = tuple[str, str]
 
 
-class Seen:
+class KnownPrimary:
     """What a process knows of the servers of one URL; threads share it, each change is one assignment."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Seen:
         return self.primary if time.monotonic() - self.at < TRUSTED_S else None
 
 
-_SEEN: dict[str, Seen] = {}
+_SEEN: dict[str, KnownPrimary] = {}
 
 
 class Hosts:
@@ -74,7 +74,7 @@ class Hosts:
     def __init__(self, database_url: str) -> None:
         self._hosts = hosts_of(database_url)
         self._url = database_url if len(self._hosts) < 2 else url_without_hosts(database_url)
-        self._seen = _SEEN.setdefault(database_url, Seen())
+        self._seen = _SEEN.setdefault(database_url, KnownPrimary())
         self._looking = asyncio.Lock()
 
     async def connect(self, *_: object, timeout: float, **options: Any) -> asyncpg.Connection:

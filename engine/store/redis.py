@@ -4,25 +4,25 @@ Everything here may be away: Postgres holds the truth and Redis only hints, so t
 without. `engine.base.redis_url` says what URLs there are.
 """
 
-from engine.base.redis_url import Kind, parse
-from engine.store.redis_client import Client, Single
-from engine.store.redis_cluster import Cluster
-from engine.store.redis_node import AWAY, OPEN_S, Away, Command, Script, Word
-from engine.store.redis_primary import Primary
+from engine.base.redis_url import RedisTopology, parse
+from engine.store.redis_client import RedisClient, SingleRedis
+from engine.store.redis_cluster import RedisCluster
+from engine.store.redis_node import AWAY, OPEN_S, RedisCommand, RedisScript, RedisUnavailable, Word
+from engine.store.redis_primary import RedisPrimary
 
-__all__ = ["AWAY", "OPEN_S", "Away", "Client", "Command", "Script", "Word", "connect"]
+__all__ = ["AWAY", "OPEN_S", "RedisClient", "RedisCommand", "RedisScript", "RedisUnavailable", "Word", "connect"]
 
 COMMAND_TIMEOUT_S = 0.5
 
 
-def connect(redis_url: str, *, timeout_s: float = COMMAND_TIMEOUT_S) -> Client:
+def connect(redis_url: str, *, timeout_s: float = COMMAND_TIMEOUT_S) -> RedisClient:
     """A client that gives up after `timeout_s` and does not retry. Nothing is asked yet; raises ValueError for a URL
     that can't be used."""
     servers = parse(redis_url)
     match servers.kind:
-        case Kind.SINGLE:
-            return Single(servers.urls[0], timeout_s)
-        case Kind.PRIMARY:
-            return Primary(servers.urls, timeout_s)
-        case Kind.CLUSTER:
-            return Cluster(servers.urls, timeout_s)
+        case RedisTopology.SINGLE:
+            return SingleRedis(servers.urls[0], timeout_s)
+        case RedisTopology.PRIMARY:
+            return RedisPrimary(servers.urls, timeout_s)
+        case RedisTopology.CLUSTER:
+            return RedisCluster(servers.urls, timeout_s)

@@ -7,18 +7,18 @@ from typing import Any
 from redis.asyncio.client import PubSub
 from redis.exceptions import MasterDownError, NoScriptError, ReadOnlyError, RedisError
 
-from engine.store.redis_node import Away, Command, Node, Word
+from engine.store.redis_node import Node, RedisCommand, RedisUnavailable, Word
 
-PING = Command(None, ("PING",))
+PING = RedisCommand(None, ("PING",))
 
 
-class Client(ABC):
+class RedisClient(ABC):
     """What the rest of the service asks Redis through."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
 
-    async def ask(self, commands: Sequence[Command], *, timeout_s: float | None = None) -> list[Any]:
+    async def ask(self, commands: Sequence[RedisCommand], *, timeout_s: float | None = None) -> list[Any]:
         """The commands' answers, in order, after one round trip to each server concerned.
 
         One that was refused is a RedisError among the answers, one whose server can't be asked is Away. Raises Away
@@ -35,8 +35,8 @@ class Client(ABC):
 
     async def one(self, *words: Word, key: str | None = None) -> Any:
         """One command's answer; raises Away, or the RedisError that refused it."""
-        [answer] = await self.ask((Command(key, words),))
-        if isinstance(answer, RedisError | Away):
+        [answer] = await self.ask((RedisCommand(key, words),))
+        if isinstance(answer, RedisError | RedisUnavailable):
             raise answer
         return answer
 
@@ -58,10 +58,10 @@ class Client(ABC):
         """Close every connection."""
 
     @abstractmethod
-    async def _ask(self, commands: Sequence[Command], timeout_s: float) -> list[Any]: ...
+    async def _ask(self, commands: Sequence[RedisCommand], timeout_s: float) -> list[Any]: ...
 
 
-class Single(Client):
+class SingleRedis(RedisClient):
     """One server, or a name behind which somebody else changes servers."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
@@ -85,7 +85,7 @@ class Single(Client):
         """Close every connection."""
         await self._node.aclose()
 
-    async def _ask(self, commands: Sequence[Command], timeout_s: float) -> list[Any]:
+    async def _ask(self, commands: Sequence[RedisCommand], timeout_s: float) -> list[Any]:
         answers = await self._node.ask(commands, timeout_s)
         if any(is_demoted(answer) for answer in answers):
             await self._node.drop()  # the name may stand for another server by now
@@ -97,6 +97,6 @@ def is_demoted(answer: object) -> bool:
     return isinstance(answer, ReadOnlyError | MasterDownError)
 
 
-def _in_full(command: Command) -> Command:
+def _in_full(command: RedisCommand) -> RedisCommand:
     assert command.text is not None
-    return Command(command.key, ("EVAL", command.text, *command.words[2:]))
+    return RedisCommand(command.key, ("EVAL", command.text, *command.words[2:]))

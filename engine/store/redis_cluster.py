@@ -17,15 +17,15 @@ from redis.asyncio.client import PubSub
 from redis.crc import key_slot
 from redis.exceptions import AskError, ClusterDownError, MovedError, RedisError, TryAgainError
 
-from engine.store.redis_client import PING, Client, is_demoted
-from engine.store.redis_node import Away, Command, Node
+from engine.store.redis_client import PING, RedisClient, is_demoted
+from engine.store.redis_node import Node, RedisCommand, RedisUnavailable
 
 SLOTS = 16_384
 READ_EVERY_S = 1.0
 READ_TIMEOUT_S = 0.4  # below a command's: whoever waits for the map still gets an answer
 REDIRECTIONS = 3
-_ASKING = Command(None, ("ASKING",))
-_MAP = Command(None, ("CLUSTER", "SLOTS"))
+_ASKING = RedisCommand(None, ("ASKING",))
+_MAP = RedisCommand(None, ("CLUSTER", "SLOTS"))
 
 Address = tuple[str, int]
 Way = tuple[Address, bool]  # to a server; True: as a guest of a slot on its way there
@@ -33,7 +33,7 @@ Way = tuple[Address, bool]  # to a server; True: as a guest of a slot on its way
 _log = structlog.get_logger("redis")
 
 
-class Cluster(Client):
+class RedisCluster(RedisClient):
     """The servers of one cluster, found through those of the URL."""
 
     def __init__(self, urls: Sequence[str], timeout_s: float) -> None:
@@ -57,10 +57,12 @@ class Cluster(Client):
         await self._known()
         nodes = [self._node(address) for address in self._primaries]
         answers = await asyncio.gather(*[node.ask((PING,), self._timeout_s) for node in nodes], return_exceptions=True)
-        away = [node.address for node, answer in zip(nodes, answers, strict=True) if isinstance(answer, Away)]
+        away = [
+            node.address for node, answer in zip(nodes, answers, strict=True) if isinstance(answer, RedisUnavailable)
+        ]
         if away or None in self._slots:
             self._read_soon()
-            raise Away(f"no answer for a part of the slots: {away or 'nobody has them'}")
+            raise RedisUnavailable(f"no answer for a part of the slots: {away or 'nobody has them'}")
 
     async def pubsub(self) -> PubSub:
         """At any server that answers: publications reach them all."""
@@ -68,10 +70,10 @@ class Cluster(Client):
         for node in self._in_any_order():
             try:
                 await node.ask((PING,), self._timeout_s)
-            except Away:
+            except RedisUnavailable:
                 continue
             return node.pubsub()
-        raise Away("no server of the cluster answers")
+        raise RedisUnavailable("no server of the cluster answers")
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -83,9 +85,9 @@ class Cluster(Client):
 
     # -- asking --------------------------------------------------------------------------------
 
-    async def _ask(self, commands: Sequence[Command], timeout_s: float) -> list[Any]:
+    async def _ask(self, commands: Sequence[RedisCommand], timeout_s: float) -> list[Any]:
         await self._known()
-        answers: list[Any] = [Away("nobody has the slot")] * len(commands)
+        answers: list[Any] = [RedisUnavailable("nobody has the slot")] * len(commands)
         left: dict[int, Way] = {}
         for at, command in enumerate(commands):
             address = self._home(command)
@@ -98,15 +100,15 @@ class Cluster(Client):
             left = self._redirected(left, answers)
         for at, answer in enumerate(answers):
             if isinstance(answer, ClusterDownError | AskError | TryAgainError) or is_demoted(answer):
-                answers[at] = Away(f"{type(answer).__name__} {answer}")
-        if any(isinstance(answer, Away) for answer in answers):
+                answers[at] = RedisUnavailable(f"{type(answer).__name__} {answer}")
+        if any(isinstance(answer, RedisUnavailable) for answer in answers):
             self._read_soon()
-            if all(isinstance(answer, Away) for answer in answers):
+            if all(isinstance(answer, RedisUnavailable) for answer in answers):
                 raise answers[0]
         return answers
 
     async def _round(
-        self, commands: Sequence[Command], left: dict[int, Way], answers: list[Any], timeout_s: float
+        self, commands: Sequence[RedisCommand], left: dict[int, Way], answers: list[Any], timeout_s: float
     ) -> None:
         """Ask every server concerned, all at once."""
         by_way: dict[Way, list[int]] = defaultdict(list)
@@ -119,7 +121,7 @@ class Cluster(Client):
             await asyncio.gather(*calls)
 
     async def _one_way(
-        self, commands: Sequence[Command], way: Way, places: list[int], answers: list[Any], timeout_s: float
+        self, commands: Sequence[RedisCommand], way: Way, places: list[int], answers: list[Any], timeout_s: float
     ) -> None:
         address, asking = way
         chosen = [commands[at] for at in places]
@@ -127,7 +129,7 @@ class Cluster(Client):
             chosen = [one for command in chosen for one in (_ASKING, command)]
         try:
             found = await self._node(address).ask(chosen, timeout_s)
-        except Away as away:
+        except RedisUnavailable as away:
             found = [away] * len(chosen)
         for at, answer in zip(places, found[1::2] if asking else found, strict=True):
             answers[at] = answer
@@ -147,7 +149,7 @@ class Cluster(Client):
                     self._read_soon()
         return again
 
-    def _home(self, command: Command) -> Address | None:
+    def _home(self, command: RedisCommand) -> Address | None:
         if command.key is not None:
             return self._slots[_slot(command.key)]
         well = [address for address in self._primaries if not self._node(address).circuit.open]
@@ -170,7 +172,7 @@ class Cluster(Client):
         if not self._primaries:
             await asyncio.shield(self._read_soon())
         if not self._primaries:
-            raise Away("no server of the cluster tells who has which slots")
+            raise RedisUnavailable("no server of the cluster tells who has which slots")
 
     def _read_soon(self) -> "asyncio.Task[None]":
         if self._reading is None or self._reading.done():
@@ -186,7 +188,7 @@ class Cluster(Client):
         for node in self._in_any_order():
             try:
                 [answer] = await node.ask((_MAP,), READ_TIMEOUT_S)
-            except Away:
+            except RedisUnavailable:
                 continue
             if isinstance(answer, RedisError):
                 _log.warning("not a cluster", server=node.address, error=str(answer))

@@ -24,11 +24,11 @@ AWAY = (RedisError, OSError, TimeoutError)
 Word = str | bytes | int | float
 
 
-class Away(Exception):  # noqa: N818 - an answer, not a fault
+class RedisUnavailable(Exception):  # noqa: N818 - an answer, not a fault
     """Redis, or the server that keeps a key, can't be asked just now."""
 
 
-class Command(NamedTuple):
+class RedisCommand(NamedTuple):
     """A command and the one key it is about (None: any server will do). `text`: the script that EVALSHA names."""
 
     key: str | None
@@ -36,7 +36,7 @@ class Command(NamedTuple):
     text: str | None = None
 
 
-class Script:
+class RedisScript:
     """A Lua script on one key. A server that does not know it is given its text: after a flush, a restart, a
     promotion."""
 
@@ -44,9 +44,9 @@ class Script:
         self._text = text
         self._digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
-    def command(self, key: str, *arguments: Word) -> Command:
+    def command(self, key: str, *arguments: Word) -> RedisCommand:
         """The call with this key as KEYS[1]."""
-        return Command(key, ("EVALSHA", self._digest, 1, key, *arguments), self._text)
+        return RedisCommand(key, ("EVALSHA", self._digest, 1, key, *arguments), self._text)
 
 
 class Circuit:
@@ -90,17 +90,17 @@ class Node:
         given = self._pool.connection_kwargs
         return str(given.get("host") or given.get("path")), int(given.get("port") or 0)
 
-    async def ask(self, commands: Sequence[Command], timeout_s: float) -> list[Any]:
+    async def ask(self, commands: Sequence[RedisCommand], timeout_s: float) -> list[Any]:
         """The answers in order; what the server refuses is a ResponseError among them. Raises Away when it fails,
         hangs, or has just done so."""
         if self.circuit.open:
-            raise Away(f"{':'.join(map(str, self.address))} did not answer a moment ago")
+            raise RedisUnavailable(f"{':'.join(map(str, self.address))} did not answer a moment ago")
         try:
             async with asyncio.timeout(timeout_s):
                 answers = await self._exchange([command.words for command in commands])
         except AWAY as error:
             self.circuit.failed()
-            raise Away(f"{':'.join(map(str, self.address))}: {type(error).__name__} {error}") from error
+            raise RedisUnavailable(f"{':'.join(map(str, self.address))}: {type(error).__name__} {error}") from error
         self.circuit.failing = False
         return answers
 

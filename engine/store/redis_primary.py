@@ -14,17 +14,17 @@ import structlog
 from msgspec import Struct
 from redis.asyncio.client import PubSub
 
-from engine.store.redis_client import PING, Client, is_demoted
-from engine.store.redis_node import Away, Command, Node
+from engine.store.redis_client import PING, RedisClient, is_demoted
+from engine.store.redis_node import Node, RedisCommand, RedisUnavailable
 
 LOOK_EVERY_S = 5.0
 LOOK_TIMEOUT_S = 0.4  # below a command's: whoever waits for the look still gets an answer
-_INFO = Command(None, ("INFO", "replication"))
+_INFO = RedisCommand(None, ("INFO", "replication"))
 
 _log = structlog.get_logger("redis")
 
 
-class Role(Struct, frozen=True):
+class ReplicationRole(Struct, frozen=True):
     """What a server says of its part in replication."""
 
     primary: bool
@@ -33,7 +33,7 @@ class Role(Struct, frozen=True):
     before: str = ""  # id of the history that it followed before its promotion
 
 
-class Primary(Client):
+class RedisPrimary(RedisClient):
     """The servers of one URL, and which of them is primary just now."""
 
     def __init__(self, urls: Sequence[str], timeout_s: float) -> None:
@@ -66,19 +66,19 @@ class Primary(Client):
         for node in self._nodes:
             await node.aclose()
 
-    async def _ask(self, commands: Sequence[Command], timeout_s: float) -> list[Any]:
+    async def _ask(self, commands: Sequence[RedisCommand], timeout_s: float) -> list[Any]:
         node = await self._present()
         if time.monotonic() > self._looked_at + LOOK_EVERY_S:
             self._look_soon()
         try:
             answers = await node.ask(commands, timeout_s)
-        except Away:
+        except RedisUnavailable:
             self._look_soon()
             raise
         if any(is_demoted(answer) for answer in answers):
             self._primary = None
             self._look_soon()
-            raise Away(f"{node.address} is no primary any more")
+            raise RedisUnavailable(f"{node.address} is no primary any more")
         return answers
 
     async def _present(self) -> Node:
@@ -86,7 +86,7 @@ class Primary(Client):
             # Shared by all who wait; one of them giving up must not end it.
             await asyncio.shield(self._look_soon())
         if self._primary is None:
-            raise Away(f"none of {[node.address for node in self._nodes]} is a primary")
+            raise RedisUnavailable(f"none of {[node.address for node in self._nodes]} is a primary")
         return self._primary
 
     def _look_soon(self) -> "asyncio.Task[None]":
@@ -112,7 +112,7 @@ class Primary(Client):
                 await before.drop()
 
 
-def chosen(primaries: Sequence[Node], roles: dict[Node, Role]) -> Node:
+def chosen(primaries: Sequence[Node], roles: dict[Node, ReplicationRole]) -> Node:
     """The primary that all processes shall agree on: the one promoted last as far as lineage tells, then the one with
     most replicas, then the first in the URL."""
     forsaken = {roles[node].before for node in primaries}
@@ -120,18 +120,18 @@ def chosen(primaries: Sequence[Node], roles: dict[Node, Role]) -> Node:
     return max(heirs, key=lambda node: roles[node].replicas)
 
 
-async def _role(node: Node) -> Role:
+async def _role(node: Node) -> ReplicationRole:
     try:
         [answer] = await node.ask((_INFO,), LOOK_TIMEOUT_S)
-    except Away:
-        return Role(primary=False)
-    return read_role(answer.decode("utf-8", "replace")) if isinstance(answer, bytes) else Role(primary=False)
+    except RedisUnavailable:
+        return ReplicationRole(primary=False)
+    return read_role(answer.decode("utf-8", "replace")) if isinstance(answer, bytes) else ReplicationRole(primary=False)
 
 
-def read_role(info: str) -> Role:
+def read_role(info: str) -> ReplicationRole:
     """What `INFO replication` says."""
     said = dict(line.partition(":")[::2] for line in info.splitlines())
-    return Role(
+    return ReplicationRole(
         primary=said.get("role") == "master",
         replicas=int(said.get("connected_slaves", "0")),
         lineage=said.get("master_replid", ""),

@@ -26,10 +26,10 @@ from msgspec import Struct
 
 from engine.base.settings import HostPort, Settings
 from engine.store.deadlines import within
-from engine.store.dns_exchange import Kind, NoName, Question, over_tcp, over_udp
-from engine.store.dns_wire import Plain
+from engine.store.dns_exchange import DnsQuestion, Kind, NoName, over_tcp, over_udp
+from engine.store.dns_wire import PlainAnswer
 from engine.store.query_slots import QuerySlots
-from engine.store.shared import Shared
+from engine.store.single_flight import SingleFlightCache
 
 MIN_TTL_S = 5.0  # TTL 0 is for rebinding and for load balancers; five seconds of reuse harm neither
 MAX_TTL_S = 3600.0  # a wrong record that was mended must not live on for a day
@@ -87,7 +87,7 @@ class TemporaryFailure(Struct, frozen=True):
     until: float
 
 
-class Found(Struct, Generic[T], frozen=True):
+class AnswerContent(Struct, Generic[T], frozen=True):
     """What one answer says; without values, `canonical` is the alias to ask for next, or the name asked itself."""
 
     exists: bool
@@ -97,7 +97,7 @@ class Found(Struct, Generic[T], frozen=True):
     canonical: str
 
 
-class Reading(Generic[T]):
+class RecordReader(Generic[T]):
     """How records become values: those of dnspython by `read`, those of `dns_wire` by `plain`.
 
     With `malformed`, that value stands for records which can't be read; without it such an answer is no answer.
@@ -110,14 +110,16 @@ class Reading(Generic[T]):
         self._plain = plain
         self.malformed = malformed
 
-    def of(self, answer: Plain | dns.message.Message, asked: str) -> Found[T]:
+    def of(self, answer: PlainAnswer | dns.message.Message, asked: str) -> AnswerContent[T]:
         """What an answer says about the name asked for; raises DNSException for what makes no sense."""
-        if isinstance(answer, Plain):
+        if isinstance(answer, PlainAnswer):
             assert self._plain is not None
-            return Found(answer.exists, answer.authentic, answer.ttl_s, tuple(map(self._plain, answer.values)), asked)
+            return AnswerContent(
+                answer.exists, answer.authentic, answer.ttl_s, tuple(map(self._plain, answer.values)), asked
+            )
         authentic = bool(answer.flags & dns.flags.AD)
         if answer.rcode() == dns.rcode.NXDOMAIN:
-            return Found(exists=False, authentic=authentic, ttl_s=0, values=(), canonical=asked)
+            return AnswerContent(exists=False, authentic=authentic, ttl_s=0, values=(), canonical=asked)
         assert isinstance(answer, dns.message.QueryMessage)
         chain = answer.resolve_chaining()
         ttl_s = chain.minimum_ttl
@@ -125,7 +127,7 @@ class Reading(Generic[T]):
         if self.malformed is not None and answer.errors:
             values, ttl_s = (*values, self.malformed), min(ttl_s, int(NEGATIVE_TTL_S))
         canonical = _text(chain.canonical_name) if chain.cnames else asked
-        return Found(exists=True, authentic=authentic, ttl_s=ttl_s, values=values, canonical=canonical)
+        return AnswerContent(exists=True, authentic=authentic, ttl_s=ttl_s, values=values, canonical=canonical)
 
 
 class Resolver:
@@ -155,10 +157,18 @@ class Resolver:
         self._slots = QuerySlots()
         self._answered: dict[str, None] = {}  # names that were answered lately
         self._capacity = capacity
-        self._mx: Shared[str, Answered[Mx]] = Shared(self._look_up_mx, capacity, clock, _has_failed)
-        self._text: Shared[tuple[str, Kind], Answered[str]] = Shared(self._look_up_text, capacity, clock, _has_failed)
-        self._txt: Shared[str, Answered[bytes]] = Shared(self._look_up_txt, capacity, clock, _has_failed)
-        self._tlsa: Shared[str, Answered[Tlsa]] = Shared(self._look_up_tlsa, capacity, clock, _has_failed)
+        self._mx: SingleFlightCache[str, Answered[Mx]] = SingleFlightCache(
+            self._look_up_mx, capacity, clock, _has_failed
+        )
+        self._text: SingleFlightCache[tuple[str, Kind], Answered[str]] = SingleFlightCache(
+            self._look_up_text, capacity, clock, _has_failed
+        )
+        self._txt: SingleFlightCache[str, Answered[bytes]] = SingleFlightCache(
+            self._look_up_txt, capacity, clock, _has_failed
+        )
+        self._tlsa: SingleFlightCache[str, Answered[Tlsa]] = SingleFlightCache(
+            self._look_up_tlsa, capacity, clock, _has_failed
+        )
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Resolver":
@@ -204,26 +214,26 @@ class Resolver:
             host = rdata.exchange.to_text(omit_final_dot=True).lower()
             return Mx(rdata.preference, "" if host == "." else host)
 
-        return await self._look_up(name, "MX", Reading(read, lambda plain: Mx(*plain)))
+        return await self._look_up(name, "MX", RecordReader(read, lambda plain: Mx(*plain)))
 
     async def _look_up_text(self, key: tuple[str, Kind]) -> "Answered[str]":
-        return await self._look_up(key[0], key[1], Reading(str, str))
+        return await self._look_up(key[0], key[1], RecordReader(str, str))
 
     async def _look_up_txt(self, name: str) -> "Answered[bytes]":
         def read(rdata: object) -> bytes:
             assert isinstance(rdata, TXT)
             return b"".join(rdata.strings)
 
-        return await self._look_up(name, "TXT", Reading(read))
+        return await self._look_up(name, "TXT", RecordReader(read))
 
     async def _look_up_tlsa(self, name: str) -> "Answered[Tlsa]":
         def read(rdata: object) -> Tlsa:
             assert isinstance(rdata, TLSA)
             return Tlsa(rdata.usage, rdata.selector, rdata.mtype, rdata.cert)
 
-        return await self._look_up(name, "TLSA", Reading(read, malformed=_MALFORMED))
+        return await self._look_up(name, "TLSA", RecordReader(read, malformed=_MALFORMED))
 
-    async def _look_up(self, name: str, kind: Kind, reading: Reading[T]) -> "Answered[T]":
+    async def _look_up(self, name: str, kind: Kind, reading: RecordReader[T]) -> "Answered[T]":
         """Ask, follow what the server did not follow, and read the records; total time is the budget."""
         target, ttl_s, authentic = name, int(MAX_TTL_S), True
         try:
@@ -256,10 +266,10 @@ class Resolver:
 
     async def _ask(
         self, name: str, target: str, kind: Kind, *, lenient: bool = False
-    ) -> Plain | dns.message.Message | str:
+    ) -> PlainAnswer | dns.message.Message | str:
         """A NOERROR or NXDOMAIN answer about `target`, or why there was none; two rounds over the servers. `name` is
         what was asked for at first. Raises NoName."""
-        question = Question.of(target, kind)
+        question = DnsQuestion.of(target, kind)
         problem = ""
         for attempt in range(2 * len(self._servers)):
             index = (self._preferred + attempt) % len(self._servers)
@@ -276,7 +286,7 @@ class Resolver:
             if isinstance(response, str):
                 problem = f"{server} {response}"
                 continue
-            if isinstance(response, Plain) or response.rcode() in {dns.rcode.NOERROR, dns.rcode.NXDOMAIN}:
+            if isinstance(response, PlainAnswer) or response.rcode() in {dns.rcode.NOERROR, dns.rcode.NXDOMAIN}:
                 self._preferred = index
                 self._remember(name)
                 return response
@@ -292,8 +302,8 @@ class Resolver:
         self._answered[name] = None
 
     async def _exchange(
-        self, server: HostPort, question: "Question", timeout_s: float, *, lenient: bool
-    ) -> Plain | dns.message.Message | str:
+        self, server: HostPort, question: "DnsQuestion", timeout_s: float, *, lenient: bool
+    ) -> PlainAnswer | dns.message.Message | str:
         try:
             with within(timeout_s):
                 response = await over_udp(server, question, lenient=lenient)

@@ -10,13 +10,14 @@ from collections.abc import Callable
 from datetime import datetime
 from itertools import cycle
 
+from engine.store.database_errors import DatabaseUnavailable
+
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery.outcome import Scope, Verdict, classify
 from engine.flows.settle import Attempt
 from engine.mail.replies import Answer, Break, BreakKind, Reply
 from engine.store import metrics
-from engine.store.postgres import AWAY
 from mta.outbound.attempts import SHARED_ATTEMPT, attempt_of, refused_by_route, without_recipients
 from mta.outbound.prepare import Delivery, Preparer
 from mta.outbound.proven_domains import ProvenDomains
@@ -229,7 +230,7 @@ class Worker:
         async with self._preparer.large:
             try:
                 await self._preparer.fetch_body(delivery)
-            except AWAY:
+            except DatabaseUnavailable:
                 self._report.hand_back(delivery)
                 return
             await self._deliver(connection, delivery, None)

@@ -16,13 +16,13 @@ from uuid import UUID
 
 import asyncpg
 import structlog
+from engine.store.database_errors import DatabaseUnavailable
 
 from engine.base.settings import Settings
 from engine.delivery import queue
 from engine.delivery.hints import Hint, HintReader, WokenShards
 from engine.delivery.queue import DueKey, Holder, Row
-from engine.store.postgres import AWAY, heed_cancellation
-from engine.store.redis import Away
+from engine.store.redis import RedisUnavailable
 from mta.outbound.hand import FULL, Hand, Key
 from mta.outbound.leaving import Leaving
 from mta.outbound.prepare import Entry
@@ -106,7 +106,7 @@ class Finder:
         shards = self._inherited = self._inherited & set(self._owned())
         try:
             hints = await self._reader.take_over(shards)
-        except Away:
+        except RedisUnavailable:
             return
         self._inherited = self._inherited - shards
         for hint in hints:
@@ -122,7 +122,7 @@ class Finder:
             shards = [shard for shard in self._owned() if shard % LEFT_TURNS == turn % LEFT_TURNS]
             try:
                 self._hand.served(await self._reader.left_long(shards, LEFT_LONG_S))
-            except Away:
+            except RedisUnavailable:
                 continue
 
     # -- hints ---------------------------------------------------------------------------------
@@ -140,11 +140,10 @@ class Finder:
             try:
                 await self._read_hints(shards)
                 await self._load_later()
-            except Away:
+            except RedisUnavailable:
                 await asyncio.sleep(0.5)  # the due times find everything meanwhile
                 self._woken.all()
-            except AWAY as error:
-                heed_cancellation()
+            except (DatabaseUnavailable, OSError) as error:
                 _log.warning("hints not followed", error=repr(error))
                 await asyncio.sleep(0.5)
             self._read_at = time.monotonic()
@@ -250,8 +249,7 @@ class Finder:
             self._more_due.clear()
             try:
                 await self._take_due()
-            except AWAY as error:
-                heed_cancellation()
+            except (DatabaseUnavailable, OSError) as error:
                 _log.warning("due times not followed", error=repr(error))
                 await asyncio.sleep(0.5)
 

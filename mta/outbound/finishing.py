@@ -9,6 +9,7 @@ from uuid import UUID
 
 import asyncpg
 import structlog
+from engine.store.database_errors import DatabaseUnavailable
 
 from engine.base import clock, ids
 from engine.base.settings import Settings
@@ -17,7 +18,6 @@ from engine.delivery.hints import HintReader
 from engine.delivery.outcome import Verdict
 from engine.flows.settle import Attempt, Fenced
 from engine.store import metrics
-from engine.store.postgres import AWAY
 from mta.outbound.attempts import at_fault
 from mta.outbound.hand import Hand
 from mta.outbound.prepare import Delivery
@@ -138,7 +138,7 @@ class Finisher:
         try:
             until = clock.now() + timedelta(seconds=BURIED_S)
             await queue.bury(self._pool, delivery.row.key, until, f"not settled: {type(error).__name__}")
-        except AWAY as away:
+        except DatabaseUnavailable as away:
             _log.error("not set aside", message=str(delivery.row.message_id), error=repr(away))
         self._hand.drop(delivery)
 

@@ -24,7 +24,7 @@ class Holding:
         return self._holds.cache
 
     async def refresh(self) -> bool:
-        """True when the operator has changed something since the last look. Raises one of AWAY."""
+        """True when the operator has changed something since the last look. Raises DatabaseUnavailable."""
         return await self._holds.refresh()
 
     def of(self, delivery: Delivery, site: str | None = None) -> Hold | None:
@@ -32,7 +32,7 @@ class Holding:
         return self._holds.of(delivery.row, site)
 
     async def set_aside(self, deliveries: Sequence[Delivery], site: str | None = None) -> list[Delivery]:
-        """Put those under a hold back into Postgres, told on their waybills, and return them. Raises one of AWAY."""
+        """Put those under a hold back into Postgres, told on their waybills, and return them. Raises DatabaseUnavailable."""
         await self._holds.refresh()
         held = [(one, found) for one in deliveries if (found := self._holds.of(one.row, site)) is not None]
         if held:

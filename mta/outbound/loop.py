@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable
 
 import asyncpg
 import structlog
+from engine.store.database_errors import DatabaseUnavailable
 
 from engine.areas.suppressions import store as suppressions
 from engine.base.settings import Settings
@@ -18,8 +19,7 @@ from engine.delivery.queue import Row
 from engine.flows.settle import Attempt
 from engine.mail.address import canonical
 from engine.store import metrics
-from engine.store.postgres import AWAY, heed_cancellation
-from engine.store.redis import Client
+from engine.store.redis import RedisClient
 from mta.outbound.deliver import Worker
 from mta.outbound.finding import Entries, Finder
 from mta.outbound.finishing import Finisher, Settles
@@ -61,7 +61,7 @@ class Outbound:
         *,
         settings: Settings,
         pool: asyncpg.Pool,
-        client: Client,
+        client: RedisClient,
         process: str,
         reader: HintReader,
         woken: WokenShards,
@@ -246,12 +246,11 @@ class Outbound:
                 held = site.waiting.drop(functools.partial(self._is_held, site.name))
                 try:
                     await self._routing.unheld(held, site.name)
-                except AWAY:
+                except DatabaseUnavailable:
                     for one in held:
                         self._hand.drop(one)
                     raise
-        except AWAY as error:
-            heed_cancellation()
+        except DatabaseUnavailable as error:
             _log.warning("holds not heeded yet", error=repr(error))
 
     def _is_held(self, site: str, delivery: Delivery) -> bool:
@@ -277,7 +276,7 @@ class Outbound:
     async def _recheck(self, delivery: Delivery) -> None:
         try:
             await self._mark_suppressed([delivery])
-        except AWAY:
+        except DatabaseUnavailable:
             return  # it was checked when it was loaded; the bounce would be caught by its own settling
         delivery.loaded_at = time.monotonic()
 

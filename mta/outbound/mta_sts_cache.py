@@ -13,11 +13,11 @@ from typing import Protocol
 
 import asyncpg
 import structlog
+from engine.store.database_errors import DatabaseUnavailable
 from msgspec import Struct
 
 from engine.base import clock
-from engine.store.group import GroupCommit
-from engine.store.postgres import AWAY
+from engine.store.group_commit import GroupCommit
 from engine.store.queries import Queries
 from engine.store.resolver import FAILURE_TTL_S, Answered, Records, Resolver, TemporaryFailure
 from mta.outbound.mta_sts import InvalidPolicy, StsPolicy, parse, record_id
@@ -87,7 +87,7 @@ class StsPolicies:
         self._slots = asyncio.Semaphore(_MAX_FETCHES)
 
     async def of(self, domain: str) -> Held:
-        """What holds for `domain` (A-labels, lower case) now. Raises one of AWAY when Postgres can't tell."""
+        """What holds for `domain` (A-labels, lower case) now. Raises DatabaseUnavailable when Postgres can't tell."""
         found, kept = await asyncio.gather(self._txt(f"_mta-sts.{domain}"), self._loads.submit(domain))
         now = clock.now()
         wanted = record_id(found.values) if isinstance(found, Records) else None
@@ -151,7 +151,7 @@ class StsPolicies:
         expires_at = now + timedelta(seconds=policy.max_age_s)
         try:
             await _SAVE.execute(self._pool, domain, wanted, body.decode(), now, expires_at)
-        except AWAY as error:
+        except DatabaseUnavailable as error:
             _log.warning("policy not kept", domain=domain, error=repr(error))  # it serves this delivery all the same
         return policy
 

@@ -15,8 +15,8 @@ import structlog
 
 from engine.base.netaddr import is_public
 from engine.base.settings import Settings
+from engine.store.http_client import Names, anybody, sockets_of
 from engine.store.resolver import Resolver
-from engine.store.web import Names, anybody, sockets_of
 from mta.outbound.mta_sts import MAX_OCTETS
 from mta.smtp.faults import Fault, FaultKind
 

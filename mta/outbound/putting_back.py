@@ -11,11 +11,11 @@ from uuid import UUID
 
 import asyncpg
 import structlog
+from engine.store.database_errors import DatabaseUnavailable
 
 from engine.base import clock
 from engine.delivery import queue
 from engine.flows import hold
-from engine.store.postgres import AWAY
 from mta.outbound.hand import Hand
 from mta.outbound.pacer import Pacer
 from mta.outbound.prepare import Delivery
@@ -46,7 +46,7 @@ class PuttingBack:
         """Put deliveries back until a time. While Postgres is away they fall due as they were."""
         try:
             await hold.postpone(self._pool, [one.row for one in deliveries], until, reason=reason)
-        except AWAY as error:
+        except DatabaseUnavailable as error:
             _log.warning("not parked", rows=len(deliveries), error=repr(error))
         for one in deliveries:
             self._hand.drop(one)
@@ -71,8 +71,7 @@ class PuttingBack:
         await self.postpone(parked, clock.now() + timedelta(seconds=wait_s * random.uniform(0.8, 1.2)), reason)
 
     async def leave(self, keys: Collection[tuple[UUID, str]]) -> None:
-        """Let due rows wait in the queue, unloaded, for as long as others for unproven domains may take. Raises one of
-        AWAY."""
+        """Let due rows wait in the queue, unloaded, for as long as others for unproven domains may take. Raises DatabaseUnavailable."""
         rows = await queue.load_light(self._pool, keys)
         await hold.postpone(self._pool, rows, self._until(len(rows)), reason="connection_slot")
 

@@ -14,12 +14,12 @@ from uuid import UUID
 
 import asyncpg
 import structlog
+from engine.store.database_errors import DatabaseUnavailable
 from msgspec import Struct
 
 from engine.delivery.partition import shard_of
 from engine.delivery.splits import KIND
 from engine.store.caches import Cache, bump
-from engine.store.postgres import AWAY, heed_cancellation
 from engine.store.queries import Queries
 from mta.outbound.leaving import Key, Leaving
 
@@ -80,13 +80,12 @@ class Rehomer:
             try:
                 if await self.cache.get(KIND):
                     await self.work()
-            except AWAY as error:
-                heed_cancellation()
+            except DatabaseUnavailable as error:
                 _log.warning("rows not brought elsewhere yet", error=repr(error))
                 await asyncio.sleep(1)
 
     async def work(self) -> None:
-        """One walk through everything that is to be done in this process's shards. Raises one of AWAY."""
+        """One walk through everything that is to be done in this process's shards. Raises DatabaseUnavailable."""
         for errand in await _HERE.fetch(self._pool, list(self._owned()), HEARD_S):
             await self._walk(errand)
 

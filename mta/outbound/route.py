@@ -30,7 +30,7 @@ from engine.store.resolver import (
     TemporaryFailure,
     ascii_domain,
 )
-from engine.store.shared import Shared
+from engine.store.single_flight import SingleFlightCache
 
 MAX_HOSTS = 10  # of a thousand MX records the first ten are enough; Postfix smtp_mx_address_limit is 5
 MAX_ADDRESSES = 8  # per host and family
@@ -106,7 +106,7 @@ class Router:
         self._simulator = simulator
         self._rng = rng or random.Random()
         self._clock = clock
-        self._plans: Shared[str, _Plan] = Shared(self._plan, capacity, clock, _has_failed)
+        self._plans: SingleFlightCache[str, _Plan] = SingleFlightCache(self._plan, capacity, clock, _has_failed)
 
     @classmethod
     def from_settings(cls, settings: Settings, resolver: Resolver, *, simulator_port: int = 0) -> "Router":

@@ -9,10 +9,10 @@ import time
 
 import msgspec
 import structlog
+from engine.store.database_errors import DatabaseUnavailable
 
 from engine.base.settings import Settings
 from engine.mail.simulator import Part, part_of
-from engine.store.postgres import AWAY
 from mta.outbound.attempts import SHARED_ATTEMPT, after_deaths, refused_by_route, without_key, without_recipients
 from mta.outbound.finishing import Finisher
 from mta.outbound.hand import Hand
@@ -95,7 +95,7 @@ class Routing:
     async def _route(self, domain: str, group: list[Delivery]) -> None:
         try:
             await self._route_all(domain, group)
-        except AWAY as error:
+        except (DatabaseUnavailable, OSError) as error:
             _log.warning("not routed", domain=domain, error=repr(error))
             self._drop(group)
         except Exception as error:  # noqa: BLE001 - process loop: a fault costs these deliveries an attempt, not more
@@ -170,7 +170,7 @@ class Routing:
         try:
             if await self._load_keys(delivery):
                 return True
-        except AWAY:
+        except (DatabaseUnavailable, OSError):
             raise
         except Exception as error:  # noqa: BLE001 - one account's broken key is nobody else's matter
             self._finisher.fault(delivery, error)

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import asyncpg
 import structlog
+from engine.store.database_errors import DatabaseUnavailable
 
 from engine.base import clock
 from engine.base.settings import Settings
-from engine.store.postgres import AWAY, heed_cancellation
 from engine.store.resolver import Resolver, ascii_domain
 from mta.outbound.mta_sts_cache import Fetches, StsPolicies
 from mta.outbound.route import Route
@@ -40,7 +40,7 @@ class Security:
         self._applies = settings.delivery == "live"
 
     async def policy(self, domain: str, route: Route, min_tls: MinTls = MinTls.OPPORTUNISTIC) -> TlsPolicy:
-        """What TLS has to hold for mail to `domain` over `route`. Raises one of AWAY."""
+        """What TLS has to hold for mail to `domain` over `route`. Raises DatabaseUnavailable."""
         return await self._policies.of(domain, route, min_tls) if self._applies else WITHOUT
 
     def count(self, domain: str, sessions: tuple[TlsSession, ...]) -> None:
@@ -58,15 +58,14 @@ class Security:
                     await self.report.forget()
                     await self._sts.forget_expired(clock.now() - KEEP_EXPIRED)
                     forget_at = time.monotonic() + FORGET_S
-            except AWAY as error:
-                heed_cancellation()
+            except (DatabaseUnavailable, OSError) as error:
                 _log.warning("TLS sessions not counted yet", error=repr(error))
 
     async def flush(self) -> None:
         """Write the last counts; while Postgres is away they are lost."""
         try:
             await self.report.flush()
-        except AWAY as error:
+        except (DatabaseUnavailable, OSError) as error:
             _log.warning("TLS sessions not counted", error=repr(error))
 
     async def close(self) -> None:

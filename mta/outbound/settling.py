@@ -30,7 +30,7 @@ class SettlingThread:
     async def start(
         cls, database_url: str, name: str, member: Callable[[], UUID], *, on_flush: Callable[[int, float], None]
     ) -> "SettlingThread":
-        """Returns when the thread can settle; raises one of AWAY when Postgres takes no connection."""
+        """Returns when the thread can settle; raises DatabaseUnavailable when Postgres takes no connection."""
         self = cls()
         self._thread.start()
         try:

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 import asyncpg
 import msgspec
 import structlog
+from engine.store.database_errors import BadData, DatabaseUnavailable
 
 from engine.base import clock
 from engine.base.settings import Settings
@@ -23,7 +24,6 @@ from engine.delivery.sites_store import Rules
 from engine.delivery.sources import next_midnight, source_key
 from engine.delivery.sources_store import WAITING
 from engine.flows.settle import Attempt
-from engine.store.postgres import AWAY, BAD_DATA, heed_cancellation
 from mta.outbound.attempts import without_room
 from mta.outbound.hand import Hand
 from mta.outbound.pacer import Pacer
@@ -115,8 +115,7 @@ class Sites:
         """Heed the rules of this moment; while Postgres is away, those of the last."""
         try:
             book = await self.rules.book()
-        except AWAY as error:
-            heed_cancellation()
+        except DatabaseUnavailable as error:
             _log.warning("site rules not read", error=repr(error))
             return
         if book is self._book:
@@ -303,7 +302,7 @@ class Sites:
 
     async def by_source(self, route: Route, mail: list[Delivery]) -> Shares:
         """Deliveries by the address they leave from; those for which no new address has room today are put back into
-        Postgres until tomorrow. Raises one of AWAY."""
+        Postgres until tomorrow. Raises DatabaseUnavailable."""
         if not self.sources:
             return [(None, mail)]
         limits = self._limits_of(route)
@@ -353,15 +352,14 @@ class Sites:
         self.drop(lambda _: True)
         try:
             await self.sources.close()
-        except AWAY as error:
+        except DatabaseUnavailable as error:
             _log.warning("allowances of sources not given back", error=repr(error))
 
     async def tend_sources(self) -> None:
         """Give back the allowances that were not used, and exchange what is known of refusals."""
         try:
             await self.sources.tend()
-        except (*AWAY, *BAD_DATA) as error:
-            heed_cancellation()
+        except (DatabaseUnavailable, BadData) as error:
             _log.warning("sources not tended", error=repr(error))
 
     # -- for the operator ----------------------------------------------------------------------
@@ -381,6 +379,5 @@ class Sites:
             if time.monotonic() > self._forget_at:
                 self._forget_at = time.monotonic() + 3600
                 await sites_store.forget_states(self._pool, clock.now() - FORGET_AFTER)
-        except (*AWAY, *BAD_DATA) as error:
-            heed_cancellation()
+        except (DatabaseUnavailable, BadData) as error:
             _log.warning("site states not shown", error=repr(error))

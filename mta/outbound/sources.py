@@ -78,7 +78,7 @@ class Sources:
     async def share_out(self, mail: Sequence[Delivery], reach: str, site: str) -> Sharing:
         """An address for each delivery to servers that are `reachable` so. `site`: what their window is named by.
 
-        Raises one of AWAY; what has been taken by then comes back as its deliveries leave the hand.
+        Raises DatabaseUnavailable; what has been taken by then comes back as its deliveries leave the hand.
         """
         book = await self._refresh()
         done = Sharing([], [])
@@ -193,7 +193,7 @@ class Sources:
 
     async def tend(self) -> None:
         """Give back what was not sent; every few seconds exchange what is known of refusals; every hour forget what is
-        old. Raises one of AWAY."""
+        old. Raises DatabaseUnavailable."""
         if not self:
             return
         await self._give_back()
@@ -208,7 +208,7 @@ class Sources:
             )
 
     async def close(self) -> None:
-        """The process ends: what it leaves behind is given back and told. Raises one of AWAY."""
+        """The process ends: what it leaves behind is given back and told. Raises DatabaseUnavailable."""
         if self:
             await self._give_back()
             await self.health.exchange()

@@ -121,7 +121,7 @@ class Health:
         return bool(self._news)
 
     async def exchange(self) -> None:
-        """Tell what is new here and hear what is new elsewhere. Raises one of AWAY."""
+        """Tell what is new here and hear what is new elsewhere. Raises DatabaseUnavailable."""
         if self._news:
             told, self._news = self._news, {}
             try:

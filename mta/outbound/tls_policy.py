@@ -26,7 +26,7 @@ from engine.store.resolver import (
     Tlsa,
     ascii_domain,
 )
-from engine.store.shared import Shared
+from engine.store.single_flight import SingleFlightCache
 from mta.outbound.mta_sts import StsMode, StsPolicy
 from mta.outbound.mta_sts_cache import Held, StsPolicies
 from mta.outbound.route import Route
@@ -119,10 +119,12 @@ class Policies:
         self._sts = sts
         self._dnssec_trusted = dnssec_trusted
         self._clock = clock
-        self._known: Shared[_Question, TlsPolicy] = Shared(self._find, _CAPACITY, clock, _is_unknown)
+        self._known: SingleFlightCache[_Question, TlsPolicy] = SingleFlightCache(
+            self._find, _CAPACITY, clock, _is_unknown
+        )
 
     async def of(self, domain: str, route: Route, min_tls: MinTls = MinTls.OPPORTUNISTIC) -> TlsPolicy:
-        """The policy for mail to `domain` (A- or U-labels) over `route`. Raises one of AWAY."""
+        """The policy for mail to `domain` (A- or U-labels) over `route`. Raises DatabaseUnavailable."""
         name = ascii_domain(domain)
         if min_tls is MinTls.NONE or name is None:
             return WITHOUT

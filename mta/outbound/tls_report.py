@@ -8,10 +8,10 @@ from datetime import date, datetime, timedelta
 from typing import Literal
 
 import asyncpg
+from engine.store.database_errors import DatabaseUnavailable
 from msgspec import Struct
 
 from engine.base import clock
-from engine.store.postgres import AWAY
 from engine.store.queries import Queries, columns
 from mta.smtp.faults import Fault
 
@@ -64,7 +64,7 @@ class TlsReport:
         self.count(domain, (TlsSession("sts", "", "", fault),))
 
     async def flush(self) -> None:
-        """Write what has gathered; raises one of AWAY and keeps it then."""
+        """Write what has gathered; raises DatabaseUnavailable and keeps it then."""
         counts, self._counts = self._counts, {}
         if not counts:
             return
@@ -74,7 +74,7 @@ class TlsReport:
         ]
         try:
             await _COUNT.execute(self._pool, *columns(rows, 8))
-        except AWAY:
+        except DatabaseUnavailable:
             for key, one in counts.items():
                 self._add(key, one)
             raise

@@ -14,13 +14,13 @@ from typing import Final
 import asyncpg
 import structlog
 import yarl
+from engine.store.database_errors import DatabaseUnavailable
 
 from engine.base.netaddr import is_public
 from engine.base.settings import Settings
-from engine.store.postgres import AWAY, heed_cancellation
+from engine.store.http_client import HttpClient, HttpFailure, anybody
 from engine.store.queries import Queries
 from engine.store.resolver import Resolver
-from engine.store.web import Client, Failure, anybody
 from mta.outbound.tls_report_mail import Report, packed
 
 POST_S: Final = 30.0  # for all of a request
@@ -44,7 +44,7 @@ async def post_due(
     """Post what is due at `now`; returns how many destinations took their report.
 
     A destination is put off before it is asked: whoever dies here asks again later, and two at the same time never ask
-    for the same. Raises one of AWAY where nothing could be taken.
+    for the same. Raises DatabaseUnavailable where nothing could be taken.
     """
     due = await _TAKE.records(pool, now, MAX_AT_ONCE, WAITS_S)
     if not due:
@@ -57,8 +57,10 @@ async def post_due(
         async with slots:
             try:
                 return await _post(pool, client, await report_of(row["day"], row["domain"]), row, now)
-            except AWAY as error:  # it may have been taken: then it gets the report once more, under the same id
-                heed_cancellation()
+            except (
+                DatabaseUnavailable,
+                OSError,
+            ) as error:  # it may have been taken: then it gets the report once more, under the same id
                 _log.warning("TLS report not noted as posted", domain=row["domain"], error=repr(error))
                 return False
 
@@ -71,24 +73,24 @@ async def post_due(
         await resolver.close()
 
 
-def client_for(settings: Settings, resolver: Resolver) -> Client:
+def client_for(settings: Settings, resolver: Resolver) -> HttpClient:
     """Public addresses only, and private ones where private mail hosts are allowed; any certificate."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    return Client(resolver, may_dial=anybody if settings.allow_private_mx else is_public, tls=context)
+    return HttpClient(resolver, may_dial=anybody if settings.allow_private_mx else is_public, tls=context)
 
 
-async def _post(pool: asyncpg.Pool, client: Client, report: Report, row: asyncpg.Record, now: datetime) -> bool:
+async def _post(pool: asyncpg.Pool, client: HttpClient, report: Report, row: asyncpg.Record, now: datetime) -> bool:
     place = (report.day, report.domain, row["url"])
     headers = {"Content-Type": "application/tlsrpt+gzip", "User-Agent": f"{report.submitter} TLS reports"}
     answer = await client.post(
         yarl.URL(row["url"], encoded=True), packed(report), headers, timeout_s=POST_S, most_bytes=MAX_ANSWER
     )
-    if not isinstance(answer, Failure) and 200 <= answer.status < 300:
+    if not isinstance(answer, HttpFailure) and 200 <= answer.status < 300:
         await _POSTED.execute(pool, *place)
         return True
-    said = answer.text if isinstance(answer, Failure) else f"it answers {answer.status}"
+    said = answer.text if isinstance(answer, HttpFailure) else f"it answers {answer.status}"
     if now >= row["ends_at"]:
         await _GIVE_UP.execute(pool, *place)
         _log.warning("TLS report given up", domain=report.domain, url=row["url"], error=said)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import structlog
 
-from engine.store.redis import Away, Client, Script
+from engine.store.redis import RedisClient, RedisScript, RedisUnavailable
 from mta.outbound.pacer import Pacer
 
 LEASE_S = 15.0  # of a process that has died; started again under its name it has its share at once
@@ -30,7 +30,7 @@ _MAX_LOCAL = 10_000
 # Returns granted, the pause that others have told, in milliseconds, and 1 while the servers are to be probed. "!" and
 # "?" are no processes: the end of the pause; and that from the pause on, until a probe went well, all processes
 # together may hold one connection.
-_LEASE = Script("""
+_LEASE = RedisScript("""
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local me, limit, wanted, held = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -89,7 +89,7 @@ return {granted, math.max(0, paused - now), probing}
 
 # Pace of one site: GCRA for each rate at once. KEYS[1]; ARGV: messages wanted, then for each rate its name,
 # microseconds between messages, and tolerance in microseconds. Returns granted, and microseconds until one more.
-_PACE = Script("""
+_PACE = RedisScript("""
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local granted, wait, ends, tats = tonumber(ARGV[1]), 0, now, {}
@@ -116,7 +116,7 @@ _log = structlog.get_logger("mta")
 class Windows:
     """The leases of one process. `fraction` gives the part of all shards that it owns."""
 
-    def __init__(self, client: Client, process: str, fraction: Callable[[], float]) -> None:
+    def __init__(self, client: RedisClient, process: str, fraction: Callable[[], float]) -> None:
         self._client = client
         self._process = process
         self._fraction = fraction
@@ -197,7 +197,7 @@ class Windows:
         told = [pacer.recovered for pacer in pacers]
         try:
             answers = await self._client.ask(commands)
-        except Away as error:
+        except RedisUnavailable as error:
             answers = [error] * len(commands)
         found: list[tuple[int, int, bool]] = []
         refused: Exception | None = None
@@ -245,7 +245,7 @@ class Windows:
         wanted = pacer.ahead
         try:
             [answer] = await self._client.ask([_PACE.command(pace_key(pacer), wanted, *_rates(pacer, 1.0))])
-        except Away:
+        except RedisUnavailable:
             answer = None
         # No list: away, or out of memory.
         granted, wait_us = answer if isinstance(answer, list) else self._meter(pacer, wanted)

@@ -138,7 +138,7 @@ class Witness:
         return attempt if others is None else msgspec.structs.replace(attempt, others=others)
 
     async def tell(self) -> None:
-        """Learn who watches, and show them what was said since the last time. Raises one of AWAY."""
+        """Learn who watches, and show them what was said since the last time. Raises DatabaseUnavailable."""
         traced = await self.cache.get("traces")
         if not traced and not self.watch.domains:
             return

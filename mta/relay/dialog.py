@@ -10,15 +10,15 @@ from typing import Any, Final
 
 import structlog
 from aiosmtpd.smtp import MISSING, AuthResult, LoginPassword
+from engine.store.database_errors import DatabaseUnavailable
 
 from engine.areas.api_keys.keyring import Caller
 from engine.areas.emails.types import MAX_RECIPIENTS
 from engine.base.errors import ErrorType, Refusal, unavailable
-from engine.base.pace import Pace
 from engine.base.plans import CAPS, Plan
+from engine.base.transfer_rate import TransferRate
 from engine.mail.address import BadAddress, canonical, parse_mailbox
-from engine.store import limits
-from engine.store.postgres import AWAY
+from engine.store import rate_limits
 from mta.relay import commands, counts, replies
 from mta.relay.commands import BadCommand
 from mta.relay.frame import Frame
@@ -125,7 +125,7 @@ class Dialog(Frame):
                     "user name will do"
                 )
             return
-        except AWAY as error:
+        except (DatabaseUnavailable, OSError) as error:
             _log.warning("login unavailable", error=repr(error))
             self._say("454 4.7.0 [unavailable] Logins can't be checked just now; try again shortly")
             return
@@ -174,9 +174,9 @@ class Dialog(Frame):
         except Refusal as refusal:
             self._closing = True  # nothing that this client could say will be answered otherwise
             return refusal
-        except AWAY:
+        except (DatabaseUnavailable, OSError):
             return unavailable()
-        return None if standing.allowed else limits.refusal(standing)
+        return None if standing.allowed else rate_limits.refusal(standing)
 
     async def _caller(self) -> Caller:
         assert self._login is not None
@@ -215,7 +215,7 @@ class Dialog(Frame):
             raise BadCommand("501 5.5.4 DATA takes nothing")
         self._say("354 End with a dot on a line of its own")
         settings = self._desk.settings
-        pace = Pace(
+        pace = TransferRate(
             self.loop.time(), deadline_s=settings.relay_session_s, min_bytes_per_s=settings.body_min_bytes_per_s
         )
         assert self._login is not None
@@ -231,7 +231,7 @@ class Dialog(Frame):
             reservation.release()
             self._forget_transaction()
 
-    def _patience(self, pace: Pace, size: int) -> None:
+    def _patience(self, pace: TransferRate, size: int) -> None:
         """How long the next octets may take: no longer than ever, and the content has to grow at its pace."""
         allowed = min(self._desk.settings.relay_idle_s, pace.patience_s(size, self.loop.time()))
         self._reset_timeout(max(allowed, 0.001))
@@ -250,7 +250,7 @@ class Dialog(Frame):
         except Refusal as refusal:
             self._closing = True
             return replies.of_refusal(refusal)
-        except AWAY:
+        except (DatabaseUnavailable, OSError):
             return replies.of_refusal(unavailable())
         reply = await self._desk.intake.take(caller, envelope, content.octets)
         if reply.startswith("2"):

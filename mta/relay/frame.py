@@ -15,7 +15,7 @@ from aiosmtpd.smtp import SMTP, AuthResult
 from engine.base.memory_pool import MemoryPool
 from engine.base.settings import Settings
 from engine.mail.address import Mailbox
-from engine.store.limits import Limits
+from engine.store.rate_limits import RateLimiter
 from mta.relay import commands
 from mta.relay.commands import BadCommand
 from mta.relay.inbox import Flaw, Gone, Inbox
@@ -42,7 +42,7 @@ class Desk(Protocol):
 
     settings: Settings
     logins: Logins
-    limits: Limits
+    limits: RateLimiter
     intake: Intake
     memory: MemoryPool
 

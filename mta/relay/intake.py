@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import structlog
+from engine.store.database_errors import DatabaseUnavailable
 from msgspec import Struct
 
 from engine.areas.api_keys.keyring import Caller
@@ -19,7 +20,6 @@ from engine.flows.accept import LARGE_REQUEST_BYTES, Acceptor, Door
 from engine.mail.address import Mailbox
 from engine.mail.submitted import Unsendable
 from engine.store import metrics
-from engine.store.postgres import AWAY
 from mta.relay import counts, replies
 
 SOURCE: Final = "smtp"
@@ -52,7 +52,7 @@ class Intake:
             return _refused(ErrorType.INVALID_REQUEST, caller, reply)
         except Refusal as refusal:
             return _refused(refusal.kind, caller, replies.of_refusal(refusal))
-        except AWAY as error:
+        except (DatabaseUnavailable, OSError) as error:
             _log.warning("unavailable", error=repr(error))
             return _refused(ErrorType.UNAVAILABLE, caller, replies.of_refusal(unavailable()))
         metrics.TALLY.add(counts.MESSAGES, accepted.status)

@@ -15,7 +15,7 @@ from engine.areas.api_keys.keyring import Caller, Keys
 from engine.base.errors import Refusal
 from engine.base.settings import Settings
 from engine.store import metrics
-from engine.store.limits import Limits
+from engine.store.rate_limits import RateLimiter
 from mta.relay import counts
 
 SCOPES: Final = ("emails:send",)
@@ -47,14 +47,14 @@ class Failed(Exception):  # noqa: N818 - an answer, not a fault
 class Logins:
     """Checks passwords for one process."""
 
-    def __init__(self, keys: Keys, limits: Limits, settings: Settings) -> None:
+    def __init__(self, keys: Keys, limits: RateLimiter, settings: Settings) -> None:
         self._keys = keys
         self._limits = limits
         self._delay_s = settings.relay_login_delay_s
 
     async def login(self, password: bytes, address: str) -> Login:
         """The key behind a password. Raises Failed, some time after the attempt began and whatever its cause; or
-        what `AWAY` says when the database can't be asked."""
+        DatabaseUnavailable when the database can't be asked."""
         began = asyncio.get_running_loop().time()
         key = rules.parse(password.decode("latin-1"))
         try:

@@ -21,13 +21,13 @@ from engine.areas.api_keys.keyring import TOUCH_S, Keys
 from engine.base.settings import Settings
 from engine.delivery.hints import Hints
 from engine.flows.accept import Acceptor
-from engine.store import handed, metrics
+from engine.store import metrics, socket_activation
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
-from engine.store.limits import Limits
 from engine.store.migrate import open_current
 from engine.store.postgres import close_pool
-from engine.store.presence import Figures, Presence, Rate
+from engine.store.process_registry import ProcessLoad, ProcessRegistration, Rate
+from engine.store.rate_limits import RateLimiter
 from mta.relay.certificates import Certificates
 from mta.relay.intake import Intake
 from mta.relay.logins import Logins
@@ -42,7 +42,7 @@ class Services(Struct):
     """What one process has for accepting."""
 
     pool: asyncpg.Pool
-    client: redis_store.Client
+    client: redis_store.RedisClient
     acceptor: Acceptor
     keys: Keys
     hints: Hints
@@ -60,7 +60,7 @@ async def open_services(settings: Settings, certificate: Path, key: Path, *, nam
     client = redis_store.connect(settings.redis_url)
     hints = Hints(client)
     keys = Keys(pool, settings.key_pepper)
-    limits = Limits(client)
+    limits = RateLimiter(client)
     rate = Rate()
     on_flush = rate.flushed(functools.partial(metrics.flushed, "accept"))
     acceptor = Acceptor(pool, hints, settings, on_flush=on_flush)
@@ -102,7 +102,7 @@ async def run(
     services.relay.start(given)
     gc.freeze()  # what is loaded by now stays: no collection needs to look at it again
     gc.set_threshold(50_000, 20, 100)  # messages make few cycles; the default looks 70 times as often
-    handed.tell_ready()
+    socket_activation.tell_ready()
     _log.info("serving", port=settings.submission_port, tls_port=settings.submission_tls_port)
     work = asyncio.create_task(_background(services, name))
     ended = asyncio.create_task(stop.wait())
@@ -120,9 +120,9 @@ async def run(
 
 
 async def _background(services: Services, name: str) -> None:
-    figures = lambda: Figures(in_hand=services.relay.sessions, rate=services.rate.of())  # noqa: E731
+    figures = lambda: ProcessLoad(in_hand=services.relay.sessions, rate=services.rate.of())  # noqa: E731
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(Presence(services.pool, kind="relay", name=name, figures=figures).run())
+        tasks.create_task(ProcessRegistration(services.pool, kind="relay", name=name, figures=figures).run())
         tasks.create_task(services.stamps.run())
         tasks.create_task(_housekeeping(services))
 

@@ -19,7 +19,7 @@ import structlog
 
 from engine.base.memory_pool import MemoryPool
 from engine.base.settings import Settings
-from engine.store.limits import Limits
+from engine.store.rate_limits import RateLimiter
 from mta.relay import counts, proxy
 from mta.relay.certificates import Certificates
 from mta.relay.dialog import HANDSHAKE_S, Dialog
@@ -45,7 +45,7 @@ class Relay:
     """All sessions of one process; the desk at which they ask for what they share."""
 
     def __init__(
-        self, settings: Settings, *, certificates: Certificates, logins: Logins, limits: Limits, intake: Intake
+        self, settings: Settings, *, certificates: Certificates, logins: Logins, limits: RateLimiter, intake: Intake
     ) -> None:
         self.settings = settings
         self.logins = logins

@@ -12,13 +12,13 @@ from uuid import UUID
 
 import asyncpg
 import structlog
+from engine.store.database_errors import DatabaseUnavailable
 
 from engine.base import clock, ids
 from engine.delivery.outcome import Verdict
 from engine.flows.complain import complain
 from engine.flows.settle import Attempt
 from engine.mail.simulator import Part, part_of
-from engine.store.postgres import AWAY, heed_cancellation
 from engine.store.queries import Queries
 
 DELAY_S = 3.0
@@ -77,8 +77,7 @@ class Complaints:
         _, message, place = self._waiting[0]
         try:
             await complain(self._pool, message, place, at=clock.now(), simulated=True)
-        except AWAY as error:
-            heed_cancellation()
+        except DatabaseUnavailable as error:
             _log.warning("simulated complaint waits", error=repr(error))
             return False
         except Exception:  # noqa: BLE001 - process loop: a fault costs this complaint, not the next
@@ -93,8 +92,7 @@ class Complaints:
         ending = f"@{self._domain}"
         try:
             found = await _DELIVERED_LATELY.records(self._pool, since, until, Part.COMPLAINED.value, ending, MAX_FOUND)
-        except AWAY as error:
-            heed_cancellation()
+        except DatabaseUnavailable as error:
             _log.warning("simulated complaints not looked for", error=repr(error))
             return
         for row in found:

@@ -9,13 +9,13 @@ import asyncio
 import re
 
 import asyncpg
+from engine.store.database_errors import DatabaseUnavailable
 from msgspec import Struct, field
 
 from engine.base.settings import MEBIBYTE, Settings
 from engine.mail import return_path
 from engine.mail.return_path import Origin
 from engine.mail.simulator import Part, domain_of, part_of
-from engine.store.postgres import AWAY
 from engine.store.queries import Queries
 
 HOST = "127.0.0.1"
@@ -188,7 +188,7 @@ class _Session:
     async def _is_due(self, message: Origin | None, address: str) -> bool:
         try:
             return message is not None and await self._host.was_tried(message, address)
-        except AWAY:
+        except DatabaseUnavailable:
             return False  # it stays a deferral until the record can be read
 
     async def _data(self) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import aiohttp
 import orjson
+from engine.store.database_errors import DatabaseUnavailable
 from msgspec import structs
 from rich.console import Console
 
@@ -22,7 +23,6 @@ from engine.base.plans import Plan
 from engine.flows.open_account import open_account
 from engine.flows.sign_in import open_session
 from engine.store.passwords import Passwords
-from engine.store.postgres import AWAY
 from ops.bench import figures, measure, report
 from ops.bench.service import DOMAIN, SENDER, Service, own_service
 from ops.embedded import CannotServe
@@ -44,7 +44,7 @@ def run(*, requests: int, as_json: bool, storm_s: float = 15.0) -> int:
     voice = report.Progress()
     try:
         result = asyncio.run(_measured(requests, storm_s, voice))
-    except (CannotServe, PortTaken, StartFailed, Refusal, *AWAY) as error:
+    except (CannotServe, PortTaken, StartFailed, Refusal, DatabaseUnavailable, OSError) as error:
         voice.fail(str(error) or type(error).__name__)
         return 1
     _show(result, as_json=as_json)

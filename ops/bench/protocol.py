@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from engine.store.database_errors import DatabaseUnavailable
 from msgspec import Struct
 
 from engine.base import settings
 from engine.base.settings import BadSetting, Settings
-from engine.store.postgres import AWAY
 from ops.bench import check, figures, flames, measure, report
 from ops.bench import stored as stored_messages
 from ops.bench.check import Arrivals, Finding
@@ -77,7 +77,7 @@ class BenchFailed(RuntimeError):  # noqa: N818 - named for what happened
 
 
 _FAILURES: Final = (
-    BadSetting, BenchFailed, CannotServe, GeneratorFailed, PortTaken, StartFailed, UnusableState, *AWAY,
+    BadSetting, BenchFailed, CannotServe, GeneratorFailed, PortTaken, StartFailed, UnusableState, DatabaseUnavailable, OSError,
     flames.NoProfiler,
 )  # fmt: skip
 
@@ -169,7 +169,7 @@ async def _run(
             course = Course(options, service, generator, yardstick, folder, tell)
             try:
                 return await course.run()
-            except (BenchFailed, GeneratorFailed, *AWAY) as error:
+            except (BenchFailed, GeneratorFailed, DatabaseUnavailable, OSError) as error:
                 raise BenchFailed(f"{str(error) or type(error).__name__}{_kept_logs(service)}") from error
 
 

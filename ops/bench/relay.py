@@ -17,12 +17,12 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import msgspec
+from engine.store.database_errors import DatabaseUnavailable
 from rich.console import Console
 from rich.table import Table
 
 from engine.base import settings
 from engine.base.settings import PREFIX, BadSetting
-from engine.store.postgres import AWAY
 from ops import launch
 from ops.bench import figures, flames, load, measure, relay_load, report
 from ops.bench.load import STRANGER_S, Generator, GeneratorFailed, Load, Order, times_of
@@ -109,7 +109,7 @@ def run(
             result = asyncio.run(_measured(messages, connections, runs, folder, voice, pipelined=pipelined, each=each))
     except (
         BadSetting, BenchFailed, CannotServe, GeneratorFailed, PortTaken, StartFailed, UnusableState, flames.NoProfiler,
-        *AWAY,
+        DatabaseUnavailable, OSError,
     ) as error:  # fmt: skip
         voice.fail(str(error) or type(error).__name__)
         return 1

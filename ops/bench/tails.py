@@ -14,6 +14,7 @@ from uuid import UUID
 
 import asyncpg
 import orjson
+from engine.store.database_errors import DatabaseUnavailable
 from msgspec import Struct
 from rich.console import Console
 
@@ -25,7 +26,6 @@ from engine.base.plans import Plan
 from engine.flows.give_key import give_key
 from engine.flows.open_account import open_account
 from engine.ledger import heads, log
-from engine.store.postgres import AWAY
 from engine.store.queries import Queries
 from ops.bench import figures, measure, report
 from ops.bench.service import Service, own_service
@@ -65,7 +65,7 @@ def run(*, tails: int, as_json: bool, quiet_s: float = 10.0, busy_s: float = 15.
     voice = report.Progress()
     try:
         result = asyncio.run(_measured(tails, quiet_s, busy_s, voice))
-    except (CannotServe, PortTaken, StartFailed, Refusal, *AWAY) as error:
+    except (CannotServe, PortTaken, StartFailed, Refusal, DatabaseUnavailable, OSError) as error:
         voice.fail(str(error) or type(error).__name__)
         return 1
     _show(result, as_json=as_json)

@@ -23,6 +23,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
+from engine.store.database_errors import DatabaseUnavailable
 from msgspec import Struct
 from rich.console import Console
 
@@ -32,7 +33,7 @@ from engine.base.settings import PREFIX, Settings, to_environ
 from engine.flows import webhooks
 from engine.ledger import heads, log
 from engine.store.migrate import migrate
-from engine.store.postgres import AWAY, open_pool
+from engine.store.postgres import open_pool
 from engine.store.queries import Queries
 from ops import launch, operate
 from ops.bench import figures, flames, measure, report
@@ -86,7 +87,7 @@ def run(*, deliveries: int, hanging: int, profile: bool, as_json: bool, times: T
     folder = report.new_folder(ROOT) if profile else None
     try:
         result = asyncio.run(_measured(deliveries, hanging, times, folder, voice))
-    except (BenchFailed, CannotServe, flames.NoProfiler, *AWAY) as error:
+    except (BenchFailed, CannotServe, flames.NoProfiler, DatabaseUnavailable, OSError) as error:
         voice.fail(str(error) or type(error).__name__)
         return 1
     if folder is not None:

@@ -5,15 +5,15 @@ import pwd
 from pathlib import Path
 
 import asyncpg
+from engine.store.database_errors import DatabaseUnavailable, SchemaMismatch, SessionLost
 
 from engine.base.errors import Refusal
 from engine.base.ids import WrongId
 from engine.base.settings import BadSetting, variable
 from engine.mail.address import BadAddress
-from engine.store.postgres import AWAY
 from ops.operate import ApiError
 
-_DATABASE = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+_DATABASE = (asyncpg.PostgresError, asyncpg.InterfaceError, SessionLost)
 FOREIGN = (OSError, *_DATABASE)  # of the system and of PostgreSQL
 EXPECTED = (ApiError, BadAddress, BadSetting, Refusal, RuntimeError, ValueError, WrongId, *FOREIGN)
 _DOCTOR = "`ops doctor` says what is wrong and how to mend it."
@@ -24,13 +24,13 @@ def sentence(error: Exception) -> str:
     match error:
         case PermissionError():
             return _not_permitted(error)
-        case asyncpg.UndefinedTableError() | asyncpg.UndefinedColumnError():
+        case SchemaMismatch() | asyncpg.UndefinedColumnError():
             return f"The database lacks what this version needs ({error}). Run `ops migrate`."
         case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
             return f"PostgreSQL does not let us in: {error}. Correct user and password in {variable('database_url')}."
         case asyncpg.InvalidCatalogNameError():
             return f"PostgreSQL says: {error}. Create it, or correct {variable('database_url')}."
-        case _ if isinstance(error, _DATABASE) and isinstance(error, AWAY):
+        case _ if isinstance(error, _DATABASE) and isinstance(error, DatabaseUnavailable):
             return f"PostgreSQL does not serve us now: {_words(error)}. {_DOCTOR}"
         case _ if isinstance(error, _DATABASE):
             return f"PostgreSQL refused: {_words(error)}. {_DOCTOR}"

@@ -115,7 +115,7 @@ async def pending_hints(service: Service) -> int:
         ends = time.monotonic() + _PENDING_S
         while True:
             left = -1
-            with suppress(redis_store.Away):
+            with suppress(redis_store.RedisUnavailable):
                 left = await unfinished(client, range(service.settings.shards))
             if left == 0 or time.monotonic() > ends:
                 return left

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from engine.store.database_errors import DatabaseUnavailable
 from msgspec import Struct
 
 from engine.base import settings
 from engine.base.settings import PREFIX, BadSetting, Settings
-from engine.store.postgres import AWAY
 from loadtests.world import VARIABLE, Sender, World
 from ops import launch, operate
 from ops.bench import measure
@@ -50,7 +50,7 @@ Say = Callable[[str], None]
 
 
 _FAILURES: Final = (
-    BadSetting, CannotServe, LoadFailed, PortTaken, StartFailed, UnusableState, operate.ApiError, *AWAY,
+    BadSetting, CannotServe, LoadFailed, PortTaken, StartFailed, UnusableState, operate.ApiError, DatabaseUnavailable, OSError,
 )  # fmt: skip
 
 
@@ -208,7 +208,7 @@ async def _under_load(
         raise LoadFailed(f"Locust did not end in time:\n{_end_of_log(options.folder)}") from error
     finally:
         watching.cancel()
-        with suppress(asyncio.CancelledError, *AWAY, TimeoutError):
+        with suppress(asyncio.CancelledError, DatabaseUnavailable, OSError):
             await watching
     after = await asyncio.to_thread(yardstick.measure)
     return [before.cpu_ms, after.cpu_ms]

@@ -365,7 +365,7 @@ class Published:
                 if self._connection is None or self._connection.is_closed():
                     self._connection = await postgres.connect(self._url, name="dns", timeout_s=_DATABASE_S)
                 return await published(self._connection, self._identity, name, rdtype)
-        except (*postgres.AWAY, asyncpg.PostgresError) as error:
+        except (*postgres_AWAY, asyncpg.PostgresError) as error:
             print(f"dns: the database does not answer: {str(error) or type(error).__name__}", file=sys.stderr)
             await self.close()
             self._retry_at = loop.time() + _PUBLISHED_S

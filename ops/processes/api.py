@@ -12,6 +12,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from engine.store.database_errors import DatabaseUnavailable
 from granian import net
 from granian.constants import HTTPModes, Interfaces, Loops
 from granian.http import HTTP1Settings
@@ -20,8 +21,7 @@ from granian.server.mp import MPServer
 from api import app
 from api.app import App
 from engine.base.settings import Settings, load, variable
-from engine.store import handed, migrate
-from engine.store.postgres import AWAY
+from engine.store import migrate, socket_activation
 from ops import launch, sockets
 
 CONNECTIONS = 10_000  # one worker serves at once: by default as many as the backlog, which live tails alone would fill
@@ -53,7 +53,7 @@ class Ready:
 
     async def process_startup(self, scope: Any, event: Any) -> None:  # noqa: ARG002
         """After every other start."""
-        handed.tell_ready()
+        socket_activation.tell_ready()
 
 
 def create_app() -> App:
@@ -73,7 +73,7 @@ def main() -> int:
     try:
         asyncio.run(_check_schema(settings))
         listener = _listener(settings)
-    except (sockets.PortTaken, handed.WrongSockets, migrate.MigrationError) as error:
+    except (sockets.PortTaken, socket_activation.WrongSockets, migrate.MigrationError) as error:
         print(error, file=sys.stderr)
         return 1
     SharedQueue(
@@ -98,13 +98,13 @@ def main() -> int:
 
 async def _check_schema(settings: Settings) -> None:
     """Here, and not in the workers: Granian would start one that refuses again and again."""
-    with suppress(*AWAY):  # the workers wait for a database that is away
+    with suppress(DatabaseUnavailable, OSError):  # the workers wait for a database that is away
         if settings.database_url is not None:
             await migrate.require_at(settings.database_url)
 
 
 def _listener(settings: Settings) -> socket.socket:
-    found = handed.take().get(sockets.HTTP)
+    found = socket_activation.take().get(sockets.HTTP)
     listener = found[0] if found else sockets.bind(settings.api_host, settings.api_port, variable("api_port"))
     sockets.with_options(listener)
     return listener

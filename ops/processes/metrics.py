@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from engine.base.settings import Settings, load
-from engine.store import handed
+from engine.store import socket_activation
 
 
 @contextmanager
@@ -31,7 +31,7 @@ def main() -> None:
     wanted = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, wanted)  # before the thread starts, which keeps the mask
     with shown(load(os.environ).settings):
-        handed.tell_ready()
+        socket_activation.tell_ready()
         signal.sigwait(wanted)
 
 

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager, suppress
 from engine.base.settings import Settings
 from engine.flows.webhooks_posting import Poster
 from engine.store import metrics
+from engine.store.http_client import HttpClient, resolver_for
 from engine.store.postgres import close_pool, open_pool
-from engine.store.web import Client, resolver_for
 
 SPARE_FILES = 256  # for everything of the process that is no post
 
@@ -22,7 +22,7 @@ async def posting(settings: Settings) -> AsyncIterator[Poster]:
     _allow_files(2 * settings.webhook_connections + SPARE_FILES)  # as many again are kept open for their next post
     pool = await open_pool(settings.database_url, name="worker webhooks", largest=4)
     resolver = resolver_for(settings)
-    client = Client.from_settings(settings, resolver)
+    client = HttpClient.from_settings(settings, resolver)
     poster = Poster(pool, client, settings, on_record=functools.partial(metrics.flushed, "webhooks"))
     work = asyncio.create_task(poster.run())
     try:

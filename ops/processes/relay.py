@@ -10,7 +10,7 @@ import uvloop
 
 from engine.base import logs
 from engine.base.settings import Settings, load, variable
-from engine.store import handed
+from engine.store import socket_activation
 from engine.store.migrate import MigrationError
 from mta.relay.process import run
 from ops import sockets
@@ -30,8 +30,8 @@ def main() -> int:
     logs.configure(name, settings.log_level, settings.state)
     try:
         own, key = certificate_files(settings)
-        found = handed.take()
-    except (NoCertificate, handed.WrongSockets) as error:
+        found = socket_activation.take()
+    except (NoCertificate, socket_activation.WrongSockets) as error:
         print(error, file=sys.stderr)
         return 1
     clear, secured = (found.get(kind, []) for kind in (sockets.SUBMISSION, sockets.SUBMISSIONS))

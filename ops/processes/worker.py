@@ -14,6 +14,7 @@ from contextlib import suppress
 import asyncpg
 import structlog
 import uvloop
+from engine.store.database_errors import DatabaseUnavailable
 from msgspec import Struct, structs
 
 from engine.areas.statistics import jobs as figures
@@ -23,10 +24,10 @@ from engine.delivery import queue
 from engine.flows import domain_drift, erase, levers, purge, sign_in, suspend, team, webhooks
 from engine.flows.release import release_due
 from engine.flows.system_mail import Mailer
-from engine.store import handed, metrics, partitions
+from engine.store import metrics, partitions, socket_activation
 from engine.store.migrate import MigrationError, open_current
-from engine.store.postgres import AWAY, close_pool, heed_cancellation
-from engine.store.presence import Figures, Presence
+from engine.store.postgres import close_pool
+from engine.store.process_registry import ProcessLoad, ProcessRegistration
 from mta.outbound import tls_reporting
 from ops import gauges
 from ops.processes.metrics import shown
@@ -83,10 +84,10 @@ async def run(settings: Settings) -> None:
     for one in JOBS:
         gauges.JOB_FAILED.labels(one.name)  # a count that begins at 0 shows its first step
     jobs = [asyncio.create_task(_repeat(job, context)) for job in JOBS]
-    jobs.append(asyncio.create_task(Presence(pool, kind="worker", name="worker", figures=Figures).run()))
+    jobs.append(asyncio.create_task(ProcessRegistration(pool, kind="worker", name="worker", figures=ProcessLoad).run()))
     with shown(settings):
         async with posting(settings):
-            handed.tell_ready()
+            socket_activation.tell_ready()
             await stop.wait()
     for job in jobs:
         job.cancel()
@@ -104,8 +105,7 @@ async def _repeat(job: Job, context: Context) -> None:
             await job.run(context)
             gauges.JOB_DONE.labels(job.name).set_to_current_time()
             _log.debug("job done", job=job.name, took_s=round(time.monotonic() - began, 4))
-        except AWAY as error:
-            heed_cancellation()
+        except (DatabaseUnavailable, OSError) as error:
             gauges.JOB_FAILED.labels(job.name).inc()
             _log.warning("job put off", job=job.name, error=repr(error))
         except Exception:  # noqa: BLE001 - process loop: one job must not end the others

@@ -17,8 +17,8 @@ from engine.base.netaddr import network_of
 from engine.base.settings import Settings
 from engine.flows.log_in import STRANGERS, log_in
 from engine.flows.sign_in import Outdated, open_session, sign_out
-from engine.store.limits import Limits
 from engine.store.passwords import LANES, MAX_WAITING, MEMORY_KIB, TIME_COST, Passwords
+from engine.store.rate_limits import RateLimiter
 from engine.store.redis import connect
 from tests.harness.accounts import PEPPER, make_account
 from tests.harness.api import Api, serving
@@ -170,7 +170,7 @@ class Own(Struct):
 
     pool: asyncpg.Pool
     passwords: Passwords
-    limits: Limits
+    limits: RateLimiter
     settings: Settings
 
 
@@ -179,7 +179,7 @@ async def own(pool: asyncpg.Pool, settings: Settings) -> AsyncIterator[Own]:
     assert settings.redis_url is not None
     client = connect(settings.redis_url)
     passwords = Passwords()
-    yield Own(pool, passwords, Limits(client), structs.replace(settings, sign_in_rate=5))
+    yield Own(pool, passwords, RateLimiter(client), structs.replace(settings, sign_in_rate=5))
     passwords.close()
     await client.aclose()
 

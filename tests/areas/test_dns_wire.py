@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.store import dns_wire
-from engine.store.dns_exchange import Question, answering
-from engine.store.dns_wire import Asked, Plain
-from engine.store.resolver import Mx, Reading
+from engine.store.dns_exchange import DnsQuestion, answering
+from engine.store.dns_wire import PlainAnswer, PlainQuestion
+from engine.store.resolver import Mx, RecordReader
 
 KINDS = ("MX", "A", "AAAA")
 LETTERS = "abcXYZ019-_"
@@ -36,7 +36,7 @@ TEXTS = {
 
 
 @st.composite
-def packets(draw: st.DrawFn) -> tuple[str, str, Asked, bytes]:
+def packets(draw: st.DrawFn) -> tuple[str, str, PlainQuestion, bytes]:
     """A question and what a server might answer to it, more or less."""
     kind, name = draw(st.sampled_from(KINDS)), draw(names)
     asked = dns_wire.ask(name, kind, draw(st.integers(0, 65_535)))
@@ -67,7 +67,7 @@ def _rrset(name: str, ttl: int, rdtype: str, text: str) -> dns.rrset.RRset:
 
 
 @st.composite
-def mutated(draw: st.DrawFn) -> tuple[str, str, Asked, bytes]:
+def mutated(draw: st.DrawFn) -> tuple[str, str, PlainQuestion, bytes]:
     """The same with octets changed, cut off, put in or added."""
     name, kind, asked, wire = draw(packets())
     octets = bytearray(wire)
@@ -94,13 +94,13 @@ def _mx(rdata: Any) -> Mx:
     return Mx(rdata.preference, "" if host == "." else host)
 
 
-def _alike(name: str, kind: str, asked: Asked, wire: bytes) -> Plain | None:
+def _alike(name: str, kind: str, asked: PlainQuestion, wire: bytes) -> PlainAnswer | None:
     """Fails unless dnspython reads the same, where the codec reads anything; gives what it read."""
     plain = dns_wire.read(wire, asked)
     if plain is None:
         return None
-    reading: Reading[Any] = Reading(_mx, lambda pair: Mx(*pair)) if kind == "MX" else Reading(str, str)
-    question = Question(asked.wire, None)
+    reading: RecordReader[Any] = RecordReader(_mx, lambda pair: Mx(*pair)) if kind == "MX" else RecordReader(str, str)
+    question = DnsQuestion(asked.wire, None)
     response = answering(question, wire, lenient=False)
     assert isinstance(response, dns.message.Message)
     assert not response.flags & dns.flags.TC
@@ -114,12 +114,14 @@ def _alike(name: str, kind: str, asked: Asked, wire: bytes) -> Plain | None:
 
 
 @given(packets())
-def test_what_the_codec_reads_of_a_packet_dnspython_reads_alike(case: tuple[str, str, Asked, bytes]) -> None:
+def test_what_the_codec_reads_of_a_packet_dnspython_reads_alike(case: tuple[str, str, PlainQuestion, bytes]) -> None:
     _alike(*case)
 
 
 @given(mutated())
-def test_what_the_codec_reads_of_a_damaged_packet_dnspython_reads_alike(case: tuple[str, str, Asked, bytes]) -> None:
+def test_what_the_codec_reads_of_a_damaged_packet_dnspython_reads_alike(
+    case: tuple[str, str, PlainQuestion, bytes],
+) -> None:
     _alike(*case)
 
 

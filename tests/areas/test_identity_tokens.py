@@ -17,8 +17,8 @@ from engine.areas.identity.types import Config, Proven
 from engine.base import clock
 from engine.base.netaddr import is_public
 from engine.base.settings import HostPort, Settings
+from engine.store.http_client import anybody
 from engine.store.resolver import Resolver
-from engine.store.web import anybody
 from tests.harness.provider import CLIENT_ID, CLIENT_SECRET, Claims, Person, TestProvider, providing
 
 NONCE = "n-0S6_WzA2Mj"

@@ -20,8 +20,8 @@ from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.flows import second_factor
 from engine.flows.log_in import log_in
-from engine.store.limits import Limits
 from engine.store.passwords import Passwords
+from engine.store.rate_limits import RateLimiter
 from engine.store.redis import connect
 from tests.harness.accounts import make_account
 from tests.harness.api import Answer, Api, serving
@@ -46,7 +46,7 @@ class Parts(Struct):
 
     pool: asyncpg.Pool
     passwords: Passwords
-    limits: Limits
+    limits: RateLimiter
     settings: Settings
 
 
@@ -56,7 +56,7 @@ async def parts(pool: asyncpg.Pool, settings: Settings) -> AsyncIterator[Parts]:
     assert settings.redis_url is not None
     client = connect(settings.redis_url)
     passwords = Passwords()
-    yield Parts(pool, passwords, Limits(client), settings)
+    yield Parts(pool, passwords, RateLimiter(client), settings)
     passwords.close()
     await client.aclose()
 

@@ -11,7 +11,7 @@ __all__ = ["Valkey", "clustered", "eventually", "form_cluster", "valkeys"]
 
 
 @asynccontextmanager
-async def clustered() -> AsyncIterator[tuple[list[Valkey], redis_store.Client]]:
+async def clustered() -> AsyncIterator[tuple[list[Valkey], redis_store.RedisClient]]:
     """Three primaries with all slots among them, and a client that knows two of them."""
     with valkeys(3, clustered=True) as servers:
         await asyncio.to_thread(form_cluster, servers)

@@ -13,7 +13,7 @@ import pytest
 from engine.base import ids
 from engine.delivery.hints import GROUP, Hint, HintReader, Hints, Wakes, WokenShards
 from engine.delivery.partition import hint_stream
-from engine.store.redis import OPEN_S, Away, Client, connect
+from engine.store.redis import OPEN_S, RedisClient, RedisUnavailable, connect
 from ops.embedded import Temporary
 from tests.flows.sending import until
 from tests.harness.patience import PATIENCE_S
@@ -27,14 +27,14 @@ def shard() -> int:
 
 
 @pytest.fixture
-async def client(redis_url: str) -> AsyncIterator[Client]:
+async def client(redis_url: str) -> AsyncIterator[RedisClient]:
     one = connect(redis_url)
     yield one
     await one.aclose()
 
 
 @pytest.fixture
-async def doomed(mortal: Temporary) -> AsyncIterator[Client]:
+async def doomed(mortal: Temporary) -> AsyncIterator[RedisClient]:
     """A client of a Valkey that the test may kill; it runs again afterwards."""
     one = connect(mortal.redis_url)
     yield one
@@ -50,7 +50,7 @@ async def announce(hints: Hints, shard: int, count: int = 1) -> list[UUID]:
     return messages
 
 
-async def pending(client: Client, shard: int) -> int:
+async def pending(client: RedisClient, shard: int) -> int:
     return int((await client.one("XPENDING", hint_stream(shard), GROUP))[0])
 
 
@@ -65,7 +65,7 @@ def messages_of(hints: list[Hint]) -> list[UUID]:
 # -- the usual way ----------------------------------------------------------------------------
 
 
-async def test_what_is_announced_is_read_once_and_finished(client: Client, shard: int) -> None:
+async def test_what_is_announced_is_read_once_and_finished(client: RedisClient, shard: int) -> None:
     messages = await announce(Hints(client), shard, 3)
     reader = HintReader(client, "mta-1")
 
@@ -79,13 +79,13 @@ async def test_what_is_announced_is_read_once_and_finished(client: Client, shard
     assert await pending(client, shard) == 0
 
 
-async def test_a_reader_sees_what_was_announced_before_it_came(client: Client, shard: int) -> None:
+async def test_a_reader_sees_what_was_announced_before_it_came(client: RedisClient, shard: int) -> None:
     early = await announce(Hints(client), shard)
 
     assert messages_of(await HintReader(client, "mta-1").read([shard])) == early
 
 
-async def test_announcements_of_a_moment_share_a_round_trip(client: Client, shard: int) -> None:
+async def test_announcements_of_a_moment_share_a_round_trip(client: RedisClient, shard: int) -> None:
     hints = Hints(client)
     messages = list(ids.uuid7s(20))
     for message in messages:
@@ -98,7 +98,7 @@ async def test_announcements_of_a_moment_share_a_round_trip(client: Client, shar
 
 
 async def test_what_is_announced_right_after_another_goes_out_together(
-    client: Client, shard: int, monkeypatch: pytest.MonkeyPatch
+    client: RedisClient, shard: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.delivery.hints.GATHER_S", 0.5)  # a busy machine reads longer than 8 ms
     hints, reader = Hints(client), HintReader(client, "mta-1")
@@ -115,7 +115,7 @@ async def test_what_is_announced_right_after_another_goes_out_together(
     assert [list(hint.messages) for hint in behind] == [together]
 
 
-async def test_the_number_read_at_once_is_bounded(client: Client, shard: int) -> None:
+async def test_the_number_read_at_once_is_bounded(client: RedisClient, shard: int) -> None:
     hints = Hints(client)
     messages = [(await announce(hints, shard))[0] for _ in range(5)]
     reader = HintReader(client, "mta-1")
@@ -125,7 +125,7 @@ async def test_the_number_read_at_once_is_bounded(client: Client, shard: int) ->
     assert (first, second, third) == (messages[:2], messages[2:4], messages[4:])
 
 
-async def test_two_readers_never_get_the_same_hint(client: Client, shard: int) -> None:
+async def test_two_readers_never_get_the_same_hint(client: RedisClient, shard: int) -> None:
     hints = Hints(client)
     messages = [(await announce(hints, shard))[0] for _ in range(10)]
     one, two = HintReader(client, "mta-1"), HintReader(client, "mta-2")
@@ -135,7 +135,7 @@ async def test_two_readers_never_get_the_same_hint(client: Client, shard: int) -
     assert sorted(itertools.chain(*found)) == sorted(messages)
 
 
-async def test_the_next_owner_takes_over_what_a_dead_one_had_read(client: Client, shard: int) -> None:
+async def test_the_next_owner_takes_over_what_a_dead_one_had_read(client: RedisClient, shard: int) -> None:
     messages = await announce(Hints(client), shard, 4)
     assert messages_of(await HintReader(client, "dead").read([shard])) == messages
     heir = HintReader(client, "heir")
@@ -148,7 +148,7 @@ async def test_the_next_owner_takes_over_what_a_dead_one_had_read(client: Client
     assert await heir.take_over([shard]) == []
 
 
-async def test_a_hint_whose_reader_never_heard_of_it_is_found_after_a_while(client: Client, shard: int) -> None:
+async def test_a_hint_whose_reader_never_heard_of_it_is_found_after_a_while(client: RedisClient, shard: int) -> None:
     await announce(Hints(client), shard)
     [lost] = await HintReader(client, "mta-1").read([shard])  # as one whose answer came too late
     owner = HintReader(client, "mta-1")
@@ -163,7 +163,7 @@ async def test_a_hint_whose_reader_never_heard_of_it_is_found_after_a_while(clie
     assert await pending(client, shard) == 0
 
 
-async def test_a_hint_that_was_read_and_trimmed_away_is_not_left_for_ever(client: Client, shard: int) -> None:
+async def test_a_hint_that_was_read_and_trimmed_away_is_not_left_for_ever(client: RedisClient, shard: int) -> None:
     await announce(Hints(client), shard)
     reader = HintReader(client, "mta-1")
     await reader.read([shard])
@@ -174,7 +174,7 @@ async def test_a_hint_that_was_read_and_trimmed_away_is_not_left_for_ever(client
     assert await pending(client, shard) == 0
 
 
-async def test_nothing_to_do_asks_nothing(client: Client) -> None:
+async def test_nothing_to_do_asks_nothing(client: RedisClient) -> None:
     reader = HintReader(connect("redis://127.0.0.1:1"), "mta-1")
 
     assert await reader.read([]) == []
@@ -183,7 +183,7 @@ async def test_nothing_to_do_asks_nothing(client: Client) -> None:
     assert await reader.ack({})
 
 
-async def test_a_stream_stays_bounded(client: Client, shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_stays_bounded(client: RedisClient, shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.delivery.hints.KEPT_ENTRIES", 100)
     hints = Hints(client)
     for _ in range(1_000):
@@ -196,7 +196,7 @@ async def test_a_stream_stays_bounded(client: Client, shard: int, monkeypatch: p
 # -- wake-ups ---------------------------------------------------------------------------------
 
 
-async def test_an_announcement_wakes_the_owner(redis_url: str, client: Client, shard: int) -> None:
+async def test_an_announcement_wakes_the_owner(redis_url: str, client: RedisClient, shard: int) -> None:
     listener = connect(redis_url, timeout_s=30)
     woken = WokenShards()
     listening = asyncio.create_task(Wakes(listener).run(woken))
@@ -234,7 +234,7 @@ async def test_a_shard_woken_before_it_was_owned_is_looked_at_by_who_gained_it()
 # -- Redis away -------------------------------------------------------------------------------
 
 
-async def test_a_flushed_redis_costs_a_hint_and_heals(doomed: Client, shard: int) -> None:
+async def test_a_flushed_redis_costs_a_hint_and_heals(doomed: RedisClient, shard: int) -> None:
     hints, reader = Hints(doomed), HintReader(doomed, "mta-1")
     await announce(hints, shard)
     [before] = await reader.read([shard])
@@ -247,7 +247,7 @@ async def test_a_flushed_redis_costs_a_hint_and_heals(doomed: Client, shard: int
     assert hints.lost == 0
 
 
-async def test_a_take_over_after_a_flush_finds_nothing_and_does_not_fail(doomed: Client, shard: int) -> None:
+async def test_a_take_over_after_a_flush_finds_nothing_and_does_not_fail(doomed: RedisClient, shard: int) -> None:
     reader = HintReader(doomed, "mta-1")
     await announce(Hints(doomed), shard)
     await reader.read([shard])
@@ -257,7 +257,7 @@ async def test_a_take_over_after_a_flush_finds_nothing_and_does_not_fail(doomed:
 
 
 async def test_announcing_to_a_dead_redis_neither_waits_nor_raises_and_is_counted(
-    mortal: Temporary, doomed: Client, shard: int
+    mortal: Temporary, doomed: RedisClient, shard: int
 ) -> None:
     hints, reader = Hints(doomed), HintReader(doomed, "mta-1")
     await announce(hints, shard)
@@ -268,7 +268,7 @@ async def test_announcing_to_a_dead_redis_neither_waits_nor_raises_and_is_counte
     await hints.drain()
     assert hints.lost == 100
     assert is_away(hints)
-    with pytest.raises(Away):
+    with pytest.raises(RedisUnavailable):
         await reader.read([shard])
     assert not await reader.ack({shard: [b"1-1"]})
 
@@ -282,7 +282,9 @@ async def test_announcing_to_a_dead_redis_neither_waits_nor_raises_and_is_counte
     assert messages_of(await reader.read([shard]))[-1:] == after
 
 
-async def test_a_hanging_redis_costs_no_more_than_its_time_out(mortal: Temporary, doomed: Client, shard: int) -> None:
+async def test_a_hanging_redis_costs_no_more_than_its_time_out(
+    mortal: Temporary, doomed: RedisClient, shard: int
+) -> None:
     hints = Hints(doomed)
     await announce(hints, shard)
     assert mortal.valkey.pid is not None
@@ -300,7 +302,7 @@ async def test_a_hanging_redis_costs_no_more_than_its_time_out(mortal: Temporary
 
 
 async def test_what_waits_for_a_slow_redis_is_bounded(
-    doomed: Client, shard: int, monkeypatch: pytest.MonkeyPatch
+    doomed: RedisClient, shard: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.delivery.hints.MAX_UNSENT", 10)
     hints = Hints(doomed)
@@ -312,7 +314,7 @@ async def test_what_waits_for_a_slow_redis_is_bounded(
     assert len(messages_of(await HintReader(doomed, "mta-1").read([shard]))) == 10
 
 
-async def test_the_wake_channel_survives_a_restart(mortal: Temporary, doomed: Client, shard: int) -> None:
+async def test_the_wake_channel_survives_a_restart(mortal: Temporary, doomed: RedisClient, shard: int) -> None:
     listener = connect(mortal.redis_url, timeout_s=30)
     woken = WokenShards()
     listening = asyncio.create_task(Wakes(listener).run(woken))

@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
+from engine.store.database_errors import DatabaseUnavailable
 
 from engine.store import postgres
 from engine.store.migrate import pending
-from engine.store.postgres import AWAY, SettingsDropped, open_pool
+from engine.store.postgres import SettingsDropped, open_pool
 from engine.store.postgres_hosts import Hosts, NoPrimary, hosts_of, url_without_hosts
 from ops import launch
 from ops.embedded import Temporary
@@ -106,7 +107,7 @@ async def test_a_session_whose_server_turns_read_only_is_thrown_away(own: str, a
     finally:
         await pool.close()
 
-    assert isinstance(refused.value, AWAY)
+    assert isinstance(refused.value, DatabaseUnavailable)
     assert after != before
 
 

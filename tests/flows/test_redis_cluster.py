@@ -9,8 +9,8 @@ from redis.crc import key_slot
 from engine.base import ids
 from engine.delivery.hints import Hint, HintReader, Hints, Wakes, WokenShards
 from engine.delivery.partition import hint_stream
-from engine.store.limits import Limits
-from engine.store.redis import Away, Client
+from engine.store.rate_limits import RateLimiter
+from engine.store.redis import RedisClient, RedisUnavailable
 from engine.store.redis_cluster import SLOTS, read_slots
 from ops.drill.valkeys import Valkey, move_slot
 from tests.flows.redis_servers import clustered, eventually
@@ -52,8 +52,8 @@ async def everything_announced_is_read_and_finished(hints: Hints, reader: HintRe
     assert hints.lost == 0
 
 
-async def limits_count_on_whatever_server_keeps_the_bucket(client: Client) -> None:
-    one, other = Limits(client), Limits(client)
+async def limits_count_on_whatever_server_keeps_the_bucket(client: RedisClient) -> None:
+    one, other = RateLimiter(client), RateLimiter(client)
     for bucket in map(str, range(10)):
         standings = await asyncio.gather(*[limits.check(bucket, 1) for limits in (one, other) for _ in range(4)])
         assert sum(standing.allowed for standing in standings) == 2
@@ -86,7 +86,7 @@ async def a_slot_on_its_way_is_written_to_as_a_guest(servers: list[Valkey], hint
 
 
 async def a_flush_costs_hints_and_scripts_and_heals(
-    servers: list[Valkey], client: Client, hints: Hints, reader: HintReader
+    servers: list[Valkey], client: RedisClient, hints: Hints, reader: HintReader
 ) -> None:
     for server in servers:
         server.tell("FLUSHALL")
@@ -95,11 +95,11 @@ async def a_flush_costs_hints_and_scripts_and_heals(
     messages = await announce(hints)
 
     assert ids_of(await reader.read(range(SHARDS))) == set(messages.values())
-    assert (await Limits(client).check("after the flush", 1)).remaining == 1
+    assert (await RateLimiter(client).check("after the flush", 1)).remaining == 1
 
 
 async def a_dead_primary_takes_only_its_own_keys_along(
-    servers: list[Valkey], client: Client, hints: Hints, reader: HintReader
+    servers: list[Valkey], client: RedisClient, hints: Hints, reader: HintReader
 ) -> None:
     dead = servers[2]
     theirs = [shard for shard in range(SHARDS) if knows(servers[0], key_slot(hint_stream(shard).encode())) == dead.port]
@@ -111,10 +111,10 @@ async def a_dead_primary_takes_only_its_own_keys_along(
     assert is_away(hints)
     others = {one for shard, one in messages.items() if shard not in theirs}
     assert ids_of(await reader.read(range(SHARDS))) == others
-    with pytest.raises(Away):
+    with pytest.raises(RedisUnavailable):
         await reader.read(theirs)
     assert not await reader.ack({theirs[0]: [b"1-1"]})
-    assert (await Limits(client).check("whoever keeps it", 1)).allowed
+    assert (await RateLimiter(client).check("whoever keeps it", 1)).allowed
 
     await asyncio.to_thread(dead.start)
     async with asyncio.timeout(PATIENCE_S):

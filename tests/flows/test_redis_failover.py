@@ -8,7 +8,7 @@ import pytest
 from engine.base import ids
 from engine.delivery.hints import HintReader, Hints, Wakes, WokenShards
 from engine.store import redis as redis_store
-from engine.store.redis import Away, Client
+from engine.store.redis import RedisClient, RedisUnavailable
 from engine.store.redis_primary import read_role
 from ops.drill.valkeys import Valkey, linked, until, valkeys
 from tests.flows.redis_servers import eventually
@@ -26,7 +26,7 @@ def pair() -> Iterator[list[Valkey]]:
 
 
 @pytest.fixture
-async def client(pair: list[Valkey]) -> AsyncIterator[Client]:
+async def client(pair: list[Valkey]) -> AsyncIterator[RedisClient]:
     primary, replica = pair
     opened = redis_store.connect(f"redis://{replica.address},{primary.address}")  # the order says nothing
     yield opened
@@ -47,7 +47,7 @@ async def arrives(hints: Hints, shard: int) -> None:
             await asyncio.sleep(0.1)
 
 
-async def test_a_promotion_after_the_primarys_death_is_followed(pair: list[Valkey], client: Client) -> None:
+async def test_a_promotion_after_the_primarys_death_is_followed(pair: list[Valkey], client: RedisClient) -> None:
     primary, replica = pair
     hints, reader = Hints(client), HintReader(client, "mta-1")
     woken = WokenShards()
@@ -58,7 +58,7 @@ async def test_a_promotion_after_the_primarys_death_is_followed(pair: list[Valke
 
     primary.kill()
     assert not await announced(hints, 1)
-    with pytest.raises(Away):
+    with pytest.raises(RedisUnavailable):
         await client.ping()
     replica.tell("REPLICAOF", "NO", "ONE")
     await arrives(hints, 1)
@@ -75,7 +75,7 @@ async def test_a_promotion_after_the_primarys_death_is_followed(pair: list[Valke
 
 
 async def test_a_primary_that_is_made_a_replica_is_left_at_its_first_refusal(
-    pair: list[Valkey], client: Client
+    pair: list[Valkey], client: RedisClient
 ) -> None:
     primary, replica = pair
     hints = Hints(client)
@@ -89,7 +89,9 @@ async def test_a_primary_that_is_made_a_replica_is_left_at_its_first_refusal(
     assert int(replica.tell("XLEN", "wb:{s1}:hints")) >= 1
 
 
-async def test_of_two_primaries_the_one_promoted_last_is_taken_by_everybody(pair: list[Valkey], client: Client) -> None:
+async def test_of_two_primaries_the_one_promoted_last_is_taken_by_everybody(
+    pair: list[Valkey], client: RedisClient
+) -> None:
     primary, replica = pair
     replica.tell("REPLICAOF", "NO", "ONE")  # and the old one goes on
     await client.one("SET", "who", "wrote")

@@ -16,8 +16,8 @@ from cryptography.x509.oid import NameOID
 
 from engine.base.netaddr import is_public
 from engine.base.settings import HostPort, Settings
+from engine.store.http_client import HttpClient, HttpReply, resolver_for
 from engine.store.resolver import Resolver
-from engine.store.web import Client, Reply, resolver_for
 from ops.local.dns import Responder
 from tests.harness.receiver import Receiver, client_of, failed, post, request_of
 from tests.harness.tcp import listening
@@ -68,8 +68,8 @@ async def test_another_way_to_write_loopback_leads_nowhere(host: str) -> None:
 
 async def test_localhost_is_loopback_without_dns() -> None:
     async with Receiver() as receiver, client_of() as open_client, client_of(may_dial=is_public) as strict:
-        assert isinstance(await post(open_client, f"http://localhost:{receiver.port}/"), Reply)
-        assert isinstance(await post(open_client, f"http://app.localhost:{receiver.port}/"), Reply)
+        assert isinstance(await post(open_client, f"http://localhost:{receiver.port}/"), HttpReply)
+        assert isinstance(await post(open_client, f"http://app.localhost:{receiver.port}/"), HttpReply)
         assert failed(await post(strict, f"http://localhost:{receiver.port}/")).kind == "refused_address"
 
     assert len(receiver.got) == 2
@@ -110,7 +110,7 @@ async def test_of_mixed_addresses_only_public_ones_are_dialled(zone: Responder) 
     zone.set("mixed.test", "AAAA", ["::1"])
     async with everywhere() as (port, dialled), client_of(zone, may_dial=second_of_loopback) as client:
         for _ in range(3):
-            assert isinstance(await post(client, f"http://mixed.test:{port}/"), Reply)
+            assert isinstance(await post(client, f"http://mixed.test:{port}/"), HttpReply)
 
     assert dialled == ["127.0.0.2"] * 3
 
@@ -119,10 +119,10 @@ async def test_a_name_that_turns_inside_is_refused_on_the_next_dialling(zone: Re
     zone.set("turns.test", "A", ["127.0.0.2"], ttl=0)
     clock = [0.0]
     resolver = Resolver((HostPort(*zone.address),), clock=lambda: clock[0])
-    client = Client(resolver, may_dial=second_of_loopback)
+    client = HttpClient(resolver, may_dial=second_of_loopback)
     try:
         async with everywhere() as (port, dialled):
-            assert isinstance(await post(client, f"http://turns.test:{port}/"), Reply)
+            assert isinstance(await post(client, f"http://turns.test:{port}/"), HttpReply)
             zone.set("turns.test", "A", ["127.0.0.1"], ttl=0)
             clock[0] += 60
             found = failed(await post(client, f"http://turns.test:{port}/"))
@@ -138,7 +138,7 @@ async def test_flipping_names_never_lead_inside(zone: Responder) -> None:
     """Public and private in turn at every look-up: what was judged is what is dialled."""
     clock = [0.0]
     resolver = Resolver((HostPort(*zone.address),), clock=lambda: clock[0])
-    client = Client(resolver, may_dial=second_of_loopback)
+    client = HttpClient(resolver, may_dial=second_of_loopback)
     try:
         async with everywhere() as (port, dialled):
             for turn in range(40):
@@ -164,7 +164,7 @@ def test_private_receivers_are_for_local_mode_unless_set() -> None:
 
     def may_dial(**changes: object) -> bool:
         changed = msgspec.structs.replace(settings, **changes)
-        return Client.from_settings(changed, Resolver((HostPort("127.0.0.1", 9),)))._may_dial("127.0.0.1")
+        return HttpClient.from_settings(changed, Resolver((HostPort("127.0.0.1", 9),)))._may_dial("127.0.0.1")
 
     assert may_dial(delivery="local", allow_private_webhooks=None)
     assert not may_dial(delivery="live", allow_private_webhooks=None)
@@ -266,7 +266,7 @@ async def test_a_certificate_must_be_valid(
         found = await post(client, f"https://good.test:{port}/", timeout_s=5)
 
     if said is None:
-        assert found == Reply(200, b"ok")
+        assert found == HttpReply(200, b"ok")
     else:
         assert failed(found).kind == "tls"
         assert said in failed(found).text

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from engine.base.settings import Settings
-from engine.store.web import Failure, Reply
+from engine.store.http_client import HttpFailure, HttpReply
 from ops.local.dns import Behaviour, Responder
 from tests.conftest import NewDatabase
 from tests.harness.receiver import Hostile, Receiver, World, client_of, failed, post, request_of, saying, world
@@ -25,7 +25,7 @@ async def zone() -> AsyncIterator[Responder]:
         yield responder
 
 
-async def met(hostile: Hostile, *, timeout_s: float = 1.0) -> Reply | Failure:
+async def met(hostile: Hostile, *, timeout_s: float = 1.0) -> HttpReply | HttpFailure:
     async with hostile, client_of() as client:
         return await post(client, hostile.url, timeout_s=timeout_s)
 
@@ -58,7 +58,7 @@ async def test_interim_answers_without_end_are_no_answer() -> None:
 async def test_an_interim_answer_before_the_answer_is_harmless() -> None:
     found = await met(Hostile(saying(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n" + OK)))
 
-    assert found == Reply(200, b"ok")
+    assert found == HttpReply(200, b"ok")
 
 
 async def test_names_that_are_not_answered_for_end_in_time(zone: Responder) -> None:
@@ -82,7 +82,7 @@ async def test_an_endless_body_is_read_to_4_kb_and_its_status_decides() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     found = await met(Hostile(saying(HEAD + b"\r\n", then=endless)))
 
-    assert found == Reply(200, b"x" * 4_096)
+    assert found == HttpReply(200, b"x" * 4_096)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 * 1024  # KiB
 
 
@@ -91,7 +91,7 @@ async def test_a_gzip_bomb_is_not_decompressed() -> None:
     head = HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb)
     found = await met(Hostile(saying(head + bomb)))
 
-    assert found == Reply(200, bomb[:4_096])
+    assert found == HttpReply(200, bomb[:4_096])
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ async def test_a_gigabyte_of_header_is_cut_off(head: bytes) -> None:
 async def test_an_endless_chunk_is_cut_off() -> None:
     found = await met(Hostile(saying(HEAD + b"Transfer-Encoding: chunked\r\n\r\nffffffff\r\n", then=endless)))
 
-    assert found == Reply(200, b"x" * 4_096)
+    assert found == HttpReply(200, b"x" * 4_096)
 
 
 # -- nonsense -------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ async def test_what_is_no_answer_is_a_failure(script: object, kind: str) -> None
 async def test_a_body_cut_off_leaves_the_status() -> None:
     found = await met(Hostile(saying(HEAD + b"Content-Length: 500\r\n\r\nhalf")))
 
-    assert isinstance(found, Reply)
+    assert isinstance(found, HttpReply)
     assert found.status == 200
 
 
@@ -175,7 +175,7 @@ async def test_a_redirect_is_not_followed(status: int) -> None:
         receiver.headers = {"Location": canary.url}
         found = await post(client, receiver.url)
 
-    assert isinstance(found, Reply)
+    assert isinstance(found, HttpReply)
     assert found.status == status
     assert canary.got == []
 
@@ -209,8 +209,8 @@ async def test_a_connection_closed_while_idle_costs_no_attempt() -> None:
         await request_of(reader)  # the second request dies with its connection
 
     async with Hostile(once) as hostile, client_of() as client:
-        assert await post(client, hostile.url) == Reply(200, b"ok")
-        assert await post(client, hostile.url) == Reply(200, b"ok")
+        assert await post(client, hostile.url) == HttpReply(200, b"ok")
+        assert await post(client, hostile.url) == HttpReply(200, b"ok")
         assert hostile.connections == 2
 
 

@@ -21,9 +21,9 @@ from engine.base.settings import HostPort, Settings
 from engine.flows import webhooks
 from engine.flows.webhooks_posting import Poster
 from engine.ledger import heads, log
+from engine.store.http_client import HttpClient, HttpFailure, HttpReply, resolver_for
 from engine.store.postgres import open_pool
 from engine.store.resolver import Resolver
-from engine.store.web import Client, Failure, Reply, resolver_for
 from ops.local.dns import Responder
 from tests.harness.accounts import PEPPER, TestAccount, make_account
 from tests.harness.patience import PATIENCE_S
@@ -196,11 +196,11 @@ class World:
         return [row.id for row in sealed]
 
     @contextlib.asynccontextmanager
-    async def posting(self, client: Client | None = None, **changes: Any) -> AsyncIterator[Poster]:
+    async def posting(self, client: HttpClient | None = None, **changes: Any) -> AsyncIterator[Poster]:
         """A poster at work; ends as a worker does. `changes` are settings."""
         settings = structs.replace(self.settings, **changes)
         resolver = resolver_for(settings)
-        own = Client.from_settings(settings, resolver)
+        own = HttpClient.from_settings(settings, resolver)
         poster = Poster(self.pool, client or own, settings, on_record=lambda _items, _seconds: None, rng=lambda: 0.0)
         work = asyncio.create_task(poster.run())
         try:
@@ -272,11 +272,11 @@ def verify(got: Got, secret: str, header: str = "service-signature") -> None:
 
 
 @contextlib.asynccontextmanager
-async def client_of(zone: Responder | None = None, **how: object) -> AsyncIterator[Client]:
+async def client_of(zone: Responder | None = None, **how: object) -> AsyncIterator[HttpClient]:
     """A client that may dial anybody, unless `may_dial` says otherwise."""
     servers = (HostPort(*zone.address),) if zone else (HostPort("127.0.0.1", 9),)
     resolver = Resolver(servers, query_timeout_s=0.5, budget_s=1.0)
-    client = Client(resolver, **{"may_dial": lambda _address: True} | how)  # type: ignore[arg-type]
+    client = HttpClient(resolver, **{"may_dial": lambda _address: True} | how)  # type: ignore[arg-type]
     try:
         yield client
     finally:
@@ -284,12 +284,12 @@ async def client_of(zone: Responder | None = None, **how: object) -> AsyncIterat
         await resolver.close()
 
 
-async def post(client: Client, url: str, *, timeout_s: float = 1.0) -> Reply | Failure:
+async def post(client: HttpClient, url: str, *, timeout_s: float = 1.0) -> HttpReply | HttpFailure:
     """A post of next to nothing."""
     return await client.post(yarl.URL(url), b"{}", {"content-type": "x"}, timeout_s=timeout_s, most_bytes=4_096)
 
 
-def failed(found: Reply | Failure) -> Failure:
+def failed(found: HttpReply | HttpFailure) -> HttpFailure:
     """What must be a failure."""
-    assert isinstance(found, Failure), found
+    assert isinstance(found, HttpFailure), found
     return found

@@ -10,8 +10,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from engine.store.database_errors import DatabaseUnavailable
 
-from engine.store.postgres import AWAY, open_pool
+from engine.store.postgres import open_pool
 from engine.store.resolver import Resolver
 from mta.outbound import sockets
 from mta.outbound.mta_sts_fetch import Fetcher
@@ -473,7 +474,7 @@ async def test_counts_wait_in_memory_while_postgres_is_away(here: World) -> None
     session = TlsSession("tlsa", "mx.a.test", "192.0.2.1")
     report.count("a.test", (session,))
     await away.close()
-    with pytest.raises(AWAY):
+    with pytest.raises(DatabaseUnavailable):
         await report.flush()
     report.count("a.test", (session,))
     report._pool = here.pool

@@ -13,7 +13,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from engine.base import clock, pace
+from engine.base import clock, transfer_rate
 from engine.base.settings import Settings
 from mta.relay import frame, proxy
 from mta.relay.logins import BURST_S, FAILURES_PER_S
@@ -223,7 +223,7 @@ async def test_a_long_session_ends_between_two_messages(
 async def test_slow_content_is_cut_off(
     settings: Settings, pool: asyncpg.Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pace, "WINDOW_S", 0.3)
+    monkeypatch.setattr(transfer_rate, "WINDOW_S", 0.3)
     account = await make_account(pool)
     async with relaying(settings, tmp_path, body_min_bytes_per_s=5_000) as relay:
         client = await relay.logged_in(account)

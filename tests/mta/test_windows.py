@@ -19,7 +19,7 @@ NOWHERE = "unix:///nonexistent/valkey.sock"
 
 
 @pytest.fixture
-async def client(redis_url: str) -> AsyncIterator[redis_store.Client]:
+async def client(redis_url: str) -> AsyncIterator[redis_store.RedisClient]:
     opened = redis_store.connect(f"{redis_url}?db=8")
     await opened.one("FLUSHDB")
     yield opened
@@ -34,7 +34,7 @@ def pacer_for(site: str, **rule: Any) -> Pacer:
 class Process:
     """One process's view of one site."""
 
-    def __init__(self, client: redis_store.Client, name: str, fraction: float = 0.5, **rule: Any) -> None:
+    def __init__(self, client: redis_store.RedisClient, name: str, fraction: float = 0.5, **rule: Any) -> None:
         self.pacer = pacer_for("mx.peer.test", **rule)
         self.windows = Windows(client, name, lambda: fraction)
         self.want = 0
@@ -45,7 +45,7 @@ class Process:
         return self.pacer.share
 
 
-async def test_all_processes_together_never_hold_more_than_the_limit(client: redis_store.Client) -> None:
+async def test_all_processes_together_never_hold_more_than_the_limit(client: redis_store.RedisClient) -> None:
     many = [Process(client, f"mta-{number}", connections=10) for number in range(4)]
     assert await many[0].ask(20) == 10
     many[0].pacer.open = 10
@@ -58,13 +58,13 @@ async def test_all_processes_together_never_hold_more_than_the_limit(client: red
     assert sorted(one.pacer.share for one in many) == [2, 2, 3, 3]
 
 
-async def test_who_wants_little_leaves_the_rest_to_others(client: redis_store.Client) -> None:
+async def test_who_wants_little_leaves_the_rest_to_others(client: redis_store.RedisClient) -> None:
     one, other = Process(client, "mta-1", connections=10), Process(client, "mta-2", connections=10)
     assert await one.ask(2) == 2
     assert await other.ask(20) == 8
 
 
-async def test_what_a_process_still_holds_is_nobody_elses(client: redis_store.Client) -> None:
+async def test_what_a_process_still_holds_is_nobody_elses(client: redis_store.RedisClient) -> None:
     one, other = Process(client, "mta-1", connections=10), Process(client, "mta-2", connections=10)
     await one.ask(10)
     one.pacer.open = 10
@@ -76,7 +76,7 @@ async def test_what_a_process_still_holds_is_nobody_elses(client: redis_store.Cl
     assert await other.ask(10) == 5
 
 
-async def test_a_single_connection_goes_round(client: redis_store.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_single_connection_goes_round(client: redis_store.RedisClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ROTATE_S", 0.05)
     one, other = Process(client, "mta-1", connections=1), Process(client, "mta-2", connections=1)
     had: set[int] = set()
@@ -89,7 +89,7 @@ async def test_a_single_connection_goes_round(client: redis_store.Client, monkey
 
 
 async def test_the_share_of_a_dead_process_comes_free(
-    client: redis_store.Client, monkeypatch: pytest.MonkeyPatch
+    client: redis_store.RedisClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LEASE_S", 0.1)
     dead, other = Process(client, "mta-1", connections=4), Process(client, "mta-2", connections=4)
@@ -100,12 +100,12 @@ async def test_the_share_of_a_dead_process_comes_free(
     assert await other.ask(4) == 4
 
 
-async def test_a_process_that_comes_again_has_its_own_share_at_once(client: redis_store.Client) -> None:
+async def test_a_process_that_comes_again_has_its_own_share_at_once(client: redis_store.RedisClient) -> None:
     await Process(client, "mta-1", connections=4).ask(4)
     assert await Process(client, "mta-1", connections=4).ask(4) == 4
 
 
-async def test_what_is_given_back_leaves_nothing_behind(client: redis_store.Client) -> None:
+async def test_what_is_given_back_leaves_nothing_behind(client: redis_store.RedisClient) -> None:
     one = Process(client, "mta-1", connections=4)
     await one.ask(4)
     assert await client.one("EXISTS", window_key(one.pacer))
@@ -113,7 +113,7 @@ async def test_what_is_given_back_leaves_nothing_behind(client: redis_store.Clie
     assert not await client.one("EXISTS", window_key(one.pacer))
 
 
-async def test_after_a_pause_one_connection_of_all_processes_probes(client: redis_store.Client) -> None:
+async def test_after_a_pause_one_connection_of_all_processes_probes(client: redis_store.RedisClient) -> None:
     many = [Process(client, f"mta-{number}", connections=10) for number in range(3)]
     many[0].windows.tell_pause(many[0].pacer, 0.05)
     await many[0].ask(0)
@@ -133,7 +133,7 @@ async def test_after_a_pause_one_connection_of_all_processes_probes(client: redi
     assert not any(one.pacer.half_open for one in everybody)
 
 
-async def test_a_probe_that_is_pushed_back_leaves_the_servers_alone_again(client: redis_store.Client) -> None:
+async def test_a_probe_that_is_pushed_back_leaves_the_servers_alone_again(client: redis_store.RedisClient) -> None:
     one, late = Process(client, "mta-1", connections=10), Process(client, "mta-2", connections=10)
     one.windows.tell_pause(one.pacer, 0.05)
     await one.ask(0)
@@ -143,7 +143,7 @@ async def test_a_probe_that_is_pushed_back_leaves_the_servers_alone_again(client
     assert late.pacer.pauses == 1
 
 
-async def test_while_redis_is_away_each_process_probes_for_itself(client: redis_store.Client) -> None:
+async def test_while_redis_is_away_each_process_probes_for_itself(client: redis_store.RedisClient) -> None:
     one = Process(client, "mta-1", connections=10)
     one.windows.tell_pause(one.pacer, 0.05)
     await one.ask(0)
@@ -165,7 +165,7 @@ async def test_without_redis_a_process_keeps_to_the_part_that_its_shards_stand_f
     await nowhere.aclose()
 
 
-async def test_leases_lost_with_redis_memory_settle_again(client: redis_store.Client) -> None:
+async def test_leases_lost_with_redis_memory_settle_again(client: redis_store.RedisClient) -> None:
     one, other = Process(client, "mta-1", connections=10), Process(client, "mta-2", connections=10)
     one.pacer.open, other.pacer.open = 8, 8  # each had its own idea
     await client.one("FLUSHDB")
@@ -176,7 +176,7 @@ async def test_leases_lost_with_redis_memory_settle_again(client: redis_store.Cl
     assert min(one.pacer.share, other.pacer.share) >= 2
 
 
-async def test_a_pause_of_one_process_is_heard_by_all(client: redis_store.Client) -> None:
+async def test_a_pause_of_one_process_is_heard_by_all(client: redis_store.RedisClient) -> None:
     one, other = Process(client, "mta-1"), Process(client, "mta-2")
     await other.ask(1)
     now = asyncio.get_running_loop().time()
@@ -213,13 +213,13 @@ async def begun_within(processes: list[Process], seconds: float) -> int:
     return count
 
 
-async def test_all_processes_together_keep_the_rate(client: redis_store.Client) -> None:
+async def test_all_processes_together_keep_the_rate(client: redis_store.RedisClient) -> None:
     processes = [Process(client, f"mta-{number}", per_second=40) for number in range(3)]
     count = await begun_within(processes, 1.5)
     assert 45 <= count <= 40 * 1.5 + 12
 
 
-async def test_the_tightest_of_several_rates_holds(client: redis_store.Client) -> None:
+async def test_the_tightest_of_several_rates_holds(client: redis_store.RedisClient) -> None:
     count = await begun_within([Process(client, "mta-1", per_second=1000, per_minute=60)], 1.2)
     assert 1 <= count <= 3
 
@@ -231,7 +231,7 @@ async def test_without_redis_the_rate_is_parted_by_shards() -> None:
     await nowhere.aclose()
 
 
-async def test_nobody_waits_longer_for_pace_than_his_patience(client: redis_store.Client) -> None:
+async def test_nobody_waits_longer_for_pace_than_his_patience(client: redis_store.RedisClient) -> None:
     process = Process(client, "mta-1", per_hour=1)
     assert await process.windows.token(process.pacer, 1.0)
     async with asyncio.timeout(1.0):

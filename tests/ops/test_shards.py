@@ -11,9 +11,9 @@ from click.testing import CliRunner, Result
 
 from engine.base.settings import Settings, to_environ
 from engine.delivery.partition import parts_of, shard_of
-from engine.store import presence
+from engine.store import process_registry
 from engine.store.postgres import open_pool
-from engine.store.presence import Figures, Presence, Rate
+from engine.store.process_registry import ProcessLoad, ProcessRegistration, Rate
 from ops import nodes, shards
 from ops.cli import cli
 from shards.load import Load
@@ -205,8 +205,8 @@ async def test_measured_load_moves_shards_from_the_busy_to_the_idle(
 async def test_processes_show_themselves_and_the_dead_are_named(own_pool: asyncpg.Pool) -> None:
     rate = Rate()
     rate.add(120)
-    here = Presence(own_pool, kind="mta", name="mta-1", figures=lambda: Figures(128, 7, rate.of()))
-    dead = Presence(own_pool, kind="worker", name="worker", figures=Figures)
+    here = ProcessRegistration(own_pool, kind="mta", name="mta-1", figures=lambda: ProcessLoad(128, 7, rate.of()))
+    dead = ProcessRegistration(own_pool, kind="worker", name="worker", figures=ProcessLoad)
     await here.show()
     await dead.show()
     await own_pool.execute("UPDATE processes SET seen_at = now() - interval '1 minute' WHERE kind = 'worker'")
@@ -219,5 +219,5 @@ async def test_processes_show_themselves_and_the_dead_are_named(own_pool: asyncp
     assert by_name["mta-1"]["rate"] > 0
     assert by_name["worker"]["state"] == "gone"
     await own_pool.execute("UPDATE processes SET seen_at = now() - interval '1 hour' WHERE kind = 'worker'")
-    await presence.forget(own_pool)
+    await process_registry.forget(own_pool)
     assert [one["name"] for one in (await nodes.listing(own_pool))["processes"]] == ["mta-1"]

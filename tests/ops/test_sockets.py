@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from engine.base.settings import BadSetting, load
-from engine.store import handed
-from engine.store.handed import WrongSockets
+from engine.store import socket_activation
+from engine.store.socket_activation import WrongSockets
 from ops import fleet, launch, sockets
 from ops.sockets import Doors, PortTaken
 from tests.ops.test_up import environ
@@ -85,11 +85,11 @@ def test_a_socket_by_a_name_that_means_nothing_is_refused() -> None:
 
 
 def test_sockets_for_another_process_are_left_alone() -> None:
-    assert handed.described({"LISTEN_PID": "1", "LISTEN_FDS": "2"}) == []
+    assert socket_activation.described({"LISTEN_PID": "1", "LISTEN_FDS": "2"}) == []
     mine = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "2"}
-    assert handed.described(mine | {"LISTEN_FDNAMES": "http:smtp"}) == [(3, "http"), (4, "smtp")]
+    assert socket_activation.described(mine | {"LISTEN_FDNAMES": "http:smtp"}) == [(3, "http"), (4, "smtp")]
     with pytest.raises(WrongSockets, match="tells of 2 sockets and LISTEN_FDNAMES names 1"):
-        handed.described(mine | {"LISTEN_FDNAMES": "http"})
+        socket_activation.described(mine | {"LISTEN_FDNAMES": "http"})
 
 
 def test_doors_that_nobody_hands_over_are_bound_and_a_taken_one_is_named(tmp_path: Path) -> None:

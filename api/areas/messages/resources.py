@@ -25,7 +25,7 @@ from engine.base import clock, ids
 from engine.base.errors import not_found, unavailable
 from engine.base.events import Status
 from engine.mail.read import Bodies, UnreadableMail, bodies
-from engine.store.turns import LARGE_MESSAGES
+from engine.store.concurrency_limiter import LARGE_MESSAGES
 
 MAIL = "message/rfc822"
 LARGE_BYTES = 128 * 1024  # taking more apart takes over a millisecond: off the event loop

@@ -19,7 +19,7 @@ from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
 from engine.base.secrets import digest
 from engine.store.caches import Cache
-from engine.store.postgres import AWAY
+from engine.store.database_errors import DatabaseUnavailable
 
 TOUCH_S = 30  # how often last uses are written
 _NOBODY = rules.NewKey("0" * rules.ID_LENGTH, "0" * rules.SECRET_LENGTH)
@@ -87,7 +87,7 @@ class Keys:
             return
         try:
             await store.touch(self._pool, used)
-        except AWAY as error:
+        except DatabaseUnavailable as error:
             _log.warning("last uses not written", error=repr(error))
 
     async def _find(self, key_id: str) -> Known | None:

@@ -25,7 +25,7 @@ from engine.areas.emails.types import (
     StoredAttachment,
     Timing,
 )
-from engine.base import ids, shapes
+from engine.base import ids, validation
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.suggest import hint
 from engine.mail import submitted as mail
@@ -238,7 +238,7 @@ def _options(options: Sequence[Option]) -> dict[str, Any]:
         try:
             found[field] = msgspec.convert(value, _TYPES[field])
         except msgspec.ValidationError as error:
-            fault = shapes.fault_of(error, _TYPES[field], value)
+            fault = validation.fault_of(error, _TYPES[field], value)
             place = f"`{fault.path}` in `{name}`" if fault.path else f"`{name}`"
             raise invalid(name, f"{place} {fault.words}.") from None
     if len(found.get("metadata", ())) > rules.MAX_METADATA:
@@ -351,7 +351,7 @@ def _request(found: Mail, given: dict[str, Any], recipients: Sequence[Recipient]
     try:
         return msgspec.convert(request, SendRequest)
     except msgspec.ValidationError as error:
-        fault = shapes.fault_of(error, SendRequest, request)
+        fault = validation.fault_of(error, SendRequest, request)
         raise invalid("body", f"The message can't be sent with a template: {fault.sentence(fault.path)}") from None
 
 

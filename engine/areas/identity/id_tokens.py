@@ -20,7 +20,7 @@ from joserfc.jwk import ECKey, OKPKey, RSAKey
 from msgspec import Struct
 
 from engine.areas.identity.types import Proven
-from engine.base.lines import is_line
+from engine.base.text import is_line
 
 ALGORITHMS = frozenset(
     {

@@ -24,8 +24,8 @@ from engine.areas.identity.id_tokens import BadToken, Signer
 from engine.areas.identity.types import Config, Proven, Tokens
 from engine.base.netaddr import is_public
 from engine.base.settings import Settings
+from engine.store.http_client import Names, anybody, resolver_for, sockets_of
 from engine.store.resolver import Resolver
-from engine.store.web import Names, anybody, resolver_for, sockets_of
 
 KEPT_S: Final = 3_600.0  # the description and the keys
 REFRESH_S: Final = 60.0  # between two looks for a key that is not among the known ones

@@ -8,8 +8,8 @@ from uuid import UUID
 from engine.areas.messages import rules
 from engine.areas.messages.types import BodyRow, FilesRow, Filters, MessageRow, OpenedRow, Page, StoredFile
 from engine.base import clock, ids
+from engine.store.concurrency_limiter import FILTERS, SEARCHES
 from engine.store.queries import Queries, Source
-from engine.store.turns import FILTERS, SEARCHES
 
 LIST_TIMEOUT_S = 5.0  # a filter without an index may go through every message of an account
 _SKEW = timedelta(days=1)  # how far the clock of a host that settles may lag behind the one that accepted

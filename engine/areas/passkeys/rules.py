@@ -10,8 +10,8 @@ from uuid import UUID
 from msgspec import Struct
 
 from engine.base.errors import ErrorType, Refusal
-from engine.base.lines import checked_line
 from engine.base.secrets import random_base62
+from engine.base.text import checked_line
 
 NAME = "Waybill"  # of the relying party, as devices show it
 MAX_PASSKEYS = 20  # passkeys of one person

@@ -6,7 +6,7 @@ from importlib import resources
 
 from engine.areas.people.rules import MAX_EMAIL
 from engine.base.errors import ErrorType, Refusal, invalid
-from engine.base.lines import checked_line, checked_text
+from engine.base.text import checked_line, checked_text
 from engine.mail.address import BadAddress, parse_mailbox
 
 MAX_NAME = 120

@@ -16,7 +16,7 @@ from engine.areas.sessions.rules import Device
 from engine.areas.sessions.store import SessionRow
 from engine.base import clock
 from engine.base.roles import Role
-from engine.store.postgres import AWAY
+from engine.store.database_errors import DatabaseUnavailable
 
 _log = structlog.get_logger("sessions")
 
@@ -81,5 +81,5 @@ class Sessions:
     async def _touch(self, session: UUID, device: Device) -> None:
         try:
             await store.TOUCH.execute(self._pool, session, clock.now(), device.address)
-        except AWAY as error:  # made up for by the next use
+        except DatabaseUnavailable as error:  # made up for by the next use
             _log.warning("use of a session not written", error=repr(error))

@@ -8,8 +8,8 @@ from uuid import UUID
 
 from engine.areas.suppressions import rules
 from engine.areas.suppressions.types import Filters, Hit, Page, Reason, SuppressionRow
+from engine.store.concurrency_limiter import SEARCHES
 from engine.store.queries import Conn, Queries, Source
-from engine.store.turns import SEARCHES
 
 LIST_TIMEOUT_S = 5.0  # a search may go through every suppression of an account
 

@@ -21,7 +21,7 @@ from engine.areas.tails.store import Place
 from engine.areas.tails.types import Ending, EndsRow, Reader, Shown, Start, Wanted
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
-from engine.store.postgres import AWAY, heed_cancellation
+from engine.store.database_errors import DatabaseUnavailable
 
 QUICK_S, QUIET_S = 0.1, 0.25  # between two looks at the heads, while events come and when none do
 QUICK_FOR_S: Final = 2.0
@@ -29,7 +29,7 @@ CHECK_S: Final = 1.0
 READS_AT_ONCE: Final = 4  # of the process' connections to Postgres: sends need the others
 LOOK_BACK: Final = 20  # pages that a tail with filters goes back for the events to begin with
 RETRY_S: Final = 1.0
-UNREADABLE: Final = (*AWAY, asyncpg.PostgresError)  # whatever it says, the next look may go well
+UNREADABLE: Final = (DatabaseUnavailable, OSError, asyncpg.PostgresError)  # whatever it says, the next look may go well
 AT_ONCE_BYTES: Final = 64 * 1024  # one reader holds, however slowly it takes them
 
 TAILS_OPEN = Gauge("waybill_tails_open", "Live tails now open", multiprocess_mode="livesum")
@@ -59,7 +59,6 @@ class Tail:
             try:
                 return await self._take()
             except UNREADABLE as error:
-                heed_cancellation()
                 _log.warning("log unreadable", error=repr(error))
                 timeout_s = min(timeout_s, RETRY_S)
         with suppress(TimeoutError):
@@ -158,8 +157,7 @@ class Tails:
             del self._feeds[tail.feed.account]
         try:
             await store.release(self._pool, tail.place)
-        except AWAY as error:
-            heed_cancellation()
+        except (DatabaseUnavailable, OSError) as error:
             _log.warning("place not given back: its lease will end", error=repr(error))
 
     def stop(self) -> None:
@@ -262,7 +260,6 @@ class Tails:
             async with asyncio.timeout(self._patience_s):
                 return await act()
         except UNREADABLE as error:
-            heed_cancellation()
             _log.warning("tails can't see the log", error=repr(error))
             await asyncio.sleep(RETRY_S)
             return False

@@ -5,13 +5,13 @@ import os
 from typing import Final
 
 import orjson
+from engine.store.database_errors import DatabaseUnavailable
 from msgspec import structs
 from rich.console import Console
 from rich.table import Table
 
 from engine.base import settings
 from engine.base.errors import Refusal
-from engine.store.postgres import AWAY
 from ops.bench import measure, report
 from ops.bench.readers.cases import Target
 from ops.bench.readers.measuring import Cost, measured
@@ -32,7 +32,7 @@ def run(*, as_json: bool, only: str | None = None) -> int:
     voice = report.Progress()
     try:
         costs = asyncio.run(_measured(only, voice))
-    except (CannotServe, PortTaken, StartFailed, Refusal, *AWAY) as error:
+    except (CannotServe, PortTaken, StartFailed, Refusal, DatabaseUnavailable, OSError) as error:
         voice.fail(str(error) or type(error).__name__)
         return 1
     _show(costs, as_json=as_json)

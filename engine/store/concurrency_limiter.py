@@ -26,7 +26,7 @@ class _Owner(Struct):
     typical_s: float = 0.0  # what a turn took lately
 
 
-class Turns:
+class ConcurrencyLimiter:
     """At most `at_once` turns of a process at the same time, and `each` of one owner: the others of an owner wait for
     each other, and hold nobody else up. `work` names what is done, in the plural."""
 
@@ -85,6 +85,8 @@ def _at_work(own: _Owner) -> Iterator[None]:
 
 # Of the ten sessions of an API process. Looking for a status is quick but for accounts with very many messages, and not
 # to wait behind those who look for a word.
-SEARCHES = Turns("searches", at_once=3, each=2)
-FILTERS = Turns("filtered lists", at_once=3, each=2)
-LARGE_MESSAGES = Turns("reads of large messages", at_once=4, each=2)  # 40 MiB each, and as much again taken apart
+SEARCHES = ConcurrencyLimiter("searches", at_once=3, each=2)
+FILTERS = ConcurrencyLimiter("filtered lists", at_once=3, each=2)
+LARGE_MESSAGES = ConcurrencyLimiter(
+    "reads of large messages", at_once=4, each=2
+)  # 40 MiB each, and as much again taken apart

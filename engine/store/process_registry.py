@@ -20,7 +20,7 @@ import structlog
 from msgspec import Struct
 
 from engine.base import clock, ids
-from engine.store.postgres import AWAY, heed_cancellation
+from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Queries
 
 SHOW_S = 3.0
@@ -37,7 +37,7 @@ _FORGET = _SQL.command("forget_processes")
 _log = structlog.get_logger("presence")
 
 
-class Seen(Struct, frozen=True):
+class RegisteredProcess(Struct, frozen=True):
     """A process as it last showed itself. `rate`: messages a second over the last minute; what it has no figure of is
     None."""
 
@@ -54,7 +54,7 @@ class Seen(Struct, frozen=True):
     memory_bytes: int | None
 
 
-class Figures(Struct, frozen=True):
+class ProcessLoad(Struct, frozen=True):
     """What a process is busy with."""
 
     shards: int | None = None
@@ -62,13 +62,13 @@ class Figures(Struct, frozen=True):
     rate: float | None = None
 
 
-SEEN = _SQL.rows("read_processes", Seen)
+READ_PROCESSES = _SQL.rows("read_processes", RegisteredProcess)
 
 
-class Presence:
+class ProcessRegistration:
     """One process, for as long as `run` goes on."""
 
-    def __init__(self, pool: asyncpg.Pool, *, kind: str, name: str, figures: Callable[[], Figures]) -> None:
+    def __init__(self, pool: asyncpg.Pool, *, kind: str, name: str, figures: Callable[[], ProcessLoad]) -> None:
         self._pool = pool
         self._id = ids.uuid7()
         self._kind = kind
@@ -82,17 +82,16 @@ class Presence:
             while True:
                 try:
                     await self.show()
-                except AWAY as error:
-                    heed_cancellation()
+                except DatabaseUnavailable as error:
                     _log.debug("not shown", error=repr(error))
                 await asyncio.sleep(SHOW_S)
         finally:
-            with suppress(*AWAY):
+            with suppress(DatabaseUnavailable):
                 async with asyncio.timeout(LEAVE_S):
                     await _LEAVE.execute(self._pool, self._id)
 
     async def show(self) -> None:
-        """Once. Raises one of AWAY."""
+        """Once. Raises DatabaseUnavailable."""
         found = self._figures()
         await _SHOW.execute(
             self._pool, self._id, socket.gethostname(), self._name, self._kind, version(), os.getpid(), self._since,

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from engine.base.errors import ErrorType, Refusal
-from engine.store.turns import Turns
+from engine.store.concurrency_limiter import ConcurrencyLimiter
 
 SOON_S = 0.05
 
 
 @contextlib.asynccontextmanager
-async def holding(turns: Turns, *owners: str) -> AsyncIterator[None]:
+async def holding(turns: ConcurrencyLimiter, *owners: str) -> AsyncIterator[None]:
     """These owners are at work, one turn each time they are named."""
     async with contextlib.AsyncExitStack() as held:
         for owner in owners:
@@ -21,7 +21,7 @@ async def holding(turns: Turns, *owners: str) -> AsyncIterator[None]:
         yield
 
 
-async def refused(turns: Turns, owner: str) -> Refusal:
+async def refused(turns: ConcurrencyLimiter, owner: str) -> Refusal:
     with pytest.raises(Refusal) as found:
         async with turns.of(owner, wait_s=SOON_S):
             pass
@@ -38,7 +38,7 @@ async def refused(turns: Turns, owner: str) -> Refusal:
     ],
 )
 async def test_the_refusal_says_whose_work_is_waited_for(at_work: tuple[str, ...], kind: ErrorType) -> None:
-    turns = Turns("searches", at_once=3, each=2)
+    turns = ConcurrencyLimiter("searches", at_once=3, each=2)
     async with holding(turns, *at_work):
         refusal = await refused(turns, "ann")
     async with turns.of("ann", wait_s=SOON_S):  # once they have ended there is room again
@@ -50,7 +50,11 @@ async def test_the_refusal_says_whose_work_is_waited_for(at_work: tuple[str, ...
 
 
 async def test_an_owner_waits_for_its_own_turns_and_holds_nobody_else_up() -> None:
-    turns, running, most = Turns("searches", at_once=3, each=2), {"a": 0, "b": 0}, {"a": 0, "b": 0, "all": 0}
+    turns, running, most = (
+        ConcurrencyLimiter("searches", at_once=3, each=2),
+        {"a": 0, "b": 0},
+        {"a": 0, "b": 0, "all": 0},
+    )
     free = asyncio.Event()
 
     async def read(owner: str) -> None:
@@ -73,7 +77,7 @@ async def test_an_owner_waits_for_its_own_turns_and_holds_nobody_else_up() -> No
 
 
 async def test_who_waits_behind_own_work_that_waits_for_others_is_not_blamed() -> None:
-    turns = Turns("searches", at_once=2, each=1)
+    turns = ConcurrencyLimiter("searches", at_once=2, each=1)
     async with holding(turns, "bob", "eve"):
         first = asyncio.create_task(refused(turns, "ann"))
         second = asyncio.create_task(refused(turns, "ann"))
@@ -83,7 +87,7 @@ async def test_who_waits_behind_own_work_that_waits_for_others_is_not_blamed() -
 
 
 async def test_the_wait_grows_with_what_the_owner_has_asked_for() -> None:
-    turns = Turns("searches", at_once=3, each=1)
+    turns = ConcurrencyLimiter("searches", at_once=3, each=1)
     async with holding(turns, "ann"):
         await asyncio.sleep(1.0)
         found = await asyncio.gather(*(refused(turns, "ann") for _ in range(5)))

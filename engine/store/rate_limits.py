@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from engine.base.errors import ErrorType, Refusal
-from engine.store.redis import Away, Client, Script
+from engine.store.redis import RedisClient, RedisScript, RedisUnavailable
 
 BURST_S = 2.0  # seconds' worth of requests that may come at once
 # A process is granted what its pace needs for this long: at the full rate a hundredth of a bucket. As much may come
@@ -30,7 +30,7 @@ _MIN_SPAN_S = 0.005  # that a pace is judged by: a handful at once is none
 # requests, burst tolerance in microseconds, requests wanted, 0 to look only, requests wanted ahead. What is granted
 # ahead leaves half of the bucket: near its edge each request is asked for. Returns granted, remaining, microseconds
 # until one more, granted ahead.
-_SCRIPT = Script("""
+_SCRIPT = RedisScript("""
 local now = redis.call('TIME')
 now = now[1] * 1000000 + now[2]
 local step, burst, wanted = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -48,7 +48,7 @@ return {granted, room - granted - ahead, math.max(0, math.ceil(tat + step - burs
 """)
 
 
-class Standing(Struct, frozen=True):
+class RateStatus(Struct, frozen=True):
     """Where a bucket stands after a request: for the limit headers."""
 
     allowed: bool
@@ -71,7 +71,7 @@ class Standing(Struct, frozen=True):
 class _Ask(Struct):
     rate: float
     burst_s: float
-    waiting: list[asyncio.Future[Standing]]
+    waiting: list[asyncio.Future[RateStatus]]
     ahead: int = 0  # wanted beyond those who wait
 
 
@@ -89,13 +89,13 @@ class _Lease(Struct):
         """Whether it grants a request; not one at another rate, which a change of plan brings."""
         return self.left > 0 and now < self.at + LEASE_S and rate == self.rate and burst_s == self.burst_s
 
-    def grant(self, now: float) -> Standing:
+    def grant(self, now: float) -> RateStatus:
         """One request, with what the bucket holds by now if nobody else asked it."""
         self.left -= 1
         self.used += 1
         most = max(1, math.floor(self.rate * self.burst_s)) - 1
         refilled = math.floor((now - self.at) * self.rate)
-        return Standing(True, round(self.rate), min(most, self.rest + self.left + refilled), 0.0)  # noqa: FBT003
+        return RateStatus(True, round(self.rate), min(most, self.rest + self.left + refilled), 0.0)  # noqa: FBT003
 
     def likely(self, waiting: int, now: float) -> int:
         """Requests to expect within `AHEAD_S`, as the bucket's pace has been since this one."""
@@ -103,22 +103,22 @@ class _Lease(Struct):
         return math.floor(min(pace, self.rate) * AHEAD_S)
 
 
-class Limits:
+class RateLimiter:
     """The request-rate buckets as one process asks for them."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: RedisClient) -> None:
         self._client = client
         self._asks: dict[str, _Ask] = {}
         self._leases: dict[str, _Lease] = {}
         self._task: asyncio.Task[None] | None = None
         self._local: dict[str, float] = {}
 
-    async def check(self, bucket: str, rate: float, *, burst_s: float = BURST_S) -> Standing:
+    async def check(self, bucket: str, rate: float, *, burst_s: float = BURST_S) -> RateStatus:
         """Count one request against `bucket` at `rate` per second; `burst_s` seconds' worth may come at once."""
         lease = self._leases.get(bucket)
         if lease is not None and lease.good(rate, burst_s, now := time.monotonic()):
             return lease.grant(now)
-        future: asyncio.Future[Standing] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[RateStatus] = asyncio.get_running_loop().create_future()
         self._asks.setdefault(bucket, _Ask(rate, burst_s, [])).waiting.append(future)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
@@ -136,7 +136,7 @@ class Limits:
                 answers = await self._client.ask(
                     [_SCRIPT.command(_key(bucket), *_arguments(ask)) for bucket, ask in asks.items()]
                 )
-            except Away:
+            except RedisUnavailable:
                 answers = [None] * len(asks)
             for (bucket, ask), answer in zip(asks.items(), answers, strict=True):
                 if isinstance(answer, list):
@@ -154,7 +154,7 @@ class Limits:
                 self._leases.clear()
             self._leases[bucket] = lease
 
-    def _check_locally(self, bucket: str, rate: float, wanted: int, burst_s: float) -> list[Standing]:
+    def _check_locally(self, bucket: str, rate: float, wanted: int, burst_s: float) -> list[RateStatus]:
         now = time.monotonic()
         if len(self._local) > _MAX_LOCAL:
             self._local.clear()
@@ -165,7 +165,7 @@ class Limits:
         return _standings(rate, wanted, granted, room - granted, max(0.0, tat + 1 / rate - burst_s - now))
 
 
-def refusal(standing: Standing) -> Refusal:
+def refusal(standing: RateStatus) -> Refusal:
     """The 429 for a bucket that is empty."""
     wait = max(1, math.ceil(standing.retry_after_s))
     return Refusal(
@@ -175,14 +175,14 @@ def refusal(standing: Standing) -> Refusal:
     )
 
 
-def _standings(rate: float, wanted: int, granted: int, remaining: int, wait_s: float) -> list[Standing]:
+def _standings(rate: float, wanted: int, granted: int, remaining: int, wait_s: float) -> list[RateStatus]:
     limit = round(rate)
     return [
-        Standing(index < granted, limit, remaining + max(0, granted - index - 1), wait_s) for index in range(wanted)
+        RateStatus(index < granted, limit, remaining + max(0, granted - index - 1), wait_s) for index in range(wanted)
     ]
 
 
-def _resolve(ask: _Ask, standings: list[Standing]) -> None:
+def _resolve(ask: _Ask, standings: list[RateStatus]) -> None:
     for future, standing in zip(ask.waiting, standings, strict=True):
         if not future.done():
             future.set_result(standing)

@@ -39,14 +39,14 @@ _dialled: ContextVar[list[bool]] = ContextVar("dialled")
 _log = structlog.get_logger("web")
 
 
-class Reply(Struct, frozen=True):
+class HttpReply(Struct, frozen=True):
     """An answer: its status and the first octets of its body, as they came."""
 
     status: int
     body: bytes
 
 
-class Failure(Struct, frozen=True):
+class HttpFailure(Struct, frozen=True):
     """Why there was no answer, in a few words for the owner of the URL. `status` is set when the head of one came."""
 
     kind: str  # timeout, refused_address, dns, connect, tls, protocol, url
@@ -58,7 +58,7 @@ class NotAllowed(OSError):  # noqa: N818 - named for what it says; an OSError is
     """The address is not one that may be dialled."""
 
 
-class Client:
+class HttpClient:
     """A pool of connections to anybody; use within one event loop and `close` it there."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Client:
         self._retiring: set[asyncio.Task[None]] = set()
 
     @classmethod
-    def from_settings(cls, settings: Settings, resolver: Resolver) -> "Client":
+    def from_settings(cls, settings: Settings, resolver: Resolver) -> "HttpClient":
         """Public addresses only, unless the settings or the local mode allow every one."""
         allowed = settings.allow_private_webhooks
         every = settings.delivery == "local" if allowed is None else allowed
@@ -81,7 +81,7 @@ class Client:
 
     async def post(
         self, url: yarl.URL, body: bytes, headers: Mapping[str, str], *, timeout_s: float, most_bytes: int
-    ) -> Reply | Failure:
+    ) -> HttpReply | HttpFailure:
         """One request and at most `most_bytes` of its answer; `timeout_s` is for all of it, from DNS to the last octet.
 
         A kept connection that the server has closed meanwhile is replaced by a fresh one within the same time.
@@ -97,10 +97,10 @@ class Client:
                     except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                         if dialled or isinstance(error, aiohttp.ClientConnectorError):
                             raise
-                return Failure("connect", "connections kept from before were all closed")
+                return HttpFailure("connect", "connections kept from before were all closed")
         except TimeoutError:
             late = "the answer was not complete" if head else "there was no answer"
-            return Failure("timeout", f"{late} within {timeout_s:g} s", head[0] if head else None)
+            return HttpFailure("timeout", f"{late} within {timeout_s:g} s", head[0] if head else None)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return _failure(error, head[0] if head else None)
 
@@ -115,7 +115,7 @@ class Client:
 
     async def _exchange(
         self, url: yarl.URL, body: bytes, headers: Mapping[str, str], most_bytes: int, head: list[int]
-    ) -> Reply:
+    ) -> HttpReply:
         response = await self._open().request("POST", url, data=body, headers=headers, allow_redirects=False)
         head.append(response.status)
         try:
@@ -124,7 +124,7 @@ class Client:
             content = b""
         finally:
             response.close() if not response.content.at_eof() else response.release()
-        return Reply(response.status, content)
+        return HttpReply(response.status, content)
 
     def _open(self) -> aiohttp.ClientSession:
         now = asyncio.get_running_loop().time()
@@ -259,21 +259,21 @@ def _result(host: str, address: str, port: int) -> ResolveResult:
     return ResolveResult(hostname=host, host=address, port=port, family=family, proto=0, flags=socket.AI_NUMERICHOST)
 
 
-def _failure(error: Exception, status: int | None) -> Failure:
+def _failure(error: Exception, status: int | None) -> HttpFailure:
     """The errors of the world around aiohttp, translated once."""
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     text = _words(cause)
     if isinstance(cause, NotAllowed):
-        return Failure("refused_address", text)
+        return HttpFailure("refused_address", text)
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return Failure("dns", text)
+        return HttpFailure("dns", text)
     if isinstance(error, (aiohttp.ClientSSLError, ssl.SSLError)) or isinstance(cause, ssl.SSLError):
-        return Failure("tls", _words(getattr(error, "certificate_error", cause)))
+        return HttpFailure("tls", _words(getattr(error, "certificate_error", cause)))
     if isinstance(error, (aiohttp.InvalidURL, ValueError)):
-        return Failure("url", "the URL can't be used")
+        return HttpFailure("url", "the URL can't be used")
     if isinstance(error, (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, OSError)):
-        return Failure("connect", text or "the connection was closed without an answer", status)
-    return Failure("protocol", f"the answer is not HTTP: {text}", status)
+        return HttpFailure("connect", text or "the connection was closed without an answer", status)
+    return HttpFailure("protocol", f"the answer is not HTTP: {text}", status)
 
 
 def _words(error: object) -> str:

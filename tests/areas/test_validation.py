@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
 from engine.areas.emails.types import SendRequest, Slug
-from engine.base.shapes import SLUG_WORDS, fault_of
+from engine.base.validation import SLUG_WORDS, fault_of
 
 
 class Colour(StrEnum):

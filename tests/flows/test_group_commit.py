@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from engine.store.group import GroupCommit, Overloaded
+from engine.store.group_commit import GroupCommit, Overloaded
 from tests.harness.patience import PATIENCE_S
 
 INTERVAL_S = 1.0

@@ -28,7 +28,7 @@ class _Kept(NamedTuple, Generic[V]):
     refresh_at: float
 
 
-class Shared(Generic[K, V]):
+class SingleFlightCache(Generic[K, V]):
     """A bounded cache in which every caller of a key waits for one and the same computation.
 
     A value in use is made anew shortly before it expires, so that nobody waits for that. Where the new one is

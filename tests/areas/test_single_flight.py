@@ -4,7 +4,7 @@ import asyncio
 
 from msgspec import Struct
 
-from engine.store.shared import Shared
+from engine.store.single_flight import SingleFlightCache
 
 
 class Answer(Struct):
@@ -22,7 +22,9 @@ class Maker:
         self.now = 0.0
         self.made = 0
         self.fails = False
-        self.shared: Shared[str, Answer] = Shared(self._make, 10, lambda: self.now, lambda answer: answer.failed)
+        self.shared: SingleFlightCache[str, Answer] = SingleFlightCache(
+            self._make, 10, lambda: self.now, lambda answer: answer.failed
+        )
 
     async def _make(self, _: str) -> Answer:
         self.made += 1

@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from engine.base import ids
-from engine.store.limits import AHEAD_S, Limits, Standing
-from engine.store.redis import Command, connect
-from engine.store.redis_client import Single
+from engine.store.rate_limits import AHEAD_S, RateLimiter, RateStatus
+from engine.store.redis import RedisCommand, connect
+from engine.store.redis_client import SingleRedis
 
 PATIENCE_S = 2.0
 
 
-class Counted(Single):
+class Counted(SingleRedis):
     """A client that counts its round trips."""
 
     trips = 0
 
-    async def _ask(self, commands: Sequence[Command], timeout_s: float) -> list[Any]:
+    async def _ask(self, commands: Sequence[RedisCommand], timeout_s: float) -> list[Any]:
         self.trips += 1
         return await super()._ask(commands, timeout_s)
 
@@ -34,11 +34,11 @@ async def client(redis_url: str) -> AsyncIterator[Counted]:
 
 
 @pytest.fixture
-async def processes(redis_url: str) -> AsyncIterator[list[Limits]]:
+async def processes(redis_url: str) -> AsyncIterator[list[RateLimiter]]:
     """What three processes ask with."""
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(aclosing(connect(redis_url, timeout_s=PATIENCE_S))) for _ in "abc"]
-        yield [Limits(one) for one in clients]
+        yield [RateLimiter(one) for one in clients]
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def bucket() -> str:
     return f"test:{ids.uuid7()}"
 
 
-async def steadily(limits: Limits, bucket: str, rate: float, count: int) -> list[Standing]:
+async def steadily(limits: RateLimiter, bucket: str, rate: float, count: int) -> list[RateStatus]:
     """One request after the other, each when the one before was answered."""
     found = []
     for _ in range(count):
@@ -56,22 +56,24 @@ async def steadily(limits: Limits, bucket: str, rate: float, count: int) -> list
 
 
 async def test_a_busy_key_is_asked_for_less_often_than_it_sends(client: Counted, bucket: str) -> None:
-    standings = await steadily(Limits(client), bucket, 5_000, 200)
+    standings = await steadily(RateLimiter(client), bucket, 5_000, 200)
 
     assert all(one.allowed for one in standings)
     assert client.trips < 150
 
 
 async def test_a_slow_key_is_asked_for_each_time(client: Counted, bucket: str) -> None:
-    await steadily(Limits(client), bucket, 1 / AHEAD_S - 1, 20)
+    await steadily(RateLimiter(client), bucket, 1 / AHEAD_S - 1, 20)
 
     assert client.trips == 20
 
 
-async def test_what_is_granted_ahead_has_left_the_bucket(client: Counted, processes: list[Limits], bucket: str) -> None:
+async def test_what_is_granted_ahead_has_left_the_bucket(
+    client: Counted, processes: list[RateLimiter], bucket: str
+) -> None:
     rate = 1_000
     began = time.monotonic()
-    mine = await steadily(Limits(client), bucket, rate, 50)
+    mine = await steadily(RateLimiter(client), bucket, rate, 50)
     theirs = await asyncio.gather(*[processes[0].check(bucket, rate) for _ in range(3 * rate)])
     elapsed = time.monotonic() - began
 
@@ -79,7 +81,9 @@ async def test_what_is_granted_ahead_has_left_the_bucket(client: Counted, proces
     assert 2 * rate - rate * AHEAD_S <= granted <= 2 * rate + rate * elapsed
 
 
-async def test_processes_together_grant_what_the_rate_allows_and_no_more(processes: list[Limits], bucket: str) -> None:
+async def test_processes_together_grant_what_the_rate_allows_and_no_more(
+    processes: list[RateLimiter], bucket: str
+) -> None:
     rate = 200
     began = time.monotonic()
     found = await asyncio.gather(*[
@@ -94,10 +98,10 @@ async def test_processes_together_grant_what_the_rate_allows_and_no_more(process
 
 
 async def test_below_half_of_a_bucket_nothing_is_granted_ahead(
-    client: Counted, processes: list[Limits], bucket: str
+    client: Counted, processes: list[RateLimiter], bucket: str
 ) -> None:
     rate, began = 1_000, time.monotonic()
-    limits = Limits(client)
+    limits = RateLimiter(client)
     first = await asyncio.gather(*[limits.check(bucket, rate) for _ in range(1_600)])
     trips = client.trips
     second = await steadily(limits, bucket, rate, 30)
@@ -111,7 +115,7 @@ async def test_below_half_of_a_bucket_nothing_is_granted_ahead(
 
 
 async def test_the_headers_tell_what_is_left_with_what_was_granted_ahead(client: Counted, bucket: str) -> None:
-    rate, limits = 1_000, Limits(client)
+    rate, limits = 1_000, RateLimiter(client)
     began = time.monotonic()
     for sent in range(1, 101):
         standing = await limits.check(bucket, rate)
@@ -123,7 +127,7 @@ async def test_the_headers_tell_what_is_left_with_what_was_granted_ahead(client:
 
 
 async def test_what_was_granted_ahead_at_another_rate_is_not_used(client: Counted, bucket: str) -> None:
-    limits = Limits(client)
+    limits = RateLimiter(client)
     await steadily(limits, bucket, 5_000, 50)
 
     standings = await asyncio.gather(*[limits.check(bucket, 1) for _ in range(10)])
@@ -132,7 +136,7 @@ async def test_what_was_granted_ahead_at_another_rate_is_not_used(client: Counte
 
 async def test_without_redis_a_process_counts_by_itself(bucket: str) -> None:
     async with aclosing(connect("redis://127.0.0.1:1/0")) as nobody:
-        limits = Limits(nobody)
+        limits = RateLimiter(nobody)
         slow = [await limits.check(bucket, 2 / 3600, burst_s=3600) for _ in range(5)]
         fast = await steadily(limits, f"{bucket}:fast", 5_000, 50)
 

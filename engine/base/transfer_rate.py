@@ -9,7 +9,7 @@ from typing import Final
 WINDOW_S: Final = 5.0
 
 
-class Pace:
+class TransferRate:
     """The progress of one request body or message.
 
     In each window of `WINDOW_S` it has to grow by `min_bytes_per_s`, and by the part of its size that makes a constant
