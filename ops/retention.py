@@ -10,7 +10,7 @@ from engine.base import clock, ids
 from engine.base.errors import not_found
 from engine.base.plans import Plan
 from engine.flows import purge as purging
-from engine.flows.open_account import record
+from engine.ledger.events import record_event
 
 _NAMES = {
     "accounts": "accounts",
@@ -41,5 +41,5 @@ async def agree(pool: asyncpg.Pool, *, account: str, days: int | None) -> dict[s
             raise not_found("account")
         kept = rules.retention_days(Plan(rows[0]["plan"]), days)
         detail = {"agreed_days": days, "retention_days": kept}
-        await record(connection, account_id, "account.retention_agreed", detail, actor="operator")
+        await record_event(connection, account_id, "account.retention_agreed", detail, actor="operator")
     return {"accountId": account, "agreedDays": days, "retentionDays": kept}

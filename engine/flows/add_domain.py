@@ -20,7 +20,8 @@ from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.plans import CAPS
 from engine.base.secrets import derived
 from engine.base.settings import Settings
-from engine.flows.open_account import full, locked_plan, record
+from engine.ledger.events import record_event
+from engine.ledger.plan_limits import limit_reached, locked_plan
 from engine.store import caches
 from engine.store.database_clock import new_id
 from engine.store.turns import Turns
@@ -74,16 +75,16 @@ async def add_domain(
         used = len(await store.NAMES.fetch(connection, account))
         limit = CAPS[plan].sending_domains
         if limit is not None and used >= limit:
-            raise full("domains", "sending domains", limit, used)
+            raise limit_reached("domains", "sending domains", limit, used)
         await store.insert(connection, domain, account, normal, pepper=settings.key_pepper, keys=keys, standby=standby)
-        await record(connection, account, "domain.added", detail, actor=actor)
+        await record_event(connection, account, "domain.added", detail, actor=actor)
         if vouched:
             try:
                 async with connection.transaction():
                     await store.VOUCH.execute(connection, domain)
             except asyncpg.UniqueViolationError:
                 raise Refusal(ErrorType.CONFLICT, f"{normal} is verified on another account.") from None
-            await record(connection, account, "domain.verified", detail | {"by": "operator"}, actor=actor)
+            await record_event(connection, account, "domain.verified", detail | {"by": "operator"}, actor=actor)
         await caches.bump(connection, "domains")
     return NewDomain(domain, public_id, normal)
 
@@ -99,7 +100,7 @@ async def remove_domain(pool: asyncpg.Pool, account: UUID, domain: UUID, *, acto
         if not rows:
             raise not_found("domain")
         detail = {"id": ids.format_id(ids.Kind.DOMAIN, domain), "name": rows[0]["name"]}
-        await record(connection, account, "domain.removed", detail, actor=actor)
+        await record_event(connection, account, "domain.removed", detail, actor=actor)
         await caches.bump(connection, "domains")
 
 

@@ -18,7 +18,7 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.flows.change_password import prove
 from engine.flows.log_in import Services, slow_down, too_many
-from engine.flows.open_account import tell_accounts
+from engine.flows.people.person_events import record_person_event
 from engine.flows.sign_in import NewSession, end_others, remember, renew_session
 from engine.flows.verify_email import used_up
 from engine.store.queries import Queries
@@ -48,7 +48,7 @@ async def ask(services: Services, caller: Person, new_email: str, password: str 
         await tokens.issue(connection, token, Purpose.CHANGE_EMAIL, person.id, at=at, detail=address)
         await enqueue(connection, Kind.CONFIRM_EMAIL, address, at=at, mail=mail)
         await enqueue(connection, Kind.EMAIL_CHANGING, person.email, at=at, new_email=address)
-        await tell_accounts(connection, person.id, "member.email_change_requested", {})
+        await record_person_event(connection, person.id, "member.email_change_requested", {})
 
 
 async def confirm(services: Services, token: str, device: Device, caller: Person | None) -> NewSession | None:
@@ -77,5 +77,5 @@ async def confirm(services: Services, token: str, device: Device, caller: Person
             pepper = services.settings.key_pepper or ""
             made = await renew_session(connection, pepper, own.session_id, own.account_id)
         await enqueue(connection, Kind.EMAIL_CHANGED, person.email, at=at, new_email=address)
-        await tell_accounts(connection, person.id, "member.email_changed", {})
+        await record_person_event(connection, person.id, "member.email_changed", {})
     return made

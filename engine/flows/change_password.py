@@ -13,7 +13,7 @@ from engine.areas.tokens.rules import Purpose
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.flows.log_in import Services, too_many
-from engine.flows.open_account import tell_accounts
+from engine.flows.people.person_events import record_person_event
 from engine.flows.sign_in import NewSession, end_others, renew_session
 from engine.store.passwords import Passwords
 
@@ -41,7 +41,7 @@ async def change_password(services: Services, caller: Person, current: str | Non
         await end_others(connection, person.id, caller.session_id)
         made = await renew_session(connection, pepper, caller.session_id, caller.account_id)
         await enqueue(connection, Kind.PASSWORD_CHANGED, locked.email, at=at)
-        await tell_accounts(connection, person.id, "member.password_changed", {})
+        await record_person_event(connection, person.id, "member.password_changed", {})
     return made
 
 

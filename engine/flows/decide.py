@@ -10,9 +10,9 @@ from engine.areas.suppressions.types import Reason
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.plans import CAPS, Plan
-from engine.flows.open_account import full
 from engine.ledger import quota
 from engine.ledger.heads import Head
+from engine.ledger.plan_limits import limit_reached
 
 
 class Pending(Struct):
@@ -91,7 +91,7 @@ def _schedule(head: Head, at: datetime, wanted: datetime, parent: Head | None) -
         return refusal
     allowance = quota.monthly_cap(head, parent)
     if head.scheduled >= allowance:
-        return full("scheduled_messages", "scheduled messages", allowance, head.scheduled)
+        return limit_reached("scheduled_messages", "scheduled messages", allowance, head.scheduled)
     head.scheduled += 1
     return None
 

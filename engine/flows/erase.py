@@ -23,8 +23,8 @@ from engine.base import clock, ids
 from engine.delivery import holds
 from engine.flows import suspend
 from engine.flows.levers import HEARD_S
-from engine.flows.open_account import record
 from engine.ledger import heads
+from engine.ledger.events import record_event
 from engine.store import caches
 from engine.store.postgres import AWAY
 from engine.store.queries import Queries, Query
@@ -209,7 +209,7 @@ async def _bury(pool: asyncpg.Pool, account: UUID) -> bool:
         await store.BURY.execute(connection, account, clock.now())
         above = next((one.parent_id for one in family if one.id == account), None)
         if above is not None and any(one.id == above and one.status != "closing" for one in family):
-            await record(connection, above, "sub_account.erased", {"id": _public(account)}, actor="service")
+            await record_event(connection, above, "sub_account.erased", {"id": _public(account)}, actor="service")
         for query in _LAST:
             await query.execute(connection, account)
         for kind in ("keys", "domains", "streams", holds.KIND):

@@ -16,7 +16,7 @@ from engine.areas.tokens.rules import Purpose
 from engine.base import clock
 from engine.flows.change_password import checked_hash
 from engine.flows.log_in import Services, slow_down
-from engine.flows.open_account import tell_accounts
+from engine.flows.people.person_events import record_person_event
 from engine.flows.sign_in import end_others, remember
 from engine.flows.verify_email import mark_verified, used_up
 from engine.store.queries import Queries
@@ -51,12 +51,14 @@ async def reset(services: Services, token: str, password: str, device: Device) -
         await people.SET_PASSWORD.execute(connection, person.id, hashed, at)
         if await mark_verified(connection, person.id):
             rows = await _DROP_FACTORS.records(connection, person.id)
-            await tell_accounts(connection, person.id, "member.email_verified", {"factors_dropped": rows[0]["dropped"]})
+            await record_person_event(
+                connection, person.id, "member.email_verified", {"factors_dropped": rows[0]["dropped"]}
+            )
         await tokens.burn_all(connection, person.id, Purpose)
         await end_others(connection, person.id, None)
         await remember(connection, person.id, device)
         await enqueue(connection, Kind.PASSWORD_CHANGED, person.email, at=at)
-        await tell_accounts(connection, person.id, "member.password_reset", {})
+        await record_person_event(connection, person.id, "member.password_reset", {})
 
 
 async def _holder(services: Services, token: str) -> PersonRow:

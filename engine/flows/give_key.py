@@ -23,7 +23,8 @@ from engine.base import clock, ids, secrets
 from engine.base.errors import invalid, not_found
 from engine.base.lines import checked_line
 from engine.base.plans import CAPS
-from engine.flows.open_account import full, locked_plan, record
+from engine.ledger.events import record_event
+from engine.ledger.plan_limits import limit_reached, locked_plan
 from engine.mail.address import BadAddress, domain_name
 from engine.store import caches
 from engine.store.database_clock import new_id
@@ -89,7 +90,7 @@ async def give_key(
         )
         if asked != Limits():
             await store.LIMIT.execute(connection, key, names, slugs, networks)
-        await record(connection, account, "api_key.created", _told(row), actor=actor)
+        await record_event(connection, account, "api_key.created", _told(row), actor=actor)
         if tell is not None:
             await _tell_owners(connection, tell, account, row)
         await caches.bump(connection, "keys")
@@ -110,7 +111,7 @@ async def revoke_key(pool: asyncpg.Pool, account: UUID, key: UUID, *, actor: str
         revoked = await store.REVOKE.records(connection, holder, key)
         if revoked:
             detail = {"id": ids.format_id(ids.Kind.API_KEY, key), "name": revoked[0]["name"]}
-            await record(connection, holder, "api_key.revoked", detail, actor=actor)
+            await record_event(connection, holder, "api_key.revoked", detail, actor=actor)
             await caches.bump(connection, "keys")
 
 
@@ -127,7 +128,7 @@ async def _check_room(connection: Conn, account: UUID) -> None:
     limit = CAPS[plan].api_keys
     used = await store.count_live(connection, account)
     if limit is not None and used >= limit:
-        raise full("api_keys", "API keys", limit, used)
+        raise limit_reached("api_keys", "API keys", limit, used)
 
 
 def _names(texts: Iterable[str]) -> list[str]:

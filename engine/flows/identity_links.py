@@ -26,8 +26,9 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.plans import Plan
 from engine.base.settings import Settings
-from engine.flows.open_account import Owner, open_with_owner, record
+from engine.flows.open_account import Owner, open_with_owner
 from engine.flows.sign_in import NewSession, end_others, renew_session
+from engine.ledger.events import record_event
 from engine.store.limits import Limits
 from engine.store.passwords import Passwords
 from engine.store.queries import Conn
@@ -160,7 +161,7 @@ async def _record(connection: Conn, user: UUID, kind: str, identity: UUID, issue
     detail = {"id": person, "identity": ids.format_id(ids.Kind.IDENTITY, identity), "issuer": issuer}
     memberships = await people.MEMBERSHIPS.fetch(connection, user)
     for account in sorted(one.account_id for one in memberships):
-        await record(connection, account, kind, detail, actor=person)
+        await record_event(connection, account, kind, detail, actor=person)
 
 
 async def _check_no_other(services: Services, person: PersonRow, proven: Proven) -> None:

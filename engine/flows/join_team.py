@@ -20,9 +20,10 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.flows.log_in import slow_down, wrong
-from engine.flows.open_account import locked_plan, record
 from engine.flows.sign_in import remember
 from engine.flows.team import check_seats
+from engine.ledger.events import record_event
+from engine.ledger.plan_limits import locked_plan
 from engine.store.limits import Limits
 from engine.store.passwords import Passwords
 from engine.store.queries import Conn
@@ -90,7 +91,7 @@ async def _join(
         if joined:
             public = ids.format_id(ids.Kind.USER, user)
             detail = {"id": public, "role": taken[0]["role"], "invite": ids.format_id(ids.Kind.INVITE, found.id)}
-            await record(connection, account, "member.joined", detail, actor=public)
+            await record_event(connection, account, "member.joined", detail, actor=public)
             await remember(connection, user, device)
     if not joined:  # the invitation is used up all the same: its seat is free again
         raise Refusal(ErrorType.CONFLICT, "You are on this account already. Sign in.")

@@ -20,7 +20,7 @@ from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.lines import checked_line, checked_text
 from engine.flows import platform
 from engine.flows.log_in import too_many
-from engine.flows.open_account import record
+from engine.ledger.events import record_event
 from engine.store.limits import Limits
 
 MAX_NAME, MAX_COMPANY, MAX_MESSAGE = 120, 200, 5_000
@@ -64,7 +64,9 @@ async def take(services: Services, account: UUID, enquiry: Enquiry, *, actor: st
     lead = ids.uuid7()
     async with services.pool.acquire() as connection, connection.transaction():
         await store.INSERT.execute(connection, lead, account, name, email, company, message, at)
-        await record(connection, account, "lead.received", {"id": ids.format_id(ids.Kind.LEAD, lead)}, actor=actor)
+        await record_event(
+            connection, account, "lead.received", {"id": ids.format_id(ids.Kind.LEAD, lead)}, actor=actor
+        )
         for owner in await people.OWNERS.fetch(connection, account):
             await enqueue(
                 connection, Kind.LEAD, owner.email, at=at, name=name, email=email, company=company, message=message

@@ -21,9 +21,9 @@ from engine.delivery.holds import Hold, HoldKind
 from engine.delivery.outcome import Category, Outcome, Scope, Verdict
 from engine.delivery.queue import Row
 from engine.flows import hold, settle
-from engine.flows.open_account import record
 from engine.flows.settle import Attempt, Result
 from engine.ledger import heads
+from engine.ledger.events import record_event
 from engine.mail.address import domain_name
 from engine.store import caches
 from engine.store.database_clock import DatabaseClock
@@ -97,7 +97,9 @@ async def resume(pool: asyncpg.Pool, on: Chosen, *, note: str | None = None) -> 
             return None
         await caches.bump(connection, holds.KIND)
         if on.account is not None:
-            await record(connection, on.account, "delivery.resumed", {"reason": note or ended.reason}, actor=OPERATOR)
+            await record_event(
+                connection, on.account, "delivery.resumed", {"reason": note or ended.reason}, actor=OPERATOR
+            )
     return await _finish_ended(pool, note=note, of=ended.id)
 
 
@@ -160,7 +162,7 @@ async def _lay(pool: asyncpg.Pool, on: Chosen, reason: str, until: datetime | No
         if on.account is not None and not quiet:
             end = None if until is None else clock.iso(until)
             detail = {"reason": words, "until": end}
-            await record(connection, on.account, "delivery.suspended", detail, actor=OPERATOR)
+            await record_event(connection, on.account, "delivery.suspended", detail, actor=OPERATOR)
     return laid
 
 

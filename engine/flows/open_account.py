@@ -1,6 +1,5 @@
-"""Opening an account, and what every change of one shares: its event, its plan under the lock, the refusal at a cap."""
+"""Open an account with its owner."""
 
-from collections.abc import Mapping
 from datetime import datetime
 from uuid import UUID
 
@@ -8,16 +7,15 @@ import asyncpg
 from msgspec import Struct
 
 from engine.areas.account import store as accounts
-from engine.areas.people import store as people
-from engine.base import clock, ids
-from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base import ids
+from engine.base.errors import ErrorType, Refusal
 from engine.base.plans import Plan
-from engine.ledger import heads, log
+from engine.ledger.events import record_event
 from engine.store.queries import Conn
 
 
 class NewAccount(Struct, frozen=True):
-    """An account as it was opened."""
+    """A newly created account."""
 
     id: UUID
     public_id: str
@@ -43,7 +41,7 @@ async def open_account(
     monthly_cap: int | None = None,
     verified_at: datetime | None = None,
 ) -> NewAccount:
-    """A new account with its owner; 409 when the address is somebody's already."""
+    """Create an account with its owner. Raises a 409 if a person with this address exists."""
     async with pool.acquire() as connection, connection.transaction():
         owner = Owner(email, password_hash, verified_at)
         made = await open_with_owner(
@@ -64,9 +62,9 @@ async def open_with_owner(
     monthly_cap: int | None = None,
     actor: str | None = None,
 ) -> NewAccount | None:
-    """The same within the caller's transaction; None, and nothing made, when the address is somebody's already.
+    """Create an account within the caller's transaction; return None, and create nothing, if the address is in use.
 
-    Without an `actor` it is the owner themself who opens it.
+    `actor` is who opens it; None: the owner.
     """
     account, user = ids.uuid7(), ids.uuid7()
     try:
@@ -86,53 +84,5 @@ async def open_with_owner(
         return None
     person = ids.format_id(ids.Kind.USER, user)
     detail = {"name": name, "plan": plan.value, "owner": person}
-    await record(connection, account, "account.created", detail, actor=actor or person)
+    await record_event(connection, account, "account.created", detail, actor=actor or person)
     return NewAccount(account, ids.format_id(ids.Kind.ACCOUNT, account), user)
-
-
-async def record(
-    connection: Conn, account: UUID, kind: str, detail: Mapping[str, object], *, actor: str | None = None
-) -> None:
-    """Write one account event within the caller's transaction.
-
-    `actor` is who did it: the id of a person (`usr_…`) or an API key (`key_…`), `operator` or `service`.
-    """
-    locked = await heads.lock(connection, [account])
-    told = detail if actor is None else {**detail, "actor": actor}
-    entry = log.Entry(account, kind, log.detail_text(told), clock.now())
-    await log.append(connection, log.seal_all(locked, [entry]))
-    await heads.save(connection, locked.values())
-
-
-async def tell_accounts(
-    connection: Conn, user: UUID, kind: str, detail: dict[str, object], *, actor: str | None = None
-) -> None:
-    """Write an event about a person to the log of every account they belong to, within the caller's transaction.
-
-    `actor` is who did it; None: the person.
-    """
-    person = ids.format_id(ids.Kind.USER, user)
-    memberships = await people.MEMBERSHIPS.fetch(connection, user)
-    locked = await heads.lock(connection, [one.account_id for one in memberships])
-    at, text = clock.now(), log.detail_text({"id": person, **detail, "actor": actor or person})
-    if locked:
-        await log.append(connection, log.seal_all(locked, [log.Entry(one, kind, text, at) for one in locked]))
-        await heads.save(connection, locked.values())
-
-
-async def locked_plan(connection: Conn, account: UUID) -> Plan:
-    """The account's plan, with its head locked so that a cap is counted exactly; 404 when it is erased by now."""
-    locked = await heads.lock(connection, [account])
-    if account not in locked:
-        raise not_found("account")
-    return Plan(locked[account].plan)
-
-
-def full(resource: str, words: str, limit: int, used: int) -> Refusal:
-    """The 403 of a plan that has no room: `resource` for programs, `words` for people."""
-    sentence = (
-        f"This account has {used} of the {limit} {words} that its plan includes. Make room, or move to a larger one."
-    )
-    if limit == 0:
-        sentence = f"This account's plan includes no {words}. Move to a larger one."
-    return Refusal(ErrorType.PLAN_LIMIT_REACHED, sentence, resource=resource, limit=limit, used=used)

@@ -12,8 +12,9 @@ from engine.areas.streams.store import TRANSACTIONAL, StreamRow
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.plans import CAPS
-from engine.flows.open_account import full, locked_plan, record
 from engine.flows.slugs import is_slug, slug_of
+from engine.ledger.events import record_event
+from engine.ledger.plan_limits import limit_reached, locked_plan
 from engine.store import caches
 from engine.store.database_clock import new_time
 
@@ -34,10 +35,10 @@ async def open_stream(
         limit = CAPS[plan].streams
         used = await store.count(connection, account)
         if limit is not None and used >= limit:
-            raise full("streams", "message streams (the transactional one counts)", limit, used)
+            raise limit_reached("streams", "message streams (the transactional one counts)", limit, used)
         row = StreamRow(chosen, name or chosen, await new_time(connection))
         await store.INSERT.execute(connection, account, row.slug, row.name, row.created_at)
-        await record(connection, account, "stream.created", {"id": row.slug, "name": row.name}, actor=actor)
+        await record_event(connection, account, "stream.created", {"id": row.slug, "name": row.name}, actor=actor)
         await caches.bump(connection, "streams")
     return row
 
@@ -56,7 +57,7 @@ async def close_stream(pool: asyncpg.Pool, account: UUID, slug: str, *, actor: s
         if standing is None or standing.deleted_at is not None:
             raise not_found("stream")
         await store.DELETE.execute(connection, account, slug, clock.now())
-        await record(connection, account, "stream.deleted", {"id": slug}, actor=actor)
+        await record_event(connection, account, "stream.deleted", {"id": slug}, actor=actor)
         await caches.bump(connection, "streams")
 
 

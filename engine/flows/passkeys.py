@@ -26,7 +26,7 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.settings import Settings
 from engine.flows import second_factor
-from engine.flows.open_account import tell_accounts
+from engine.flows.people.person_events import record_person_event
 from engine.flows.sign_in import NewSession, open_session
 from engine.store.database_clock import new_time
 from engine.store.limits import Limits
@@ -235,7 +235,7 @@ async def _record(connection: Conn, user: UUID, kind: str, passkey: UUID, *, act
     detail: dict[str, object] = {
         "id": ids.format_id(ids.Kind.PASSKEY, passkey), "user": ids.format_id(ids.Kind.USER, user)
     }  # fmt: skip
-    await tell_accounts(connection, user, kind, detail, actor=actor)
+    await record_person_event(connection, user, kind, detail, actor=actor)
 
 
 def _fresh_name(held: list[PasskeyRow]) -> str:

@@ -19,7 +19,7 @@ from engine.base.errors import not_found
 from engine.base.plans import Plan
 from engine.base.settings import Settings, variable
 from engine.flows.add_domain import make_pair
-from engine.flows.open_account import record
+from engine.ledger.events import record_event
 from engine.mail.address import domain_name, parse_mailbox
 from engine.store import caches
 from engine.store.queries import Conn, Queries, Source
@@ -94,7 +94,7 @@ async def appoint(pool: asyncpg.Pool, settings: Settings, account: UUID, sender:
     async with pool.acquire() as connection, connection.transaction():
         await _SET.execute(connection, account, sender)
         detail = {"sender": named}
-        await record(connection, account, "platform.appointed", detail, actor="operator")
+        await record_event(connection, account, "platform.appointed", detail, actor="operator")
     return await standing(pool, settings)
 
 
@@ -122,8 +122,8 @@ async def ensure_local(pool: asyncpg.Pool, settings: Settings) -> UUID:
             await domains.insert(connection, domain, account, name, pepper=settings.key_pepper, keys=keys)
             await domains.VOUCH.execute(connection, domain)
             detail = {"id": ids.format_id(ids.Kind.DOMAIN, domain), "name": name}
-            await record(connection, account, "domain.added", detail, actor="service")
-            await record(connection, account, "domain.verified", detail | {"by": "service"}, actor="service")
+            await record_event(connection, account, "domain.added", detail, actor="service")
+            await record_event(connection, account, "domain.verified", detail | {"by": "service"}, actor="service")
             await caches.bump(connection, "domains")
     return account
 
@@ -131,7 +131,7 @@ async def ensure_local(pool: asyncpg.Pool, settings: Settings) -> UUID:
 async def _open(connection: Conn) -> UUID:
     account = ids.uuid7()
     await accounts.insert(connection, account, name=NAME, plan=PLAN, daily_cap=DAILY_CAP, monthly_cap=31 * DAILY_CAP)
-    await record(connection, account, "account.created", {"name": NAME, "plan": PLAN.value}, actor="service")
+    await record_event(connection, account, "account.created", {"name": NAME, "plan": PLAN.value}, actor="service")
     await _SET.execute(connection, account, None)
     return account
 

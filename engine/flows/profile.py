@@ -13,7 +13,8 @@ from engine.areas.people.store import ProfileRow
 from engine.base import ids
 from engine.base.errors import not_found
 from engine.base.lines import checked_line
-from engine.flows.open_account import locked_plan, record
+from engine.ledger.events import record_event
+from engine.ledger.plan_limits import locked_plan
 
 MAX_NAME = 120
 
@@ -56,7 +57,7 @@ async def change_profile(pool: asyncpg.Pool, account: UUID, user: UUID, wanted: 
                 changed.signature_addresses,
             )  # fmt: skip
             detail = {"id": public, "fields": fields}
-            await record(connection, account, "member.profile_changed", detail, actor=public)
+            await record_event(connection, account, "member.profile_changed", detail, actor=public)
     return changed
 
 
@@ -66,7 +67,7 @@ async def rename_account(pool: asyncpg.Pool, account: UUID, name: str, *, actor:
     async with pool.acquire() as connection, connection.transaction():
         await locked_plan(connection, account)
         if await accounts.RENAME.records(connection, account, title):
-            await record(connection, account, "account.renamed", {"name": title}, actor=actor)
+            await record_event(connection, account, "account.renamed", {"name": title}, actor=actor)
 
 
 def _given(wanted: Change) -> dict[str, object]:

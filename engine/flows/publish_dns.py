@@ -21,7 +21,8 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.settings import Settings
 from engine.flows.add_domain import identity
-from engine.flows.open_account import locked_plan, record
+from engine.ledger.events import record_event
+from engine.ledger.plan_limits import locked_plan
 
 PUBLISH_S: Final = 15.0  # the whole of it, below what a request may take
 SPREAD: Final = timedelta(seconds=20)  # until Cloudflare's servers all answer with what was changed
@@ -87,7 +88,7 @@ async def forget_token(pool: asyncpg.Pool, account: UUID, *, actor: str | None =
     async with pool.acquire() as connection, connection.transaction():
         await locked_plan(connection, account)
         if await store.FORGET_TOKEN.records(connection, account):
-            await record(connection, account, "cloudflare.disconnected", {}, actor=actor)
+            await record_event(connection, account, "cloudflare.disconnected", {}, actor=actor)
 
 
 async def _publish(url: str, token: str, row: DomainRow, wanted: Sequence[Wanted], place_of: Identity) -> Publication:
@@ -183,11 +184,11 @@ async def _remember(
         await locked_plan(connection, row.account_id)
         if await store.read_token(connection, row.account_id, pepper=pepper) != token:
             await store.keep_token(connection, row.account_id, token, pepper=pepper)
-            await record(connection, row.account_id, "cloudflare.connected", {"zone": done.zone}, actor=actor)
+            await record_event(connection, row.account_id, "cloudflare.connected", {"zone": done.zone}, actor=actor)
         if changed:
             named = {"id": ids.format_id(ids.Kind.DOMAIN, row.id), "name": row.name}
             detail = named | {"zone": done.zone, "records": changed}
-            await record(connection, row.account_id, "domain.dns_published", detail, actor=actor)
+            await record_event(connection, row.account_id, "domain.dns_published", detail, actor=actor)
             await store.CHECK_SOON.execute(connection, row.account_id, row.id, clock.now() + SPREAD)
 
 

@@ -16,8 +16,9 @@ from engine.areas.templates.types import Checked, Content, Variable
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.plans import CAPS, Plan
-from engine.flows.open_account import full, locked_plan, record
 from engine.flows.slugs import is_slug, slug_of
+from engine.ledger.events import record_event
+from engine.ledger.plan_limits import limit_reached, locked_plan
 from engine.store import caches
 from engine.store.database_clock import new_time
 from engine.store.queries import Conn
@@ -88,7 +89,7 @@ async def create(
         version = await store.insert(connection, account, chosen, name, at)
         await store.insert_version(connection, account, chosen, version, content, at)
         detail = {"id": chosen, "name": name, "version": version}
-        await record(connection, account, "template.created", detail, actor=actor)
+        await record_event(connection, account, "template.created", detail, actor=actor)
         await caches.bump(connection, "templates")
     return Opened(chosen, name, version, at, at, checked)
 
@@ -131,7 +132,7 @@ async def delete(pool: asyncpg.Pool, account: UUID, slug: str, *, actor: str | N
             raise not_found("template")
         await store.DELETE.execute(connection, account, slug, clock.now())
         detail = {"id": slug, "version": standing.version}
-        await record(connection, account, "template.deleted", detail, actor=actor)
+        await record_event(connection, account, "template.deleted", detail, actor=actor)
         await caches.bump(connection, "templates")
 
 
@@ -166,10 +167,10 @@ async def _change(
             detail: dict[str, object] = {"id": before.slug, "version": version}
             if name != before.name:
                 detail["name"] = name
-            await record(connection, account, "template.published", detail, actor=actor)
+            await record_event(connection, account, "template.published", detail, actor=actor)
             await caches.bump(connection, "templates")
         else:
-            await record(connection, account, "template.renamed", {"id": before.slug, "name": name}, actor=actor)
+            await record_event(connection, account, "template.renamed", {"id": before.slug, "name": name}, actor=actor)
     return Opened(before.slug, name, version, before.created_at, at, checked)
 
 
@@ -193,7 +194,7 @@ async def _check_room(connection: Conn, account: UUID, plan: Plan) -> None:
         return
     used = await store.count(connection, account)
     if used >= limit:
-        raise full("templates", "templates", limit, used)
+        raise limit_reached("templates", "templates", limit, used)
 
 
 def _check_name(name: str | None) -> None:

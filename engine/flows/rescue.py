@@ -10,7 +10,7 @@ from engine.areas.second_factor import store as factors
 from engine.areas.system_mail.store import enqueue
 from engine.areas.system_mail.types import Kind
 from engine.base import clock
-from engine.flows.open_account import tell_accounts
+from engine.flows.people.person_events import record_person_event
 from engine.flows.sign_in import end_others
 from engine.store.queries import Conn
 
@@ -57,4 +57,4 @@ async def sign_out(pool: asyncpg.Pool, person: PersonRow) -> int:
 
 
 async def _tell(connection: Conn, person: PersonRow, kind: str, detail: dict[str, object]) -> None:
-    await tell_accounts(connection, person.id, kind, detail, actor=OPERATOR)
+    await record_person_event(connection, person.id, kind, detail, actor=OPERATOR)

@@ -16,8 +16,9 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.settings import Settings
 from engine.flows.add_domain import make_pair
-from engine.flows.open_account import locked_plan, record
 from engine.flows.verify_domain import Verified, verify_now
+from engine.ledger.events import record_event
+from engine.ledger.plan_limits import locked_plan
 from engine.store.queries import Conn
 
 
@@ -46,7 +47,7 @@ async def rotate_keys(
         if rules.next_pair(keys) is None:
             then = await _ask(connection, domain, keys, spare, settings.key_pepper)
             detail = {"id": ids.format_id(ids.Kind.DOMAIN, domain), "name": row.name, "to": then}
-            await record(connection, account, "domain.key_rotation_requested", detail, actor=actor)
+            await record_event(connection, account, "domain.key_rotation_requested", detail, actor=actor)
     return await verify_now(pool, settings, account, domain)
 
 

@@ -25,7 +25,7 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.secrets import Unsealable
 from engine.base.settings import Settings
-from engine.flows.open_account import tell_accounts
+from engine.flows.people.person_events import record_person_event
 from engine.flows.sign_in import NewSession, end_others, renew_session
 from engine.store.limits import Limits
 from engine.store.passwords import Passwords
@@ -163,7 +163,7 @@ async def enable(services: Services, person: Person, code: str) -> Enabled:
         await _give_codes(connection, pepper, person.user_id, codes)
         session = await _privileges_changed(connection, pepper, person)
         await enqueue(connection, Kind.SECOND_FACTOR_ENABLED, row.email, at=at)
-        await tell_accounts(connection, person.user_id, "member.second_factor_enabled", {})
+        await record_person_event(connection, person.user_id, "member.second_factor_enabled", {})
     return Enabled(codes, session)
 
 
@@ -185,7 +185,7 @@ async def disable(services: Services, person: Person, password: str | None, code
         await store.FORGET_FAILURES.execute(connection, person.user_id, None)
         session = await _privileges_changed(connection, services.settings.key_pepper or "", person)
         await enqueue(connection, Kind.SECOND_FACTOR_DISABLED, person.row.email, at=at)
-        await tell_accounts(connection, person.user_id, "member.second_factor_disabled", {})
+        await record_person_event(connection, person.user_id, "member.second_factor_disabled", {})
     return session
 
 
@@ -202,7 +202,7 @@ async def replace_codes(services: Services, person: Person, password: str | None
         if row is None or row.totp_enabled_at is None:
             raise _disabled_already()
         await _give_codes(connection, services.settings.key_pepper or "", person.user_id, codes)
-        await tell_accounts(connection, person.user_id, "member.recovery_codes_replaced", {})
+        await record_person_event(connection, person.user_id, "member.recovery_codes_replaced", {})
     return codes
 
 

@@ -15,10 +15,11 @@ from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.lines import checked_line
 from engine.base.plans import CAPS, Plan
 from engine.flows import close_account, suspend
-from engine.flows.open_account import full, record
 from engine.flows.suspend import Cause, Member
 from engine.ledger import heads
+from engine.ledger.events import record_event
 from engine.ledger.heads import Head
+from engine.ledger.plan_limits import limit_reached
 from engine.store.database_clock import new_id
 from engine.store.queries import Conn
 
@@ -46,8 +47,10 @@ async def open_sub_account(
         await store.INSERT.execute(connection, child, wanted, parent, monthly_limit)
         above, below = ids.format_id(ids.Kind.ACCOUNT, parent), ids.format_id(ids.Kind.ACCOUNT, child)
         detail = {"name": wanted, "monthly_limit": monthly_limit}
-        await record(connection, child, "account.created", {**detail, "plan": head.plan, "parent": above}, actor=actor)
-        await record(connection, parent, "sub_account.created", {"id": below, **detail}, actor=actor)
+        await record_event(
+            connection, child, "account.created", {**detail, "plan": head.plan, "parent": above}, actor=actor
+        )
+        await record_event(connection, parent, "sub_account.created", {"id": below, **detail}, actor=actor)
         return await _read(connection, parent, child)
 
 
@@ -120,7 +123,7 @@ async def _check_room(connection: Conn, parent: Head) -> None:
     limit = CAPS[Plan(parent.plan)].sub_accounts
     used = await store.count(connection, parent.account_id)
     if limit is not None and used >= limit:
-        raise full("sub_accounts", "sub-accounts", limit, used)
+        raise limit_reached("sub_accounts", "sub-accounts", limit, used)
 
 
 async def _read(connection: Conn, parent: UUID, child: UUID) -> SubAccountRow:

@@ -21,8 +21,8 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.delivery import holds
 from engine.flows import levers
-from engine.flows.open_account import record
 from engine.ledger import heads
+from engine.ledger.events import record_event
 from engine.store import caches
 from engine.store.queries import Conn, Queries, Source
 
@@ -224,9 +224,11 @@ async def _changed(connection: Conn, family: Sequence[Member], chosen: Sequence[
 
 async def tell(connection: Conn, one: Member, what: str, detail: dict[str, object], actor: str) -> None:
     """On the account's own log, and on that of the account above it."""
-    await record(connection, one.id, f"account.{what}", detail, actor=actor)
+    await record_event(connection, one.id, f"account.{what}", detail, actor=actor)
     if one.parent_id is not None:
-        await record(connection, one.parent_id, f"sub_account.{what}", {"id": _public(one.id), **detail}, actor=actor)
+        await record_event(
+            connection, one.parent_id, f"sub_account.{what}", {"id": _public(one.id), **detail}, actor=actor
+        )
 
 
 def _cause_of(one: Member, account: UUID, cause: Cause) -> str:

@@ -26,8 +26,9 @@ from engine.base.plans import CAPS, Plan
 from engine.base.roles import Role
 from engine.base.settings import Settings
 from engine.flows.log_in import too_many
-from engine.flows.open_account import full, locked_plan, record
 from engine.flows.sign_in import NewSession, renew_session
+from engine.ledger.events import record_event
+from engine.ledger.plan_limits import limit_reached, locked_plan
 from engine.store.database_clock import new_time
 from engine.store.limits import Limits
 from engine.store.queries import Conn
@@ -90,7 +91,7 @@ async def invite(services: Services, person: Person, email: str, role: Role) -> 
         detail = {"id": _ivt(invite_id), "role": role.value}
         if replaced:
             detail["replaces"] = _ivt(replaced[0]["id"])
-        await record(connection, account, "member.invited", detail, actor=_usr(person.user_id))
+        await record_event(connection, account, "member.invited", detail, actor=_usr(person.user_id))
         await enqueue(
             connection, Kind.INVITE, address, at=at, mail=mail, account_name=person.row.account_name,
             inviter=person.row.shown_name, role=role.value,
@@ -107,7 +108,7 @@ async def revoke_invite(pool: asyncpg.Pool, person: Person, invite_id: UUID) -> 
         if not await store.REMOVE_INVITE.records(connection, account, invite_id, clock.now()):
             raise not_found("invitation")
         detail = {"id": _ivt(invite_id)}
-        await record(connection, account, "member.invite_revoked", detail, actor=_usr(person.user_id))
+        await record_event(connection, account, "member.invite_revoked", detail, actor=_usr(person.user_id))
 
 
 async def change_role(
@@ -128,7 +129,7 @@ async def change_role(
             rules.check_owner_left(standing, await store.owners(connection, account))
             await store.SET_ROLE.execute(connection, account, user, role.value)
             detail = {"id": _usr(user), "from": standing.value, "to": role.value}
-            await record(connection, account, "member.role_changed", detail, actor=_usr(person.user_id))
+            await record_event(connection, account, "member.role_changed", detail, actor=_usr(person.user_id))
             if user == person.user_id:
                 renewed = await renew_session(connection, pepper, person.session_id, account)
         changed = await _member(connection, account, user)
@@ -167,7 +168,7 @@ async def check_seats(connection: Conn, account: UUID, plan: Plan, at: datetime,
     seated, pending = await store.seats_used(connection, account, at)
     used = seated + (pending if invited else 0)
     if used >= limit:
-        raise full("seats", "team seats (pending invitations count)", limit, used)
+        raise limit_reached("seats", "team seats (pending invitations count)", limit, used)
 
 
 async def forget_invites(pool: asyncpg.Pool, at: datetime) -> None:
@@ -180,7 +181,7 @@ async def _part(connection: Conn, person: Person, member: MemberRow) -> None:
     rules.check_owner_left(Role(member.role), await store.owners(connection, account))
     await store.REMOVE_MEMBER.execute(connection, account, member.user_id)
     detail = {"id": _usr(member.user_id), "role": member.role}
-    await record(connection, account, "member.removed", detail, actor=_usr(person.user_id))
+    await record_event(connection, account, "member.removed", detail, actor=_usr(person.user_id))
 
 
 async def _acting(connection: Conn, person: Person) -> Role:

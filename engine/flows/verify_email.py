@@ -15,7 +15,7 @@ from engine.areas.tokens.rules import Purpose
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
 from engine.flows.log_in import Services, slow_down, too_many
-from engine.flows.open_account import tell_accounts
+from engine.flows.people.person_events import record_person_event
 from engine.flows.sign_in import remember
 from engine.flows.sign_up import ask_to_verify
 from engine.store.queries import Conn, Queries
@@ -35,7 +35,7 @@ async def verify(services: Services, token: str, device: Device) -> None:
             raise token_rules.spent()
         await remember(connection, person.id, device)
         if await mark_verified(connection, person.id):
-            await tell_accounts(connection, person.id, "member.email_verified", {})
+            await record_person_event(connection, person.id, "member.email_verified", {})
 
 
 async def used_up(connection: Conn, token: str, purpose: Purpose, at: datetime) -> tuple[PersonRow, str | None]:

@@ -16,8 +16,9 @@ from engine.areas.webhooks.types import EndpointRow
 from engine.base import clock, ids, secrets
 from engine.base.errors import not_found
 from engine.base.plans import CAPS
-from engine.flows.open_account import full, locked_plan, record
 from engine.ledger import heads, log
+from engine.ledger.events import record_event
+from engine.ledger.plan_limits import limit_reached, locked_plan
 from engine.store.database_clock import new_id
 from engine.store.queries import Conn
 
@@ -58,7 +59,7 @@ async def create(
         plan = await locked_plan(connection, account)
         limit, used = CAPS[plan].webhooks, await store.count(connection, account)
         if limit is not None and used >= limit:
-            raise full("webhooks", "webhook endpoints", limit, used)
+            raise limit_reached("webhooks", "webhook endpoints", limit, used)
         webhook = await new_id(connection)
         sealed = secrets.seal(secret_key(pepper), secret.encode(), webhook.bytes)
         await store.INSERT.execute(connection, webhook, account, checked, wanted, sealed)
@@ -149,4 +150,4 @@ async def _record(
     connection: Conn, account: UUID, kind: str, webhook: UUID, actor: str | None, **detail: object
 ) -> None:
     told = {"id": ids.format_id(ids.Kind.WEBHOOK, webhook), **detail}
-    await record(connection, account, kind, told, actor=actor)
+    await record_event(connection, account, kind, told, actor=actor)
