@@ -19,15 +19,15 @@ import structlog
 from msgspec import Struct
 
 from api.areas.account import resources as account
+from api.areas.account_deletion import resources as closing
 from api.areas.api_keys import resources as api_keys
 from api.areas.audit import resources as audit
 from api.areas.auth import resources as auth
-from api.areas.closing import resources as closing
 from api.areas.domains import resources as domains
+from api.areas.email_verification import resources as mailbox
 from api.areas.emails import resources as emails
 from api.areas.identity import resources as identity
 from api.areas.leads import resources as leads
-from api.areas.mailbox import resources as mailbox
 from api.areas.messages import resources as messages
 from api.areas.passkeys import resources as passkeys
 from api.areas.second_factor import resources as second_factor
@@ -47,17 +47,17 @@ from api.http.farewell import LINGER_S, before_stopping
 from api.http.forwarded import with_client
 from api.http.operation import Access, Call, Operation, Raw
 from api.http.stream import guard_listeners, open_connection
-from engine.areas.api_keys.keyring import TOUCH_S, Keys
+from engine.areas.api_keys.key_auth import TOUCH_S, Keys
 from engine.areas.audit.verifier import Verifier
 from engine.areas.identity.provider import Provider
-from engine.areas.sessions.keeper import Sessions
+from engine.areas.sessions.session_auth import Sessions
 from engine.areas.tails.hub import Tails
 from engine.base import clock, logs
 from engine.base.errors import Refusal
 from engine.base.settings import Settings, load
 from engine.delivery import queue
 from engine.delivery.hints import Hints
-from engine.flows.accept import Acceptor
+from engine.flows.sending.accept import Acceptor
 from engine.store import metrics, partitions
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps

@@ -9,7 +9,7 @@ from engine.areas.account import rules, store
 from engine.base import clock, ids
 from engine.base.errors import not_found
 from engine.base.plans import Plan
-from engine.flows import purge as purging
+from engine.flows.retention import purge as purging
 from engine.ledger.events import record_event
 
 _NAMES = {

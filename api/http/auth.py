@@ -5,8 +5,8 @@ import hmac
 import falcon.asgi
 
 from engine.areas.api_keys import rules
-from engine.areas.sessions.keeper import Person
 from engine.areas.sessions.rules import COOKIE, Device
+from engine.areas.sessions.session_auth import Person
 from engine.base.errors import ErrorType, Refusal
 from engine.base.roles import Role
 

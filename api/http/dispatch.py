@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from api.http import auth, body, decode, paths, stream
 from api.http.operation import Access, Call, Operation, Raw, Streamed
-from engine.areas.api_keys import keyring
-from engine.areas.sessions.keeper import Person, Sessions
+from engine.areas.api_keys import key_auth
+from engine.areas.sessions.session_auth import Person, Sessions
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
 from engine.base.netaddr import network_of
@@ -27,7 +27,7 @@ from engine.store.deadlines import within
 from engine.store.postgres import AWAY
 
 READ_DEADLINE_S = 8.0  # a little over what the reads themselves are bounded to
-WRITE_DEADLINE_S = 20.0  # over the commit's own deadline (engine.flows.accept)
+WRITE_DEADLINE_S = 20.0  # over the commit's own deadline (engine.flows.sending.accept)
 MIN_PERSON_RATE = 50  # requests a second of a signed-in person, whatever the plan: a console asks in bursts
 LOOK_UPS = 50  # keys that are still looked up for such an address: a good one may be among them
 MAX_SUSPECTS = 10_000
@@ -61,7 +61,7 @@ class Door(Struct):
 
     settings: Settings
     services: Any
-    keys: keyring.Keys
+    keys: key_auth.Keys
     sessions: Sessions
     limits: limits.Limits
     memory: body.BodyMemory
@@ -138,13 +138,13 @@ async def _admit(door: Door, operation: Operation, call: Call, response: falcon.
     await _limit(door, f"key:{caller.key_id}", rate, response)
     if operation.access is Access.SESSION:
         raise auth.people_only()
-    keyring.check_scope(caller, operation.scopes)
+    key_auth.check_scope(caller, operation.scopes)
     call.caller = caller
 
 
 async def _calling_key(
     door: Door, operation: Operation, call: Call, response: falcon.asgi.Response, header: str | None
-) -> keyring.Caller:
+) -> key_auth.Caller:
     key = auth.bearer(header)
     if key is not None and door.keys.cache.peek(key.key_id) is None:
         await _heed_suspect(door, call, response)
@@ -166,7 +166,7 @@ async def _admit_person(
         person = await door.sessions.person(secret, auth.device(call.request))
     if person is None:
         await _suspect(door, call, response)
-        raise auth.sign_in_first() if operation.access is Access.SESSION else keyring.unauthorized()
+        raise auth.sign_in_first() if operation.access is Access.SESSION else key_auth.unauthorized()
     await _limit(door, f"usr:{person.user_id}", _persons_rate(door.settings, person), response)
     if operation.needs_csrf:
         auth.check_csrf(person, call.request.get_header(auth.CSRF_HEADER))

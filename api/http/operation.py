@@ -13,8 +13,8 @@ import falcon.asgi
 from msgspec import Struct
 
 from api.http import body_limits
-from engine.areas.api_keys.keyring import Caller
-from engine.areas.sessions.keeper import Person
+from engine.areas.api_keys.key_auth import Caller
+from engine.areas.sessions.session_auth import Person
 from engine.base import ids
 from engine.base.errors import ErrorType
 from engine.base.memory_pool import Reservation

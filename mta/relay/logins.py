@@ -10,8 +10,8 @@ from typing import Final
 import structlog
 from msgspec import Struct
 
-from engine.areas.api_keys import keyring, rules
-from engine.areas.api_keys.keyring import Caller, Keys
+from engine.areas.api_keys import key_auth, rules
+from engine.areas.api_keys.key_auth import Caller, Keys
 from engine.base.errors import Refusal
 from engine.base.settings import Settings
 from engine.store import metrics
@@ -77,9 +77,9 @@ class Logins:
     async def _checked(self, key: rules.NewKey | None, address: str) -> Caller:
         caller = await self._keys.caller(key, address)
         try:
-            keyring.check_scope(caller, SCOPES)
+            key_auth.check_scope(caller, SCOPES)
         except Refusal:
-            raise keyring.unauthorized() from None
+            raise key_auth.unauthorized() from None
         return caller
 
     async def _count(self, key: rules.NewKey | None, address: str) -> bool:

@@ -22,8 +22,8 @@ from engine.base import clock, ids, settings
 from engine.base.errors import Refusal
 from engine.base.events import EventType
 from engine.base.plans import Plan
-from engine.flows.give_key import give_key
-from engine.flows.open_account import open_account
+from engine.flows.accounts.api_keys import give_key
+from engine.flows.people.open_account import open_account
 from engine.ledger import heads, log
 from engine.store.postgres import AWAY
 from engine.store.queries import Queries

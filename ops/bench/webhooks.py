@@ -26,10 +26,10 @@ import asyncpg
 from msgspec import Struct
 from rich.console import Console
 
+from engine.areas.webhooks import service as webhooks_service
 from engine.base import clock, ids
 from engine.base.plans import Plan
 from engine.base.settings import PREFIX, Settings, to_environ
-from engine.flows import webhooks
 from engine.ledger import heads, log
 from engine.store.migrate import migrate
 from engine.store.postgres import AWAY, open_pool
@@ -230,7 +230,7 @@ async def _account(world: World, name: str) -> UUID:
 
 
 async def _endpoint(world: World, account: UUID, url: str) -> None:
-    await webhooks.create(world.pool, account, url=url, event_types=(), pepper=PEPPER)
+    await webhooks_service.create(world.pool, account, url=url, event_types=(), pepper=PEPPER)
 
 
 async def _write(world: World, accounts: list[UUID], each: int) -> list[UUID]:

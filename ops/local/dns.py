@@ -32,9 +32,9 @@ import uvloop
 from msgspec import Struct
 
 from engine.areas.domains.local import published
+from engine.areas.domains.service import identity
 from engine.areas.domains.types import Identity
 from engine.base import settings
-from engine.flows.add_domain import identity
 from engine.store import postgres
 from ops.local import dns_plain
 

@@ -10,12 +10,12 @@ import pytest
 
 from engine.areas.account import allowance
 from engine.areas.emails import submitted
+from engine.areas.streams.service import close_stream, open_stream
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
-from engine.flows.accept import Door
-from engine.flows.open_stream import close_stream, open_stream
-from engine.flows.sub_accounts import Change, change_sub_account, open_sub_account
+from engine.flows.accounts.sub_accounts import Change, change_sub_account, open_sub_account
+from engine.flows.sending.accept import Door
 from engine.ledger import heads
 from engine.mail.address import parse_mailbox
 from engine.store.postgres import open_pool

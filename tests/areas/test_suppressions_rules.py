@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.areas.suppressions import rules
+from engine.areas.suppressions.service import Change, decide
 from engine.areas.suppressions.types import Reason, SuppressionRow
 from engine.base import clock
 from engine.base.errors import Refusal
-from engine.flows.suppress import Change, decide
 from tests.mail.drafts import THOROUGH
 
 

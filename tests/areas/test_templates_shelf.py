@@ -8,11 +8,11 @@ import asyncpg
 import pytest
 
 from engine.areas.templates import rules, store
+from engine.areas.templates import service as templates_service
+from engine.areas.templates.service import Change
 from engine.areas.templates.store import Shelf
 from engine.areas.templates.types import Content, Variable
 from engine.base.errors import ErrorType, Refusal
-from engine.flows import publish_template
-from engine.flows.publish_template import Change
 from engine.store.caches import Stamps
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Answer, Api
@@ -21,10 +21,10 @@ from tests.harness.api import Answer, Api
 async def publish(pool: asyncpg.Pool, account: UUID, slug: str, text: str) -> int:
     """The next version of a template, or its first."""
     try:
-        opened = await publish_template.change(pool, account, slug, Change(text=text))
+        opened = await templates_service.change(pool, account, slug, Change(text=text))
     except Refusal:
         content = Content("Hi", None, text, ())
-        opened = await publish_template.create(pool, account, slug=slug, name=None, content=content)
+        opened = await templates_service.create(pool, account, slug=slug, name=None, content=content)
     return opened.version
 
 
@@ -89,7 +89,7 @@ async def test_other_processes_hear_of_a_change_by_the_stamp(pool: asyncpg.Pool,
     await publish(pool, account.id, "welcome", "two")
     await stamps.check()
     assert await text_of(shelf, account.id, "welcome") == (2, "two")
-    await publish_template.delete(pool, account.id, "welcome")
+    await templates_service.delete(pool, account.id, "welcome")
     await stamps.check()
 
     assert await shelf.get(account.id, "welcome", None) is None

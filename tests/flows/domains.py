@@ -9,10 +9,10 @@ import msgspec
 import orjson
 
 from engine.areas.domains import records, store
+from engine.areas.domains.service import add_domain, identity
 from engine.areas.domains.types import Checked, DomainRow, KeyRow, Wanted
+from engine.areas.domains.verification import Verified, verify_now
 from engine.base.settings import HostPort, Settings
-from engine.flows.add_domain import add_domain, identity
-from engine.flows.verify_domain import Verified, verify_now
 from ops.local.dns import Responder
 from tests.harness.accounts import TestAccount, make_account
 

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from engine.areas.domains import cloudflare, publishing, records, store
+from engine.areas.domains import publish_dns as flow
+from engine.areas.domains.publish_dns import Publication, Written, forget_token, publish_dns
 from engine.areas.domains.publishing import ZoneRecord, quoted, unquoted
 from engine.areas.domains.types import DomainRow, Identity, KeyRow, Wanted
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
-from engine.flows import publish_dns as flow
-from engine.flows.publish_dns import Publication, Written, forget_token, publish_dns
 from ops.local.dns import Responder
 from tests.flows.domains import Place
 from tests.harness.accounts import TestAccount

@@ -19,8 +19,8 @@ from engine.areas.tokens.rules import Purpose, token_of
 from engine.base import clock, ids
 from engine.base.errors import Refusal
 from engine.base.settings import BadSetting, Settings, load
-from engine.flows import platform, system_mail
-from engine.flows.system_mail import Mailer
+from engine.flows.accounts import platform_account, system_mail
+from engine.flows.accounts.system_mail import Mailer
 from tests.conftest import NewDatabase
 from tests.harness.accounts import PEPPER, make_account
 from tests.harness.outbound import World, world
@@ -31,7 +31,9 @@ from tests.harness.people import TestPerson, make_person
 async def here(settings: Settings, new_database: NewDatabase) -> AsyncIterator[World]:
     """A world with a database of its own, whose account is the platform's."""
     async with world(settings, await new_database(), public_url="https://app.a.test/base/") as made:
-        await platform.appoint(made.pool, made.settings, made.account.id, f"Waybill <no-reply@{made.account.domain}>")
+        await platform_account.appoint(
+            made.pool, made.settings, made.account.id, f"Waybill <no-reply@{made.account.domain}>"
+        )
         yield made
 
 
@@ -309,7 +311,7 @@ async def test_mail_waits_while_there_is_no_platform_account_and_the_log_says_so
         assert await mailer.send_due() == 0
         assert [row["attempts"] for row in await waiting(here.pool)] == [0]
         assert capsys.readouterr().out.count("ops platform set") == 1
-        await platform.appoint(here.pool, here.settings, here.account.id, f"a@{here.account.domain}")
+        await platform_account.appoint(here.pool, here.settings, here.account.id, f"a@{here.account.domain}")
         assert await mailer.send_due() == 1
         await mailer.close()
 
@@ -326,12 +328,12 @@ async def test_the_setting_names_the_sender_before_the_account_does(here: World)
 async def test_only_an_account_that_may_send_so_becomes_the_platforms(here: World) -> None:
     other = await make_account(here.pool, verified=False)
     with pytest.raises(ValueError, match="is not verified"):
-        await platform.appoint(here.pool, here.settings, other.id, f"a@{other.domain}")
+        await platform_account.appoint(here.pool, here.settings, other.id, f"a@{other.domain}")
     with pytest.raises(ValueError, match="is not a domain of this account"):
-        await platform.appoint(here.pool, here.settings, other.id, None)
+        await platform_account.appoint(here.pool, here.settings, other.id, None)
     with pytest.raises(Refusal, match="no such account"):
-        await platform.appoint(here.pool, here.settings, ids.uuid7(), None)
-    standing = await platform.standing(here.pool, here.settings)
+        await platform_account.appoint(here.pool, here.settings, ids.uuid7(), None)
+    standing = await platform_account.standing(here.pool, here.settings)
     assert (standing.account_id, standing.domain_status) == (here.account.id, "verified")
 
 
@@ -339,19 +341,21 @@ async def test_a_local_service_makes_its_platform_account_once_and_completes_it(
     settings: Settings, new_database: NewDatabase
 ) -> None:
     async with world(settings, await new_database()) as here:
-        first, again = await asyncio.gather(*[platform.ensure_local(here.pool, here.settings) for _ in range(2)])
+        first, again = await asyncio.gather(
+            *[platform_account.ensure_local(here.pool, here.settings) for _ in range(2)]
+        )
         assert first == again
-        standing = await platform.standing(here.pool, here.settings)
+        standing = await platform_account.standing(here.pool, here.settings)
         assert (standing.domain, standing.domain_status) == (here.settings.mail_host, "verified")
         assert standing.sender == f"Waybill <no-reply@{here.settings.mail_host}>"
         assert await here.pool.fetchval("SELECT count(*) FROM domains WHERE account_id = $1", first) == 1
 
         moved = structs.replace(here.settings, mail_host="post.moved.test")
-        assert await platform.ensure_local(here.pool, moved) == first
-        assert (await platform.standing(here.pool, moved)).domain_status == "verified"
+        assert await platform_account.ensure_local(here.pool, moved) == first
+        assert (await platform_account.standing(here.pool, moved)).domain_status == "verified"
         held = structs.replace(here.settings, mail_host=here.account.domain)  # verified on somebody's account
-        assert await platform.ensure_local(here.pool, held) == first
-        assert (await platform.standing(here.pool, held)).domain_status is None
+        assert await platform_account.ensure_local(here.pool, held) == first
+        assert (await platform_account.standing(here.pool, held)).domain_status is None
 
         mailer = Mailer(here.pool, here.settings)
         await wrote(here, Kind.PASSWORD_CHANGED, "ann@peer.test")
@@ -360,7 +364,7 @@ async def test_a_local_service_makes_its_platform_account_once_and_completes_it(
 
 
 async def test_an_account_that_the_operator_has_named_is_left_as_it_is(here: World) -> None:
-    assert await platform.ensure_local(here.pool, here.settings) == here.account.id
+    assert await platform_account.ensure_local(here.pool, here.settings) == here.account.id
     assert await here.pool.fetchval("SELECT count(*) FROM domains WHERE name = $1", here.settings.mail_host) == 0
 
 

@@ -2,9 +2,9 @@
 
 from uuid import UUID
 
+from engine.areas.webhooks.pacing import BURST, FAILING, FIRST, MAX_AHEAD, UNPROVEN_A_TURN, Endpoint, Shares
 from engine.areas.webhooks.types import Claimed
 from engine.base import ids
-from engine.flows.webhooks_pace import BURST, FAILING, FIRST, MAX_AHEAD, UNPROVEN_A_TURN, Endpoint, Shares
 
 EACH = 16
 

@@ -14,12 +14,12 @@ from aiohttp import web
 from msgspec import Struct, structs
 from stripe import WebhookSignature
 
+from engine.areas.webhooks import service as webhooks_service
 from engine.areas.webhooks import store
+from engine.areas.webhooks.posting import Poster
 from engine.areas.webhooks.types import AttemptRow, DeliveryRow
 from engine.base import clock, ids
 from engine.base.settings import HostPort, Settings
-from engine.flows import webhooks
-from engine.flows.webhooks_posting import Poster
 from engine.ledger import heads, log
 from engine.store.postgres import open_pool
 from engine.store.resolver import Resolver
@@ -175,7 +175,7 @@ class World:
     ) -> Endpoint:
         """A new endpoint, of a new account unless one is given."""
         owner = account or await make_account(self.pool)
-        made = await webhooks.create(self.pool, owner.id, url=url, event_types=event_types, pepper=PEPPER)
+        made = await webhooks_service.create(self.pool, owner.id, url=url, event_types=event_types, pepper=PEPPER)
         return Endpoint(owner, made.id, made.secret)
 
     async def event(self, account: TestAccount, kind: str = "delivered", **detail: object) -> UUID:

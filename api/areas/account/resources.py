@@ -5,13 +5,13 @@ from typing import Literal, cast
 from api.areas.account.schemas import Cap, Me, Profile, ProfileChange, Rename, Sending
 from api.http.operation import Access, Call, Operation
 from engine.areas.account import allowance, rules, store
-from engine.areas.api_keys.keyring import unauthorized
+from engine.areas.api_keys.key_auth import unauthorized
 from engine.areas.people.store import ProfileRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType
 from engine.base.plans import CAPS, Plan
 from engine.base.roles import Role
-from engine.flows import profile
+from engine.flows.people import profile
 
 
 async def read_me(call: Call) -> Me:

@@ -12,8 +12,8 @@ from engine.areas.api_keys import rules, store
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.roles import Role
-from engine.flows import give_key as giving
-from engine.flows.give_key import Limits
+from engine.flows.accounts import api_keys as giving
+from engine.flows.accounts.api_keys import Limits
 
 
 async def list_keys(call: Call) -> ApiKeyPage:

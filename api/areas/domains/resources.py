@@ -20,13 +20,13 @@ from api.areas.domains.schemas import (
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, Operation
 from engine.areas.domains import rules, store
+from engine.areas.domains.key_rotation import rotate_keys
+from engine.areas.domains.publish_dns import forget_token, publish_dns
+from engine.areas.domains.service import add_domain, remove_domain
 from engine.areas.domains.types import Checked, DomainRow, DomainStatus, KeyRow
+from engine.areas.domains.verification import Verified, known_records, verify_now
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid, not_found
-from engine.flows.add_domain import add_domain, remove_domain
-from engine.flows.publish_dns import forget_token, publish_dns
-from engine.flows.rotate_keys import rotate_keys
-from engine.flows.verify_domain import Verified, known_records, verify_now
 
 _TOKEN = re.compile(r"[\x21-\x7e]+", re.ASCII)  # what an HTTP header can carry
 

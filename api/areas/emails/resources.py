@@ -21,9 +21,9 @@ from engine.areas.api_keys.rules import Reach
 from engine.areas.emails.types import Accepted
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
-from engine.flows.accept import Door
-from engine.flows.cancel_schedule import cancel_schedule
-from engine.flows.reschedule import reschedule
+from engine.flows.sending.accept import Door
+from engine.flows.sending.cancel_schedule import cancel_schedule
+from engine.flows.sending.reschedule import reschedule
 
 _ITEM = msgspec.json.Decoder(SendRequest)
 

@@ -11,8 +11,8 @@ from engine.areas.sub_accounts.store import SubAccountRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, not_found
 from engine.base.roles import Role
-from engine.flows import sub_accounts
-from engine.flows.sub_accounts import Change
+from engine.flows.accounts import sub_accounts
+from engine.flows.accounts.sub_accounts import Change
 
 
 async def list_sub_accounts(call: Call) -> SubAccountPage:

@@ -24,11 +24,11 @@ from api.areas.suppressions.schemas import (
 from api.http.decode import refusal_of
 from api.http.operation import Access, Call, Operation, Streamed
 from engine.areas.suppressions import rules, store
+from engine.areas.suppressions import service as suppressions_service
+from engine.areas.suppressions.service import Change
 from engine.areas.suppressions.types import Filters, Place, Reason, SuppressionRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
-from engine.flows import suppress
-from engine.flows.suppress import Change
 
 EXPORT_ROWS = 1000  # a query, and a piece of the answer
 MAX_IMPORT_BYTES = 2 * 1024 * 1024  # 1,000 rows of an address, a reason and what other services' exports hold beside
@@ -54,7 +54,7 @@ async def add_suppression(call: Call) -> Suppression:
     """Suppress an address: 201 when it was not, 200 when it stood already."""
     body: SuppressionIn = call.body
     wanted = (rules.address_of(body.address), Reason(body.reason or Reason.MANUAL))
-    (outcome,) = await suppress.suppress(call.services.pool, call.account_id, [wanted], actor=call.actor)
+    (outcome,) = await suppressions_service.suppress(call.services.pool, call.account_id, [wanted], actor=call.actor)
     if outcome.change is not Change.ADDED:
         call.status = 200
     return _suppression(outcome.row)
@@ -65,7 +65,7 @@ async def import_suppressions(call: Call) -> ImportReply:
     wanted, refused = await asyncio.to_thread(_read, call.body)
     outcomes = []
     if wanted:
-        outcomes = await suppress.suppress(call.services.pool, call.account_id, wanted, actor=call.actor)
+        outcomes = await suppressions_service.suppress(call.services.pool, call.account_id, wanted, actor=call.actor)
     counted = Counter(outcome.change for outcome in outcomes)
     return ImportReply(counted[Change.ADDED], counted[Change.CHANGED], counted[Change.UNCHANGED], refused)
 
@@ -92,7 +92,7 @@ async def read_suppression(call: Call) -> Suppression:
 
 async def lift_suppression(call: Call) -> None:
     """Send to an address again, named in any form that means it."""
-    await suppress.lift(call.services.pool, call.account_id, _named(call), actor=call.actor)
+    await suppressions_service.lift(call.services.pool, call.account_id, _named(call), actor=call.actor)
 
 
 def _named(call: Call) -> str:

@@ -8,8 +8,8 @@ from api.areas.tails import follow
 from api.areas.tails.schemas import MAX_SEQ, EventPage, PulledEvent, PullQuery, TailMessage, TailQuery
 from api.http import sse
 from api.http.operation import Access, Call, HeaderField, Operation, Streamed
-from engine.areas.api_keys.keyring import Keys
-from engine.areas.sessions.keeper import Sessions
+from engine.areas.api_keys.key_auth import Keys
+from engine.areas.sessions.session_auth import Sessions
 from engine.areas.tails import rules, store
 from engine.areas.tails.hub import Tails
 from engine.areas.tails.types import Ending, Reader, Start, Wanted

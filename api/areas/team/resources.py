@@ -10,7 +10,7 @@ from engine.areas.team.types import InviteRow, MemberRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType
 from engine.base.roles import Role
-from engine.flows import join_team, team
+from engine.flows.accounts import join_team, team
 
 
 async def read_team(call: Call) -> Team:

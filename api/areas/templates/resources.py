@@ -22,12 +22,12 @@ from api.areas.templates.schemas import (
 )
 from api.http.operation import Access, Call, Operation
 from engine.areas.templates import rules, store
+from engine.areas.templates import service as templates_service
+from engine.areas.templates.service import Change, Opened
 from engine.areas.templates.types import Checked, Content, Variable, Version, VersionRow
 from engine.base import clock
 from engine.base.errors import ErrorType, invalid, not_found
-from engine.flows import publish_template
-from engine.flows.publish_template import Change, Opened
-from engine.flows.slugs import is_slug
+from engine.base.slugs import is_slug
 
 # Two texts of a million characters, as the common encoders write them: UTF-8, or escapes of other scripts.
 MAX_TEMPLATE_BYTES = 16 * 1024 * 1024
@@ -61,7 +61,7 @@ async def create_template(call: Call) -> Template:
     """Publish version 1 of a new template."""
     body: TemplateIn = call.body
     content = Content(body.subject, body.html, body.text, _declared(body.variables))
-    opened = await publish_template.create(
+    opened = await templates_service.create(
         call.services.pool, call.account_id, slug=body.id, name=body.name, content=content, actor=call.actor
     )
     _forget_latest(call)
@@ -70,7 +70,7 @@ async def create_template(call: Call) -> Template:
 
 async def read_template(call: Call) -> Template:
     """One template with its latest version."""
-    return _template(await publish_template.read(call.services.pool, call.account_id, _slug(call)))
+    return _template(await templates_service.read(call.services.pool, call.account_id, _slug(call)))
 
 
 async def change_template(call: Call) -> Template:
@@ -83,14 +83,14 @@ async def change_template(call: Call) -> Template:
         text=body.text,
         variables=UNSET if body.variables is UNSET else _declared(body.variables),
     )
-    opened = await publish_template.change(call.services.pool, call.account_id, _slug(call), wanted, actor=call.actor)
+    opened = await templates_service.change(call.services.pool, call.account_id, _slug(call), wanted, actor=call.actor)
     _forget_latest(call)
     return _template(opened)
 
 
 async def delete_template(call: Call) -> None:
     """Delete a template; what was sent with it keeps its name and version."""
-    await publish_template.delete(call.services.pool, call.account_id, _slug(call), actor=call.actor)
+    await templates_service.delete(call.services.pool, call.account_id, _slug(call), actor=call.actor)
     _forget_latest(call)
 
 

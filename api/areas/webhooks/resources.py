@@ -24,10 +24,10 @@ from api.areas.webhooks.schemas import (
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, Operation
 from engine.areas.webhooks import rules, store
+from engine.areas.webhooks import service as webhooks_service
 from engine.areas.webhooks.types import AttemptRow, DeliveryRow, EndpointRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid, not_found
-from engine.flows import webhooks
 
 WHAT = "webhook endpoint"
 READ, WRITE = ("webhooks:read",), ("webhooks:write",)
@@ -36,7 +36,7 @@ READ, WRITE = ("webhooks:read",), ("webhooks:write",)
 async def create(call: Call) -> WebhookMade:
     """A new endpoint; its secret is in this answer only."""
     body: NewWebhook = call.body
-    made = await webhooks.create(
+    made = await webhooks_service.create(
         call.services.pool,
         call.account_id,
         url=body.url,
@@ -67,7 +67,7 @@ async def read(call: Call) -> Webhook:
 async def change(call: Call) -> Webhook:
     """Some of its values replaced."""
     body: WebhookChange = call.body
-    row = await webhooks.change(
+    row = await webhooks_service.change(
         call.services.pool,
         call.account_id,
         path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT),
@@ -82,13 +82,13 @@ async def change(call: Call) -> Webhook:
 async def remove(call: Call) -> None:
     """No event from now on."""
     webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT)
-    await webhooks.remove(call.services.pool, call.account_id, webhook, actor=call.actor)
+    await webhooks_service.remove(call.services.pool, call.account_id, webhook, actor=call.actor)
 
 
 async def rotate(call: Call) -> SecretMade:
     """A new secret, in this answer only."""
     webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT)
-    fresh = await webhooks.rotate(
+    fresh = await webhooks_service.rotate(
         call.services.pool, call.account_id, webhook, pepper=_pepper(call), at=clock.now(), actor=call.actor
     )
     return SecretMade(_public(webhook), fresh.secret, clock.iso(fresh.previous_until))
@@ -97,7 +97,7 @@ async def rotate(call: Call) -> SecretMade:
 async def try_out(call: Call) -> Queued:
     """A `webhook.test` event to this endpoint alone."""
     webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT)
-    event = await webhooks.try_out(call.services.pool, call.account_id, webhook, clock.now(), actor=call.actor)
+    event = await webhooks_service.try_out(call.services.pool, call.account_id, webhook, clock.now(), actor=call.actor)
     return Queued(ids.format_id(ids.Kind.EVENT, event), [_public(webhook)])
 
 
@@ -117,7 +117,7 @@ async def replay(call: Call) -> Queued:
     """An event posted once more under the same delivery id."""
     body: ReplayRequest = call.body
     event = path_id(ids.Kind.EVENT, call.path["id"], "webhook delivery")
-    found = await webhooks.replay(call.services.pool, call.account_id, event, _wanted(body))
+    found = await webhooks_service.replay(call.services.pool, call.account_id, event, _wanted(body))
     return Queued(ids.format_id(ids.Kind.EVENT, event), [_public(one) for one in found])
 
 
