@@ -9,6 +9,7 @@ from uuid import UUID
 
 from engine.base import clock
 from engine.base.errors import not_found
+from engine.base.events import AccountEvent
 from engine.ledger import heads, log
 from engine.ledger.heads import Head
 from engine.ledger.log import Entry, LogRow
@@ -36,7 +37,7 @@ async def append_locked(connection: Conn, locked: dict[UUID, Head], entries: Ite
 
 
 async def record_event(
-    connection: Conn, account: UUID, kind: str, detail: Mapping[str, object], *, actor: str | None = None
+    connection: Conn, account: UUID, kind: AccountEvent, detail: Mapping[str, object], *, actor: str | None = None
 ) -> None:
     """Append one account event of the type `kind` within the caller's transaction.
 

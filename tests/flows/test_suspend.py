@@ -18,7 +18,8 @@ from engine.flows.accounts import suspend
 from engine.flows.accounts.sub_accounts import open_sub_account
 from engine.flows.accounts.suspend import Cause
 from engine.flows.sending import queue_admin
-from engine.ledger import heads, log
+from engine.ledger import log
+from engine.ledger.events import append_events
 from engine.store.postgres import open_pool
 from ops import standing
 from tests.conftest import NewDatabase
@@ -55,9 +56,7 @@ async def outcomes(
             public = ids.format_id(ids.Kind.MESSAGE, message)
             entries.append(log.Entry(account, kind, detail, moment, message, public))
     async with pool.acquire() as connection, connection.transaction():
-        locked = await heads.lock(connection, [account])
-        await log.append(connection, log.seal_all(locked, entries))
-        await heads.save(connection, locked.values())
+        await append_events(connection, entries)
 
 
 async def judged(pool: asyncpg.Pool, account: UUID) -> bool:

@@ -20,7 +20,8 @@ from engine.areas.webhooks.posting import Poster
 from engine.areas.webhooks.types import AttemptRow, DeliveryRow
 from engine.base import clock, ids
 from engine.base.settings import HostPort, Settings
-from engine.ledger import heads, log
+from engine.ledger import log
+from engine.ledger.events import append_events
 from engine.store.postgres import open_pool
 from engine.store.resolver import Resolver
 from engine.store.web import Client, Failure, Reply, resolver_for
@@ -188,11 +189,8 @@ class World:
         message = ids.uuid7()
         public = ids.format_id(ids.Kind.MESSAGE, message)
         async with self.pool.acquire() as connection, connection.transaction():
-            locked = await heads.lock(connection, [account.id])
             entries = [log.Entry(account.id, kind, text, clock.now(), message, public) for kind in kinds]
-            sealed = log.seal_all(locked, entries)
-            await log.append(connection, sealed)
-            await heads.save(connection, locked.values())
+            sealed = await append_events(connection, entries)
         return [row.id for row in sealed]
 
     @contextlib.asynccontextmanager

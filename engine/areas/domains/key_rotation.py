@@ -16,6 +16,7 @@ from engine.areas.domains.types import KeyRow
 from engine.areas.domains.verification import Verified, verify_now
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.events import AccountEvent
 from engine.base.settings import Settings
 from engine.ledger.events import record_event
 from engine.ledger.plan_limits import locked_plan
@@ -47,7 +48,7 @@ async def rotate_keys(
         if rules.next_pair(keys) is None:
             then = await _ask(connection, domain, keys, spare, settings.key_pepper)
             detail = {"id": ids.format_id(ids.Kind.DOMAIN, domain), "name": row.name, "to": then}
-            await record_event(connection, account, "domain.key_rotation_requested", detail, actor=actor)
+            await record_event(connection, account, AccountEvent.DOMAIN_KEY_ROTATION_REQUESTED, detail, actor=actor)
     return await verify_now(pool, settings, account, domain)
 
 

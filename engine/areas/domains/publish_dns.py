@@ -20,6 +20,7 @@ from engine.areas.domains.service import identity
 from engine.areas.domains.types import DomainRow, Identity, Wanted
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
+from engine.base.events import AccountEvent
 from engine.base.settings import Settings
 from engine.ledger.events import record_event
 from engine.ledger.plan_limits import locked_plan
@@ -88,7 +89,7 @@ async def forget_token(pool: asyncpg.Pool, account: UUID, *, actor: str | None =
     async with pool.acquire() as connection, connection.transaction():
         await locked_plan(connection, account)
         if await store.FORGET_TOKEN.records(connection, account):
-            await record_event(connection, account, "cloudflare.disconnected", {}, actor=actor)
+            await record_event(connection, account, AccountEvent.CLOUDFLARE_DISCONNECTED, {}, actor=actor)
 
 
 async def _publish(url: str, token: str, row: DomainRow, wanted: Sequence[Wanted], place_of: Identity) -> Publication:
@@ -184,11 +185,13 @@ async def _remember(
         await locked_plan(connection, row.account_id)
         if await store.read_token(connection, row.account_id, pepper=pepper) != token:
             await store.keep_token(connection, row.account_id, token, pepper=pepper)
-            await record_event(connection, row.account_id, "cloudflare.connected", {"zone": done.zone}, actor=actor)
+            await record_event(
+                connection, row.account_id, AccountEvent.CLOUDFLARE_CONNECTED, {"zone": done.zone}, actor=actor
+            )
         if changed:
             named = {"id": ids.format_id(ids.Kind.DOMAIN, row.id), "name": row.name}
             detail = named | {"zone": done.zone, "records": changed}
-            await record_event(connection, row.account_id, "domain.dns_published", detail, actor=actor)
+            await record_event(connection, row.account_id, AccountEvent.DOMAIN_DNS_PUBLISHED, detail, actor=actor)
             await store.CHECK_SOON.execute(connection, row.account_id, row.id, clock.now() + SPREAD)
 
 

@@ -17,6 +17,7 @@ from engine.areas.domains.store import FreshKey
 from engine.areas.domains.types import Identity
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.events import AccountEvent
 from engine.base.plans import CAPS
 from engine.base.secrets import derived
 from engine.base.settings import Settings
@@ -77,14 +78,16 @@ async def add_domain(
         if limit is not None and used >= limit:
             raise limit_reached("domains", "sending domains", limit, used)
         await store.insert(connection, domain, account, normal, pepper=settings.key_pepper, keys=keys, standby=standby)
-        await record_event(connection, account, "domain.added", detail, actor=actor)
+        await record_event(connection, account, AccountEvent.DOMAIN_ADDED, detail, actor=actor)
         if vouched:
             try:
                 async with connection.transaction():
                     await store.VOUCH.execute(connection, domain)
             except asyncpg.UniqueViolationError:
                 raise Refusal(ErrorType.CONFLICT, f"{normal} is verified on another account.") from None
-            await record_event(connection, account, "domain.verified", detail | {"by": "operator"}, actor=actor)
+            await record_event(
+                connection, account, AccountEvent.DOMAIN_VERIFIED, detail | {"by": "operator"}, actor=actor
+            )
         await caches.bump(connection, "domains")
     return NewDomain(domain, public_id, normal)
 
@@ -100,7 +103,7 @@ async def remove_domain(pool: asyncpg.Pool, account: UUID, domain: UUID, *, acto
         if not rows:
             raise not_found("domain")
         detail = {"id": ids.format_id(ids.Kind.DOMAIN, domain), "name": rows[0]["name"]}
-        await record_event(connection, account, "domain.removed", detail, actor=actor)
+        await record_event(connection, account, AccountEvent.DOMAIN_REMOVED, detail, actor=actor)
         await caches.bump(connection, "domains")
 
 

@@ -24,8 +24,10 @@ from engine.areas.domains.service import identity
 from engine.areas.domains.types import Checked, DomainRow, DomainStatus, Finding, KeyRow, Place, RecordStatus
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.events import AccountEvent
 from engine.base.settings import Settings
 from engine.ledger import heads, log
+from engine.ledger.events import append_locked
 from engine.store import caches
 from engine.store.queries import Conn
 from engine.store.turns import Turns
@@ -132,8 +134,7 @@ async def _write(
             entries.append(_failed(holder, contest.found, at, reason=PASSED_OVER))
         await _save(connection, settings, row, now_keys, verdict, checks, at)
         if entries:
-            await log.append(connection, log.seal_all(locked, entries))
-            await heads.save(connection, locked.values())
+            await append_locked(connection, locked, entries)
         if entries or verdict.keys:
             await caches.bump(connection, "domains")
         after = await store.FIND.first(connection, row.account_id, row.id)
@@ -223,7 +224,7 @@ def _entries(
     if verdict.rotated is not None:
         before, now = verdict.rotated
         keep = {"from": before, "to": now, "keep_until": clock.iso(at + rules.RETIRE_AFTER)}
-        entries.append(log.Entry(row.account_id, "domain.key_rotated", log.detail_text(detail | keep), at))
+        entries.append(log.Entry(row.account_id, AccountEvent.DOMAIN_KEY_ROTATED, log.detail_text(detail | keep), at))
     if verdict.status == row.status:
         return entries
     if verdict.status == "failed":
@@ -231,7 +232,7 @@ def _entries(
         found = tuple(check for check in checks if check.wanted.selector == selector)
         entries.append(_failed(row, found, at, reason=NOT_FOUND_TWICE))
     else:
-        entries.append(log.Entry(row.account_id, f"domain.{verdict.status}", log.detail_text(detail), at))
+        entries.append(log.Entry(row.account_id, AccountEvent.DOMAIN_VERIFIED, log.detail_text(detail), at))
     return entries
 
 
@@ -251,7 +252,7 @@ def _failed(row: DomainRow, checks: Sequence[Checked], at: datetime, *, reason: 
             for check in checks
         ],
     }
-    return log.Entry(row.account_id, "domain.failed", log.detail_text(detail), at)
+    return log.Entry(row.account_id, AccountEvent.DOMAIN_FAILED, log.detail_text(detail), at)
 
 
 def _notice(verdict: Verdict, checks: Sequence[Checked]) -> str | None:

@@ -11,6 +11,7 @@ from engine.areas.streams import store
 from engine.areas.streams.store import TRANSACTIONAL, StreamRow
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
+from engine.base.events import AccountEvent
 from engine.base.plans import CAPS
 from engine.base.slugs import is_slug, slug_of
 from engine.ledger.events import record_event
@@ -38,7 +39,9 @@ async def open_stream(
             raise limit_reached("streams", "message streams (the transactional one counts)", limit, used)
         row = StreamRow(chosen, name or chosen, await new_time(connection))
         await store.INSERT.execute(connection, account, row.slug, row.name, row.created_at)
-        await record_event(connection, account, "stream.created", {"id": row.slug, "name": row.name}, actor=actor)
+        await record_event(
+            connection, account, AccountEvent.STREAM_CREATED, {"id": row.slug, "name": row.name}, actor=actor
+        )
         await caches.bump(connection, "streams")
     return row
 
@@ -57,7 +60,7 @@ async def close_stream(pool: asyncpg.Pool, account: UUID, slug: str, *, actor: s
         if standing is None or standing.deleted_at is not None:
             raise not_found("stream")
         await store.DELETE.execute(connection, account, slug, clock.now())
-        await record_event(connection, account, "stream.deleted", {"id": slug}, actor=actor)
+        await record_event(connection, account, AccountEvent.STREAM_DELETED, {"id": slug}, actor=actor)
         await caches.bump(connection, "streams")
 
 

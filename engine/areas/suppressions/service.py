@@ -15,7 +15,9 @@ from engine.areas.suppressions import rules, store
 from engine.areas.suppressions.types import Reason, SuppressionRow
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.events import AccountEvent
 from engine.ledger import heads, log
+from engine.ledger.events import append_locked
 from engine.ledger.heads import Head
 from engine.store.database_clock import new_time
 from engine.store.queries import Conn
@@ -51,11 +53,10 @@ async def suppress(
         changes = {one.row.address: Reason(one.row.reason) for one in outcomes if one.change is not Change.UNCHANGED}
         if changes:
             await store.put(connection, account, list(changes.items()), at)
-            kind = "suppression.added"
+            kind = AccountEvent.SUPPRESSION_ADDED
             now = clock.now()
             entries = [_entry(account, kind, address, reason, now, actor) for address, reason in changes.items()]
-            await log.append(connection, log.seal_all(locked, entries))
-            await heads.save(connection, locked.values())
+            await append_locked(connection, locked, entries)
     return outcomes
 
 
@@ -73,9 +74,8 @@ async def lift(pool: asyncpg.Pool, account: UUID, address: str, *, actor: str | 
                 status=row.reason,
             )
         await store.DELETE.execute(connection, account, address)
-        entry = _entry(account, "suppression.removed", address, row.reason, clock.now(), actor)
-        await log.append(connection, log.seal_all(locked, [entry]))
-        await heads.save(connection, locked.values())
+        entry = _entry(account, AccountEvent.SUPPRESSION_REMOVED, address, row.reason, clock.now(), actor)
+        await append_locked(connection, locked, [entry])
 
 
 def decide(
@@ -102,6 +102,6 @@ async def _locked(connection: Conn, account: UUID) -> dict[UUID, Head]:
     return locked
 
 
-def _entry(account: UUID, kind: str, address: str, reason: str, at: datetime, actor: str | None) -> log.Entry:
+def _entry(account: UUID, kind: AccountEvent, address: str, reason: str, at: datetime, actor: str | None) -> log.Entry:
     detail = {"address": address, "reason": reason, "source": "api"}
     return log.Entry(account, kind, log.detail_text(detail if actor is None else {**detail, "actor": actor}), at)

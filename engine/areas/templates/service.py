@@ -15,6 +15,7 @@ from engine.areas.templates import rules, store
 from engine.areas.templates.types import Checked, Content, Variable
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
+from engine.base.events import AccountEvent
 from engine.base.plans import CAPS, Plan
 from engine.base.slugs import is_slug, slug_of
 from engine.ledger.events import record_event
@@ -89,7 +90,7 @@ async def create(
         version = await store.insert(connection, account, chosen, name, at)
         await store.insert_version(connection, account, chosen, version, content, at)
         detail = {"id": chosen, "name": name, "version": version}
-        await record_event(connection, account, "template.created", detail, actor=actor)
+        await record_event(connection, account, AccountEvent.TEMPLATE_CREATED, detail, actor=actor)
         await caches.bump(connection, "templates")
     return Opened(chosen, name, version, at, at, checked)
 
@@ -132,7 +133,7 @@ async def delete(pool: asyncpg.Pool, account: UUID, slug: str, *, actor: str | N
             raise not_found("template")
         await store.DELETE.execute(connection, account, slug, clock.now())
         detail = {"id": slug, "version": standing.version}
-        await record_event(connection, account, "template.deleted", detail, actor=actor)
+        await record_event(connection, account, AccountEvent.TEMPLATE_DELETED, detail, actor=actor)
         await caches.bump(connection, "templates")
 
 
@@ -167,10 +168,12 @@ async def _change(
             detail: dict[str, object] = {"id": before.slug, "version": version}
             if name != before.name:
                 detail["name"] = name
-            await record_event(connection, account, "template.published", detail, actor=actor)
+            await record_event(connection, account, AccountEvent.TEMPLATE_PUBLISHED, detail, actor=actor)
             await caches.bump(connection, "templates")
         else:
-            await record_event(connection, account, "template.renamed", {"id": before.slug, "name": name}, actor=actor)
+            await record_event(
+                connection, account, AccountEvent.TEMPLATE_RENAMED, {"id": before.slug, "name": name}, actor=actor
+            )
     return Opened(before.slug, name, version, before.created_at, at, checked)
 
 

@@ -15,14 +15,14 @@ from engine.areas.webhooks import rules, store
 from engine.areas.webhooks.types import EndpointRow
 from engine.base import clock, ids, secrets
 from engine.base.errors import not_found
+from engine.base.events import AccountEvent
 from engine.base.plans import CAPS
-from engine.ledger import heads, log
-from engine.ledger.events import record_event
+from engine.ledger import log
+from engine.ledger.events import append_events, record_event
 from engine.ledger.plan_limits import limit_reached, locked_plan
 from engine.store.database_clock import new_id
 from engine.store.queries import Conn
 
-TEST_TYPE = "webhook.test"
 KEPT = timedelta(days=30)  # what was posted, and endpoints that were deleted
 _PURPOSE = "webhook secrets"
 
@@ -63,7 +63,9 @@ async def create(
         webhook = await new_id(connection)
         sealed = secrets.seal(secret_key(pepper), secret.encode(), webhook.bytes)
         await store.INSERT.execute(connection, webhook, account, checked, wanted, sealed)
-        await _record(connection, account, "webhook.created", webhook, actor, url=checked, event_types=wanted)
+        await _record(
+            connection, account, AccountEvent.WEBHOOK_CREATED, webhook, actor, url=checked, event_types=wanted
+        )
     return NewEndpoint(webhook, checked, wanted, "active", secret)
 
 
@@ -87,7 +89,7 @@ async def change(
         if row is None:
             raise not_found("webhook endpoint")
         if changed:
-            await _record(connection, account, "webhook.updated", webhook, actor, **changed)
+            await _record(connection, account, AccountEvent.WEBHOOK_UPDATED, webhook, actor, **changed)
     return row
 
 
@@ -100,7 +102,9 @@ async def rotate(
     async with pool.acquire() as connection, connection.transaction():
         if await store.ROTATE.execute(connection, account, webhook, sealed, until) == "UPDATE 0":
             raise not_found("webhook endpoint")
-        await _record(connection, account, "webhook.rotated", webhook, actor, previous_until=clock.iso(until))
+        await _record(
+            connection, account, AccountEvent.WEBHOOK_ROTATED, webhook, actor, previous_until=clock.iso(until)
+        )
     return NewSecret(secret, until)
 
 
@@ -109,7 +113,7 @@ async def remove(pool: asyncpg.Pool, account: UUID, webhook: UUID, *, actor: str
     async with pool.acquire() as connection, connection.transaction():
         if not await store.DELETE.records(connection, account, webhook):
             raise not_found("webhook endpoint")
-        await _record(connection, account, "webhook.deleted", webhook, actor)
+        await _record(connection, account, AccountEvent.WEBHOOK_DELETED, webhook, actor)
 
 
 async def try_out(pool: asyncpg.Pool, account: UUID, webhook: UUID, at: datetime, *, actor: str | None = None) -> UUID:
@@ -117,13 +121,10 @@ async def try_out(pool: asyncpg.Pool, account: UUID, webhook: UUID, at: datetime
     async with pool.acquire() as connection, connection.transaction():
         if await store.READ.first(connection, account, webhook) is None:
             raise not_found("webhook endpoint")
-        locked = await heads.lock(connection, [account])
         asked = {} if actor is None else {"actor": actor}
         detail = log.detail_text({"webhook_id": ids.format_id(ids.Kind.WEBHOOK, webhook)} | asked)
-        sealed = log.seal_all(locked, [log.Entry(account, TEST_TYPE, detail, at)])
-        await log.append(connection, sealed)
-        await heads.save(connection, locked.values())
-        event = sealed[0]
+        entry = log.Entry(account, AccountEvent.WEBHOOK_TEST, detail, at)
+        [event] = await append_events(connection, [entry])
         await store.QUEUE_ONE.execute(connection, webhook, event.id, event.seq, account)
     return event.id
 
@@ -147,7 +148,7 @@ async def forget_deleted(pool: asyncpg.Pool, at: datetime) -> None:
 
 
 async def _record(
-    connection: Conn, account: UUID, kind: str, webhook: UUID, actor: str | None, **detail: object
+    connection: Conn, account: UUID, kind: AccountEvent, webhook: UUID, actor: str | None, **detail: object
 ) -> None:
     told = {"id": ids.format_id(ids.Kind.WEBHOOK, webhook), **detail}
     await record_event(connection, account, kind, told, actor=actor)

@@ -21,6 +21,7 @@ from engine.areas.system_mail.store import enqueue
 from engine.areas.system_mail.types import Kind
 from engine.base import clock, ids, secrets
 from engine.base.errors import invalid, not_found
+from engine.base.events import AccountEvent
 from engine.base.lines import checked_line
 from engine.base.plans import CAPS
 from engine.ledger.events import record_event
@@ -90,7 +91,7 @@ async def give_key(
         )
         if asked != Limits():
             await store.LIMIT.execute(connection, key, names, slugs, networks)
-        await record_event(connection, account, "api_key.created", _told(row), actor=actor)
+        await record_event(connection, account, AccountEvent.API_KEY_CREATED, _told(row), actor=actor)
         if tell is not None:
             await _tell_owners(connection, tell, account, row)
         await caches.bump(connection, "keys")
@@ -111,7 +112,7 @@ async def revoke_key(pool: asyncpg.Pool, account: UUID, key: UUID, *, actor: str
         revoked = await store.REVOKE.records(connection, holder, key)
         if revoked:
             detail = {"id": ids.format_id(ids.Kind.API_KEY, key), "name": revoked[0]["name"]}
-            await record_event(connection, holder, "api_key.revoked", detail, actor=actor)
+            await record_event(connection, holder, AccountEvent.API_KEY_REVOKED, detail, actor=actor)
             await caches.bump(connection, "keys")
 
 

@@ -18,6 +18,7 @@ from engine.areas.system_mail.store import enqueue
 from engine.areas.system_mail.types import Kind
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
+from engine.base.events import AccountEvent
 from engine.base.settings import Settings
 from engine.flows.accounts import suspend
 from engine.flows.accounts.suspend import Member
@@ -89,7 +90,7 @@ async def schedule_within(connection: Conn, one: Member, *, at: datetime, actor:
     if not await store.SCHEDULE.records(connection, one.id, at, due):
         return
     when = clock.iso(due)
-    await suspend.tell(connection, one, "deletion_scheduled", {"scheduled_for": when}, actor)
+    await suspend.tell(connection, one, AccountEvent.ACCOUNT_DELETION_SCHEDULED, {"scheduled_for": when}, actor)
     for address in await suspend.owners(connection, one.id):
         await enqueue(connection, Kind.DELETION_SCHEDULED, address, at=at, account_name=one.name, scheduled_for=when)
 
@@ -98,7 +99,7 @@ async def cancel_within(connection: Conn, one: Member, *, at: datetime, actor: s
     """Cancel a scheduled deletion; False where there is none that can be canceled."""
     if not await store.CANCEL.records(connection, one.id):
         return False
-    await suspend.tell(connection, one, "deletion_canceled", {}, actor)
+    await suspend.tell(connection, one, AccountEvent.ACCOUNT_DELETION_CANCELED, {}, actor)
     for address in await suspend.owners(connection, one.id):
         await enqueue(connection, Kind.DELETION_CANCELED, address, at=at, account_name=one.name)
     return True

@@ -18,6 +18,7 @@ from engine.areas.team.types import OpenInvite
 from engine.areas.tokens.rules import digest_of, spent, well_formed
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
+from engine.base.events import AccountEvent
 from engine.base.settings import Settings
 from engine.flows.accounts.team import check_seats
 from engine.flows.people.log_in import slow_down, wrong
@@ -91,7 +92,7 @@ async def _join(
         if joined:
             public = ids.format_id(ids.Kind.USER, user)
             detail = {"id": public, "role": taken[0]["role"], "invite": ids.format_id(ids.Kind.INVITE, found.id)}
-            await record_event(connection, account, "member.joined", detail, actor=public)
+            await record_event(connection, account, AccountEvent.MEMBER_JOINED, detail, actor=public)
             await remember(connection, user, device)
     if not joined:  # the invitation is used up all the same: its seat is free again
         raise Refusal(ErrorType.CONFLICT, "You are on this account already. Sign in.")

@@ -17,6 +17,7 @@ from engine.areas.system_mail.store import enqueue
 from engine.areas.system_mail.types import Kind
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
+from engine.base.events import AccountEvent
 from engine.base.lines import checked_line, checked_text
 from engine.flows.accounts import platform_account
 from engine.flows.people.log_in import too_many
@@ -65,7 +66,7 @@ async def take(services: Services, account: UUID, enquiry: Enquiry, *, actor: st
     async with services.pool.acquire() as connection, connection.transaction():
         await store.INSERT.execute(connection, lead, account, name, email, company, message, at)
         await record_event(
-            connection, account, "lead.received", {"id": ids.format_id(ids.Kind.LEAD, lead)}, actor=actor
+            connection, account, AccountEvent.LEAD_RECEIVED, {"id": ids.format_id(ids.Kind.LEAD, lead)}, actor=actor
         )
         for owner in await people.OWNERS.fetch(connection, account):
             await enqueue(

@@ -17,6 +17,7 @@ from engine.areas.domains.service import make_pair
 from engine.areas.system_mail import store as system_mail
 from engine.base import clock, ids
 from engine.base.errors import not_found
+from engine.base.events import AccountEvent
 from engine.base.plans import Plan
 from engine.base.settings import Settings, variable
 from engine.ledger.events import record_event
@@ -94,7 +95,7 @@ async def appoint(pool: asyncpg.Pool, settings: Settings, account: UUID, sender:
     async with pool.acquire() as connection, connection.transaction():
         await _SET.execute(connection, account, sender)
         detail = {"sender": named}
-        await record_event(connection, account, "platform.appointed", detail, actor="operator")
+        await record_event(connection, account, AccountEvent.PLATFORM_APPOINTED, detail, actor="operator")
     return await standing(pool, settings)
 
 
@@ -122,8 +123,10 @@ async def ensure_local(pool: asyncpg.Pool, settings: Settings) -> UUID:
             await domains.insert(connection, domain, account, name, pepper=settings.key_pepper, keys=keys)
             await domains.VOUCH.execute(connection, domain)
             detail = {"id": ids.format_id(ids.Kind.DOMAIN, domain), "name": name}
-            await record_event(connection, account, "domain.added", detail, actor="service")
-            await record_event(connection, account, "domain.verified", detail | {"by": "service"}, actor="service")
+            await record_event(connection, account, AccountEvent.DOMAIN_ADDED, detail, actor="service")
+            await record_event(
+                connection, account, AccountEvent.DOMAIN_VERIFIED, detail | {"by": "service"}, actor="service"
+            )
             await caches.bump(connection, "domains")
     return account
 
@@ -131,7 +134,9 @@ async def ensure_local(pool: asyncpg.Pool, settings: Settings) -> UUID:
 async def _open(connection: Conn) -> UUID:
     account = ids.uuid7()
     await accounts.insert(connection, account, name=NAME, plan=PLAN, daily_cap=DAILY_CAP, monthly_cap=31 * DAILY_CAP)
-    await record_event(connection, account, "account.created", {"name": NAME, "plan": PLAN.value}, actor="service")
+    await record_event(
+        connection, account, AccountEvent.ACCOUNT_CREATED, {"name": NAME, "plan": PLAN.value}, actor="service"
+    )
     await _SET.execute(connection, account, None)
     return account
 

@@ -12,6 +12,7 @@ from engine.areas.sub_accounts import store
 from engine.areas.sub_accounts.store import SubAccountRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.events import AccountEvent
 from engine.base.lines import checked_line
 from engine.base.plans import CAPS, Plan
 from engine.flows.accounts import close_account, suspend
@@ -48,9 +49,13 @@ async def open_sub_account(
         above, below = ids.format_id(ids.Kind.ACCOUNT, parent), ids.format_id(ids.Kind.ACCOUNT, child)
         detail = {"name": wanted, "monthly_limit": monthly_limit}
         await record_event(
-            connection, child, "account.created", {**detail, "plan": head.plan, "parent": above}, actor=actor
+            connection,
+            child,
+            AccountEvent.ACCOUNT_CREATED,
+            {**detail, "plan": head.plan, "parent": above},
+            actor=actor,
         )
-        await record_event(connection, parent, "sub_account.created", {"id": below, **detail}, actor=actor)
+        await record_event(connection, parent, AccountEvent.SUB_ACCOUNT_CREATED, {"id": below, **detail}, actor=actor)
         return await _read(connection, parent, child)
 
 
@@ -97,7 +102,7 @@ async def _change_fields(connection: Conn, one: Member, row: SubAccountRow, chan
         told["monthly_limit"] = limit
     if told:
         await store.CHANGE.execute(connection, one.id, name, limit)
-        await suspend.tell(connection, structs.replace(one, name=name), "updated", told, actor)
+        await suspend.tell(connection, structs.replace(one, name=name), AccountEvent.ACCOUNT_UPDATED, told, actor)
 
 
 async def _locked_parent(connection: Conn, parent: UUID) -> Head:

@@ -19,6 +19,7 @@ from engine.areas.system_mail.store import enqueue
 from engine.areas.system_mail.types import Kind
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.events import AccountEvent
 from engine.delivery import holds
 from engine.flows.sending import queue_admin
 from engine.ledger import heads
@@ -176,7 +177,13 @@ async def lay(connection: Conn, account: UUID, cause: Cause, reason: str, *, at:
         await _LAY.execute(connection, below, Cause.INHERITED.value, "its parent account is suspended", at)
     for one in await _changed(connection, family, [account, *below]):
         await _HOLD_MAIL.execute(connection, one.id, ids.uuid7(), _public(one.id), HELD)
-        await tell(connection, one, "suspended", {"cause": _cause_of(one, account, cause), "reason": reason}, actor)
+        await tell(
+            connection,
+            one,
+            AccountEvent.ACCOUNT_SUSPENDED,
+            {"cause": _cause_of(one, account, cause), "reason": reason},
+            actor,
+        )
         if one.id == account and cause is not Cause.PARENT:
             for address in await owners(connection, account):
                 await enqueue(connection, Kind.ACCOUNT_SUSPENDED, address, at=at, account_name=one.name, reason=reason)
@@ -196,7 +203,7 @@ async def lift(connection: Conn, account: UUID, lifted: Collection[Cause], *, at
         await _LIFT.records(connection, below, [Cause.INHERITED.value])
     for one in await _changed(connection, family, [account, *below]):
         await _LET_MAIL_GO.execute(connection, one.id)
-        await tell(connection, one, "resumed", {}, actor)
+        await tell(connection, one, AccountEvent.ACCOUNT_RESUMED, {}, actor)
         if one.id == account and gone & {Cause.RATES, Cause.OPERATOR}:
             for address in await owners(connection, account):
                 await enqueue(connection, Kind.ACCOUNT_RESUMED, address, at=at, account_name=one.name)
@@ -222,13 +229,12 @@ async def _changed(connection: Conn, family: Sequence[Member], chosen: Sequence[
     return [one for one in family if one.id in moved]
 
 
-async def tell(connection: Conn, one: Member, what: str, detail: dict[str, object], actor: str) -> None:
-    """On the account's own log, and on that of the account above it."""
-    await record_event(connection, one.id, f"account.{what}", detail, actor=actor)
+async def tell(connection: Conn, one: Member, kind: AccountEvent, detail: dict[str, object], actor: str) -> None:
+    """Append an `account.…` event to the account's log, and its `sub_account.…` twin to the parent account's."""
+    await record_event(connection, one.id, kind, detail, actor=actor)
     if one.parent_id is not None:
-        await record_event(
-            connection, one.parent_id, f"sub_account.{what}", {"id": _public(one.id), **detail}, actor=actor
-        )
+        for_parent = AccountEvent(f"sub_{kind}")
+        await record_event(connection, one.parent_id, for_parent, {"id": _public(one.id), **detail}, actor=actor)
 
 
 def _cause_of(one: Member, account: UUID, cause: Cause) -> str:

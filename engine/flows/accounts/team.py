@@ -22,6 +22,7 @@ from engine.areas.team.types import InviteRow, MemberRow
 from engine.areas.tokens.rules import digest_of, token_of
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.events import AccountEvent
 from engine.base.plans import CAPS, Plan
 from engine.base.roles import Role
 from engine.base.settings import Settings
@@ -91,7 +92,7 @@ async def invite(services: Services, person: Person, email: str, role: Role) -> 
         detail = {"id": _ivt(invite_id), "role": role.value}
         if replaced:
             detail["replaces"] = _ivt(replaced[0]["id"])
-        await record_event(connection, account, "member.invited", detail, actor=_usr(person.user_id))
+        await record_event(connection, account, AccountEvent.MEMBER_INVITED, detail, actor=_usr(person.user_id))
         await enqueue(
             connection, Kind.INVITE, address, at=at, mail=mail, account_name=person.row.account_name,
             inviter=person.row.shown_name, role=role.value,
@@ -108,7 +109,7 @@ async def revoke_invite(pool: asyncpg.Pool, person: Person, invite_id: UUID) -> 
         if not await store.REMOVE_INVITE.records(connection, account, invite_id, clock.now()):
             raise not_found("invitation")
         detail = {"id": _ivt(invite_id)}
-        await record_event(connection, account, "member.invite_revoked", detail, actor=_usr(person.user_id))
+        await record_event(connection, account, AccountEvent.MEMBER_INVITE_REVOKED, detail, actor=_usr(person.user_id))
 
 
 async def change_role(
@@ -129,7 +130,9 @@ async def change_role(
             rules.check_owner_left(standing, await store.owners(connection, account))
             await store.SET_ROLE.execute(connection, account, user, role.value)
             detail = {"id": _usr(user), "from": standing.value, "to": role.value}
-            await record_event(connection, account, "member.role_changed", detail, actor=_usr(person.user_id))
+            await record_event(
+                connection, account, AccountEvent.MEMBER_ROLE_CHANGED, detail, actor=_usr(person.user_id)
+            )
             if user == person.user_id:
                 renewed = await renew_session(connection, pepper, person.session_id, account)
         changed = await _member(connection, account, user)
@@ -181,7 +184,7 @@ async def _part(connection: Conn, person: Person, member: MemberRow) -> None:
     rules.check_owner_left(Role(member.role), await store.owners(connection, account))
     await store.REMOVE_MEMBER.execute(connection, account, member.user_id)
     detail = {"id": _usr(member.user_id), "role": member.role}
-    await record_event(connection, account, "member.removed", detail, actor=_usr(person.user_id))
+    await record_event(connection, account, AccountEvent.MEMBER_REMOVED, detail, actor=_usr(person.user_id))
 
 
 async def _acting(connection: Conn, person: Person) -> Role:

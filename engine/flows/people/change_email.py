@@ -16,6 +16,7 @@ from engine.areas.tokens import store as tokens
 from engine.areas.tokens.rules import Purpose, token_of
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
+from engine.base.events import AccountEvent
 from engine.flows.people.change_password import prove
 from engine.flows.people.log_in import Services, slow_down, too_many
 from engine.flows.people.open_session import NewSession, end_others, remember, renew_session
@@ -48,7 +49,7 @@ async def ask(services: Services, caller: Person, new_email: str, password: str 
         await tokens.issue(connection, token, Purpose.CHANGE_EMAIL, person.id, at=at, detail=address)
         await enqueue(connection, Kind.CONFIRM_EMAIL, address, at=at, mail=mail)
         await enqueue(connection, Kind.EMAIL_CHANGING, person.email, at=at, new_email=address)
-        await record_person_event(connection, person.id, "member.email_change_requested", {})
+        await record_person_event(connection, person.id, AccountEvent.MEMBER_EMAIL_CHANGE_REQUESTED, {})
 
 
 async def confirm(services: Services, token: str, device: Device, caller: Person | None) -> NewSession | None:
@@ -77,5 +78,5 @@ async def confirm(services: Services, token: str, device: Device, caller: Person
             pepper = services.settings.key_pepper or ""
             made = await renew_session(connection, pepper, own.session_id, own.account_id)
         await enqueue(connection, Kind.EMAIL_CHANGED, person.email, at=at, new_email=address)
-        await record_person_event(connection, person.id, "member.email_changed", {})
+        await record_person_event(connection, person.id, AccountEvent.MEMBER_EMAIL_CHANGED, {})
     return made

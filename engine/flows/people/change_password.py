@@ -12,6 +12,7 @@ from engine.areas.tokens import store as tokens
 from engine.areas.tokens.rules import Purpose
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid
+from engine.base.events import AccountEvent
 from engine.flows.people.log_in import Services, too_many
 from engine.flows.people.open_session import NewSession, end_others, renew_session
 from engine.flows.people.person_events import record_person_event
@@ -41,7 +42,7 @@ async def change_password(services: Services, caller: Person, current: str | Non
         await end_others(connection, person.id, caller.session_id)
         made = await renew_session(connection, pepper, caller.session_id, caller.account_id)
         await enqueue(connection, Kind.PASSWORD_CHANGED, locked.email, at=at)
-        await record_person_event(connection, person.id, "member.password_changed", {})
+        await record_person_event(connection, person.id, AccountEvent.MEMBER_PASSWORD_CHANGED, {})
     return made
 
 

@@ -14,6 +14,7 @@ from engine.areas.tokens import rules as token_rules
 from engine.areas.tokens import store as tokens
 from engine.areas.tokens.rules import Purpose
 from engine.base import clock
+from engine.base.events import AccountEvent
 from engine.flows.people.change_password import checked_hash
 from engine.flows.people.log_in import Services, slow_down
 from engine.flows.people.open_session import end_others, remember
@@ -52,13 +53,13 @@ async def reset(services: Services, token: str, password: str, device: Device) -
         if await mark_verified(connection, person.id):
             rows = await _DROP_FACTORS.records(connection, person.id)
             await record_person_event(
-                connection, person.id, "member.email_verified", {"factors_dropped": rows[0]["dropped"]}
+                connection, person.id, AccountEvent.MEMBER_EMAIL_VERIFIED, {"factors_dropped": rows[0]["dropped"]}
             )
         await tokens.burn_all(connection, person.id, Purpose)
         await end_others(connection, person.id, None)
         await remember(connection, person.id, device)
         await enqueue(connection, Kind.PASSWORD_CHANGED, person.email, at=at)
-        await record_person_event(connection, person.id, "member.password_reset", {})
+        await record_person_event(connection, person.id, AccountEvent.MEMBER_PASSWORD_RESET, {})
 
 
 async def _holder(services: Services, token: str) -> PersonRow:

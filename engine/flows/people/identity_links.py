@@ -24,6 +24,7 @@ from engine.areas.system_mail.store import enqueue
 from engine.areas.system_mail.types import Kind
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.events import AccountEvent
 from engine.base.plans import Plan
 from engine.base.settings import Settings
 from engine.flows.people.open_account import Owner, open_with_owner
@@ -123,7 +124,9 @@ async def unlink(services: Services, person: Person, identity: UUID) -> NewSessi
         await store.DELETE.execute(connection, person.user_id, identity)
         await store.FORGET_STEPS_OF.execute(connection, person.user_id)
         await end_others(connection, person.user_id, person.session_id)
-        await _record(connection, person.user_id, "member.identity_unlinked", identity, mine[identity].issuer)
+        await _record(
+            connection, person.user_id, AccountEvent.MEMBER_IDENTITY_UNLINKED, identity, mine[identity].issuer
+        )
         shown = rules.shown_name(settings.idp_name, mine[identity].issuer)
         await enqueue(connection, Kind.IDENTITY_UNLINKED, row.email, at=at, issuer=shown)
         return await renew_session(connection, settings.key_pepper or "", person.session_id, person.account_id)
@@ -152,10 +155,10 @@ async def _link(connection: Conn, user: UUID, issuer: str, subject: str) -> None
     identity = ids.uuid7()
     if not await store.INSERT.records(connection, identity, user, issuer, subject, clock.now()):
         raise _other_identity()
-    await _record(connection, user, "member.identity_linked", identity, issuer)
+    await _record(connection, user, AccountEvent.MEMBER_IDENTITY_LINKED, identity, issuer)
 
 
-async def _record(connection: Conn, user: UUID, kind: str, identity: UUID, issuer: str) -> None:
+async def _record(connection: Conn, user: UUID, kind: AccountEvent, identity: UUID, issuer: str) -> None:
     """Tell every account of the person, in one order, so that two at once can't wait for each other."""
     person = ids.format_id(ids.Kind.USER, user)
     detail = {"id": person, "identity": ids.format_id(ids.Kind.IDENTITY, identity), "issuer": issuer}

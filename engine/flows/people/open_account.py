@@ -9,6 +9,7 @@ from msgspec import Struct
 from engine.areas.account import store as accounts
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
+from engine.base.events import AccountEvent
 from engine.base.plans import Plan
 from engine.ledger.events import record_event
 from engine.store.queries import Conn
@@ -84,5 +85,5 @@ async def open_with_owner(
         return None
     person = ids.format_id(ids.Kind.USER, user)
     detail = {"name": name, "plan": plan.value, "owner": person}
-    await record_event(connection, account, "account.created", detail, actor=actor or person)
+    await record_event(connection, account, AccountEvent.ACCOUNT_CREATED, detail, actor=actor or person)
     return NewAccount(account, ids.format_id(ids.Kind.ACCOUNT, account), user)

@@ -20,6 +20,7 @@ from engine.areas.sessions.rules import Device
 from engine.areas.tokens import store as tokens
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.events import AccountEvent
 from engine.ledger.events import record_event
 from engine.store.queries import Conn
 
@@ -80,7 +81,7 @@ async def open_session(
         await people.SIGNED_IN_TO.execute(connection, user, chosen.account_id)
         person = ids.format_id(ids.Kind.USER, user)
         await record_event(
-            connection, chosen.account_id, "member.signed_in",
+            connection, chosen.account_id, AccountEvent.MEMBER_SIGNED_IN,
             {"id": person, "session": ids.format_id(ids.Kind.SESSION, made.id), "method": method}, actor=person,
         )  # fmt: skip
     return made
@@ -112,7 +113,7 @@ async def switch_account(pool: asyncpg.Pool, pepper: str, session: UUID, user: U
         await people.SIGNED_IN_TO.execute(connection, user, account)
         person = ids.format_id(ids.Kind.USER, user)
         detail = {"id": person, "session": ids.format_id(ids.Kind.SESSION, session), "method": "switch"}
-        await record_event(connection, account, "member.signed_in", detail, actor=person)
+        await record_event(connection, account, AccountEvent.MEMBER_SIGNED_IN, detail, actor=person)
     return made
 
 
@@ -134,7 +135,7 @@ async def sign_out(pool: asyncpg.Pool, pepper: str, secret: str) -> None:
             person = ids.format_id(ids.Kind.USER, row["user_id"])
             session = ids.format_id(ids.Kind.SESSION, row["id"])
             detail = {"id": person, "session": session}
-            await record_event(connection, row["account_id"], "member.signed_out", detail, actor=person)
+            await record_event(connection, row["account_id"], AccountEvent.MEMBER_SIGNED_OUT, detail, actor=person)
 
 
 async def remember(connection: Conn, user: UUID, device: Device) -> None:
@@ -156,7 +157,7 @@ async def revoke_one(pool: asyncpg.Pool, user: UUID, session: UUID) -> None:
         if not ended:
             raise not_found("session")
         detail = {"id": person, "session": ids.format_id(ids.Kind.SESSION, session)}
-        await record_event(connection, ended[0]["account_id"], "member.signed_out", detail, actor=person)
+        await record_event(connection, ended[0]["account_id"], AccountEvent.MEMBER_SIGNED_OUT, detail, actor=person)
 
 
 async def revoke_others(pool: asyncpg.Pool, user: UUID, keep: UUID) -> None:
@@ -167,7 +168,7 @@ async def revoke_others(pool: asyncpg.Pool, user: UUID, keep: UUID) -> None:
         ended = await end_others(connection, user, keep)
         for account in sorted(ended):  # in one order, so that two at once can't wait for each other
             detail = {"id": person, "sessions": ended[account]}
-            await record_event(connection, account, "member.signed_out", detail, actor=person)
+            await record_event(connection, account, AccountEvent.MEMBER_SIGNED_OUT, detail, actor=person)
 
 
 async def forget_ended(pool: asyncpg.Pool, at: datetime) -> None:

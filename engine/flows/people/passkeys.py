@@ -24,6 +24,7 @@ from engine.areas.system_mail.store import enqueue
 from engine.areas.system_mail.types import Kind
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
+from engine.base.events import AccountEvent
 from engine.base.settings import Settings
 from engine.flows.people import second_factor
 from engine.flows.people.open_session import NewSession, open_session
@@ -124,7 +125,7 @@ async def finish_registration(
         ):  # fmt: skip
             raise _known(held, made.credential_id)
         await enqueue(connection, Kind.PASSKEY_ADDED, person.row.email, at=at, name=row.name)
-        await _record(connection, person.user_id, "member.passkey_added", row.id)
+        await _record(connection, person.user_id, AccountEvent.MEMBER_PASSKEY_ADDED, row.id)
     return row
 
 
@@ -165,7 +166,7 @@ async def rename(pool: asyncpg.Pool, person: Person, passkey: UUID, name: str) -
         row = await store.RENAME.first(connection, person.user_id, passkey, called)
         if row is None:
             raise not_found("passkey")
-        await _record(connection, person.user_id, "member.passkey_renamed", passkey)
+        await _record(connection, person.user_id, AccountEvent.MEMBER_PASSKEY_RENAMED, passkey)
     return row
 
 
@@ -184,7 +185,7 @@ async def remove(services: Services, person: Person, passkey: UUID) -> None:
                 status="only_way_in",
             )
         await enqueue(connection, Kind.PASSKEY_REMOVED, person.row.email, at=clock.now(), name=gone[0]["name"])
-        await _record(connection, person.user_id, "member.passkey_removed", passkey)
+        await _record(connection, person.user_id, AccountEvent.MEMBER_PASSKEY_REMOVED, passkey)
 
 
 def handle_of(user: UUID) -> bytes:
@@ -228,10 +229,10 @@ async def _suspect(pool: asyncpg.Pool, found: FoundRow, at: datetime) -> None:
         if owner is None:
             return
         await enqueue(connection, Kind.PASSKEY_SUSPECTED, owner.email, at=at, name=found.name)
-        await _record(connection, found.user_id, "member.passkey_suspected", found.id, actor="service")
+        await _record(connection, found.user_id, AccountEvent.MEMBER_PASSKEY_SUSPECTED, found.id, actor="service")
 
 
-async def _record(connection: Conn, user: UUID, kind: str, passkey: UUID, *, actor: str | None = None) -> None:
+async def _record(connection: Conn, user: UUID, kind: AccountEvent, passkey: UUID, *, actor: str | None = None) -> None:
     detail: dict[str, object] = {
         "id": ids.format_id(ids.Kind.PASSKEY, passkey), "user": ids.format_id(ids.Kind.USER, user)
     }  # fmt: skip

@@ -10,6 +10,7 @@ from engine.areas.second_factor import store as factors
 from engine.areas.system_mail.store import enqueue
 from engine.areas.system_mail.types import Kind
 from engine.base import clock
+from engine.base.events import AccountEvent
 from engine.flows.people.open_session import end_others
 from engine.flows.people.person_events import record_person_event
 from engine.store.queries import Conn
@@ -43,7 +44,7 @@ async def drop_second_factor(pool: asyncpg.Pool, person: PersonRow) -> bool:
         await factors.FORGET_FAILURES.execute(connection, person.id, None)
         await end_others(connection, person.id, None)
         await enqueue(connection, Kind.SECOND_FACTOR_DISABLED, person.email, at=clock.now())
-        await _tell(connection, person, "member.second_factor_disabled", {})
+        await _tell(connection, person, AccountEvent.MEMBER_SECOND_FACTOR_DISABLED, {})
     return True
 
 
@@ -52,9 +53,9 @@ async def sign_out(pool: asyncpg.Pool, person: PersonRow) -> int:
     async with pool.acquire() as connection, connection.transaction():
         await people.LOCK.first(connection, person.id)
         ended = (await end_others(connection, person.id, None)).total()
-        await _tell(connection, person, "member.signed_out", {"sessions": ended})
+        await _tell(connection, person, AccountEvent.MEMBER_SIGNED_OUT, {"sessions": ended})
     return ended
 
 
-async def _tell(connection: Conn, person: PersonRow, kind: str, detail: dict[str, object]) -> None:
+async def _tell(connection: Conn, person: PersonRow, kind: AccountEvent, detail: dict[str, object]) -> None:
     await record_person_event(connection, person.id, kind, detail, actor=OPERATOR)

@@ -4,13 +4,14 @@ from uuid import UUID
 
 from engine.areas.people import store as people
 from engine.base import clock, ids
+from engine.base.events import AccountEvent
 from engine.ledger import log
 from engine.ledger.events import append_events
 from engine.store.queries import Conn
 
 
 async def record_person_event(
-    connection: Conn, user: UUID, kind: str, detail: dict[str, object], *, actor: str | None = None
+    connection: Conn, user: UUID, kind: AccountEvent, detail: dict[str, object], *, actor: str | None = None
 ) -> None:
     """Append an event about a person to the log of every account they belong to, within the caller's transaction.
 

@@ -12,6 +12,7 @@ from engine.areas.people import store as people
 from engine.areas.people.store import ProfileRow
 from engine.base import ids
 from engine.base.errors import not_found
+from engine.base.events import AccountEvent
 from engine.base.lines import checked_line
 from engine.ledger.events import record_event
 from engine.ledger.plan_limits import locked_plan
@@ -57,7 +58,7 @@ async def change_profile(pool: asyncpg.Pool, account: UUID, user: UUID, wanted: 
                 changed.signature_addresses,
             )  # fmt: skip
             detail = {"id": public, "fields": fields}
-            await record_event(connection, account, "member.profile_changed", detail, actor=public)
+            await record_event(connection, account, AccountEvent.MEMBER_PROFILE_CHANGED, detail, actor=public)
     return changed
 
 
@@ -67,7 +68,7 @@ async def rename_account(pool: asyncpg.Pool, account: UUID, name: str, *, actor:
     async with pool.acquire() as connection, connection.transaction():
         await locked_plan(connection, account)
         if await accounts.RENAME.records(connection, account, title):
-            await record_event(connection, account, "account.renamed", {"name": title}, actor=actor)
+            await record_event(connection, account, AccountEvent.ACCOUNT_RENAMED, {"name": title}, actor=actor)
 
 
 def _given(wanted: Change) -> dict[str, object]:

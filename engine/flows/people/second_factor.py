@@ -23,6 +23,7 @@ from engine.areas.system_mail.store import enqueue
 from engine.areas.system_mail.types import Kind
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
+from engine.base.events import AccountEvent
 from engine.base.secrets import Unsealable
 from engine.base.settings import Settings
 from engine.flows.people.open_session import NewSession, end_others, renew_session
@@ -163,7 +164,7 @@ async def enable(services: Services, person: Person, code: str) -> Enabled:
         await _give_codes(connection, pepper, person.user_id, codes)
         session = await _privileges_changed(connection, pepper, person)
         await enqueue(connection, Kind.SECOND_FACTOR_ENABLED, row.email, at=at)
-        await record_person_event(connection, person.user_id, "member.second_factor_enabled", {})
+        await record_person_event(connection, person.user_id, AccountEvent.MEMBER_SECOND_FACTOR_ENABLED, {})
     return Enabled(codes, session)
 
 
@@ -185,7 +186,7 @@ async def disable(services: Services, person: Person, password: str | None, code
         await store.FORGET_FAILURES.execute(connection, person.user_id, None)
         session = await _privileges_changed(connection, services.settings.key_pepper or "", person)
         await enqueue(connection, Kind.SECOND_FACTOR_DISABLED, person.row.email, at=at)
-        await record_person_event(connection, person.user_id, "member.second_factor_disabled", {})
+        await record_person_event(connection, person.user_id, AccountEvent.MEMBER_SECOND_FACTOR_DISABLED, {})
     return session
 
 
@@ -202,7 +203,7 @@ async def replace_codes(services: Services, person: Person, password: str | None
         if row is None or row.totp_enabled_at is None:
             raise _disabled_already()
         await _give_codes(connection, services.settings.key_pepper or "", person.user_id, codes)
-        await record_person_event(connection, person.user_id, "member.recovery_codes_replaced", {})
+        await record_person_event(connection, person.user_id, AccountEvent.MEMBER_RECOVERY_CODES_REPLACED, {})
     return codes
 
 

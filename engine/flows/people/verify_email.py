@@ -14,6 +14,7 @@ from engine.areas.tokens import store as tokens
 from engine.areas.tokens.rules import Purpose
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
+from engine.base.events import AccountEvent
 from engine.flows.people.log_in import Services, slow_down, too_many
 from engine.flows.people.open_session import remember
 from engine.flows.people.person_events import record_person_event
@@ -35,7 +36,7 @@ async def verify(services: Services, token: str, device: Device) -> None:
             raise token_rules.spent()
         await remember(connection, person.id, device)
         if await mark_verified(connection, person.id):
-            await record_person_event(connection, person.id, "member.email_verified", {})
+            await record_person_event(connection, person.id, AccountEvent.MEMBER_EMAIL_VERIFIED, {})
 
 
 async def used_up(connection: Conn, token: str, purpose: Purpose, at: datetime) -> tuple[PersonRow, str | None]:

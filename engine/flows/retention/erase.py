@@ -20,6 +20,7 @@ from msgspec import Struct
 from engine.areas.account_deletion import store
 from engine.areas.account_deletion.store import Deletion
 from engine.base import clock, ids
+from engine.base.events import AccountEvent
 from engine.delivery import holds
 from engine.flows.accounts import suspend
 from engine.flows.sending.queue_admin import HEARD_S
@@ -209,7 +210,9 @@ async def _bury(pool: asyncpg.Pool, account: UUID) -> bool:
         await store.BURY.execute(connection, account, clock.now())
         above = next((one.parent_id for one in family if one.id == account), None)
         if above is not None and any(one.id == above and one.status != "closing" for one in family):
-            await record_event(connection, above, "sub_account.erased", {"id": _public(account)}, actor="service")
+            await record_event(
+                connection, above, AccountEvent.SUB_ACCOUNT_ERASED, {"id": _public(account)}, actor="service"
+            )
         for query in _LAST:
             await query.execute(connection, account)
         for kind in ("keys", "domains", "streams", holds.KIND):

@@ -13,6 +13,7 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import EventType
 from engine.ledger import heads, log
+from engine.ledger.events import append_locked
 from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__, "cancel_schedule.sql")
@@ -43,8 +44,7 @@ async def cancel_schedule(
             message,
             ids.format_id(ids.Kind.MESSAGE, message),
         )
-        await log.append(connection, log.seal_all(locked, [entry]))
-        await heads.save(connection, locked.values())
+        await append_locked(connection, locked, [entry])
 
 
 async def take(connection: Conn, account: UUID, message: UUID, reach: Reach | None) -> asyncpg.Record:

@@ -14,9 +14,10 @@ import asyncpg
 from engine.areas.suppressions import store as suppressions
 from engine.areas.suppressions.types import Reason
 from engine.base import ids
-from engine.base.events import MOVES, SETTLED, EventType, Status, status_of_message
+from engine.base.events import MOVES, SETTLED, AccountEvent, EventType, Status, status_of_message
 from engine.flows.sending import quota_usage
 from engine.ledger import heads, log
+from engine.ledger.events import append_locked
 from engine.mail.address import canonical
 from engine.store.queries import Conn, Queries
 
@@ -79,8 +80,7 @@ async def complain(
         entries = [_entry(account, message_id, detail | ({"simulated": True} if simulated else {}), at)]
         if not simulated:
             entries += await _suppress(connection, account, address, message_id, at)
-        await log.append(connection, log.seal_all(locked, entries))
-        await heads.save(connection, locked.values())
+        await append_locked(connection, locked, entries)
     return Complaint.WRITTEN
 
 
@@ -106,7 +106,7 @@ async def _suppress(connection: Conn, account: UUID, address: str, message_id: U
     return [
         log.Entry(
             account,
-            "suppression.added",
+            AccountEvent.SUPPRESSION_ADDED,
             log.detail_text(
                 {"address": hit.address, "reason": hit.reason, "source": "complaint", "message_id": message}
             ),

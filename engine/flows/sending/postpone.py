@@ -3,7 +3,6 @@
 import random
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from uuid import UUID
 
 import asyncpg
 
@@ -13,6 +12,7 @@ from engine.delivery import holds, queue
 from engine.delivery.holds import Hold
 from engine.delivery.queue import Row
 from engine.ledger import heads, log
+from engine.ledger.events import append_events
 from engine.store.queries import Conn, columns
 
 SILENT = timedelta(seconds=30)  # waits up to here need no event
@@ -79,12 +79,7 @@ async def tell(connection: Conn, told: Iterable[tuple[Row, dict[str, object]]], 
         )
         for row, detail in told
     ]
-    if not entries:
-        return
-    accounts: set[UUID] = {entry.account_id for entry in entries}
-    locked = await heads.lock(connection, accounts)
-    await log.append(connection, log.seal_all(locked, [one for one in entries if one.account_id in locked]))
-    await heads.save(connection, locked.values())
+    await append_events(connection, entries)
 
 
 def _waits_since(row: Row) -> datetime:

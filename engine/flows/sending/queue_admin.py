@@ -16,6 +16,7 @@ from msgspec import Struct
 from engine.areas.account import store as accounts
 from engine.base import clock, ids
 from engine.base.errors import not_found
+from engine.base.events import AccountEvent
 from engine.delivery import holds
 from engine.delivery.holds import Hold, HoldKind
 from engine.delivery.outcome import Category, Outcome, Scope, Verdict
@@ -98,7 +99,11 @@ async def resume(pool: asyncpg.Pool, on: Chosen, *, note: str | None = None) -> 
         await caches.bump(connection, holds.KIND)
         if on.account is not None:
             await record_event(
-                connection, on.account, "delivery.resumed", {"reason": note or ended.reason}, actor=OPERATOR
+                connection,
+                on.account,
+                AccountEvent.DELIVERY_RESUMED,
+                {"reason": note or ended.reason},
+                actor=OPERATOR,
             )
     return await _finish_ended(pool, note=note, of=ended.id)
 
@@ -162,7 +167,7 @@ async def _lay(pool: asyncpg.Pool, on: Chosen, reason: str, until: datetime | No
         if on.account is not None and not quiet:
             end = None if until is None else clock.iso(until)
             detail = {"reason": words, "until": end}
-            await record_event(connection, on.account, "delivery.suspended", detail, actor=OPERATOR)
+            await record_event(connection, on.account, AccountEvent.DELIVERY_SUSPENDED, detail, actor=OPERATOR)
     return laid
 
 

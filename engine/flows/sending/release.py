@@ -25,6 +25,7 @@ from engine.flows.sending import quota_usage
 from engine.flows.sending.accepted_rows import by_domain
 from engine.flows.sending.quota_usage import Ceiling, Simulated
 from engine.ledger import heads, log, quota
+from engine.ledger.events import append_locked
 from engine.ledger.heads import Head
 from engine.mail.address import canonical
 from engine.mail.simulator import domain_of
@@ -175,8 +176,7 @@ async def _transact(
             locked[gone.account_id].scheduled -= 1
     await _write(connection, settings, verdicts, lost, at)
     await quota_usage.count_simulated(connection, _simulated(verdicts, domain_of(settings.mail_host), at))
-    await log.append(connection, log.seal_all(locked, _entries(verdicts, at)))
-    await heads.save(connection, locked.values())
+    await append_locked(connection, locked, _entries(verdicts, at))
     return released, sum(verdict.status is not Status.SCHEDULED for _, verdict in verdicts)
 
 

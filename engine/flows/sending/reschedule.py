@@ -19,6 +19,7 @@ from engine.flows.sending import quota_usage
 from engine.flows.sending.admission import beyond_window
 from engine.flows.sending.cancel_schedule import take
 from engine.ledger import heads, log, quota
+from engine.ledger.events import append_locked
 from engine.mail.headers import date_field
 from engine.store.queries import Conn, Queries
 
@@ -67,8 +68,7 @@ async def reschedule(
             message,
             ids.format_id(ids.Kind.MESSAGE, message),
         )
-        await log.append(connection, log.seal_all(locked, [entry]))
-        await heads.save(connection, locked.values())
+        await append_locked(connection, locked, [entry])
     return wanted
 
 

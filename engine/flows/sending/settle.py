@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from engine.areas.suppressions import store as suppressions
 from engine.base import clock, ids
-from engine.base.events import MOVES, SETTLED, EventType, Status, status_of_message
+from engine.base.events import MOVES, SETTLED, AccountEvent, EventType, Status, status_of_message
 from engine.delivery.outcome import Outcome, Verdict, detail
 from engine.delivery.queue import Row
 from engine.flows.sending import quota_usage
@@ -434,7 +434,7 @@ async def _suppress(connection: Conn, plans: list[Plan]) -> list[log.Entry]:
     return [
         log.Entry(
             hit.account_id,
-            "suppression.added",
+            AccountEvent.SUPPRESSION_ADDED,
             log.detail_text(
                 {
                     "address": hit.address,
