@@ -12,19 +12,17 @@ from collections.abc import Awaitable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-import asyncpg
 import falcon
 import falcon.asgi
 import structlog
-from msgspec import Struct
 
 from api.areas.account import resources as account
-from api.areas.account_deletion import resources as closing
+from api.areas.account_deletion import resources as account_deletion
 from api.areas.api_keys import resources as api_keys
 from api.areas.audit import resources as audit
 from api.areas.auth import resources as auth
 from api.areas.domains import resources as domains
-from api.areas.email_verification import resources as mailbox
+from api.areas.email_verification import resources as email_verification
 from api.areas.emails import resources as emails
 from api.areas.identity import resources as identity
 from api.areas.leads import resources as leads
@@ -46,12 +44,12 @@ from api.http.decode import set_query_aside
 from api.http.farewell import LINGER_S, before_stopping
 from api.http.forwarded import with_client
 from api.http.operation import Access, Call, Operation, Raw
+from api.http.services import ApiServices
 from api.http.stream import guard_listeners, open_connection
 from engine.areas.api_keys.key_auth import TOUCH_S, Keys
 from engine.areas.audit.verifier import Verifier
 from engine.areas.identity.provider import Provider
 from engine.areas.sessions.session_auth import Sessions
-from engine.areas.tails.hub import Tails
 from engine.base import clock, logs
 from engine.base.errors import Refusal
 from engine.base.settings import Settings, load
@@ -75,29 +73,12 @@ _log = structlog.get_logger("api")
 App = falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]
 
 
-class Services(Struct):
-    """What the handlers work with."""
-
-    pool: asyncpg.Pool
-    redis: redis_store.Client
-    acceptor: Acceptor
-    keys: Keys
-    sessions: Sessions
-    passwords: Passwords
-    limits: Limits
-    hints: Hints
-    tails: Tails
-    verifier: Verifier
-    provider: Provider | None
-    settings: Settings
-
-
 def all_operations() -> tuple[Operation, ...]:
     """Every operation of the public API, the description document among them."""
     areas = (
         emails, messages, tails, statistics, templates, streams, suppressions, domains, webhooks, audit, api_keys,
-        account, auth, identity, mailbox, second_factor, passkeys,
-        sub_accounts, closing, team, leads,
+        account, auth, identity, email_verification, second_factor, passkeys,
+        sub_accounts, account_deletion, team, leads,
     )  # fmt: skip
     return (*(operation for area in areas for operation in area.OPERATIONS), _description())
 
@@ -162,7 +143,7 @@ class Lifespan:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._tasks: list[asyncio.Task[None]] = []
-        self._services: Services | None = None
+        self._services: ApiServices | None = None
 
     async def process_startup(self, scope: Mapping[str, Any], event: Mapping[str, Any]) -> None:  # noqa: ARG002
         """Open what the worker needs and put the routes in."""
@@ -175,7 +156,7 @@ class Lifespan:
         hints = Hints(client)
         rate = Rate()
         keys, sessions = Keys(pool, settings.key_pepper), Sessions(pool, settings.key_pepper)
-        services = Services(
+        services = ApiServices(
             pool=pool,
             redis=client,
             acceptor=Acceptor(
@@ -227,7 +208,7 @@ class Lifespan:
         await close_pool(services.pool)
 
 
-async def _housekeeping(services: Services) -> None:
+async def _housekeeping(services: ApiServices) -> None:
     """Gauges every second, last uses of keys every half minute."""
     lost = 0
     ticks = 0
@@ -243,7 +224,7 @@ async def _housekeeping(services: Services) -> None:
             await services.keys.write_last_uses()
 
 
-def _add_routes(app: App, services: Services) -> None:
+def _add_routes(app: App, services: ApiServices) -> None:
     door = dispatch.Door(
         settings=services.settings,
         services=services,
@@ -303,7 +284,7 @@ class Health:
 class Readiness:
     """`/readyz`: every dependency with its own verdict; 503 when mail can't be accepted."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: ApiServices) -> None:
         self._services = services
 
     async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:  # noqa: ARG002

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from api.http import auth, body, decode, paths, stream
 from api.http.operation import Access, Call, Operation, Raw, Streamed
+from api.http.services import ApiServices
 from engine.areas.api_keys import key_auth
 from engine.areas.sessions.session_auth import Person, Sessions
 from engine.base import ids
@@ -60,7 +61,7 @@ class Door(Struct):
     """What dispatching needs of the process."""
 
     settings: Settings
-    services: Any
+    services: ApiServices
     keys: key_auth.Keys
     sessions: Sessions
     limits: limits.Limits

@@ -76,7 +76,6 @@ async def delete_domain(call: Call) -> None:
     """Remove a domain."""
     domain = path_id(ids.Kind.DOMAIN, call.path["id"], "domain")
     await remove_domain(call.services.pool, call.account_id, domain, actor=call.actor)
-    call.services.acceptor.domains.clear()  # the caller's next send must know it; other processes hear by the stamp
 
 
 async def publish_domain(call: Call) -> Publication:

@@ -29,7 +29,6 @@ async def create_stream(call: Call) -> Stream:
     row = await streams_service.open_stream(
         call.services.pool, call.account_id, slug=body.id, name=body.name, actor=call.actor
     )
-    call.services.acceptor.streams.clear()  # the caller's next send must know it; other processes hear by the stamp
     return _stream(row)
 
 
@@ -39,7 +38,6 @@ async def delete_stream(call: Call) -> None:
     if not is_slug(slug):
         raise not_found("stream")
     await streams_service.close_stream(call.services.pool, call.account_id, slug, actor=call.actor)
-    call.services.acceptor.streams.clear()
 
 
 def _stream(row: StreamRow) -> Stream:

@@ -48,14 +48,12 @@ async def change_sub_account(call: Call) -> SubAccount:
     row = await sub_accounts.change_sub_account(
         call.services.pool, call.account_id, _id(call), change, actor=call.actor
     )
-    call.services.keys.cache.clear()  # this process's next request must know it; others hear by the stamp
     return _shown(row)
 
 
 async def delete_sub_account(call: Call) -> None:
     """Stop a sub-account now and erase it 14 days later."""
     await sub_accounts.delete_sub_account(call.services.pool, call.account_id, _id(call), actor=call.actor)
-    call.services.keys.cache.clear()
 
 
 def _id(call: Call) -> UUID:

@@ -64,7 +64,6 @@ async def create_template(call: Call) -> Template:
     opened = await templates_service.create(
         call.services.pool, call.account_id, slug=body.id, name=body.name, content=content, actor=call.actor
     )
-    _forget_latest(call)
     return _template(opened)
 
 
@@ -84,14 +83,12 @@ async def change_template(call: Call) -> Template:
         variables=UNSET if body.variables is UNSET else _declared(body.variables),
     )
     opened = await templates_service.change(call.services.pool, call.account_id, _slug(call), wanted, actor=call.actor)
-    _forget_latest(call)
     return _template(opened)
 
 
 async def delete_template(call: Call) -> None:
     """Delete a template; what was sent with it keeps its name and version."""
     await templates_service.delete(call.services.pool, call.account_id, _slug(call), actor=call.actor)
-    _forget_latest(call)
 
 
 async def list_versions(call: Call) -> TemplateVersionPage:
@@ -135,11 +132,6 @@ async def preview_unsaved(call: Call) -> Preview:
         return _preview(checked, rules.prepared(checked.template, content.variables), body.values or {}, field="values")
 
     return await _looked(content, look)
-
-
-def _forget_latest(call: Call) -> None:
-    """The caller's next send must see the change; other processes hear of it by the stamp."""
-    call.services.acceptor.templates.latest.clear()
 
 
 async def _looked(content: Content, look: Callable[[], Preview]) -> Preview:

@@ -25,6 +25,7 @@ from engine.ledger.events import record_event
 from engine.ledger.plan_limits import limit_reached, locked_plan
 from engine.store import caches
 from engine.store.database_clock import new_id
+from engine.store.queries import Source
 from engine.store.turns import Turns
 
 _REPORTS: Final = "report addresses"  # the purpose of the derived key
@@ -67,7 +68,7 @@ async def add_domain(
     pair, both = await store.pair_for(pool, account, normal)
     keys = await make_pair(account, pair)
     standby = await make_pair(account, rules.other(pair)) if both else []
-    async with pool.acquire() as connection, connection.transaction():
+    async with caches.change(pool, "domains") as connection:
         plan = await locked_plan(connection, account)
         domain = await new_id(connection)
         public_id = ids.format_id(ids.Kind.DOMAIN, domain)
@@ -88,7 +89,6 @@ async def add_domain(
             await record_event(
                 connection, account, AccountEvent.DOMAIN_VERIFIED, detail | {"by": "operator"}, actor=actor
             )
-        await caches.bump(connection, "domains")
     return NewDomain(domain, public_id, normal)
 
 
@@ -97,14 +97,13 @@ async def remove_domain(pool: asyncpg.Pool, account: UUID, domain: UUID, *, acto
 
     Raises 404 for a domain that the account does not have.
     """
-    async with pool.acquire() as connection, connection.transaction():
+    async with caches.change(pool, "domains") as connection:
         await locked_plan(connection, account)
         rows = await store.REMOVE.records(connection, account, domain, clock.now())
         if not rows:
             raise not_found("domain")
         detail = {"id": ids.format_id(ids.Kind.DOMAIN, domain), "name": rows[0]["name"]}
         await record_event(connection, account, AccountEvent.DOMAIN_REMOVED, detail, actor=actor)
-        await caches.bump(connection, "domains")
 
 
 async def make_pair(owner: Hashable, pair: str) -> list[FreshKey]:
@@ -119,7 +118,7 @@ async def make_key(owner: Hashable, selector: str, algorithm: str) -> FreshKey:
         return await asyncio.to_thread(store.fresh_key, selector, algorithm)
 
 
-async def _refuse_held(source: asyncpg.Pool | asyncpg.pool.PoolConnectionProxy, account: UUID, name: str) -> None:
+async def _refuse_held(source: Source, account: UUID, name: str) -> None:
     row = await store.READ.first(source, account, name)
     if row is not None:
         raise Refusal(

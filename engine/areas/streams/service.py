@@ -28,7 +28,7 @@ async def open_stream(
     Without an id it gets one from its name, without a name its id is its name.
     """
     chosen = _chosen(slug, name)
-    async with pool.acquire() as connection, connection.transaction():
+    async with caches.change(pool, "streams") as connection:
         plan = await locked_plan(connection, account)
         standing = await store.STANDING.first(connection, account, chosen)
         if standing is not None and standing.deleted_at is None:
@@ -42,7 +42,6 @@ async def open_stream(
         await record_event(
             connection, account, AccountEvent.STREAM_CREATED, {"id": row.slug, "name": row.name}, actor=actor
         )
-        await caches.bump(connection, "streams")
     return row
 
 
@@ -54,14 +53,13 @@ async def close_stream(pool: asyncpg.Pool, account: UUID, slug: str, *, actor: s
             "The transactional stream stays: it is where mail without a stream goes.",
             status="permanent",
         )
-    async with pool.acquire() as connection, connection.transaction():
+    async with caches.change(pool, "streams") as connection:
         await locked_plan(connection, account)
         standing = await store.STANDING.first(connection, account, slug)
         if standing is None or standing.deleted_at is not None:
             raise not_found("stream")
         await store.DELETE.execute(connection, account, slug, clock.now())
         await record_event(connection, account, AccountEvent.STREAM_DELETED, {"id": slug}, actor=actor)
-        await caches.bump(connection, "streams")
 
 
 def _chosen(slug: str | None, name: str | None) -> str:

@@ -82,7 +82,7 @@ async def create(
             raise invalid("id", "`id` has lower-case letters and digits in groups joined by single hyphens.")
     _check_name(name)
     checked = await check(content)
-    async with pool.acquire() as connection, connection.transaction():
+    async with caches.change(pool, "templates") as connection:
         plan = await locked_plan(connection, account)
         at = await new_time(connection)
         chosen = await _free_slug(connection, account, slug, name)
@@ -91,7 +91,6 @@ async def create(
         await store.insert_version(connection, account, chosen, version, content, at)
         detail = {"id": chosen, "name": name, "version": version}
         await record_event(connection, account, AccountEvent.TEMPLATE_CREATED, detail, actor=actor)
-        await caches.bump(connection, "templates")
     return Opened(chosen, name, version, at, at, checked)
 
 
@@ -126,7 +125,7 @@ async def _changed_in_turn(pool: asyncpg.Pool, account: UUID, slug: str, wanted:
 
 async def delete(pool: asyncpg.Pool, account: UUID, slug: str, *, actor: str | None = None) -> None:
     """No send can use the template any more; what was sent keeps its name. 404 when there is none."""
-    async with pool.acquire() as connection, connection.transaction():
+    async with caches.change(pool, "templates") as connection:
         await locked_plan(connection, account)
         standing = await store.STANDING.first(connection, account, slug)
         if standing is None or standing.deleted_at is not None:
@@ -134,7 +133,6 @@ async def delete(pool: asyncpg.Pool, account: UUID, slug: str, *, actor: str | N
         await store.DELETE.execute(connection, account, slug, clock.now())
         detail = {"id": slug, "version": standing.version}
         await record_event(connection, account, AccountEvent.TEMPLATE_DELETED, detail, actor=actor)
-        await caches.bump(connection, "templates")
 
 
 async def check(content: Content) -> Checked:
@@ -174,6 +172,7 @@ async def _change(
             await record_event(
                 connection, account, AccountEvent.TEMPLATE_RENAMED, {"id": before.slug, "name": name}, actor=actor
             )
+    caches.clear_here("templates")
     return Opened(before.slug, name, version, before.created_at, at, checked)
 
 

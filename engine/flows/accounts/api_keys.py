@@ -114,6 +114,7 @@ async def revoke_key(pool: asyncpg.Pool, account: UUID, key: UUID, *, actor: str
             detail = {"id": ids.format_id(ids.Kind.API_KEY, key), "name": revoked[0]["name"]}
             await record_event(connection, holder, AccountEvent.API_KEY_REVOKED, detail, actor=actor)
             await caches.bump(connection, "keys")
+    caches.clear_here("keys")
 
 
 async def sub_account(source: Source, parent: UUID, child: UUID) -> AccountRow:

@@ -4,7 +4,6 @@ Each is one transaction with its event and a mail to every owner.
 """
 
 from datetime import datetime, timedelta
-from typing import Protocol
 from uuid import UUID
 
 import asyncpg
@@ -19,27 +18,16 @@ from engine.areas.system_mail.types import Kind
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.events import AccountEvent
-from engine.base.settings import Settings
 from engine.flows.accounts import suspend
 from engine.flows.accounts.suspend import Member
 from engine.flows.people.log_in import slow_down, wrong
-from engine.store.limits import Limits
-from engine.store.passwords import Passwords
+from engine.flows.people.services import PeopleServices
 from engine.store.queries import Conn
 
 RECENT = timedelta(minutes=10)  # a sign-in so fresh stands in for the password
 
 
-class Services(Protocol):
-    """What proving who asks works with."""
-
-    pool: asyncpg.Pool
-    passwords: Passwords
-    limits: Limits
-    settings: Settings
-
-
-async def prove(services: Services, person: Person, password: str | None, device: Device) -> None:
+async def prove(services: PeopleServices, person: Person, password: str | None, device: Device) -> None:
     """Make sure that the person of a session is there themselves: by their password, or a sign-in of just now.
 
     401 `invalid_credentials` for a wrong password, 400 where one is missing, 429 after too many tries.

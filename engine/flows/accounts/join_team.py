@@ -4,7 +4,6 @@ An address that is nobody's yet becomes a person with that password, and confirm
 address that has a person joins with the password they have, so that an invitation never resets one.
 """
 
-from typing import Protocol
 from uuid import UUID
 
 import asyncpg
@@ -19,27 +18,16 @@ from engine.areas.tokens.rules import digest_of, spent, well_formed
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.events import AccountEvent
-from engine.base.settings import Settings
 from engine.flows.accounts.team import check_seats
 from engine.flows.people.log_in import slow_down, wrong
 from engine.flows.people.open_session import remember
+from engine.flows.people.services import PeopleServices
 from engine.ledger.events import record_event
 from engine.ledger.plan_limits import locked_plan
-from engine.store.limits import Limits
-from engine.store.passwords import Passwords
 from engine.store.queries import Conn
 
 
-class Services(Protocol):
-    """What accepting works with."""
-
-    pool: asyncpg.Pool
-    passwords: Passwords
-    limits: Limits
-    settings: Settings
-
-
-async def accept(services: Services, token: str, password: str, device: Device) -> None:
+async def accept(services: PeopleServices, token: str, password: str, device: Device) -> None:
     """Put the invited person on the account; it signs nobody in. The token is used up with it.
 
     400 for a token that is no more and for a password that can't be one, 401 `invalid_credentials` for one that is not

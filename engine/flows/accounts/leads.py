@@ -28,8 +28,8 @@ MAX_NAME, MAX_COMPANY, MAX_MESSAGE = 120, 200, 5_000
 PER_ADDRESS, IN_ALL = 3, 120  # an hour
 
 
-class Services(Protocol):
-    """What taking an enquiry works with."""
+class LeadServices(Protocol):
+    """What the storing of an enquiry needs of a process."""
 
     pool: asyncpg.Pool
     limits: Limits
@@ -44,7 +44,7 @@ class Enquiry(Struct, frozen=True):
     company: str | None = None
 
 
-async def take(services: Services, account: UUID, enquiry: Enquiry, *, actor: str) -> UUID:
+async def take(services: LeadServices, account: UUID, enquiry: Enquiry, *, actor: str) -> UUID:
     """Keep an enquiry and mail it; returns its id.
 
     403 for a key of any other account than the platform's, 422 for what is no address, 429 for too many in an hour.

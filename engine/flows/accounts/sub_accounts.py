@@ -21,6 +21,7 @@ from engine.ledger import heads
 from engine.ledger.events import record_event
 from engine.ledger.heads import Head
 from engine.ledger.plan_limits import limit_reached
+from engine.store import caches
 from engine.store.database_clock import new_id
 from engine.store.queries import Conn
 
@@ -80,7 +81,9 @@ async def change_sub_account(
                 await close_account.cancel_within(connection, one, at=at, actor=actor)
             await suspend.lift(connection, child, [Cause.PARENT], at=at, actor=actor)
             _check_free(await suspend.causes(connection, child))
-        return await _read(connection, parent, child)
+        changed = await _read(connection, parent, child)
+    caches.clear_here("keys")
+    return changed
 
 
 async def delete_sub_account(pool: asyncpg.Pool, parent: UUID, child: UUID, *, actor: str) -> None:
@@ -90,6 +93,7 @@ async def delete_sub_account(pool: asyncpg.Pool, parent: UUID, child: UUID, *, a
         one = await _locked_child(connection, parent, child)
         await close_account.schedule_within(connection, one, at=at, actor=actor)
         await suspend.lay(connection, child, Cause.PARENT, "deleted by its parent account", at=at, actor=actor)
+    caches.clear_here("keys")
 
 
 async def _change_fields(connection: Conn, one: Member, row: SubAccountRow, change: Change, actor: str) -> None:

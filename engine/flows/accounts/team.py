@@ -35,8 +35,8 @@ from engine.store.limits import Limits
 from engine.store.queries import Conn
 
 
-class Services(Protocol):
-    """What inviting works with."""
+class InvitationServices(Protocol):
+    """What the sending of invitations needs of a process."""
 
     pool: asyncpg.Pool
     limits: Limits
@@ -65,7 +65,7 @@ async def read(pool: asyncpg.Pool, account: UUID) -> Team:
     return Team(members, invites, CAPS[Plan(held.plan)].seats, seated + invited)
 
 
-async def invite(services: Services, person: Person, email: str, role: Role) -> InviteRow:
+async def invite(services: InvitationServices, person: Person, email: str, role: Role) -> InviteRow:
     """Mail an invitation that holds for a week; an earlier one to the address is dead from then on.
 
     409 for an address that is on the account, 403 past the plan's seats (pending invitations count), 403 for an

@@ -18,9 +18,10 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.events import AccountEvent
 from engine.flows.people.change_password import prove
-from engine.flows.people.log_in import Services, slow_down, too_many
+from engine.flows.people.log_in import slow_down, too_many
 from engine.flows.people.open_session import NewSession, end_others, remember, renew_session
 from engine.flows.people.person_events import record_person_event
+from engine.flows.people.services import PeopleServices
 from engine.flows.people.verify_email import used_up
 from engine.store.queries import Queries
 
@@ -30,7 +31,7 @@ _SQL = Queries.beside(__file__, "change_email.sql")
 _SET = _SQL.command("set_email")
 
 
-async def ask(services: Services, caller: Person, new_email: str, password: str | None) -> None:
+async def ask(services: PeopleServices, caller: Person, new_email: str, password: str | None) -> None:
     """Send a link to the new address and a notice to the old one; an earlier link is dead from then on.
 
     422 for what is no address, 400 for the caller's own, else as `engine.flows.people.change_password.prove`.
@@ -52,7 +53,7 @@ async def ask(services: Services, caller: Person, new_email: str, password: str 
         await record_person_event(connection, person.id, AccountEvent.MEMBER_EMAIL_CHANGE_REQUESTED, {})
 
 
-async def confirm(services: Services, token: str, device: Device, caller: Person | None) -> NewSession | None:
+async def confirm(services: PeopleServices, token: str, device: Device, caller: Person | None) -> NewSession | None:
     """Make the change that the token confirms; the address counts as verified, and the person's sessions end.
 
     The session that confirms it, where it is their own, goes on under a new secret, which is returned. 400 for a token

@@ -13,15 +13,16 @@ from engine.areas.tokens.rules import Purpose
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.events import AccountEvent
-from engine.flows.people.log_in import Services, too_many
+from engine.flows.people.log_in import too_many
 from engine.flows.people.open_session import NewSession, end_others, renew_session
 from engine.flows.people.person_events import record_person_event
+from engine.flows.people.services import PeopleServices
 from engine.store.passwords import Passwords
 
 RECENT = timedelta(minutes=10)  # a sign-in that stands in for the password of a person who has none
 
 
-async def change_password(services: Services, caller: Person, current: str | None, new: str) -> NewSession:
+async def change_password(services: PeopleServices, caller: Person, current: str | None, new: str) -> NewSession:
     """The caller's session under a new secret; all their others end, and links under way to change things are dead.
 
     401 `invalid_credentials` for a wrong current password, 400 for a new one that is guessable or the same, 403 for a
@@ -46,7 +47,7 @@ async def change_password(services: Services, caller: Person, current: str | Non
     return made
 
 
-async def prove(services: Services, caller: Person, password: str | None) -> PersonRow:
+async def prove(services: PeopleServices, caller: Person, password: str | None) -> PersonRow:
     """Whoever holds the session proves that they are its person: by their password, or where they have none, by having
     signed in a moment ago.
 

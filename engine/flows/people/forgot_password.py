@@ -16,9 +16,10 @@ from engine.areas.tokens.rules import Purpose
 from engine.base import clock
 from engine.base.events import AccountEvent
 from engine.flows.people.change_password import checked_hash
-from engine.flows.people.log_in import Services, slow_down
+from engine.flows.people.log_in import slow_down
 from engine.flows.people.open_session import end_others, remember
 from engine.flows.people.person_events import record_person_event
+from engine.flows.people.services import PeopleServices
 from engine.flows.people.verify_email import mark_verified, used_up
 from engine.store.queries import Queries
 
@@ -26,7 +27,7 @@ _SQL = Queries.beside(__file__, "forgot_password.sql")
 _DROP_FACTORS = _SQL.command("drop_factors")
 
 
-async def forgot(services: Services, email: str, device: Device) -> None:
+async def forgot(services: PeopleServices, email: str, device: Device) -> None:
     """Write down that somebody forgot the password of this address; 422 for what is none, 429 for too many."""
     address = rules.checked_email(email)
     await slow_down(services.limits, "forgot", address, device, services.settings)
@@ -34,7 +35,7 @@ async def forgot(services: Services, email: str, device: Device) -> None:
         await enqueue(connection, Kind.FORGOT_PASSWORD, address, at=clock.now())
 
 
-async def reset(services: Services, token: str, password: str, device: Device) -> None:
+async def reset(services: PeopleServices, token: str, password: str, device: Device) -> None:
     """Set the password of the token's person, whose mailbox is proven by it; all their sessions end.
 
     A second factor stays, unless the address was never confirmed before: then whoever set it up, or a passkey, has not
@@ -62,7 +63,7 @@ async def reset(services: Services, token: str, password: str, device: Device) -
         await record_person_event(connection, person.id, AccountEvent.MEMBER_PASSWORD_RESET, {})
 
 
-async def _holder(services: Services, token: str) -> PersonRow:
+async def _holder(services: PeopleServices, token: str) -> PersonRow:
     """Whose token it is, so that the password can be judged before the token is used up."""
     holder = await tokens.holder(services.pool, token, Purpose.RESET_PASSWORD, clock.now())
     person = await people.READ.first(services.pool, holder)

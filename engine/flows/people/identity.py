@@ -23,11 +23,12 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.netaddr import network_of
 from engine.base.settings import Settings
-from engine.flows.people.identity_links import Services, recognise, settle
+from engine.flows.people.identity_links import recognise, settle
 from engine.flows.people.log_in import slow_down
 from engine.flows.people.open_session import NewSession, open_session, revoke_one
 from engine.flows.people.second_factor import ELSEWHERE
 from engine.flows.people.second_factor import proven as proven_by
+from engine.flows.people.services import IdentityServices
 
 CALLBACK = "/v1/auth/idp/callback"
 SIGN_IN_PAGE = (
@@ -65,7 +66,7 @@ class Nonce(Struct, frozen=True):
     expires_in_s: int
 
 
-def provider_of(services: Services) -> Provider:
+def provider_of(services: IdentityServices) -> Provider:
     """The provider; 404 where the settings name none."""
     if services.provider is None:
         raise Refusal(
@@ -76,7 +77,7 @@ def provider_of(services: Services) -> Provider:
 
 
 async def start(
-    services: Services, browser: str, *, return_to: str | None, app_redirect: str | None, challenge: str | None
+    services: IdentityServices, browser: str, *, return_to: str | None, app_redirect: str | None, challenge: str | None
 ) -> str:
     """The URL at the provider that the browser goes to; `browser` is the secret of its cookie.
 
@@ -107,7 +108,7 @@ async def start(
     )
 
 
-async def come_back(services: Services, came: Came, browser: str | None, device: Device) -> Landing:
+async def come_back(services: IdentityServices, came: Came, browser: str | None, device: Device) -> Landing:
     """Take the browser back from the provider: with a session, a ticket, a code for the app, or an error's word."""
     provider, settings = provider_of(services), services.settings
     state = rules.step_of(_pepper(settings), Step.STATE, came.state or "")
@@ -126,7 +127,7 @@ async def come_back(services: Services, came: Came, browser: str | None, device:
         return _refused(settings, waiting, rules.word_for(refusal))
 
 
-async def give_nonce(services: Services, browser: str) -> Nonce:
+async def give_nonce(services: IdentityServices, browser: str) -> Nonce:
     """A nonce for the one-tap button of this browser's page."""
     provider, settings = provider_of(services), services.settings
     made, at = ids.uuid7(), clock.now()
@@ -141,7 +142,7 @@ async def give_nonce(services: Services, browser: str) -> Nonce:
     )
 
 
-async def one_tap(services: Services, credential: str, browser: str | None, device: Device) -> NewSession:
+async def one_tap(services: IdentityServices, credential: str, browser: str | None, device: Device) -> NewSession:
     """A session for an id token with a nonce of ours; 401 `invalid_credentials` for any that does not hold.
 
     401 `totp_required` with a ticket where the person has a second factor, 503 while the provider is away.
@@ -161,7 +162,9 @@ async def one_tap(services: Services, credential: str, browser: str | None, devi
     return await _finish(services, done, METHOD, device)
 
 
-async def show_code(services: Services, ticket: str, code: str, browser: str | None, device: Device) -> NewSession:
+async def show_code(
+    services: IdentityServices, ticket: str, code: str, browser: str | None, device: Device
+) -> NewSession:
     """Finish a sign-in with a code of the second factor.
 
     401 `invalid_credentials` for a wrong code, after which the ticket is good for a few more; 400 once it is not.
@@ -185,7 +188,7 @@ async def show_code(services: Services, ticket: str, code: str, browser: str | N
     return await _finish(services, done, f"{METHOD}+{factor.value}", device)
 
 
-async def exchange(services: Services, code: str, verifier: str, device: Device) -> NewSession:
+async def exchange(services: IdentityServices, code: str, verifier: str, device: Device) -> NewSession:
     """A session for an app that shows the code from its redirect and the verifier that the sign-in began with.
 
     A code is used up by its first showing, with whatever verifier. 401 `totp_required` with a ticket.
@@ -245,7 +248,7 @@ async def _asked_about(provider: Provider, proven: Proven, access_token: str) ->
         raise _away() from None
 
 
-async def _landed(services: Services, waiting: Waiting, proven: Proven, device: Device) -> Landing:
+async def _landed(services: IdentityServices, waiting: Waiting, proven: Proven, device: Device) -> Landing:
     person = await recognise(services, proven)
     done = Waiting(
         ids.uuid7(), waiting.browser, person.user_id, proven.issuer, proven.subject, challenge=waiting.challenge
@@ -260,7 +263,7 @@ async def _landed(services: Services, waiting: Waiting, proven: Proven, device: 
     return Landing(_home(services.settings) + (waiting.return_to or "/"), session)
 
 
-async def _finish(services: Services, done: Waiting, method: str, device: Device) -> NewSession:
+async def _finish(services: IdentityServices, done: Waiting, method: str, device: Device) -> NewSession:
     """The session of a person of whom everything is proven."""
     assert done.user_id is not None
     assert done.issuer is not None
@@ -279,14 +282,14 @@ async def _finish(services: Services, done: Waiting, method: str, device: Device
     return made
 
 
-async def _place(services: Services, user: UUID, device: Device) -> str:
+async def _place(services: IdentityServices, user: UUID, device: Device) -> str:
     """Where codes are counted: by the network, where the person has been signed in from it, else with all others."""
     network = network_of(device.address)
     rows = await sessions.PLACES.records(services.pool, user)
     return network if network in {network_of(row["address"]) for row in rows} else ELSEWHERE
 
 
-async def _asks_for_code(services: Services, done: Waiting) -> Refusal:
+async def _asks_for_code(services: IdentityServices, done: Waiting) -> Refusal:
     ticket = await _hand_out(services, Step.TICKET, done, browser=done.browser)
     return Refusal(
         ErrorType.TOTP_REQUIRED,
@@ -295,7 +298,7 @@ async def _asks_for_code(services: Services, done: Waiting) -> Refusal:
     )
 
 
-async def _hand_out(services: Services, kind: Step, done: Waiting, *, browser: bytes | None) -> str:
+async def _hand_out(services: IdentityServices, kind: Step, done: Waiting, *, browser: bytes | None) -> str:
     made = ids.uuid7()
     step = Waiting(made, browser, done.user_id, done.issuer, done.subject, challenge=done.challenge)
     await store.begin(services.pool, kind, step, clock.now())

@@ -7,14 +7,12 @@ honest people who have not opened our mail yet. So nothing is merged, and the ma
 a new password, confirms the address, and then the identity links.
 """
 
-from typing import Protocol
 from uuid import UUID
 
 import asyncpg
 from msgspec import Struct
 
 from engine.areas.identity import rules, store
-from engine.areas.identity.provider import Provider
 from engine.areas.identity.types import IdentityRow, Proven
 from engine.areas.people import rules as people_rules
 from engine.areas.people import store as people
@@ -26,25 +24,13 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
 from engine.base.plans import Plan
-from engine.base.settings import Settings
 from engine.flows.people.open_account import Owner, open_with_owner
 from engine.flows.people.open_session import NewSession, end_others, renew_session
+from engine.flows.people.services import IdentityServices
 from engine.ledger.events import record_event
-from engine.store.limits import Limits
-from engine.store.passwords import Passwords
 from engine.store.queries import Conn
 
 MAX_NAME = 120
-
-
-class Services(Protocol):
-    """What signing in with a provider works with."""
-
-    pool: asyncpg.Pool
-    passwords: Passwords
-    limits: Limits
-    settings: Settings
-    provider: Provider | None
 
 
 class Recognised(Struct, frozen=True):
@@ -54,7 +40,7 @@ class Recognised(Struct, frozen=True):
     has_totp: bool
 
 
-async def recognise(services: Services, proven: Proven) -> Recognised:
+async def recognise(services: IdentityServices, proven: Proven) -> Recognised:
     """The person of an identity, or of its address; a new one with an account of their own where there is none.
 
     Linking waits until everything is proven, see `settle`. 403 `email_unverified` without an address that the provider
@@ -78,7 +64,7 @@ async def recognise(services: Services, proven: Proven) -> Recognised:
     return Recognised(person.id, person.has_totp)
 
 
-async def settle(services: Services, user: UUID, issuer: str, subject: str) -> None:
+async def settle(services: IdentityServices, user: UUID, issuer: str, subject: str) -> None:
     """Note the identity's use; link it first where it is new. Everything that the person has to show is shown."""
     at = clock.now()
     async with services.pool.acquire() as connection, connection.transaction():
@@ -103,7 +89,7 @@ async def list_identities(pool: asyncpg.Pool, user: UUID) -> list[IdentityRow]:
     return await store.LIST.fetch(pool, user)
 
 
-async def unlink(services: Services, person: Person, identity: UUID) -> NewSession:
+async def unlink(services: IdentityServices, person: Person, identity: UUID) -> NewSession:
     """Take an identity away; the person's other sessions end, as one of them may have come by it.
 
     404 for an unknown one, 409 `invalid_state` for the last way to sign in. Returns this session under a new secret.
@@ -132,7 +118,7 @@ async def unlink(services: Services, person: Person, identity: UUID) -> NewSessi
         return await renew_session(connection, settings.key_pepper or "", person.session_id, person.account_id)
 
 
-async def _welcome(services: Services, proven: Proven, address: str) -> PersonRow | None:
+async def _welcome(services: IdentityServices, proven: Proven, address: str) -> PersonRow | None:
     """A new person: their account, their verified address, their identity, and no password."""
     if services.settings.signup == "closed":
         raise Refusal(ErrorType.FORBIDDEN, "Sign-up is closed here. Ask somebody on an account for an invitation.")
@@ -167,7 +153,7 @@ async def _record(connection: Conn, user: UUID, kind: AccountEvent, identity: UU
         await record_event(connection, account, kind, detail, actor=person)
 
 
-async def _check_no_other(services: Services, person: PersonRow, proven: Proven) -> None:
+async def _check_no_other(services: IdentityServices, person: PersonRow, proven: Proven) -> None:
     """An address may be given to somebody new at the provider; they are not whom it belonged to before."""
     for one in await store.LIST.fetch(services.pool, person.id):
         if one.issuer == proven.issuer and one.subject != proven.subject:

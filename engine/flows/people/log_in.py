@@ -6,9 +6,6 @@ stranger who empties it keeps nobody out.
 """
 
 import math
-from typing import Protocol
-
-import asyncpg
 
 from engine.areas.people import rules
 from engine.areas.people import store as people
@@ -21,22 +18,13 @@ from engine.base.netaddr import network_of
 from engine.base.settings import Settings
 from engine.flows.people import second_factor
 from engine.flows.people.open_session import NewSession, Outdated, open_session
+from engine.flows.people.services import PeopleServices
 from engine.store.limits import Limits
-from engine.store.passwords import Passwords
 
 STRANGERS = 12  # times `WAYBILL_SIGN_IN_RATE`, an hour: tries for one mail address from networks new to its person
 
 
-class Services(Protocol):
-    """What signing in works with."""
-
-    pool: asyncpg.Pool
-    passwords: Passwords
-    limits: Limits
-    settings: Settings
-
-
-async def log_in(services: Services, email: str, password: str, code: str | None, device: Device) -> NewSession:
+async def log_in(services: PeopleServices, email: str, password: str, code: str | None, device: Device) -> NewSession:
     """A session; 401 `invalid_credentials` for an unknown address, a wrong password and a wrong code alike.
 
     401 `totp_required` asks for the code once the password is right; 429 after too many tries.
@@ -86,7 +74,7 @@ def too_many(retry_after_s: float) -> Refusal:
     return Refusal(ErrorType.RATE_LIMITED, f"Too many tries. Wait {wait} s before the next.", retry_after_s=wait)
 
 
-async def _heed_strangers(services: Services, address: str, person: PersonRow | None, device: Device) -> None:
+async def _heed_strangers(services: PeopleServices, address: str, person: PersonRow | None, device: Device) -> None:
     """Bound the tries for one mail address from everywhere; a network that its person has come from is let by."""
     rate = STRANGERS * services.settings.sign_in_rate / 3600
     standing = await services.limits.check(f"login-strangers:{address}", rate, burst_s=3600)
@@ -97,7 +85,7 @@ async def _heed_strangers(services: Services, address: str, person: PersonRow | 
     raise too_many(standing.retry_after_s)
 
 
-async def _with_second_factor(services: Services, person: PersonRow, code: str | None, device: Device) -> str:
+async def _with_second_factor(services: PeopleServices, person: PersonRow, code: str | None, device: Device) -> str:
     """How the session is proven, once the code is right; it is looked at only after the password, so a stranger can
     neither guess codes nor make the person wait."""
     if code is None:
@@ -109,6 +97,6 @@ async def _with_second_factor(services: Services, person: PersonRow, code: str |
     return f"password+{factor.value}"
 
 
-async def _known_from(services: Services, person: PersonRow, device: Device) -> bool:
+async def _known_from(services: PeopleServices, person: PersonRow, device: Device) -> bool:
     rows = await sessions.PLACES.records(services.pool, person.id)
     return network_of(device.address) in {network_of(row["address"]) for row in rows}

@@ -5,7 +5,6 @@ A passkey whose device has verified its person counts as two factors: the device
 
 import os
 from datetime import datetime
-from typing import Protocol
 from uuid import UUID
 
 import asyncpg
@@ -29,21 +28,11 @@ from engine.base.settings import Settings
 from engine.flows.people import second_factor
 from engine.flows.people.open_session import NewSession, open_session
 from engine.flows.people.person_events import record_person_event
+from engine.flows.people.services import PeopleServices
 from engine.store.database_clock import new_time
-from engine.store.limits import Limits
-from engine.store.passwords import Passwords
 from engine.store.queries import Conn
 
 _log = structlog.get_logger("passkeys")
-
-
-class Services(Protocol):
-    """What passkeys work with."""
-
-    pool: asyncpg.Pool
-    passwords: Passwords
-    limits: Limits
-    settings: Settings
 
 
 class Registration(Struct, frozen=True):
@@ -71,7 +60,7 @@ def party_of(settings: Settings) -> RelyingParty:
 
 
 async def begin_registration(
-    services: Services, person: Person, password: str | None, *, origin: str | None
+    services: PeopleServices, person: Person, password: str | None, *, origin: str | None
 ) -> Registration:
     """A challenge for this session. 409 when the person has as many passkeys as there may be, or no page can have one.
 
@@ -89,7 +78,7 @@ async def begin_registration(
 
 
 async def finish_registration(
-    services: Services, person: Person, answer: Attestation, *, name: str | None, transports: list[str]
+    services: PeopleServices, person: Person, answer: Attestation, *, name: str | None, transports: list[str]
 ) -> PasskeyRow:
     """The person's new passkey. 400 when the answer proves nothing or answers no challenge of this session, 409 when
     the credential is somebody's already; a challenge is used up either way.
@@ -129,7 +118,7 @@ async def finish_registration(
     return row
 
 
-async def begin_sign_in(services: Services, browser: str | None, *, origin: str | None) -> SignIn:
+async def begin_sign_in(services: PeopleServices, browser: str | None, *, origin: str | None) -> SignIn:
     """A challenge for whoever answers it from this browser, which keeps `browser`: several pages may ask at once."""
     party = party_of(services.settings)
     rules.check_page(party, origin)
@@ -139,7 +128,9 @@ async def begin_sign_in(services: Services, browser: str | None, *, origin: str 
     return SignIn(party, challenge, kept)
 
 
-async def finish_sign_in(services: Services, answer: Assertion, browser: str | None, device: Device) -> NewSession:
+async def finish_sign_in(
+    services: PeopleServices, answer: Assertion, browser: str | None, device: Device
+) -> NewSession:
     """A session for the passkey's person; one and the same 401 `invalid_credentials` for all that can be wrong.
 
     A counter that has not grown is refused, and so is the passkey from then on: somebody may have a copy of it.
@@ -170,7 +161,7 @@ async def rename(pool: asyncpg.Pool, person: Person, passkey: UUID, name: str) -
     return row
 
 
-async def remove(services: Services, person: Person, passkey: UUID) -> None:
+async def remove(services: PeopleServices, person: Person, passkey: UUID) -> None:
     """Nobody signs in with the passkey any more; 404 when it is not the person's, 409 for their last way to sign in."""
     async with services.pool.acquire() as connection, connection.transaction():
         await people.LOCK.first(connection, person.user_id)  # of two removals at once the second sees the first

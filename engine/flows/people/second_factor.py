@@ -8,7 +8,6 @@ that not even somebody who has the password keeps the person out where they usua
 import asyncio
 import math
 from datetime import datetime, timedelta
-from typing import Protocol
 from uuid import UUID
 
 import asyncpg
@@ -25,11 +24,9 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.events import AccountEvent
 from engine.base.secrets import Unsealable
-from engine.base.settings import Settings
 from engine.flows.people.open_session import NewSession, end_others, renew_session
 from engine.flows.people.person_events import record_person_event
-from engine.store.limits import Limits
-from engine.store.passwords import Passwords
+from engine.flows.people.services import PeopleServices
 from engine.store.queries import Conn
 
 RECENT = timedelta(minutes=10)  # a sign-in so young stands for the password
@@ -37,15 +34,6 @@ ELSEWHERE = ""  # the place of all networks that the person is not known from
 IN_SESSION = "session"  # the place of changes that a signed-in person makes; no network has such a name
 
 _log = structlog.get_logger("second factor")
-
-
-class Services(Protocol):
-    """What the second factor works with."""
-
-    pool: asyncpg.Pool
-    passwords: Passwords
-    limits: Limits
-    settings: Settings
 
 
 class Setup(Struct, frozen=True):
@@ -70,7 +58,9 @@ class State(Struct, frozen=True):
     recovery_codes: int
 
 
-async def proven(services: Services, user: UUID, code: str, at: datetime, *, place: str = ELSEWHERE) -> Factor | None:
+async def proven(
+    services: PeopleServices, user: UUID, code: str, at: datetime, *, place: str = ELSEWHERE
+) -> Factor | None:
     """What a code proves of a person whose password or identity is proven; None when it is wrong or used, or they have
     no second factor. A right code is used up: of two at once one gets it.
 
@@ -97,7 +87,7 @@ async def proven(services: Services, user: UUID, code: str, at: datetime, *, pla
     return factor
 
 
-async def confirm(services: Services, person: Person, password: str | None, *, always: bool = False) -> None:
+async def confirm(services: PeopleServices, person: Person, password: str | None, *, always: bool = False) -> None:
     """Be sure that it is still the person who signed in: by their password, or a sign-in of the last ten minutes.
 
     With `always` the password is asked for however young the sign-in is. 400 when it is missing, 401
@@ -127,7 +117,7 @@ async def state(pool: asyncpg.Pool, user: UUID) -> State:
     return State(None, 0) if row is None else State(row.totp_enabled_at, row.recovery_codes)
 
 
-async def set_up(services: Services, person: Person, password: str | None) -> Setup:
+async def set_up(services: PeopleServices, person: Person, password: str | None) -> Setup:
     """A fresh secret for the person's app in place of one that was never enabled; no code is asked for yet.
 
     409 when a second factor is enabled.
@@ -143,7 +133,7 @@ async def set_up(services: Services, person: Person, password: str | None) -> Se
     return Setup(rules.shown_secret(secret), uri, await asyncio.to_thread(rules.qr_svg, uri))
 
 
-async def enable(services: Services, person: Person, code: str) -> Enabled:
+async def enable(services: PeopleServices, person: Person, code: str) -> Enabled:
     """Ask for codes from now on, once the app has shown that it makes them; all other sessions end.
 
     401 `invalid_credentials` for a wrong code; 409 without a setup before, or when it is enabled already.
@@ -168,7 +158,7 @@ async def enable(services: Services, person: Person, code: str) -> Enabled:
     return Enabled(codes, session)
 
 
-async def disable(services: Services, person: Person, password: str | None, code: str) -> NewSession:
+async def disable(services: PeopleServices, person: Person, password: str | None, code: str) -> NewSession:
     """Ask for codes no more; the secret, the recovery codes and all other sessions go.
 
     401 `invalid_credentials` for a wrong password or code, 409 where no second factor is enabled.
@@ -190,7 +180,7 @@ async def disable(services: Services, person: Person, password: str | None, code
     return session
 
 
-async def replace_codes(services: Services, person: Person, password: str | None, code: str) -> list[str]:
+async def replace_codes(services: PeopleServices, person: Person, password: str | None, code: str) -> list[str]:
     """A new set of recovery codes; the old ones are void. Refuses like `disable`."""
     if not person.row.has_totp:
         raise _disabled_already()

@@ -3,10 +3,8 @@
 An address that has a person already gets the same answer after the same work; only its mailbox is told.
 """
 
-from typing import Protocol
 from uuid import UUID
 
-import asyncpg
 from msgspec import Struct
 
 from engine.areas.people import challenge, rules
@@ -20,24 +18,13 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.lines import checked_line
 from engine.base.plans import Plan
-from engine.base.settings import Settings
 from engine.flows.people.log_in import slow_down
 from engine.flows.people.open_account import Owner, open_with_owner
-from engine.store.limits import Limits
-from engine.store.passwords import Passwords
+from engine.flows.people.services import PeopleServices
 from engine.store.queries import Conn
 
 NOTICES_PER_HOUR = 3  # to one mailbox, about sign-ups with its address
 MAX_NAME = 120
-
-
-class Services(Protocol):
-    """What signing up works with."""
-
-    pool: asyncpg.Pool
-    passwords: Passwords
-    limits: Limits
-    settings: Settings
 
 
 class Wanted(Struct, frozen=True):
@@ -49,7 +36,7 @@ class Wanted(Struct, frozen=True):
     challenge_token: str | None
 
 
-async def sign_up(services: Services, wanted: Wanted, device: Device) -> str:
+async def sign_up(services: PeopleServices, wanted: Wanted, device: Device) -> str:
     """Make person, account and transactional stream; returns the address in the form it is known by.
 
     400 for a guessable password or an unsolved challenge, 403 where sign-up is closed, 429 for too many tries.

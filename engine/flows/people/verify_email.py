@@ -15,9 +15,10 @@ from engine.areas.tokens.rules import Purpose
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
 from engine.base.events import AccountEvent
-from engine.flows.people.log_in import Services, slow_down, too_many
+from engine.flows.people.log_in import slow_down, too_many
 from engine.flows.people.open_session import remember
 from engine.flows.people.person_events import record_person_event
+from engine.flows.people.services import PeopleServices
 from engine.flows.people.sign_up import ask_to_verify
 from engine.store.queries import Conn, Queries
 
@@ -27,7 +28,7 @@ _SQL = Queries.beside(__file__, "verify_email.sql")
 _MARK = _SQL.command("mark_verified")
 
 
-async def verify(services: Services, token: str, device: Device) -> None:
+async def verify(services: PeopleServices, token: str, device: Device) -> None:
     """Take the token's word that its person reads their mail; 400 for a token that is no good, 429 for guessing."""
     await slow_down(services.limits, "verify", None, device, services.settings)
     async with services.pool.acquire() as connection, connection.transaction():
@@ -51,7 +52,7 @@ async def used_up(connection: Conn, token: str, purpose: Purpose, at: datetime) 
     return person, burnt.detail
 
 
-async def send_again(services: Services, person: Person) -> None:
+async def send_again(services: PeopleServices, person: Person) -> None:
     """Another link; the earlier one is dead from then on. 409 when the address is confirmed, 429 past the bounds."""
     if person.row.email_verified:
         raise Refusal(ErrorType.INVALID_STATE, "Your address is confirmed already.", status="verified")

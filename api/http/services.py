@@ -1,0 +1,33 @@
+"""The services of one API process, which every operation's handler gets with its call."""
+
+import asyncpg
+from msgspec import Struct
+
+from engine.areas.api_keys.key_auth import Keys
+from engine.areas.audit.verifier import Verifier
+from engine.areas.identity.provider import Provider
+from engine.areas.sessions.session_auth import Sessions
+from engine.areas.tails.hub import Tails
+from engine.base.settings import Settings
+from engine.delivery.hints import Hints
+from engine.flows.sending.accept import Acceptor
+from engine.store import redis as redis_store
+from engine.store.limits import Limits
+from engine.store.passwords import Passwords
+
+
+class ApiServices(Struct):
+    """The parts of the service that handlers call; one instance per process."""
+
+    pool: asyncpg.Pool
+    redis: redis_store.Client
+    acceptor: Acceptor
+    keys: Keys
+    sessions: Sessions
+    passwords: Passwords
+    limits: Limits
+    hints: Hints
+    tails: Tails
+    verifier: Verifier
+    provider: Provider | None
+    settings: Settings

@@ -1,0 +1,25 @@
+"""What the services of people need of a process: the API's `ApiServices` has all of it."""
+
+from typing import Protocol
+
+import asyncpg
+
+from engine.areas.identity.provider import Provider
+from engine.base.settings import Settings
+from engine.store.limits import Limits
+from engine.store.passwords import Passwords
+
+
+class PeopleServices(Protocol):
+    """The database, the password hasher and the limits on tries, for whatever proves who a person is."""
+
+    pool: asyncpg.Pool
+    passwords: Passwords
+    limits: Limits
+    settings: Settings
+
+
+class IdentityServices(PeopleServices, Protocol):
+    """The same with the identity provider; None where the settings name none."""
+
+    provider: Provider | None
