@@ -5,9 +5,10 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from engine.store.queries import Queries
+from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__)
+INSERT_OWNER = _SQL.command("insert_owner")
 
 
 class PersonRow(Struct, frozen=True):
@@ -66,3 +67,10 @@ CONFIRM_ADDRESS = _SQL.command("confirm_address")
 OWNERS = _SQL.rows("owners_of", OwnerRow)
 PROFILE = _SQL.rows("read_profile", ProfileRow)
 SET_PROFILE = _SQL.command("set_profile")
+
+
+async def insert_owner(
+    connection: Conn, *, user: UUID, account: UUID, email: str, password_hash: str | None, verified_at: datetime | None
+) -> None:
+    """Insert the first person of an account, as its owner. Raises UniqueViolationError if the address is in use."""
+    await INSERT_OWNER.execute(connection, user, email, password_hash, verified_at, account)

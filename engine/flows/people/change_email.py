@@ -7,6 +7,7 @@ Whether the new address belongs to somebody shows in no answer: then that mailbo
 import asyncpg
 
 from engine.areas.people import rules
+from engine.areas.people.service import record_person_event
 from engine.areas.sessions.rules import Device
 from engine.areas.sessions.session_auth import Person
 from engine.areas.system_mail.store import enqueue
@@ -20,7 +21,6 @@ from engine.base.events import AccountEvent
 from engine.flows.people.change_password import prove
 from engine.flows.people.log_in import slow_down, too_many
 from engine.flows.people.open_session import NewSession, end_others, remember, renew_session
-from engine.flows.people.person_events import record_person_event
 from engine.flows.people.services import PeopleServices
 from engine.flows.people.verify_email import used_up
 from engine.store.queries import Queries

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from engine.areas.people import rules
 from engine.areas.people import store as people
+from engine.areas.people.service import record_person_event
 from engine.areas.people.store import PersonRow
 from engine.areas.sessions.session_auth import Person
 from engine.areas.system_mail.store import enqueue
@@ -15,7 +16,6 @@ from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.events import AccountEvent
 from engine.flows.people.log_in import too_many
 from engine.flows.people.open_session import NewSession, end_others, renew_session
-from engine.flows.people.person_events import record_person_event
 from engine.flows.people.services import PeopleServices
 from engine.store.passwords import Passwords
 

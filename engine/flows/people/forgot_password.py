@@ -6,6 +6,7 @@ mail is sent (engine.flows.accounts.system_mail).
 
 from engine.areas.people import rules
 from engine.areas.people import store as people
+from engine.areas.people.service import record_person_event
 from engine.areas.people.store import PersonRow
 from engine.areas.sessions.rules import Device
 from engine.areas.system_mail.store import enqueue
@@ -18,7 +19,6 @@ from engine.base.events import AccountEvent
 from engine.flows.people.change_password import checked_hash
 from engine.flows.people.log_in import slow_down
 from engine.flows.people.open_session import end_others, remember
-from engine.flows.people.person_events import record_person_event
 from engine.flows.people.services import PeopleServices
 from engine.flows.people.verify_email import mark_verified, used_up
 from engine.store.queries import Queries

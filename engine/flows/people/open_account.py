@@ -7,6 +7,7 @@ import asyncpg
 from msgspec import Struct
 
 from engine.areas.account import store as accounts
+from engine.areas.people import store as people
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.events import AccountEvent
@@ -73,7 +74,7 @@ async def open_with_owner(
             await accounts.insert(
                 connection, account, name=name, plan=plan, daily_cap=daily_cap, monthly_cap=monthly_cap
             )
-            await accounts.insert_owner(
+            await people.insert_owner(
                 connection,
                 user=user,
                 account=account,

@@ -17,6 +17,7 @@ from engine.areas.passkeys.ceremony import Assertion, Attestation, Rejected, Sig
 from engine.areas.passkeys.rules import RelyingParty
 from engine.areas.passkeys.store import FoundRow, PasskeyRow
 from engine.areas.people import store as people
+from engine.areas.people.service import record_person_event
 from engine.areas.sessions.rules import Device
 from engine.areas.sessions.session_auth import Person
 from engine.areas.system_mail.store import enqueue
@@ -27,7 +28,6 @@ from engine.base.events import AccountEvent
 from engine.base.settings import Settings
 from engine.flows.people import second_factor
 from engine.flows.people.open_session import NewSession, open_session
-from engine.flows.people.person_events import record_person_event
 from engine.flows.people.services import PeopleServices
 from engine.store.database_clock import new_time
 from engine.store.queries import Conn

@@ -5,6 +5,7 @@ from msgspec import Struct
 
 from engine.areas.people import rules
 from engine.areas.people import store as people
+from engine.areas.people.service import record_person_event
 from engine.areas.people.store import Membership, PersonRow
 from engine.areas.second_factor import store as factors
 from engine.areas.system_mail.store import enqueue
@@ -12,7 +13,6 @@ from engine.areas.system_mail.types import Kind
 from engine.base import clock
 from engine.base.events import AccountEvent
 from engine.flows.people.open_session import end_others
-from engine.flows.people.person_events import record_person_event
 from engine.store.queries import Conn
 
 OPERATOR = "operator"

@@ -15,6 +15,7 @@ import structlog
 from msgspec import Struct
 
 from engine.areas.people import store as people
+from engine.areas.people.service import record_person_event
 from engine.areas.second_factor import rules, store
 from engine.areas.second_factor.rules import Factor
 from engine.areas.sessions.session_auth import Person
@@ -25,7 +26,6 @@ from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.events import AccountEvent
 from engine.base.secrets import Unsealable
 from engine.flows.people.open_session import NewSession, end_others, renew_session
-from engine.flows.people.person_events import record_person_event
 from engine.flows.people.services import PeopleServices
 from engine.store.queries import Conn
 

@@ -6,6 +6,7 @@ from uuid import UUID
 import asyncpg
 
 from engine.areas.people import store as people
+from engine.areas.people.service import record_person_event
 from engine.areas.people.store import PersonRow
 from engine.areas.sessions.rules import Device
 from engine.areas.sessions.session_auth import Person
@@ -17,7 +18,6 @@ from engine.base.errors import ErrorType, Refusal
 from engine.base.events import AccountEvent
 from engine.flows.people.log_in import slow_down, too_many
 from engine.flows.people.open_session import remember
-from engine.flows.people.person_events import record_person_event
 from engine.flows.people.services import PeopleServices
 from engine.flows.people.sign_up import ask_to_verify
 from engine.store.queries import Conn, Queries

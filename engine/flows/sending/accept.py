@@ -37,7 +37,7 @@ from engine.delivery.splits import Splits
 from engine.flows.sending import accepted_rows
 from engine.flows.sending.accept_store import Made, Storer, goes_now, is_stored, replays_of
 from engine.flows.sending.admission import Decision, Pending, replayed
-from engine.flows.sending.quota_usage import Ceiling
+from engine.ledger.quota_usage import Ceiling
 from engine.mail.simulator import domain_of
 from engine.store import metrics
 from engine.store.caches import Cache

@@ -17,11 +17,11 @@ from engine.areas.suppressions import rules as suppression_rules
 from engine.areas.suppressions import store as suppressions
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, not_found
-from engine.flows.sending import accepted_rows, quota_usage
+from engine.flows.sending import accepted_rows
 from engine.flows.sending.admission import Pending, Replays, decide
-from engine.flows.sending.quota_usage import Ceiling, Simulated
-from engine.ledger import heads, log
+from engine.ledger import heads, log, quota_usage
 from engine.ledger.heads import Head
+from engine.ledger.quota_usage import Ceiling, Simulated
 from engine.store.queries import Conn, Queries, Source, columns, thinned
 
 _SQL = Queries.beside(__file__, "accept.sql")

@@ -15,8 +15,7 @@ from engine.areas.suppressions import store as suppressions
 from engine.areas.suppressions.types import Reason
 from engine.base import ids
 from engine.base.events import MOVES, SETTLED, AccountEvent, EventType, Status, status_of_message
-from engine.flows.sending import quota_usage
-from engine.ledger import heads, log
+from engine.ledger import heads, log, quota_usage
 from engine.ledger.events import append_locked
 from engine.mail.address import canonical
 from engine.store.queries import Conn, Queries

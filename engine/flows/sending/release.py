@@ -21,12 +21,11 @@ from engine.base import clock, ids
 from engine.base.events import EventType, Status
 from engine.base.settings import Settings
 from engine.delivery import partition, splits
-from engine.flows.sending import quota_usage
 from engine.flows.sending.accepted_rows import by_domain
-from engine.flows.sending.quota_usage import Ceiling, Simulated
-from engine.ledger import heads, log, quota
+from engine.ledger import heads, log, quota, quota_usage
 from engine.ledger.events import append_locked
 from engine.ledger.heads import Head
+from engine.ledger.quota_usage import Ceiling, Simulated
 from engine.mail.address import canonical
 from engine.mail.simulator import domain_of
 from engine.store import metrics

@@ -15,10 +15,9 @@ from engine.areas.emails import rules
 from engine.base import clock, ids
 from engine.base.errors import invalid
 from engine.base.events import EventType
-from engine.flows.sending import quota_usage
 from engine.flows.sending.admission import beyond_window
 from engine.flows.sending.cancel_schedule import take
-from engine.ledger import heads, log, quota
+from engine.ledger import heads, log, quota, quota_usage
 from engine.ledger.events import append_locked
 from engine.mail.headers import date_field
 from engine.store.queries import Conn, Queries

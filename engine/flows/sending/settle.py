@@ -25,9 +25,8 @@ from engine.base import clock, ids
 from engine.base.events import MOVES, SETTLED, AccountEvent, EventType, Status, status_of_message
 from engine.delivery.outcome import Outcome, Verdict, detail
 from engine.delivery.queue import Row
-from engine.flows.sending import quota_usage
-from engine.flows.sending.quota_usage import Simulated
-from engine.ledger import heads, log
+from engine.ledger import heads, log, quota_usage
+from engine.ledger.quota_usage import Simulated
 from engine.mail.address import canonical
 from engine.store.group import GroupCommit
 from engine.store.postgres import AWAY, BAD_DATA, MissingPartition

@@ -1,4 +1,4 @@
-"""Events about a person, in the log of every account that the person belongs to."""
+"""Record events about a person in the log of every account that the person belongs to."""
 
 from uuid import UUID
 
