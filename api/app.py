@@ -48,8 +48,8 @@ from api.http.services import ApiServices
 from api.http.stream import guard_listeners, open_connection
 from engine.areas.api_keys.key_auth import TOUCH_S, Keys
 from engine.areas.audit.verifier import Verifier
-from engine.areas.identity.provider import Provider
-from engine.areas.sessions.session_auth import Sessions
+from engine.areas.identity.provider import IdentityProvider
+from engine.areas.sessions.session_auth import SessionAuth
 from engine.base import clock, logs
 from engine.base.errors import Refusal
 from engine.base.settings import Settings, load
@@ -155,7 +155,7 @@ class Lifespan:
         client = redis_store.connect(settings.redis_url)
         hints = Hints(client)
         rate = Rate()
-        keys, sessions = Keys(pool, settings.key_pepper), Sessions(pool, settings.key_pepper)
+        keys, sessions = Keys(pool, settings.key_pepper), SessionAuth(pool, settings.key_pepper)
         services = ApiServices(
             pool=pool,
             redis=client,
@@ -169,7 +169,7 @@ class Lifespan:
             hints=hints,
             tails=tails.open_hub(pool, keys, sessions, settings),
             verifier=Verifier(pool),
-            provider=Provider.from_settings(settings),
+            provider=IdentityProvider.from_settings(settings),
             settings=settings,
         )
         self._services = services
@@ -225,7 +225,7 @@ async def _housekeeping(services: ApiServices) -> None:
 
 
 def _add_routes(app: App, services: ApiServices) -> None:
-    door = dispatch.Door(
+    door = dispatch.DispatchContext(
         settings=services.settings,
         services=services,
         keys=services.keys,
@@ -239,7 +239,7 @@ def _add_routes(app: App, services: ApiServices) -> None:
     for operation in all_operations():
         by_path.setdefault(operation.path, []).append(operation)
     for path, operations in by_path.items():
-        app.add_route(path, dispatch.Endpoint(door, operations))
+        app.add_route(path, dispatch.RoutedOperation(door, operations))
     pages.add_routes(app)
     app.add_route("/healthz", Health())
     app.add_route("/readyz", Readiness(services))

@@ -18,7 +18,7 @@ import asyncpg
 from engine.areas.domains import rules
 from engine.areas.domains import service as adding
 from engine.areas.domains import store as domains
-from engine.areas.domains.types import Checked
+from engine.areas.domains.types import CheckedRecord
 from engine.areas.domains.verification import known_records, verify_now
 from engine.base import clock, ids
 from engine.base.plans import Plan
@@ -162,7 +162,7 @@ def call_api(base_url: str, method: str, path: str, key: str, body: dict[str, An
         raise ApiError(error.code, answer_body) from error
 
 
-def _shown(checks: Sequence[Checked]) -> list[dict[str, Any]]:
+def _shown(checks: Sequence[CheckedRecord]) -> list[dict[str, Any]]:
     return [
         {
             "type": check.wanted.type,
@@ -176,7 +176,7 @@ def _shown(checks: Sequence[Checked]) -> list[dict[str, Any]]:
     ]
 
 
-def _platform(found: platform_account.Standing) -> dict[str, Any]:
+def _platform(found: platform_account.PlatformStanding) -> dict[str, Any]:
     return {
         "accountId": None if found.account_id is None else ids.format_id(ids.Kind.ACCOUNT, found.account_id),
         "from": found.sender,

@@ -39,7 +39,7 @@ async def sign_out(pool: asyncpg.Pool, *, email: str) -> dict[str, Any]:
     return await shown(pool, email=email) | {"sessionsEnded": ended}
 
 
-async def _found(pool: asyncpg.Pool, email: str) -> person_admin.Found:
+async def _found(pool: asyncpg.Pool, email: str) -> person_admin.PersonWithAccounts:
     found = await person_admin.find(pool, email)
     if found is None:
         raise ValueError(f"nobody signs in with {email}")

@@ -13,7 +13,7 @@ from engine.base.roles import Role
 CSRF_HEADER = "X-CSRF-Token"
 
 
-def bearer(header: str | None) -> rules.NewKey | None:
+def bearer(header: str | None) -> rules.FreshApiKey | None:
     """The key of an Authorization header: scheme in any case, surrounding white space tolerated."""
     if header is None:
         return None

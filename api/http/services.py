@@ -5,8 +5,8 @@ from msgspec import Struct
 
 from engine.areas.api_keys.key_auth import Keys
 from engine.areas.audit.verifier import Verifier
-from engine.areas.identity.provider import Provider
-from engine.areas.sessions.session_auth import Sessions
+from engine.areas.identity.provider import IdentityProvider
+from engine.areas.sessions.session_auth import SessionAuth
 from engine.areas.tails.hub import Tails
 from engine.base.settings import Settings
 from engine.delivery.hints import Hints
@@ -23,11 +23,11 @@ class ApiServices(Struct):
     redis: redis_store.Client
     acceptor: Acceptor
     keys: Keys
-    sessions: Sessions
+    sessions: SessionAuth
     passwords: Passwords
     limits: Limits
     hints: Hints
     tails: Tails
     verifier: Verifier
-    provider: Provider | None
+    provider: IdentityProvider | None
     settings: Settings

@@ -20,7 +20,7 @@ SCHEMES = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster")
 _CLUSTER = "+cluster"
 
 
-class Kind(StrEnum):
+class RedisTopology(StrEnum):
     """How the servers belong together."""
 
     SINGLE = "single"
@@ -31,7 +31,7 @@ class Kind(StrEnum):
 class RedisServers(Struct, frozen=True):
     """The servers, each as a URL of its own that redis-py understands."""
 
-    kind: Kind
+    kind: RedisTopology
     urls: tuple[str, ...]
 
 
@@ -41,7 +41,7 @@ def parse(text: str) -> RedisServers:
     if not separator or scheme not in SCHEMES:
         raise ValueError(f"a URL that begins with {' or '.join(f'{one}://' for one in SCHEMES)}")
     if scheme == "unix":
-        return RedisServers(Kind.SINGLE, (text.strip(),))
+        return RedisServers(RedisTopology.SINGLE, (text.strip(),))
     parts = server_url.split(f"redis://{re.sub(rf', *{re.escape(scheme)}://', ',', rest)}")
     if parts.path.startswith("//"):
         raise ValueError(f"hosts that all have one scheme, here {scheme}://")
@@ -52,9 +52,9 @@ def parse(text: str) -> RedisServers:
     if scheme.endswith(_CLUSTER):
         if parts.path.strip("/") not in ("", "0") or "db=" in parts.query:
             raise ValueError("a cluster without a database number: Redis Cluster has database 0 only")
-        kind = Kind.CLUSTER
+        kind = RedisTopology.CLUSTER
     else:
-        kind = Kind.SINGLE if len(hosts) == 1 else Kind.PRIMARY
+        kind = RedisTopology.SINGLE if len(hosts) == 1 else RedisTopology.PRIMARY
     login = f"{parts.login}@" if parts.login else ""
     tail = parts.path + (f"?{parts.query}" if parts.query else "")
     return RedisServers(kind, tuple(f"{plain}://{login}{host}{tail}" for host in hosts))

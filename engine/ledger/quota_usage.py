@@ -1,4 +1,4 @@
-"""Counting accepted messages, wherever they come from: heads brought to the present day, the platform's ceiling.
+"""Count accepted messages: move account heads to the present day, and lease from the platform's ceiling.
 
 Acceptance and the release of scheduled messages count alike.
 """

@@ -4,7 +4,7 @@ Everything here may be away: Postgres holds the truth and Redis only hints, so t
 without. `engine.base.redis_url` says what URLs there are.
 """
 
-from engine.base.redis_url import Kind, parse
+from engine.base.redis_url import RedisTopology, parse
 from engine.store.redis_client import Client, Single
 from engine.store.redis_cluster import Cluster
 from engine.store.redis_node import AWAY, OPEN_S, Away, Command, Script, Word
@@ -20,9 +20,9 @@ def connect(redis_url: str, *, timeout_s: float = COMMAND_TIMEOUT_S) -> Client:
     that can't be used."""
     servers = parse(redis_url)
     match servers.kind:
-        case Kind.SINGLE:
+        case RedisTopology.SINGLE:
             return Single(servers.urls[0], timeout_s)
-        case Kind.PRIMARY:
+        case RedisTopology.PRIMARY:
             return Primary(servers.urls, timeout_s)
-        case Kind.CLUSTER:
+        case RedisTopology.CLUSTER:
             return Cluster(servers.urls, timeout_s)

@@ -31,7 +31,7 @@ _log = structlog.get_logger("relay")
 class Login(Struct, frozen=True):
     """A key that was presented and held; kept to be asked about again before each message."""
 
-    key: rules.NewKey
+    key: rules.FreshApiKey
     caller: Caller
     address: str  # of the client: a key may be limited to networks
 
@@ -74,7 +74,7 @@ class Logins:
         """The caller as of now: revoked keys and suspended accounts end within a second. Raises the uniform 401."""
         return await self._checked(login.key, login.address)
 
-    async def _checked(self, key: rules.NewKey | None, address: str) -> Caller:
+    async def _checked(self, key: rules.FreshApiKey | None, address: str) -> Caller:
         caller = await self._keys.caller(key, address)
         try:
             key_auth.check_scope(caller, SCOPES)
@@ -82,7 +82,7 @@ class Logins:
             raise key_auth.unauthorized() from None
         return caller
 
-    async def _count(self, key: rules.NewKey | None, address: str) -> bool:
+    async def _count(self, key: rules.FreshApiKey | None, address: str) -> bool:
         """Count a failure; True when there were too many."""
         buckets = [f"login:ip:{address}"]
         if key is not None:

@@ -7,7 +7,7 @@ import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 from msgspec import Struct
 
-from engine.base.redis_url import Kind, RedisServers, parse
+from engine.base.redis_url import RedisServers, RedisTopology, parse
 from engine.base.settings import Settings, variable
 from engine.store import redis as redis_store
 from engine.store.postgres_hosts import hosts_of, url_without_hosts
@@ -82,7 +82,9 @@ async def redis(settings: Settings) -> list[Finding]:
         return [bad("redis", f"does not answer ({seen[0].away})", mend)]
     found = [_version(answering)]
     found += (
-        [await _clustered(settings.redis_url, answering)] if servers.kind is Kind.CLUSTER else [_roles(servers, seen)]
+        [await _clustered(settings.redis_url, answering)]
+        if servers.kind is RedisTopology.CLUSTER
+        else [_roles(servers, seen)]
     )
     return [*found, _policy(answering)]
 
@@ -121,7 +123,7 @@ def _roles(servers: RedisServers, seen: list[_Seen]) -> Finding:
         return bad(check, found, "Let the one that was primary before follow the other (REPLICAOF host port).")
     if any(one.facts is None for one in seen):
         return bad(check, found, f"Start it, or take it out of {variable('redis_url')}.")
-    return good(check, found if servers.kind is Kind.PRIMARY else "one, and it takes writes")
+    return good(check, found if servers.kind is RedisTopology.PRIMARY else "one, and it takes writes")
 
 
 async def _clustered(url: str, answering: list[_Seen]) -> Finding:

@@ -210,7 +210,7 @@ async def test_a_use_is_written_down_once_a_minute(pool: asyncpg.Pool) -> None:
     ann = await person_of(pool)
     before = clock.now() - timedelta(minutes=2)
     await pool.execute("UPDATE sessions SET used_at = $2 WHERE id = $1", ann.session_id, before)
-    sessions = session_auth.Sessions(pool, PEPPER)
+    sessions = session_auth.SessionAuth(pool, PEPPER)
 
     await sessions.person(ann.secret, Device.of("192.0.2.7", "x"))
     await sessions.drain()

@@ -9,9 +9,9 @@ import pytest
 
 from engine.areas.templates import rules, store
 from engine.areas.templates import service as templates_service
-from engine.areas.templates.service import Change
+from engine.areas.templates.service import TemplateEdit
 from engine.areas.templates.store import Shelf
-from engine.areas.templates.types import Content, Variable
+from engine.areas.templates.types import TemplateContent, Variable
 from engine.base.errors import ErrorType, Refusal
 from engine.store import caches
 from engine.store.caches import Stamps
@@ -22,9 +22,9 @@ from tests.harness.api import Answer, Api
 async def publish(pool: asyncpg.Pool, account: UUID, slug: str, text: str) -> int:
     """The next version of a template, or its first."""
     try:
-        opened = await templates_service.change(pool, account, slug, Change(text=text))
+        opened = await templates_service.change(pool, account, slug, TemplateEdit(text=text))
     except Refusal:
-        content = Content("Hi", None, text, ())
+        content = TemplateContent("Hi", None, text, ())
         opened = await templates_service.create(pool, account, slug=slug, name=None, content=content)
     return opened.version
 
@@ -148,7 +148,7 @@ async def test_parallel_first_uses_count_their_bytes_once(pool: asyncpg.Pool, ac
 
 def test_values_win_over_defaults_and_names_unused_are_ignored() -> None:
     variables = (Variable("a", default="A"), Variable("b", required=True), Variable("c"))
-    checked = rules.checked(Content(None, None, "{{a}}{{b}}{{c}}", variables))
+    checked = rules.checked(TemplateContent(None, None, "{{a}}{{b}}{{c}}", variables))
     version = rules.prepared(checked.template, variables)
 
     assert rules.render(version, {"b": "B", "z": "Z"}).text == "AB"
@@ -158,7 +158,7 @@ def test_values_win_over_defaults_and_names_unused_are_ignored() -> None:
 
 def test_a_default_can_break_a_subject_too() -> None:
     variables = (Variable("a", default="x\ny"),)
-    version = rules.prepared(rules.checked(Content("{{a}}", None, "t", variables)).template, variables)
+    version = rules.prepared(rules.checked(TemplateContent("{{a}}", None, "t", variables)).template, variables)
 
     with pytest.raises(Refusal) as caught:
         rules.render(version, {})
@@ -168,7 +168,7 @@ def test_a_default_can_break_a_subject_too() -> None:
 
 
 def test_a_value_that_the_subject_only_asks_about_may_hold_line_breaks() -> None:
-    content = Content("{{#note}}With a note from {{name}}{{/note}}", None, "{{note}}", ())
+    content = TemplateContent("{{#note}}With a note from {{name}}{{/note}}", None, "{{note}}", ())
     version = rules.prepared(rules.checked(content).template, ())
 
     assert rules.render(version, {"note": "a\nb", "name": "Ann"}).subject == "With a note from Ann"

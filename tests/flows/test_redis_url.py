@@ -2,29 +2,33 @@
 
 import pytest
 
-from engine.base.redis_url import Kind, parse
+from engine.base.redis_url import RedisTopology, parse
 from engine.base.settings import BadSetting, load, shown
 
 
 @pytest.mark.parametrize(
     ("text", "kind", "urls"),
     [
-        ("redis://cache", Kind.SINGLE, ("redis://cache:6379",)),
-        ("rediss://u:p@cache:7000/2?ssl_ca_certs=/a,b", Kind.SINGLE, ("rediss://u:p@cache:7000/2?ssl_ca_certs=/a,b",)),
-        ("unix:///run/v.sock?db=3", Kind.SINGLE, ("unix:///run/v.sock?db=3",)),
-        ("redis://:p@a,b:7000/1", Kind.PRIMARY, ("redis://:p@a:6379/1", "redis://:p@b:7000/1")),
-        ("redis://a, redis://b", Kind.PRIMARY, ("redis://a:6379", "redis://b:6379")),
-        ("rediss+cluster://a,[::1]:7000", Kind.CLUSTER, ("rediss://a:6379", "rediss://[::1]:7000")),
+        ("redis://cache", RedisTopology.SINGLE, ("redis://cache:6379",)),
+        (
+            "rediss://u:p@cache:7000/2?ssl_ca_certs=/a,b",
+            RedisTopology.SINGLE,
+            ("rediss://u:p@cache:7000/2?ssl_ca_certs=/a,b",),
+        ),
+        ("unix:///run/v.sock?db=3", RedisTopology.SINGLE, ("unix:///run/v.sock?db=3",)),
+        ("redis://:p@a,b:7000/1", RedisTopology.PRIMARY, ("redis://:p@a:6379/1", "redis://:p@b:7000/1")),
+        ("redis://a, redis://b", RedisTopology.PRIMARY, ("redis://a:6379", "redis://b:6379")),
+        ("rediss+cluster://a,[::1]:7000", RedisTopology.CLUSTER, ("rediss://a:6379", "rediss://[::1]:7000")),
         (
             "redis://u:p@[::1],[2001:DB8::1]:7000/1",
-            Kind.PRIMARY,
+            RedisTopology.PRIMARY,
             ("redis://u:p@[::1]:6379/1", "redis://u:p@[2001:db8::1]:7000/1"),
         ),
-        ("redis+cluster://a/0", Kind.CLUSTER, ("redis://a:6379/0",)),
+        ("redis+cluster://a/0", RedisTopology.CLUSTER, ("redis://a:6379/0",)),
     ],
 )
 def test_a_url_says_which_servers_there_are_and_how_they_belong_together(
-    text: str, kind: Kind, urls: tuple[str, ...]
+    text: str, kind: RedisTopology, urls: tuple[str, ...]
 ) -> None:
     assert (found := parse(text)).kind is kind
     assert found.urls == urls

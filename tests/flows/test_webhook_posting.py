@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from engine.areas.webhooks import rules, store
-from engine.areas.webhooks.posting import LOOK_S, Poster, Verdict, recorded
+from engine.areas.webhooks.posting import LOOK_S, Poster, PostVerdict, recorded
 from engine.base import clock, ids
 from engine.base.settings import Settings
 from engine.delivery.holds import EVERYWHERE, HoldKind
@@ -299,7 +299,7 @@ async def test_a_late_record_of_a_stalled_worker_changes_nothing(here: World, re
     async with here.posting():
         await here.until_attempts(endpoint, event, 1)
 
-    verdict = Verdict(delivered=True, status=200, answer="late", error=None)
+    verdict = PostVerdict(delivered=True, status=200, answer="late", error=None)
     late = recorded(stalled[0], verdict, clock.now(), 5, rules.ladder((10.0,)), jitter=0.0)
     assert await store.record(here.pool, [late]) == set()
     assert [attempt.status_code for attempt in await here.attempts(endpoint, event)] == [500]

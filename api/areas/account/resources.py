@@ -65,7 +65,7 @@ async def read_profile(call: Call) -> Profile:
 async def change_profile(call: Call) -> Profile:
     """The fields that are given, changed."""
     body: ProfileChange = call.body
-    wanted = profile.Change(
+    wanted = profile.ProfilePatch(
         name=body.name,
         display_name=body.display_name,
         timezone=body.timezone,

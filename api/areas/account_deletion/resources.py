@@ -29,7 +29,7 @@ async def cancel_deletion(call: Call) -> None:
     await close_account.cancel(call.services.pool, call.account_id, actor=call.actor)
 
 
-def _shown(found: store.Deletion | None) -> Deletion:
+def _shown(found: store.DeletionRow | None) -> Deletion:
     if found is None:
         return Deletion("none")
     status: Literal["scheduled", "erasing"] = "scheduled" if found.began_at is None else "erasing"

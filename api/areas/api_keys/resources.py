@@ -13,7 +13,7 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.roles import Role
 from engine.flows.accounts import api_keys as giving
-from engine.flows.accounts.api_keys import Limits
+from engine.flows.accounts.api_keys import KeyLimits
 
 
 async def list_keys(call: Call) -> ApiKeyPage:
@@ -51,7 +51,7 @@ async def make_key(call: Call) -> MadeKey:
         scopes=body.scopes,
         pepper=call.settings.key_pepper or "",
         expires_at=expires_at,
-        limits=Limits(body.domains, body.streams, body.networks),
+        limits=KeyLimits(body.domains, body.streams, body.networks),
         actor=call.actor,
         tell=person.account_id,
     )

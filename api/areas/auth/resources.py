@@ -30,7 +30,7 @@ async def post_signup(call: Call) -> SignedUp:
     body: SignUp = call.body
     email = await sign_up.sign_up(
         call.services,
-        sign_up.Wanted(body.email, body.password, body.account_name, body.challenge_token),
+        sign_up.SignUpRequest(body.email, body.password, body.account_name, body.challenge_token),
         auth.device(call.request),
     )
     return SignedUp("verification_sent", email)

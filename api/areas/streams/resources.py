@@ -1,6 +1,6 @@
 """Message streams."""
 
-from api.areas.streams.schemas import ListQuery, Stream, StreamIn, StreamPage
+from api.areas.streams.schemas import Stream, StreamIn, StreamPage, StreamsQuery
 from api.http.operation import Access, Call, Operation
 from engine.areas.streams import service as streams_service
 from engine.areas.streams import store
@@ -12,7 +12,7 @@ from engine.base.slugs import is_slug
 
 async def list_streams(call: Call) -> StreamPage:
     """A page of the account's streams, the transactional one among them."""
-    query: ListQuery = call.query
+    query: StreamsQuery = call.query
     pool = call.services.pool
     if query.before is not None:
         known = is_slug(query.before) and await store.STANDING.first(pool, call.account_id, query.before)
@@ -52,7 +52,7 @@ OPERATIONS = (
         summary="List streams",
         access=Access.KEY,
         scopes=("streams:read",),
-        query=ListQuery,
+        query=StreamsQuery,
         reply=StreamPage,
         handler=list_streams,
     ),

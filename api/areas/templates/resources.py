@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import UNSET
 
 from api.areas.templates.schemas import (
-    ListQuery,
     Preview,
     PreviewIn,
     Template,
@@ -14,6 +13,7 @@ from api.areas.templates.schemas import (
     TemplatePage,
     TemplatePatch,
     TemplateRow,
+    TemplatesQuery,
     TemplateVersion,
     TemplateVersionPage,
     UnsavedPreviewIn,
@@ -23,8 +23,8 @@ from api.areas.templates.schemas import (
 from api.http.operation import Access, Call, Operation
 from engine.areas.templates import rules, store
 from engine.areas.templates import service as templates_service
-from engine.areas.templates.service import Change, Opened
-from engine.areas.templates.types import Checked, Content, Variable, Version, VersionRow
+from engine.areas.templates.service import OpenedTemplate, TemplateEdit
+from engine.areas.templates.types import CheckedContent, TemplateContent, Variable, Version, VersionRow
 from engine.base import clock
 from engine.base.errors import ErrorType, invalid, not_found
 from engine.base.slugs import is_slug
@@ -36,7 +36,7 @@ MAX_VALUES_BYTES = 8 * 1024 * 1024  # 200 values of 5,000 characters likewise
 
 async def list_templates(call: Call) -> TemplatePage:
     """A page of the account's templates, without their bodies."""
-    query: ListQuery = call.query
+    query: TemplatesQuery = call.query
     pool = call.services.pool
     if query.before is not None:
         known = is_slug(query.before) and await store.STANDING.first(pool, call.account_id, query.before)
@@ -60,7 +60,7 @@ async def list_templates(call: Call) -> TemplatePage:
 async def create_template(call: Call) -> Template:
     """Publish version 1 of a new template."""
     body: TemplateIn = call.body
-    content = Content(body.subject, body.html, body.text, _declared(body.variables))
+    content = TemplateContent(body.subject, body.html, body.text, _declared(body.variables))
     opened = await templates_service.create(
         call.services.pool, call.account_id, slug=body.id, name=body.name, content=content, actor=call.actor
     )
@@ -75,7 +75,7 @@ async def read_template(call: Call) -> Template:
 async def change_template(call: Call) -> Template:
     """Change what is given; content that differs becomes the next version."""
     body: TemplatePatch = call.body
-    wanted = Change(
+    wanted = TemplateEdit(
         name=body.name,
         subject=body.subject,
         html=body.html,
@@ -125,7 +125,7 @@ async def preview_template(call: Call) -> Preview:
 async def preview_unsaved(call: Call) -> Preview:
     """Check and render content that is not stored anywhere, then or later."""
     body: UnsavedPreviewIn = call.body
-    content = Content(body.subject, body.html, body.text, _declared(body.variables))
+    content = TemplateContent(body.subject, body.html, body.text, _declared(body.variables))
 
     def look() -> Preview:
         checked = rules.checked(content)
@@ -134,11 +134,11 @@ async def preview_unsaved(call: Call) -> Preview:
     return await _looked(content, look)
 
 
-async def _looked(content: Content, look: Callable[[], Preview]) -> Preview:
+async def _looked(content: TemplateContent, look: Callable[[], Preview]) -> Preview:
     return await asyncio.to_thread(look) if rules.is_large(content) else look()
 
 
-def _preview(checked: Checked, version: Version, values: Mapping[str, str], *, field: str) -> Preview:
+def _preview(checked: CheckedContent, version: Version, values: Mapping[str, str], *, field: str) -> Preview:
     rendered = rules.render(version, values, field=field)
     return Preview(
         template=version.slug or None,
@@ -167,7 +167,7 @@ def _declared(variables: Sequence[VariableIn] | None) -> tuple[Variable, ...]:
     return tuple(one.declared() for one in variables or ())
 
 
-def _template(opened: Opened) -> Template:
+def _template(opened: OpenedTemplate) -> Template:
     content = opened.checked.content
     return Template(
         id=opened.slug,
@@ -205,7 +205,7 @@ OPERATIONS = (
         summary="List templates",
         access=Access.KEY,
         scopes=_READS,
-        query=ListQuery,
+        query=TemplatesQuery,
         reply=TemplatePage,
         handler=list_templates,
     ),

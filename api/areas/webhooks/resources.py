@@ -10,7 +10,6 @@ from api.areas.webhooks.schemas import (
     Attempt,
     Delivery,
     DeliveryPage,
-    ListQuery,
     NewWebhook,
     Queued,
     ReplayRequest,
@@ -20,6 +19,7 @@ from api.areas.webhooks.schemas import (
     WebhookChange,
     WebhookMade,
     WebhookPage,
+    WebhooksQuery,
 )
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, Operation
@@ -49,7 +49,7 @@ async def create(call: Call) -> WebhookMade:
 
 async def list_webhooks(call: Call) -> WebhookPage:
     """A page of the account's endpoints."""
-    query: ListQuery = call.query
+    query: WebhooksQuery = call.query
     before = cursor_id(ids.Kind.WEBHOOK, query.before)
     rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
     data = [_webhook(row) for row in rows[: query.limit]]
@@ -103,7 +103,7 @@ async def try_out(call: Call) -> Queued:
 
 async def list_deliveries(call: Call) -> DeliveryPage:
     """A page of what was and is to be posted to an endpoint."""
-    query: ListQuery = call.query
+    query: WebhooksQuery = call.query
     webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT)
     before = cursor_id(ids.Kind.EVENT, query.before)
     if await store.READ.first(call.services.pool, call.account_id, webhook) is None:
@@ -197,7 +197,7 @@ OPERATIONS = (
         summary="List webhook endpoints",
         access=Access.KEY,
         scopes=READ,
-        query=ListQuery,
+        query=WebhooksQuery,
         reply=WebhookPage,
         handler=list_webhooks,
     ),
@@ -263,7 +263,7 @@ OPERATIONS = (
         "event, follow `GET /v1/events?after=`: the log has no gaps.",
         access=Access.KEY,
         scopes=READ,
-        query=ListQuery,
+        query=WebhooksQuery,
         reply=DeliveryPage,
         handler=list_deliveries,
     ),

@@ -12,7 +12,7 @@ GRACE = timedelta(days=14)  # from the request to the erasure: time to think bet
 _SQL = Queries.beside(__file__)
 
 
-class Deletion(Struct, frozen=True):
+class DeletionRow(Struct, frozen=True):
     """A deletion that was asked for. `began_at`: of the erasure, which can't be stopped any more."""
 
     account_id: UUID
@@ -32,8 +32,8 @@ class Tombstone(Struct, frozen=True):
     hash: bytes
 
 
-READ = _SQL.rows("read_deletion", Deletion)
-DUE = _SQL.rows("due_deletions", Deletion)
+READ = _SQL.rows("read_deletion", DeletionRow)
+DUE = _SQL.rows("due_deletions", DeletionRow)
 TOMBSTONE = _SQL.rows("read_tombstone", Tombstone)
 SCHEDULE = _SQL.command("schedule_deletion")
 CANCEL = _SQL.command("cancel_deletion")

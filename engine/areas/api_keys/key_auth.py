@@ -13,8 +13,8 @@ import structlog
 from msgspec import Struct
 
 from engine.areas.api_keys import rules, store
-from engine.areas.api_keys.rules import Reach
-from engine.areas.api_keys.store import KeyRow
+from engine.areas.api_keys.rules import KeyRestrictions
+from engine.areas.api_keys.store import ApiKeyRow
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
 from engine.base.secrets import digest
@@ -22,7 +22,7 @@ from engine.store.caches import Cache
 from engine.store.postgres import AWAY
 
 TOUCH_S = 30  # how often last uses are written
-_NOBODY = rules.NewKey("0" * rules.ID_LENGTH, "0" * rules.SECRET_LENGTH)
+_NOBODY = rules.FreshApiKey("0" * rules.ID_LENGTH, "0" * rules.SECRET_LENGTH)
 _NO_DIGEST = bytes(32)
 
 _log = structlog.get_logger("auth")
@@ -36,15 +36,15 @@ class Caller(Struct, frozen=True):
     scopes: frozenset[str]
     plan: str
     id: UUID
-    reach: Reach | None = None  # what it is limited to beside its scopes
+    reach: KeyRestrictions | None = None  # what it is limited to beside its scopes
 
 
 class Known(Struct, frozen=True):
     """A key as it is kept in memory, with what each request would have to make of its row."""
 
-    row: KeyRow
+    row: ApiKeyRow
     scopes: frozenset[str]
-    reach: Reach | None
+    reach: KeyRestrictions | None
 
     def good(self, at: datetime) -> bool:
         """Whether it authenticates at `at`."""
@@ -65,7 +65,7 @@ class Keys:
         self._used: dict[str, datetime] = {}
         self.cache: Cache[str, Known | None] = Cache("keys", self._find)
 
-    async def caller(self, key: rules.NewKey | None, address: str | None) -> Caller:
+    async def caller(self, key: rules.FreshApiKey | None, address: str | None) -> Caller:
         """Who calls with this key from this network address; raises the uniform 401."""
         presented = key or _NOBODY
         known = await self.cache.get(presented.key_id)
@@ -94,7 +94,7 @@ class Keys:
         row = await store.FIND.first(self._pool, key_id)
         if row is None:
             return None
-        return Known(row, frozenset(row.scopes), Reach.of(row.domains, row.streams, row.networks))
+        return Known(row, frozenset(row.scopes), KeyRestrictions.of(row.domains, row.streams, row.networks))
 
 
 def unauthorized() -> Refusal:

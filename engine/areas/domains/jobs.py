@@ -12,7 +12,7 @@ import asyncpg
 import structlog
 
 from engine.areas.domains import lookups, store
-from engine.areas.domains.lookups import Asked
+from engine.areas.domains.lookups import RecordLookup
 from engine.areas.domains.service import make_key
 from engine.areas.domains.types import DomainRow
 from engine.areas.domains.verification import verify
@@ -71,7 +71,7 @@ async def _claim(pool: asyncpg.Pool) -> list[DomainRow]:
     return await store.CLAIM_DUE.fetch(pool, at, MAX_CLAIMED, at + CLAIMED_FOR)
 
 
-async def _check_all(pool: asyncpg.Pool, settings: Settings, claimed: list[DomainRow], asked: Asked) -> None:
+async def _check_all(pool: asyncpg.Pool, settings: Settings, claimed: list[DomainRow], asked: RecordLookup) -> None:
     slots = asyncio.Semaphore(MAX_AT_ONCE)
 
     async def check(domain: DomainRow) -> None:

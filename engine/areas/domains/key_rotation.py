@@ -12,7 +12,7 @@ import asyncpg
 from engine.areas.domains import rules, store
 from engine.areas.domains.service import make_pair
 from engine.areas.domains.store import FreshKey
-from engine.areas.domains.types import KeyRow
+from engine.areas.domains.types import DomainKeyRow
 from engine.areas.domains.verification import Verified, verify_now
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
@@ -52,7 +52,7 @@ async def rotate_keys(
     return await verify_now(pool, settings, account, domain)
 
 
-async def _spare_pair(account: UUID, keys: Sequence[KeyRow]) -> list[FreshKey]:
+async def _spare_pair(account: UUID, keys: Sequence[DomainKeyRow]) -> list[FreshKey]:
     """Keys for the other pair where the domain has none yet, made before anything is locked."""
     pair = rules.signing_pair(keys)
     if pair is None or any(key.pair == rules.other(pair) for key in keys):
@@ -60,7 +60,9 @@ async def _spare_pair(account: UUID, keys: Sequence[KeyRow]) -> list[FreshKey]:
     return await make_pair(account, rules.other(pair))
 
 
-async def _ask(connection: Conn, domain: UUID, keys: Sequence[KeyRow], spare: Sequence[FreshKey], pepper: str) -> str:
+async def _ask(
+    connection: Conn, domain: UUID, keys: Sequence[DomainKeyRow], spare: Sequence[FreshKey], pepper: str
+) -> str:
     """The pair that was asked for."""
     pair = rules.signing_pair(keys)
     retiring = next((key.retire_at for key in keys if key.status == "retiring" and key.retire_at), None)

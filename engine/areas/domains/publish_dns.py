@@ -14,10 +14,10 @@ import asyncpg
 from msgspec import Struct
 
 from engine.areas.domains import cloudflare, publishing, records, store
-from engine.areas.domains.cloudflare import Away, Cloudflare, Declined, TokenRefused, Zone
+from engine.areas.domains.cloudflare import Cloudflare, CloudflareDeclined, CloudflareUnavailable, TokenRefused, Zone
 from engine.areas.domains.publishing import Outcome
 from engine.areas.domains.service import identity
-from engine.areas.domains.types import DomainRow, Identity, Wanted
+from engine.areas.domains.types import DomainRow, MailHostIdentity, WantedRecord
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.events import AccountEvent
@@ -34,12 +34,12 @@ NO_TIME: Final = "Cloudflare answered too slowly; what was written stays. Publis
 class Written(Struct, frozen=True):
     """What became of one record; `reason` says more where it is not simply there now."""
 
-    wanted: Wanted
+    wanted: WantedRecord
     outcome: Outcome
     reason: str | None = None
 
 
-class Publication(Struct, frozen=True):
+class DnsPublication(Struct, frozen=True):
     """What became of a domain's records in the zone that holds it."""
 
     zone: str
@@ -54,7 +54,7 @@ async def publish_dns(
     token: str | None,
     *,
     actor: str | None = None,
-) -> Publication:
+) -> DnsPublication:
     """Bring the zone up to date; a token that works is kept for the next time. Doing it again changes nothing.
 
     Raises 404 for a domain that the account does not have, 400 for a missing token or one that Cloudflare refuses,
@@ -74,9 +74,9 @@ async def publish_dns(
         done = await _publish(settings.cloudflare_url, used, row, wanted, place_of)
     except TokenRefused as refused:
         raise invalid("token", f"Cloudflare refuses the token: {refused}.") from None
-    except Declined as declined:
+    except CloudflareDeclined as declined:
         raise invalid("token", f"Cloudflare declines to look the zone up: {declined}.") from None
-    except Away as away:
+    except CloudflareUnavailable as away:
         raise Refusal(
             ErrorType.UNAVAILABLE, f"{away} Nothing was published; try again shortly.", retry_after_s=away.retry_after_s
         ) from None
@@ -92,15 +92,17 @@ async def forget_token(pool: asyncpg.Pool, account: UUID, *, actor: str | None =
             await record_event(connection, account, AccountEvent.CLOUDFLARE_DISCONNECTED, {}, actor=actor)
 
 
-async def _publish(url: str, token: str, row: DomainRow, wanted: Sequence[Wanted], place_of: Identity) -> Publication:
-    """Raises TokenRefused, Declined or Away where nothing was written."""
+async def _publish(
+    url: str, token: str, row: DomainRow, wanted: Sequence[WantedRecord], place_of: MailHostIdentity
+) -> DnsPublication:
+    """Raises TokenRefused, CloudflareDeclined or CloudflareUnavailable where nothing was written."""
     async with Cloudflare(url, token) as api:
         ends = asyncio.get_running_loop().time() + PUBLISH_S
         try:
             async with asyncio.timeout_at(ends):
                 zone = await api.zone_of(row.name)
         except TimeoutError:
-            raise Away("Cloudflare answers too slowly.") from None
+            raise CloudflareUnavailable("Cloudflare answers too slowly.") from None
         if zone is None:
             raise TokenRefused(
                 f"it sees no zone that holds {row.name}; it needs the permissions Zone Read and DNS Edit there"
@@ -110,13 +112,15 @@ async def _publish(url: str, token: str, row: DomainRow, wanted: Sequence[Wanted
     return _summed_up(zone, inside, results)
 
 
-def _summed_up(zone: Zone, wanted: Sequence[Wanted], results: "Sequence[Written | Away | TokenRefused]") -> Publication:
+def _summed_up(
+    zone: Zone, wanted: Sequence[WantedRecord], results: "Sequence[Written | CloudflareUnavailable | TokenRefused]"
+) -> DnsPublication:
     """Raises what kept everything from being written; where something was, the rest has failed."""
     problems = [one for one in results if isinstance(one, Exception)]
     wrote = any(isinstance(one, Written) and one.outcome in {"created", "updated"} for one in results)
     if problems and not wrote:
         raise next((one for one in problems if isinstance(one, TokenRefused)), problems[0])
-    return Publication(
+    return DnsPublication(
         zone.name,
         [
             one if isinstance(one, Written) else Written(asked, "failed", f"{one}")
@@ -126,17 +130,17 @@ def _summed_up(zone: Zone, wanted: Sequence[Wanted], results: "Sequence[Written 
 
 
 async def _write(
-    api: Cloudflare, zone: Zone, row: DomainRow, wanted: Wanted, place_of: Identity, ends: float
-) -> "Written | Away | TokenRefused":
+    api: Cloudflare, zone: Zone, row: DomainRow, wanted: WantedRecord, place_of: MailHostIdentity, ends: float
+) -> "Written | CloudflareUnavailable | TokenRefused":
     """One record; a problem that concerns the token or all of Cloudflare comes back as it is."""
     try:
         async with asyncio.timeout_at(ends):
             return await _bring(api, zone, row, wanted, place_of)
     except TimeoutError:
-        return Away(NO_TIME)
-    except (Away, TokenRefused) as problem:
+        return CloudflareUnavailable(NO_TIME)
+    except (CloudflareUnavailable, TokenRefused) as problem:
         return problem
-    except Declined as declined:
+    except CloudflareDeclined as declined:
         if declined.codes & cloudflare.IDENTICAL:
             return Written(wanted, "unchanged")
         if declined.codes & cloudflare.ALIASED:
@@ -144,7 +148,9 @@ async def _write(
         return Written(wanted, "failed", f"Cloudflare declines: {declined}.")
 
 
-async def _bring(api: Cloudflare, zone: Zone, row: DomainRow, wanted: Wanted, place_of: Identity) -> Written:
+async def _bring(
+    api: Cloudflare, zone: Zone, row: DomainRow, wanted: WantedRecord, place_of: MailHostIdentity
+) -> Written:
     step = publishing.step_for(wanted, await api.records_at(zone, wanted.host), place_of)
     if step.action == "conflict":
         return Written(wanted, "conflict", step.reason)
@@ -161,7 +167,7 @@ async def _bring(api: Cloudflare, zone: Zone, row: DomainRow, wanted: Wanted, pl
     return Written(wanted, "created")
 
 
-async def _policy_above(api: Cloudflare, zone: Zone, name: str, wanted: Wanted) -> str | None:
+async def _policy_above(api: Cloudflare, zone: Zone, name: str, wanted: WantedRecord) -> str | None:
     """Where in the zone a DMARC policy stands that the name inherits (RFC 7489 6.6.3)."""
     for above in records.ancestors(name):
         host = f"_dmarc.{above}"
@@ -173,7 +179,7 @@ async def _policy_above(api: Cloudflare, zone: Zone, name: str, wanted: Wanted) 
 
 
 async def _remember(
-    pool: asyncpg.Pool, pepper: str, row: DomainRow, token: str, done: Publication, actor: str | None
+    pool: asyncpg.Pool, pepper: str, row: DomainRow, token: str, done: DnsPublication, actor: str | None
 ) -> None:
     """Keep a token that worked, tell what was written into the zone, and look soon at it."""
     changed = [

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from engine.areas.domains import rules, store
 from engine.areas.domains.store import FreshKey
-from engine.areas.domains.types import Identity
+from engine.areas.domains.types import MailHostIdentity
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
@@ -33,7 +33,7 @@ _MAKING_KEYS = Turns("makings of keys", at_once=2, each=1)  # 0.1 s of CPU each:
 _KEYS_WAIT_S = 10.0
 
 
-class NewDomain(Struct, frozen=True):
+class AddedDomain(Struct, frozen=True):
     """A domain as it was added."""
 
     id: UUID
@@ -41,11 +41,11 @@ class NewDomain(Struct, frozen=True):
     name: str
 
 
-def identity(settings: Settings) -> Identity:
+def identity(settings: Settings) -> MailHostIdentity:
     """What the records of every domain point to."""
     if settings.key_pepper is None:
         raise RuntimeError("domains need WAYBILL_KEY_PEPPER")
-    return Identity(settings.mail_host.lower(), derived(settings.key_pepper, _REPORTS))
+    return MailHostIdentity(settings.mail_host.lower(), derived(settings.key_pepper, _REPORTS))
 
 
 async def add_domain(
@@ -56,7 +56,7 @@ async def add_domain(
     *,
     vouched: bool = False,
     actor: str | None = None,
-) -> NewDomain:
+) -> AddedDomain:
     """A new domain with its keys: pending, or verified by the operator's word when `vouched`.
 
     Raises 400 for a name that can't be one, 409 when the account has it in any form, 409 for a vouched one that
@@ -89,7 +89,7 @@ async def add_domain(
             await record_event(
                 connection, account, AccountEvent.DOMAIN_VERIFIED, detail | {"by": "operator"}, actor=actor
             )
-    return NewDomain(domain, public_id, normal)
+    return AddedDomain(domain, public_id, normal)
 
 
 async def remove_domain(pool: asyncpg.Pool, account: UUID, domain: UUID, *, actor: str | None = None) -> None:

@@ -17,11 +17,19 @@ import asyncpg
 from msgspec import Struct
 
 from engine.areas.domains import lookups, records, rules, store
-from engine.areas.domains.lookups import Asked
+from engine.areas.domains.lookups import RecordLookup
 from engine.areas.domains.records import Answers
-from engine.areas.domains.rules import Rival, Standing, Verdict
+from engine.areas.domains.rules import DomainStanding, DomainVerdict, Rival
 from engine.areas.domains.service import identity
-from engine.areas.domains.types import Checked, DomainRow, DomainStatus, Finding, KeyRow, Place, RecordStatus
+from engine.areas.domains.types import (
+    CheckedRecord,
+    DomainKeyRow,
+    DomainRow,
+    DomainStatus,
+    Place,
+    RecordFinding,
+    RecordStatus,
+)
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
@@ -49,8 +57,8 @@ class Verified(Struct, frozen=True):
     """A domain after a check; `notice` is a sentence where the check decided less than it might have."""
 
     domain: DomainRow
-    keys: list[KeyRow]
-    records: list[Checked]
+    keys: list[DomainKeyRow]
+    records: list[CheckedRecord]
     notice: str | None = None
 
 
@@ -59,7 +67,7 @@ class _Contest(Struct, frozen=True):
 
     rival: Rival = "none"
     holder: DomainRow | None = None
-    found: tuple[Checked, ...] = ()
+    found: tuple[CheckedRecord, ...] = ()
 
 
 async def verify_now(pool: asyncpg.Pool, settings: Settings, account: UUID, domain: UUID) -> Verified:
@@ -80,7 +88,7 @@ async def verify_now(pool: asyncpg.Pool, settings: Settings, account: UUID, doma
             await resolver.close()
 
 
-async def verify(pool: asyncpg.Pool, settings: Settings, domain: DomainRow, asked: Asked) -> Verified:
+async def verify(pool: asyncpg.Pool, settings: Settings, domain: DomainRow, asked: RecordLookup) -> Verified:
     """One check of a domain: ask DNS, decide, write. Raises 404 when it was removed meanwhile."""
     keys = await store.PUBLISHED.fetch(pool, domain.id)
     wanted = records.wanted_records(domain.id, domain.name, domain.created_at, keys, identity(settings))
@@ -97,7 +105,7 @@ async def verify(pool: asyncpg.Pool, settings: Settings, domain: DomainRow, aske
         return await _write(pool, settings, domain, keys, checks, contest)
 
 
-def known_records(settings: Settings, domain: DomainRow, keys: Sequence[KeyRow]) -> list[Checked]:
+def known_records(settings: Settings, domain: DomainRow, keys: Sequence[DomainKeyRow]) -> list[CheckedRecord]:
     """The set-up of a domain with what the last check found."""
     wanted = records.wanted_records(domain.id, domain.name, domain.created_at, keys, identity(settings))
     return records.known(wanted, domain.findings)
@@ -107,8 +115,8 @@ async def _write(
     pool: asyncpg.Pool,
     settings: Settings,
     domain: DomainRow,
-    keys: Sequence[KeyRow],
-    checks: Sequence[Checked],
+    keys: Sequence[DomainKeyRow],
+    checks: Sequence[CheckedRecord],
     contest: _Contest,
 ) -> Verified:
     """Decide on the rows as they are now, under their accounts' locks, and write what follows."""
@@ -126,7 +134,7 @@ async def _write(
         now_keys = await store.PUBLISHED.fetch(connection, domain.id)
         holder = None if contest.holder is None else rows.get(contest.holder.id)
         rival = "none" if holder is None or holder.status != "verified" else contest.rival
-        standing = Standing(cast("DomainStatus", row.status), row.misses, row.vouched)
+        standing = DomainStanding(cast("DomainStatus", row.status), row.misses, row.vouched)
         verdict = rules.decide(standing, now_keys, _by_selector(keys, now_keys, checks), rival)
         entries = _entries(row, now_keys, verdict, checks, at)
         if holder is not None and rival == "gone" and verdict.status == "verified":
@@ -147,9 +155,9 @@ async def _save(
     connection: Conn,
     settings: Settings,
     row: DomainRow,
-    keys: Sequence[KeyRow],
-    verdict: Verdict,
-    checks: Sequence[Checked],
+    keys: Sequence[DomainKeyRow],
+    verdict: DomainVerdict,
+    checks: Sequence[CheckedRecord],
     at: datetime,
 ) -> None:
     for selector, status in verdict.keys.items():
@@ -184,11 +192,11 @@ async def _turn(name: str) -> None:
     await asyncio.sleep(wait_s)
 
 
-def _rival_places(name: str, keys: Sequence[KeyRow]) -> set[Place]:
+def _rival_places(name: str, keys: Sequence[DomainKeyRow]) -> set[Place]:
     return {records.key_record(name, key).place for key in keys if key.is_rsa and key.status == "active"}
 
 
-def _contest(holder: DomainRow | None, keys: Sequence[KeyRow], answers: Answers) -> _Contest:
+def _contest(holder: DomainRow | None, keys: Sequence[DomainKeyRow], answers: Answers) -> _Contest:
     """Whether the holder's key is still where it should be."""
     if holder is None:
         return _Contest()
@@ -200,12 +208,14 @@ def _contest(holder: DomainRow | None, keys: Sequence[KeyRow], answers: Answers)
         if found is None:
             return _Contest("unsure", holder)
         status = records.status_of(wanted, found)
-        return _Contest("published" if status == "ok" else "gone", holder, (Checked(wanted, Finding(status, found)),))
+        return _Contest(
+            "published" if status == "ok" else "gone", holder, (CheckedRecord(wanted, RecordFinding(status, found)),)
+        )
     return _Contest("gone", holder)
 
 
 def _by_selector(
-    keys: Sequence[KeyRow], now_keys: Sequence[KeyRow], checks: Sequence[Checked]
+    keys: Sequence[DomainKeyRow], now_keys: Sequence[DomainKeyRow], checks: Sequence[CheckedRecord]
 ) -> dict[str, RecordStatus | None]:
     """What was found for each key that is still the one that was looked for."""
     same = {key.public_txt for key in keys} & {key.public_txt for key in now_keys}
@@ -217,7 +227,7 @@ def _by_selector(
 
 
 def _entries(
-    row: DomainRow, keys: Sequence[KeyRow], verdict: Verdict, checks: Sequence[Checked], at: datetime
+    row: DomainRow, keys: Sequence[DomainKeyRow], verdict: DomainVerdict, checks: Sequence[CheckedRecord], at: datetime
 ) -> list[log.Entry]:
     detail = {"id": ids.format_id(ids.Kind.DOMAIN, row.id), "name": row.name}
     entries = []
@@ -236,7 +246,7 @@ def _entries(
     return entries
 
 
-def _failed(row: DomainRow, checks: Sequence[Checked], at: datetime, *, reason: str) -> log.Entry:
+def _failed(row: DomainRow, checks: Sequence[CheckedRecord], at: datetime, *, reason: str) -> log.Entry:
     detail = {
         "id": ids.format_id(ids.Kind.DOMAIN, row.id),
         "name": row.name,
@@ -255,7 +265,7 @@ def _failed(row: DomainRow, checks: Sequence[Checked], at: datetime, *, reason: 
     return log.Entry(row.account_id, AccountEvent.DOMAIN_FAILED, log.detail_text(detail), at)
 
 
-def _notice(verdict: Verdict, checks: Sequence[Checked]) -> str | None:
+def _notice(verdict: DomainVerdict, checks: Sequence[CheckedRecord]) -> str | None:
     if verdict.required is None:
         return "DNS gave no usable answer for the required record, so nothing was decided. Check again in a minute."
     if verdict.contested:

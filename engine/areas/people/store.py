@@ -46,7 +46,7 @@ class ProfileRow(Struct, frozen=True):
     signature_addresses: list[str] | None
 
 
-class OwnerRow(Struct, frozen=True):
+class AccountOwnerRow(Struct, frozen=True):
     """Whom an account's notices go to."""
 
     id: UUID
@@ -64,7 +64,7 @@ SPEND = _SQL.command("spend_challenge")
 FORGET_CHALLENGES = _SQL.command("forget_challenges")
 INSERT = _SQL.command("insert_person")
 CONFIRM_ADDRESS = _SQL.command("confirm_address")
-OWNERS = _SQL.rows("owners_of", OwnerRow)
+OWNERS = _SQL.rows("owners_of", AccountOwnerRow)
 PROFILE = _SQL.rows("read_profile", ProfileRow)
 SET_PROFILE = _SQL.command("set_profile")
 

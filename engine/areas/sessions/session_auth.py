@@ -38,7 +38,7 @@ class Person(Struct, frozen=True):
         return self.row.account_status == "suspended"
 
 
-class Sessions:
+class SessionAuth:
     """Sessions by their secret."""
 
     def __init__(self, pool: asyncpg.Pool, pepper: str) -> None:

@@ -23,7 +23,7 @@ from engine.store.database_clock import new_time
 from engine.store.queries import Conn
 
 
-class Change(StrEnum):
+class SuppressionChange(StrEnum):
     """What asking for a suppression brought."""
 
     ADDED = "added"
@@ -35,7 +35,7 @@ class Suppressed(Struct, frozen=True):
     """An address as it stands now."""
 
     row: SuppressionRow
-    change: Change
+    change: SuppressionChange
 
 
 async def suppress(
@@ -50,7 +50,9 @@ async def suppress(
         at = await new_time(connection)
         standing = await store.read(connection, account, [address for address, _ in wanted])
         outcomes = decide(standing, wanted, at)
-        changes = {one.row.address: Reason(one.row.reason) for one in outcomes if one.change is not Change.UNCHANGED}
+        changes = {
+            one.row.address: Reason(one.row.reason) for one in outcomes if one.change is not SuppressionChange.UNCHANGED
+        }
         if changes:
             await store.put(connection, account, list(changes.items()), at)
             kind = AccountEvent.SUPPRESSION_ADDED
@@ -87,11 +89,11 @@ def decide(
     for address, reason in wanted:
         row = now.get(address)
         if row is not None and not rules.is_stronger(reason, row.reason):
-            outcomes.append(Suppressed(row, Change.UNCHANGED))
+            outcomes.append(Suppressed(row, SuppressionChange.UNCHANGED))
             continue
         since = at if row is None else row.created_at
         now[address] = SuppressionRow(address, reason.value, None, None, since)
-        outcomes.append(Suppressed(now[address], Change.ADDED if row is None else Change.CHANGED))
+        outcomes.append(Suppressed(now[address], SuppressionChange.ADDED if row is None else SuppressionChange.CHANGED))
     return outcomes
 
 

@@ -12,7 +12,7 @@ import asyncpg
 from msgspec import UNSET, Struct, UnsetType
 
 from engine.areas.templates import rules, store
-from engine.areas.templates.types import Checked, Content, Variable
+from engine.areas.templates.types import CheckedContent, TemplateContent, Variable
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.events import AccountEvent
@@ -32,7 +32,7 @@ _CHANGES_WAIT_S = 10.0
 Value = TypeVar("Value")
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class TemplateEdit(Struct, frozen=True, kw_only=True):
     """What a PATCH wants different; an unset field stays as it is."""
 
     name: str | UnsetType | None = UNSET
@@ -42,7 +42,7 @@ class Change(Struct, frozen=True, kw_only=True):
     variables: tuple[Variable, ...] | UnsetType = UNSET
 
 
-class Opened(Struct, frozen=True):
+class OpenedTemplate(Struct, frozen=True):
     """A template as it stands, the content of its latest version looked over."""
 
     slug: str
@@ -50,17 +50,17 @@ class Opened(Struct, frozen=True):
     version: int
     created_at: datetime
     updated_at: datetime
-    checked: Checked
+    checked: CheckedContent
 
 
-async def read(pool: asyncpg.Pool, account: UUID, slug: str) -> Opened:
+async def read(pool: asyncpg.Pool, account: UUID, slug: str) -> OpenedTemplate:
     """The template with its latest version; 404 when there is none."""
     row = await store.READ.first(pool, account, slug)
     if row is None:
         raise not_found("template")
     content = rules.content_of(row)
     found = await asyncio.to_thread(rules.inspected, content) if rules.is_large(content) else rules.inspected(content)
-    return Opened(row.slug, row.name, row.version, row.created_at, row.updated_at, found)
+    return OpenedTemplate(row.slug, row.name, row.version, row.created_at, row.updated_at, found)
 
 
 async def create(
@@ -69,9 +69,9 @@ async def create(
     *,
     slug: str | None,
     name: str | None,
-    content: Content,
+    content: TemplateContent,
     actor: str | None = None,
-) -> Opened:
+) -> OpenedTemplate:
     """A new template with its first version; 409 when the id is taken, 403 past the plan's number.
 
     Without an id it gets one from its name. A deleted template's id may be used again: versions count on.
@@ -91,10 +91,12 @@ async def create(
         await store.insert_version(connection, account, chosen, version, content, at)
         detail = {"id": chosen, "name": name, "version": version}
         await record_event(connection, account, AccountEvent.TEMPLATE_CREATED, detail, actor=actor)
-    return Opened(chosen, name, version, at, at, checked)
+    return OpenedTemplate(chosen, name, version, at, at, checked)
 
 
-async def change(pool: asyncpg.Pool, account: UUID, slug: str, wanted: Change, *, actor: str | None = None) -> Opened:
+async def change(
+    pool: asyncpg.Pool, account: UUID, slug: str, wanted: TemplateEdit, *, actor: str | None = None
+) -> OpenedTemplate:
     """The template with the change made; a next version is published only when its content differs."""
     if wanted.name is not UNSET:
         _check_name(wanted.name)
@@ -102,7 +104,9 @@ async def change(pool: asyncpg.Pool, account: UUID, slug: str, wanted: Change, *
         return await _changed_in_turn(pool, account, slug, wanted, actor)
 
 
-async def _changed_in_turn(pool: asyncpg.Pool, account: UUID, slug: str, wanted: Change, actor: str | None) -> Opened:
+async def _changed_in_turn(
+    pool: asyncpg.Pool, account: UUID, slug: str, wanted: TemplateEdit, actor: str | None
+) -> OpenedTemplate:
     """Try until no other process has changed the template between the look and the write."""
     for _ in range(_TRIES):
         before = await read(pool, account, slug)
@@ -135,7 +139,7 @@ async def delete(pool: asyncpg.Pool, account: UUID, slug: str, *, actor: str | N
         await record_event(connection, account, AccountEvent.TEMPLATE_DELETED, detail, actor=actor)
 
 
-async def check(content: Content) -> Checked:
+async def check(content: TemplateContent) -> CheckedContent:
     """`rules.checked`, off the event loop where that takes long."""
     return await asyncio.to_thread(rules.checked, content) if rules.is_large(content) else rules.checked(content)
 
@@ -143,13 +147,13 @@ async def check(content: Content) -> Checked:
 async def _change(
     pool: asyncpg.Pool,
     account: UUID,
-    before: Opened,
+    before: OpenedTemplate,
     name: str | None,
-    checked: Checked,
+    checked: CheckedContent,
     *,
     publishes: bool,
     actor: str | None,
-) -> Opened | None:
+) -> OpenedTemplate | None:
     """Write the change if the template still stands as it was read; None when it does not."""
     async with pool.acquire() as connection, connection.transaction():
         await locked_plan(connection, account)
@@ -173,7 +177,7 @@ async def _change(
                 connection, account, AccountEvent.TEMPLATE_RENAMED, {"id": before.slug, "name": name}, actor=actor
             )
     caches.clear_here("templates")
-    return Opened(before.slug, name, version, before.created_at, at, checked)
+    return OpenedTemplate(before.slug, name, version, before.created_at, at, checked)
 
 
 async def _free_slug(connection: Conn, account: UUID, slug: str | None, name: str | None) -> str:
@@ -204,8 +208,8 @@ def _check_name(name: str | None) -> None:
         raise invalid("name", "`name` must not hold NUL.")
 
 
-def _changed(content: Content, wanted: Change) -> Content:
-    return Content(
+def _changed(content: TemplateContent, wanted: TemplateEdit) -> TemplateContent:
+    return TemplateContent(
         _or(wanted.subject, content.subject),
         _or(wanted.html, content.html),
         _or(wanted.text, content.text),

@@ -25,7 +25,7 @@ _WEIGHT = 0.2  # of the newest answer in the mean time to answer
 BURST, REFILL_PER_S = 200, 1.0
 
 
-class Endpoint:
+class EndpointPace:
     """What one process knows of one endpoint. Times are monotonic seconds."""
 
     __slots__ = ("due", "failing_since", "failures", "id", "in_flight", "latency_s", "tokens", "tokens_at", "url",
@@ -105,7 +105,7 @@ class _Left:
         self._most = most
         self._suspects, self._unproven = suspects, unproven
 
-    def of(self, endpoint: Endpoint) -> tuple[int, bool]:
+    def of(self, endpoint: EndpointPace) -> tuple[int, bool]:
         """How many more its kind may have in hand, and whether that is scarce."""
         if endpoint.proven:
             return self._most, False
@@ -114,7 +114,7 @@ class _Left:
             used, share = self._suspects, self._most * SUSPECTS
         return int(share) - used, used >= share * SCARCE
 
-    def take(self, endpoint: Endpoint, room: int) -> None:
+    def take(self, endpoint: EndpointPace, room: int) -> None:
         """So many more go to one that is not proven."""
         self._unproven += room
         if endpoint.suspect:
@@ -127,9 +127,9 @@ class Shares:
     def __init__(self, *, most: int, each: int) -> None:
         self._most = most
         self.each = each
-        self.endpoints: dict[UUID, Endpoint] = {}
-        self._busy: dict[UUID, Endpoint] = {}  # with posts in hand
-        self._ready: dict[UUID, Endpoint] = {}  # with something due and room for it; the order is the turn
+        self.endpoints: dict[UUID, EndpointPace] = {}
+        self._busy: dict[UUID, EndpointPace] = {}  # with posts in hand
+        self._ready: dict[UUID, EndpointPace] = {}  # with something due and room for it; the order is the turn
         self.hungry = False  # somebody would have been served had there been room for all
 
     @property
@@ -137,14 +137,14 @@ class Shares:
         """All posts claimed and not yet ended."""
         return sum(one.in_hand for one in self._busy.values())
 
-    def known(self, id: UUID, now: float) -> Endpoint:  # noqa: A002 - as above
+    def known(self, id: UUID, now: float) -> EndpointPace:  # noqa: A002 - as above
         """The endpoint, from now on remembered."""
         found = self.endpoints.get(id)
         if found is None:
-            found = self.endpoints[id] = Endpoint(id, now)
+            found = self.endpoints[id] = EndpointPace(id, now)
         return found
 
-    def has_due(self, endpoint: Endpoint) -> None:
+    def has_due(self, endpoint: EndpointPace) -> None:
         """Posts to it are due; it gets its turn behind those that have theirs already."""
         endpoint.due = True
         self._ready.setdefault(endpoint.id, endpoint)
@@ -194,7 +194,7 @@ class Shares:
             if id in found:
                 self._busy[id] = endpoint
 
-    def ended(self, endpoint: Endpoint, now: float) -> bool:
+    def ended(self, endpoint: EndpointPace, now: float) -> bool:
         """A post to it has ended; True when it is worth claiming again."""
         if not endpoint.in_hand:
             self._busy.pop(endpoint.id, None)

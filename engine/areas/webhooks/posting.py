@@ -21,7 +21,7 @@ import yarl
 from msgspec import Struct, structs
 
 from engine.areas.webhooks import rules, store
-from engine.areas.webhooks.pacing import Endpoint, Shares
+from engine.areas.webhooks.pacing import EndpointPace, Shares
 from engine.areas.webhooks.service import secret_key
 from engine.areas.webhooks.types import Claimed, Recorded
 from engine.base import clock, ids, secrets
@@ -49,7 +49,7 @@ _MAX_SECRETS = 10_000
 _log = structlog.get_logger("webhooks")
 
 
-class Verdict(Struct, frozen=True):
+class PostVerdict(Struct, frozen=True):
     """What an answer, or none, means."""
 
     delivered: bool
@@ -197,7 +197,7 @@ class Poster:
             ended = await store.give_up(self._pool, hopeless, clock.now() - STALE, most_each=SWEPT_EACH, why=why)
             metrics.WEBHOOK_POSTS.labels("given_up").inc(ended)
 
-    async def _hand_back(self, endpoints: Sequence[Endpoint]) -> None:
+    async def _hand_back(self, endpoints: Sequence[EndpointPace]) -> None:
         """What is claimed and not begun is due again at once."""
         posts = [post for endpoint in endpoints for post, _ in endpoint.waiting]
         for endpoint in endpoints:
@@ -207,13 +207,13 @@ class Poster:
 
     # -- posting -----------------------------------------------------------------------------------
 
-    def _begin(self, endpoint: Endpoint) -> None:
+    def _begin(self, endpoint: EndpointPace) -> None:
         endpoint.in_flight += 1
         task = asyncio.create_task(self._serve(endpoint))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, endpoint: Endpoint) -> None:
+    async def _serve(self, endpoint: EndpointPace) -> None:
         """Make the posts that wait for this endpoint, one after the other, until none is left."""
         loop = asyncio.get_running_loop()
         try:
@@ -230,7 +230,7 @@ class Poster:
             if self._shares.ended(endpoint, loop.time()):
                 self._wake.set()
 
-    async def _make(self, endpoint: Endpoint, post: Claimed) -> None:
+    async def _make(self, endpoint: EndpointPace, post: Claimed) -> None:
         started_at, clock_s = clock.now(), asyncio.get_running_loop().time
         began = clock_s()
         if post.url is None or post.payload is None:
@@ -240,7 +240,7 @@ class Poster:
             verdict = judged(await self._post(post, started_at))
         except Exception:  # noqa: BLE001 - process loop: a post that breaks us must not be tried for ever as the first
             _log.exception("post failed", webhook=str(post.webhook_id), event=str(post.event_id))
-            verdict = Verdict(delivered=False, status=None, answer=None, error="the post could not be made")
+            verdict = PostVerdict(delivered=False, status=None, answer=None, error="the post could not be made")
         now = clock_s()
         endpoint.answered(delivered=verdict.delivered, took_s=now - began, now=now)
         milliseconds = round((now - began) * 1000)
@@ -308,21 +308,21 @@ class Poster:
         return [one.id in moved for one in batch]
 
 
-def judged(answer: Reply | Failure) -> Verdict:
+def judged(answer: Reply | Failure) -> PostVerdict:
     """Any 2xx is a delivery; everything else is not, and says why. Pure."""
     if isinstance(answer, Failure):
-        return Verdict(delivered=False, status=answer.status, answer=None, error=answer.text)
+        return PostVerdict(delivered=False, status=answer.status, answer=None, error=answer.text)
     text = rules.shown(answer.body)
     if 200 <= answer.status < 300:
-        return Verdict(delivered=True, status=answer.status, answer=text, error=None)
+        return PostVerdict(delivered=True, status=answer.status, answer=text, error=None)
     said = f"answered {answer.status}"
     if 300 <= answer.status < 400:
         said += ": redirects are not followed"
-    return Verdict(delivered=False, status=answer.status, answer=text, error=said)
+    return PostVerdict(delivered=False, status=answer.status, answer=text, error=said)
 
 
 def recorded(
-    post: Claimed, verdict: Verdict, started_at: datetime, milliseconds: int, ladder: Ladder, *, jitter: float
+    post: Claimed, verdict: PostVerdict, started_at: datetime, milliseconds: int, ladder: Ladder, *, jitter: float
 ) -> Recorded:
     """What one attempt writes. Pure but for the id it gives."""
     made = post.attempt - post.ladder_from

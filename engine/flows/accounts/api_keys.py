@@ -18,7 +18,7 @@ from engine.areas.domains import store as domains
 from engine.areas.people import store as people
 from engine.areas.streams import store as streams
 from engine.areas.system_mail.store import enqueue
-from engine.areas.system_mail.types import Kind
+from engine.areas.system_mail.types import SystemMailKind
 from engine.base import clock, ids, secrets
 from engine.base.errors import invalid, not_found
 from engine.base.events import AccountEvent
@@ -32,7 +32,7 @@ from engine.store.database_clock import new_id
 from engine.store.queries import Conn, Source
 
 
-class NewKey(Struct, frozen=True):
+class CreatedApiKey(Struct, frozen=True):
     """A key at its making; `token` is never shown again."""
 
     token: str
@@ -49,7 +49,7 @@ class NewKey(Struct, frozen=True):
         return self.row.scopes
 
 
-class Limits(Struct, frozen=True):
+class KeyLimits(Struct, frozen=True):
     """What a key is to be limited to beside its scopes, as it was asked for; None: as its account."""
 
     domains: list[str] | None = None
@@ -65,10 +65,10 @@ async def give_key(
     scopes: list[str],
     pepper: str,
     expires_at: datetime | None = None,
-    limits: Limits | None = None,
+    limits: KeyLimits | None = None,
     actor: str | None = None,
     tell: UUID | None = None,
-) -> NewKey:
+) -> CreatedApiKey:
     """A new key of an account, within its plan's number of keys; the owners of account `tell` get a mail about it.
 
     Raises 400 for a scope that does not exist or can't be granted, and for a domain or stream that is not on the
@@ -76,7 +76,7 @@ async def give_key(
     """
     title = checked_line(name, "name", rules.MAX_NAME)
     wanted = rules.checked_scopes(scopes)
-    asked = limits or Limits()
+    asked = limits or KeyLimits()
     networks = None if asked.networks is None else rules.checked_networks(asked.networks)
     names = None if asked.domains is None else _names(asked.domains)
     slugs = None if asked.streams is None else sorted(set(asked.streams))
@@ -89,13 +89,13 @@ async def give_key(
         row = KeyListRow(
             key, fresh.key_id, title, wanted, made[0]["created_at"], expires_at, None, None, names, slugs, networks
         )
-        if asked != Limits():
+        if asked != KeyLimits():
             await store.LIMIT.execute(connection, key, names, slugs, networks)
         await record_event(connection, account, AccountEvent.API_KEY_CREATED, _told(row), actor=actor)
         if tell is not None:
             await _tell_owners(connection, tell, account, row)
         await caches.bump(connection, "keys")
-    return NewKey(fresh.token, row)
+    return CreatedApiKey(fresh.token, row)
 
 
 async def revoke_key(pool: asyncpg.Pool, account: UUID, key: UUID, *, actor: str) -> None:
@@ -173,7 +173,7 @@ async def _tell_owners(connection: Conn, tell: UUID, account: UUID, row: KeyList
     for owner in await people.OWNERS.fetch(connection, tell):
         await enqueue(
             connection,
-            Kind.API_KEY_CREATED,
+            SystemMailKind.API_KEY_CREATED,
             owner.email,
             at=at,
             account_name="" if held is None else held.name,

@@ -9,17 +9,17 @@ from uuid import UUID
 import asyncpg
 
 from engine.areas.account_deletion import store
-from engine.areas.account_deletion.store import GRACE, Deletion
+from engine.areas.account_deletion.store import GRACE, DeletionRow
 from engine.areas.people import store as people
 from engine.areas.sessions.rules import Device
 from engine.areas.sessions.session_auth import Person
 from engine.areas.system_mail.store import enqueue
-from engine.areas.system_mail.types import Kind
+from engine.areas.system_mail.types import SystemMailKind
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.events import AccountEvent
 from engine.flows.accounts import suspend
-from engine.flows.accounts.suspend import Member
+from engine.flows.accounts.suspend import FamilyMember
 from engine.flows.people.log_in import slow_down, wrong
 from engine.flows.people.services import PeopleServices
 from engine.store.queries import Conn
@@ -42,7 +42,7 @@ async def prove(services: PeopleServices, person: Person, password: str | None, 
         raise wrong()
 
 
-async def schedule(pool: asyncpg.Pool, account: UUID, *, actor: str) -> Deletion:
+async def schedule(pool: asyncpg.Pool, account: UUID, *, actor: str) -> DeletionRow:
     """Have an account erased 14 days from now; a request that stands already keeps its date.
 
     409 for the account that the service itself sends from.
@@ -68,7 +68,7 @@ async def cancel(pool: asyncpg.Pool, account: UUID, *, actor: str) -> None:
 # -- within the caller's transaction, which has locked the heads of the account's family ---------------------
 
 
-async def schedule_within(connection: Conn, one: Member, *, at: datetime, actor: str) -> None:
+async def schedule_within(connection: Conn, one: FamilyMember, *, at: datetime, actor: str) -> None:
     """Schedule the deletion, unless it is; tell both logs and the owners."""
     if await suspend.is_platform(connection, one.id):
         raise Refusal(
@@ -80,14 +80,16 @@ async def schedule_within(connection: Conn, one: Member, *, at: datetime, actor:
     when = clock.iso(due)
     await suspend.tell(connection, one, AccountEvent.ACCOUNT_DELETION_SCHEDULED, {"scheduled_for": when}, actor)
     for address in await suspend.owners(connection, one.id):
-        await enqueue(connection, Kind.DELETION_SCHEDULED, address, at=at, account_name=one.name, scheduled_for=when)
+        await enqueue(
+            connection, SystemMailKind.DELETION_SCHEDULED, address, at=at, account_name=one.name, scheduled_for=when
+        )
 
 
-async def cancel_within(connection: Conn, one: Member, *, at: datetime, actor: str) -> bool:
+async def cancel_within(connection: Conn, one: FamilyMember, *, at: datetime, actor: str) -> bool:
     """Cancel a scheduled deletion; False where there is none that can be canceled."""
     if not await store.CANCEL.records(connection, one.id):
         return False
     await suspend.tell(connection, one, AccountEvent.ACCOUNT_DELETION_CANCELED, {}, actor)
     for address in await suspend.owners(connection, one.id):
-        await enqueue(connection, Kind.DELETION_CANCELED, address, at=at, account_name=one.name)
+        await enqueue(connection, SystemMailKind.DELETION_CANCELED, address, at=at, account_name=one.name)
     return True

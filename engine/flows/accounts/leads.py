@@ -14,7 +14,7 @@ from engine.areas.leads import store
 from engine.areas.people import store as people
 from engine.areas.people.rules import checked_email
 from engine.areas.system_mail.store import enqueue
-from engine.areas.system_mail.types import Kind
+from engine.areas.system_mail.types import SystemMailKind
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.events import AccountEvent
@@ -70,7 +70,14 @@ async def take(services: LeadServices, account: UUID, enquiry: Enquiry, *, actor
         )
         for owner in await people.OWNERS.fetch(connection, account):
             await enqueue(
-                connection, Kind.LEAD, owner.email, at=at, name=name, email=email, company=company, message=message
+                connection,
+                SystemMailKind.LEAD,
+                owner.email,
+                at=at,
+                name=name,
+                email=email,
+                company=company,
+                message=message,
             )
     return lead
 

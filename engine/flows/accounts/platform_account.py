@@ -39,7 +39,7 @@ class Platform(Struct, frozen=True):
     due: bool
 
 
-class Standing(Struct, frozen=True):
+class PlatformStanding(Struct, frozen=True):
     """What an operator wants to know: `domain_status` is None where the account does not have the sender's domain."""
 
     account_id: UUID | None
@@ -68,7 +68,7 @@ def sender_of(settings: Settings, platform: Platform | None) -> str:
     return settings.system_from or named or f"{NAME} <no-reply@{settings.mail_host.lower()}>"
 
 
-async def standing(source: Source, settings: Settings) -> Standing:
+async def standing(source: Source, settings: Settings) -> PlatformStanding:
     """The account, its sender and what waits."""
     platform = await read(source, clock.now())
     sender = sender_of(settings, platform)
@@ -76,10 +76,10 @@ async def standing(source: Source, settings: Settings) -> Standing:
     status = None if platform.account_id is None else await _status(source, platform.account_id, domain)
     waiting = await system_mail.WAITING.first(source)
     assert waiting is not None
-    return Standing(platform.account_id, sender, domain, status, waiting.waiting, waiting.oldest)
+    return PlatformStanding(platform.account_id, sender, domain, status, waiting.waiting, waiting.oldest)
 
 
-async def appoint(pool: asyncpg.Pool, settings: Settings, account: UUID, sender: str | None) -> Standing:
+async def appoint(pool: asyncpg.Pool, settings: Settings, account: UUID, sender: str | None) -> PlatformStanding:
     """Send system mail from this account, as `sender` where one is given.
 
     404 for an unknown account; ValueError, with what to do, while the sender's domain is not verified on it.

@@ -16,7 +16,7 @@ from engine.base.events import AccountEvent
 from engine.base.lines import checked_line
 from engine.base.plans import CAPS, Plan
 from engine.flows.accounts import close_account, suspend
-from engine.flows.accounts.suspend import Cause, Member
+from engine.flows.accounts.suspend import Cause, FamilyMember
 from engine.ledger import heads
 from engine.ledger.events import record_event
 from engine.ledger.heads import Head
@@ -29,7 +29,7 @@ MAX_NAME = 120
 PAUSED = "suspended by its parent account"
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class SubAccountPatch(Struct, frozen=True, kw_only=True):
     """What is to become of a sub-account; a field that is unset stays as it is."""
 
     name: str | UnsetType = UNSET
@@ -61,7 +61,7 @@ async def open_sub_account(
 
 
 async def change_sub_account(
-    pool: asyncpg.Pool, parent: UUID, child: UUID, change: Change, *, actor: str
+    pool: asyncpg.Pool, parent: UUID, child: UUID, change: SubAccountPatch, *, actor: str
 ) -> SubAccountRow:
     """Rename, limit, suspend or resume a sub-account; `active` also cancels a deletion that is scheduled.
 
@@ -96,7 +96,9 @@ async def delete_sub_account(pool: asyncpg.Pool, parent: UUID, child: UUID, *, a
     caches.clear_here("keys")
 
 
-async def _change_fields(connection: Conn, one: Member, row: SubAccountRow, change: Change, actor: str) -> None:
+async def _change_fields(
+    connection: Conn, one: FamilyMember, row: SubAccountRow, change: SubAccountPatch, actor: str
+) -> None:
     name = row.name if change.name is UNSET else checked_line(change.name, "name", MAX_NAME)
     limit = row.monthly_cap if change.monthly_limit is UNSET else change.monthly_limit
     told: dict[str, object] = {}
@@ -121,7 +123,7 @@ async def _locked_parent(connection: Conn, parent: UUID) -> Head:
     return head
 
 
-async def _locked_child(connection: Conn, parent: UUID, child: UUID) -> Member:
+async def _locked_child(connection: Conn, parent: UUID, child: UUID) -> FamilyMember:
     """One of the parent's sub-accounts, its head and the parent's locked; 404 for any other account."""
     await _read(connection, parent, child)  # before anything is locked: another's account is none of ours
     family = await suspend.locked_family(connection, child)
@@ -142,7 +144,7 @@ async def _read(connection: Conn, parent: UUID, child: UUID) -> SubAccountRow:
     return row
 
 
-def _check_free(standing: list[suspend.Standing]) -> None:
+def _check_free(standing: list[suspend.StandingCause]) -> None:
     if standing:
         raise Refusal(
             ErrorType.INVALID_STATE,

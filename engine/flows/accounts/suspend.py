@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from engine.areas.statistics.rules import quarter_of
 from engine.areas.system_mail.store import enqueue
-from engine.areas.system_mail.types import Kind
+from engine.areas.system_mail.types import SystemMailKind
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
@@ -59,7 +59,7 @@ class Cause(StrEnum):
     INHERITED = "inherited"  # the account above is suspended: goes with that
 
 
-class Standing(Struct, frozen=True):
+class StandingCause(Struct, frozen=True):
     """One cause that stands."""
 
     cause: str
@@ -67,7 +67,7 @@ class Standing(Struct, frozen=True):
     created_at: datetime
 
 
-class Member(Struct, frozen=True):
+class FamilyMember(Struct, frozen=True):
     """An account of a family: a parent, or one of its sub-accounts."""
 
     id: UUID
@@ -92,8 +92,8 @@ class Offender(Struct, frozen=True):
         return f"{self.bounced} of {self.settled} recipients bounced within 24 hours"
 
 
-_FAMILY = _SQL.rows("family", Member)
-_CAUSES = _SQL.rows("standing_causes", Standing)
+_FAMILY = _SQL.rows("family", FamilyMember)
+_CAUSES = _SQL.rows("standing_causes", StandingCause)
 _OFFENDERS = _SQL.rows("offenders", Offender)
 
 
@@ -107,7 +107,7 @@ async def suspend(pool: asyncpg.Pool, account: UUID, cause: Cause, reason: str, 
         await lay(connection, account, cause, words, at=clock.now(), actor=actor)
 
 
-async def resume(pool: asyncpg.Pool, account: UUID, lifted: Collection[Cause], *, actor: str) -> list[Standing]:
+async def resume(pool: asyncpg.Pool, account: UUID, lifted: Collection[Cause], *, actor: str) -> list[StandingCause]:
     """Lift causes; returns those that still stand: without any the account goes on, and its held mail goes out."""
     async with pool.acquire() as connection, connection.transaction():
         await lift(connection, account, lifted, at=clock.now(), actor=actor)
@@ -116,7 +116,7 @@ async def resume(pool: asyncpg.Pool, account: UUID, lifted: Collection[Cause], *
     return left
 
 
-async def causes(connection: Source, account: UUID) -> list[Standing]:
+async def causes(connection: Source, account: UUID) -> list[StandingCause]:
     """Why an account is suspended; empty when it is not."""
     return await _CAUSES.fetch(connection, account)
 
@@ -186,7 +186,9 @@ async def lay(connection: Conn, account: UUID, cause: Cause, reason: str, *, at:
         )
         if one.id == account and cause is not Cause.PARENT:
             for address in await owners(connection, account):
-                await enqueue(connection, Kind.ACCOUNT_SUSPENDED, address, at=at, account_name=one.name, reason=reason)
+                await enqueue(
+                    connection, SystemMailKind.ACCOUNT_SUSPENDED, address, at=at, account_name=one.name, reason=reason
+                )
 
 
 async def lift(connection: Conn, account: UUID, lifted: Collection[Cause], *, at: datetime, actor: str) -> None:
@@ -206,10 +208,10 @@ async def lift(connection: Conn, account: UUID, lifted: Collection[Cause], *, at
         await tell(connection, one, AccountEvent.ACCOUNT_RESUMED, {}, actor)
         if one.id == account and gone & {Cause.RATES, Cause.OPERATOR}:
             for address in await owners(connection, account):
-                await enqueue(connection, Kind.ACCOUNT_RESUMED, address, at=at, account_name=one.name)
+                await enqueue(connection, SystemMailKind.ACCOUNT_RESUMED, address, at=at, account_name=one.name)
 
 
-async def locked_family(connection: Conn, account: UUID) -> list[Member]:
+async def locked_family(connection: Conn, account: UUID) -> list[FamilyMember]:
     """The account, the one above it and those below it, their heads locked in one go; 404 when it is erased by now."""
     family = await _FAMILY.fetch(connection, account)
     await heads.lock(connection, [one.id for one in family])
@@ -219,7 +221,7 @@ async def locked_family(connection: Conn, account: UUID) -> list[Member]:
     return family
 
 
-async def _changed(connection: Conn, family: Sequence[Member], chosen: Sequence[UUID]) -> list[Member]:
+async def _changed(connection: Conn, family: Sequence[FamilyMember], chosen: Sequence[UUID]) -> list[FamilyMember]:
     """Have the chosen follow their causes; those whose status that has changed, in the order of ids."""
     rows = await _FOLLOW.records(connection, chosen)
     if rows:
@@ -229,7 +231,7 @@ async def _changed(connection: Conn, family: Sequence[Member], chosen: Sequence[
     return [one for one in family if one.id in moved]
 
 
-async def tell(connection: Conn, one: Member, kind: AccountEvent, detail: dict[str, object], actor: str) -> None:
+async def tell(connection: Conn, one: FamilyMember, kind: AccountEvent, detail: dict[str, object], actor: str) -> None:
     """Append an `account.…` event to the account's log, and its `sub_account.…` twin to the parent account's."""
     await record_event(connection, one.id, kind, detail, actor=actor)
     if one.parent_id is not None:
@@ -237,7 +239,7 @@ async def tell(connection: Conn, one: Member, kind: AccountEvent, detail: dict[s
         await record_event(connection, one.parent_id, for_parent, {"id": _public(one.id), **detail}, actor=actor)
 
 
-def _cause_of(one: Member, account: UUID, cause: Cause) -> str:
+def _cause_of(one: FamilyMember, account: UUID, cause: Cause) -> str:
     return cause.value if one.id == account else Cause.INHERITED.value
 
 

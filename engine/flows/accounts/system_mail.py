@@ -19,7 +19,7 @@ from engine.areas.emails.types import SendRequest
 from engine.areas.people import store as people
 from engine.areas.system_mail import rules, store
 from engine.areas.system_mail.store import DueMail
-from engine.areas.system_mail.types import Kind
+from engine.areas.system_mail.types import SystemMailKind
 from engine.areas.tokens import store as tokens
 from engine.areas.tokens.rules import LIFETIME, Purpose, token_of
 from engine.base import clock, ids
@@ -41,18 +41,18 @@ SWEEP_S: Final = 60.0  # between two looks for what is too old
 MAX_SWEPT: Final = 1_000
 FRESH: Final = timedelta(minutes=5)  # a link to reset the password that is younger lies in the mailbox: no second one
 TO_STRANGERS_PER_DAY: Final = 20  # mails to one mailbox that anybody can bring about by naming it
-TO_STRANGERS: Final = frozenset({Kind.VERIFY_EMAIL, Kind.CONFIRM_EMAIL, Kind.INVITE})
+TO_STRANGERS: Final = frozenset({SystemMailKind.VERIFY_EMAIL, SystemMailKind.CONFIRM_EMAIL, SystemMailKind.INVITE})
 FORGOT_PATH: Final = "/forgot-password"
 PATHS: Final = {
-    Kind.VERIFY_EMAIL: "/verify-email",
-    Kind.FORGOT_PASSWORD: "/reset-password",
-    Kind.CONFIRM_EMAIL: "/confirm-email",
-    Kind.INVITE: "/accept-invite",
+    SystemMailKind.VERIFY_EMAIL: "/verify-email",
+    SystemMailKind.FORGOT_PASSWORD: "/reset-password",
+    SystemMailKind.CONFIRM_EMAIL: "/confirm-email",
+    SystemMailKind.INVITE: "/accept-invite",
 }
 PURPOSES: Final = {
-    Kind.VERIFY_EMAIL: Purpose.VERIFY_EMAIL,
-    Kind.FORGOT_PASSWORD: Purpose.RESET_PASSWORD,
-    Kind.CONFIRM_EMAIL: Purpose.CHANGE_EMAIL,
+    SystemMailKind.VERIFY_EMAIL: Purpose.VERIFY_EMAIL,
+    SystemMailKind.FORGOT_PASSWORD: Purpose.RESET_PASSWORD,
+    SystemMailKind.CONFIRM_EMAIL: Purpose.CHANGE_EMAIL,
 }
 NEVER: Final = frozenset({ErrorType.INVALID_REQUEST, ErrorType.INVALID_ADDRESS, ErrorType.PAYLOAD_TOO_LARGE})
 
@@ -65,7 +65,7 @@ class Outgoing(Struct, frozen=True):
     """A mail that is to be accepted now."""
 
     id: UUID
-    kind: Kind
+    kind: SystemMailKind
     request: SendRequest
     attempts: int
     until: datetime
@@ -143,7 +143,7 @@ class Mailer:
         return None
 
     async def _decide(self, mail: DueMail, sender: Platform, at: datetime) -> Outgoing | None:
-        kind = Kind(mail.kind)
+        kind = SystemMailKind(mail.kind)
         purpose = PURPOSES.get(kind)
         until = rules.worth_until(mail.created_at, None if purpose is None else LIFETIME[purpose])
         if until <= at:
@@ -152,10 +152,10 @@ class Mailer:
         if kind in TO_STRANGERS and mail.attempts == 1 and not await self._bearable(mail.address):
             await self._drop(mail, "its mailbox has had too many today")
             return None
-        if kind is Kind.FORGOT_PASSWORD and not await self._allow_reset(mail, at):
+        if kind is SystemMailKind.FORGOT_PASSWORD and not await self._allow_reset(mail, at):
             return None
-        if kind is Kind.CONFIRM_EMAIL and await people.FIND.first(self._pool, mail.address) is not None:
-            kind, purpose = Kind.ADDRESS_TAKEN, None  # its owner is told, and nobody else
+        if kind is SystemMailKind.CONFIRM_EMAIL and await people.FIND.first(self._pool, mail.address) is not None:
+            kind, purpose = SystemMailKind.ADDRESS_TAKEN, None  # its owner is told, and nobody else
         request = self._request(mail, kind, sender, None if purpose is None else until)
         return Outgoing(mail.id, kind, request, mail.attempts, until)
 
@@ -183,14 +183,16 @@ class Mailer:
             await store.NOTE.execute(connection, mail.id, known)
         return True
 
-    def _request(self, mail: DueMail, kind: Kind, sender: Platform, deliver_by: datetime | None) -> SendRequest:
+    def _request(
+        self, mail: DueMail, kind: SystemMailKind, sender: Platform, deliver_by: datetime | None
+    ) -> SendRequest:
         url = self._settings.public_url.rstrip("/")
         values: dict[str, object] = orjson.loads(mail.detail)
         values |= {"service": platform_account.NAME, "url": url, "forgot_link": f"{url}{FORGOT_PATH}"}
         if kind in PATHS:
             values["link"] = f"{url}{PATHS[kind]}#token={token_of(self._pepper, mail.id)}"
         words = rules.words(kind, values)
-        reply_to = values.get("email") if kind is Kind.LEAD else None
+        reply_to = values.get("email") if kind is SystemMailKind.LEAD else None
         return SendRequest(
             from_=platform_account.sender_of(self._settings, sender),
             to=mail.address,

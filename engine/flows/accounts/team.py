@@ -16,9 +16,9 @@ from engine.areas.people import store as people
 from engine.areas.people.rules import checked_email
 from engine.areas.sessions.session_auth import Person
 from engine.areas.system_mail.store import enqueue
-from engine.areas.system_mail.types import Kind
+from engine.areas.system_mail.types import SystemMailKind
 from engine.areas.team import rules, store
-from engine.areas.team.types import InviteRow, MemberRow
+from engine.areas.team.types import InviteRow, TeamMemberRow
 from engine.areas.tokens.rules import digest_of, token_of
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
@@ -43,16 +43,16 @@ class InvitationServices(Protocol):
     settings: Settings
 
 
-class Team(Struct, frozen=True):
+class TeamRoster(Struct, frozen=True):
     """Who is on an account and who is invited; `limit` of seats is None where the plan sets none."""
 
-    members: list[MemberRow]
+    members: list[TeamMemberRow]
     invites: list[InviteRow]
     limit: int | None
     used: int
 
 
-async def read(pool: asyncpg.Pool, account: UUID) -> Team:
+async def read(pool: asyncpg.Pool, account: UUID) -> TeamRoster:
     """The team as it stands."""
     at = clock.now()
     async with pool.acquire() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
@@ -62,7 +62,7 @@ async def read(pool: asyncpg.Pool, account: UUID) -> Team:
         members = await store.MEMBERS.fetch(connection, account, rules.MAX_SHOWN)
         invites = await store.INVITES.fetch(connection, account, at, rules.MAX_SHOWN)
         seated, invited = await store.seats_used(connection, account, at)
-    return Team(members, invites, CAPS[Plan(held.plan)].seats, seated + invited)
+    return TeamRoster(members, invites, CAPS[Plan(held.plan)].seats, seated + invited)
 
 
 async def invite(services: InvitationServices, person: Person, email: str, role: Role) -> InviteRow:
@@ -94,7 +94,7 @@ async def invite(services: InvitationServices, person: Person, email: str, role:
             detail["replaces"] = _ivt(replaced[0]["id"])
         await record_event(connection, account, AccountEvent.MEMBER_INVITED, detail, actor=_usr(person.user_id))
         await enqueue(
-            connection, Kind.INVITE, address, at=at, mail=mail, account_name=person.row.account_name,
+            connection, SystemMailKind.INVITE, address, at=at, mail=mail, account_name=person.row.account_name,
             inviter=person.row.shown_name, role=role.value,
         )  # fmt: skip
     return row
@@ -114,7 +114,7 @@ async def revoke_invite(pool: asyncpg.Pool, person: Person, invite_id: UUID) -> 
 
 async def change_role(
     pool: asyncpg.Pool, pepper: str, person: Person, user: UUID, role: Role
-) -> tuple[MemberRow, NewSession | None]:
+) -> tuple[TeamMemberRow, NewSession | None]:
     """The member with the new role, and the caller's session renewed where the role is their own.
 
     404 for who is not on the account, 403 where it takes an owner, 409 for the last owner.
@@ -152,7 +152,7 @@ async def remove(pool: asyncpg.Pool, person: Person, user: UUID) -> None:
         await _part(connection, person, member)
         if user != person.user_id:
             name = person.row.account_name
-            await enqueue(connection, Kind.MEMBER_REMOVED, member.email, at=clock.now(), account_name=name)
+            await enqueue(connection, SystemMailKind.MEMBER_REMOVED, member.email, at=clock.now(), account_name=name)
 
 
 async def leave(pool: asyncpg.Pool, person: Person) -> None:
@@ -179,7 +179,7 @@ async def forget_invites(pool: asyncpg.Pool, at: datetime) -> None:
     await store.FORGET_INVITES.execute(pool, at, rules.MAX_SHOWN)
 
 
-async def _part(connection: Conn, person: Person, member: MemberRow) -> None:
+async def _part(connection: Conn, person: Person, member: TeamMemberRow) -> None:
     account = person.account_id
     rules.check_owner_left(Role(member.role), await store.owners(connection, account))
     await store.REMOVE_MEMBER.execute(connection, account, member.user_id)
@@ -198,7 +198,7 @@ async def _acting(connection: Conn, person: Person) -> Role:
     return role
 
 
-async def _member(connection: Conn, account: UUID, user: UUID) -> MemberRow:
+async def _member(connection: Conn, account: UUID, user: UUID) -> TeamMemberRow:
     member = await store.MEMBER.first(connection, account, user)
     if member is None:
         raise not_found("member")

@@ -11,7 +11,7 @@ from engine.areas.people.service import record_person_event
 from engine.areas.sessions.rules import Device
 from engine.areas.sessions.session_auth import Person
 from engine.areas.system_mail.store import enqueue
-from engine.areas.system_mail.types import Kind
+from engine.areas.system_mail.types import SystemMailKind
 from engine.areas.tokens import rules as token_rules
 from engine.areas.tokens import store as tokens
 from engine.areas.tokens.rules import Purpose, token_of
@@ -48,8 +48,8 @@ async def ask(services: PeopleServices, caller: Person, new_email: str, password
     async with services.pool.acquire() as connection, connection.transaction():
         at = clock.now()
         await tokens.issue(connection, token, Purpose.CHANGE_EMAIL, person.id, at=at, detail=address)
-        await enqueue(connection, Kind.CONFIRM_EMAIL, address, at=at, mail=mail)
-        await enqueue(connection, Kind.EMAIL_CHANGING, person.email, at=at, new_email=address)
+        await enqueue(connection, SystemMailKind.CONFIRM_EMAIL, address, at=at, mail=mail)
+        await enqueue(connection, SystemMailKind.EMAIL_CHANGING, person.email, at=at, new_email=address)
         await record_person_event(connection, person.id, AccountEvent.MEMBER_EMAIL_CHANGE_REQUESTED, {})
 
 
@@ -78,6 +78,6 @@ async def confirm(services: PeopleServices, token: str, device: Device, caller: 
         else:
             pepper = services.settings.key_pepper or ""
             made = await renew_session(connection, pepper, own.session_id, own.account_id)
-        await enqueue(connection, Kind.EMAIL_CHANGED, person.email, at=at, new_email=address)
+        await enqueue(connection, SystemMailKind.EMAIL_CHANGED, person.email, at=at, new_email=address)
         await record_person_event(connection, person.id, AccountEvent.MEMBER_EMAIL_CHANGED, {})
     return made

@@ -8,7 +8,7 @@ from engine.areas.people.service import record_person_event
 from engine.areas.people.store import PersonRow
 from engine.areas.sessions.session_auth import Person
 from engine.areas.system_mail.store import enqueue
-from engine.areas.system_mail.types import Kind
+from engine.areas.system_mail.types import SystemMailKind
 from engine.areas.tokens import store as tokens
 from engine.areas.tokens.rules import Purpose
 from engine.base import clock
@@ -42,7 +42,7 @@ async def change_password(services: PeopleServices, caller: Person, current: str
         await tokens.burn_all(connection, person.id, [Purpose.RESET_PASSWORD, Purpose.CHANGE_EMAIL])
         await end_others(connection, person.id, caller.session_id)
         made = await renew_session(connection, pepper, caller.session_id, caller.account_id)
-        await enqueue(connection, Kind.PASSWORD_CHANGED, locked.email, at=at)
+        await enqueue(connection, SystemMailKind.PASSWORD_CHANGED, locked.email, at=at)
         await record_person_event(connection, person.id, AccountEvent.MEMBER_PASSWORD_CHANGED, {})
     return made
 

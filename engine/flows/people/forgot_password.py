@@ -10,7 +10,7 @@ from engine.areas.people.service import record_person_event
 from engine.areas.people.store import PersonRow
 from engine.areas.sessions.rules import Device
 from engine.areas.system_mail.store import enqueue
-from engine.areas.system_mail.types import Kind
+from engine.areas.system_mail.types import SystemMailKind
 from engine.areas.tokens import rules as token_rules
 from engine.areas.tokens import store as tokens
 from engine.areas.tokens.rules import Purpose
@@ -32,7 +32,7 @@ async def forgot(services: PeopleServices, email: str, device: Device) -> None:
     address = rules.checked_email(email)
     await slow_down(services.limits, "forgot", address, device, services.settings)
     async with services.pool.acquire() as connection:
-        await enqueue(connection, Kind.FORGOT_PASSWORD, address, at=clock.now())
+        await enqueue(connection, SystemMailKind.FORGOT_PASSWORD, address, at=clock.now())
 
 
 async def reset(services: PeopleServices, token: str, password: str, device: Device) -> None:
@@ -59,7 +59,7 @@ async def reset(services: PeopleServices, token: str, password: str, device: Dev
         await tokens.burn_all(connection, person.id, Purpose)
         await end_others(connection, person.id, None)
         await remember(connection, person.id, device)
-        await enqueue(connection, Kind.PASSWORD_CHANGED, person.email, at=at)
+        await enqueue(connection, SystemMailKind.PASSWORD_CHANGED, person.email, at=at)
         await record_person_event(connection, person.id, AccountEvent.MEMBER_PASSWORD_RESET, {})
 
 

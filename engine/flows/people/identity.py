@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from engine.areas.identity import rules, store
 from engine.areas.identity.id_tokens import BadToken
-from engine.areas.identity.provider import Away, Declined, Provider
-from engine.areas.identity.types import Proven, Step, Waiting
+from engine.areas.identity.provider import IdentityProvider, ProviderDeclined, ProviderUnavailable
+from engine.areas.identity.types import PendingSignIn, Proven, SignInStep
 from engine.areas.people import store as people
 from engine.areas.sessions import store as sessions
 from engine.areas.sessions.rules import Device
@@ -66,7 +66,7 @@ class Nonce(Struct, frozen=True):
     expires_in_s: int
 
 
-def provider_of(services: IdentityServices) -> Provider:
+def provider_of(services: IdentityServices) -> IdentityProvider:
     """The provider; 404 where the settings name none."""
     if services.provider is None:
         raise Refusal(
@@ -88,11 +88,13 @@ async def start(
     app, bound = rules.checked_app(app_redirect, challenge, settings.idp_app_redirects)
     try:
         description = await provider.describe()
-    except Away:
+    except ProviderUnavailable:
         raise _away() from None
     pepper, state = _pepper(settings), ids.uuid7()
-    waiting = Waiting(state, browser=rules.browser_digest(browser), return_to=back, app_redirect=app, challenge=bound)
-    await store.begin(services.pool, Step.STATE, waiting, clock.now())
+    waiting = PendingSignIn(
+        state, browser=rules.browser_digest(browser), return_to=back, app_redirect=app, challenge=bound
+    )
+    await store.begin(services.pool, SignInStep.STATE, waiting, clock.now())
     return _extended(
         description.authorization_endpoint,
         {
@@ -100,7 +102,7 @@ async def start(
             "client_id": provider.config.client_id,
             "redirect_uri": _callback(settings),
             "scope": provider.config.scopes,
-            "state": rules.token_of(pepper, Step.STATE, state),
+            "state": rules.token_of(pepper, SignInStep.STATE, state),
             "nonce": rules.nonce_of(pepper, state),
             "code_challenge": rules.s256(rules.verifier_of(pepper, state)),
             "code_challenge_method": "S256",
@@ -111,11 +113,11 @@ async def start(
 async def come_back(services: IdentityServices, came: Came, browser: str | None, device: Device) -> Landing:
     """Take the browser back from the provider: with a session, a ticket, a code for the app, or an error's word."""
     provider, settings = provider_of(services), services.settings
-    state = rules.step_of(_pepper(settings), Step.STATE, came.state or "")
+    state = rules.step_of(_pepper(settings), SignInStep.STATE, came.state or "")
     digest = rules.browser_digest(browser)
     waiting = None
     if state is not None and digest is not None:
-        waiting = await store.take(services.pool, Step.STATE, state, digest, clock.now())
+        waiting = await store.take(services.pool, SignInStep.STATE, state, digest, clock.now())
     if waiting is None:
         return Landing(_page(settings, error="expired"))
     if came.error is not None:
@@ -131,10 +133,10 @@ async def give_nonce(services: IdentityServices, browser: str) -> Nonce:
     """A nonce for the one-tap button of this browser's page."""
     provider, settings = provider_of(services), services.settings
     made, at = ids.uuid7(), clock.now()
-    waiting = Waiting(made, browser=rules.browser_digest(browser))
-    until = await store.begin(services.pool, Step.NONCE, waiting, at)
+    waiting = PendingSignIn(made, browser=rules.browser_digest(browser))
+    until = await store.begin(services.pool, SignInStep.NONCE, waiting, at)
     return Nonce(
-        rules.token_of(_pepper(settings), Step.NONCE, made),
+        rules.token_of(_pepper(settings), SignInStep.NONCE, made),
         provider.config.client_id,
         provider.config.issuer,
         rules.shown_name(settings.idp_name, provider.config.issuer),
@@ -150,13 +152,13 @@ async def one_tap(services: IdentityServices, credential: str, browser: str | No
     provider, pepper = provider_of(services), _pepper(services.settings)
     digest = rules.browser_digest(browser)
     proven, nonce = await _checked(provider, credential, nonce=None)
-    step = rules.step_of(pepper, Step.NONCE, nonce)
+    step = rules.step_of(pepper, SignInStep.NONCE, nonce)
     if step is None or digest is None:
         raise _does_not_hold("its nonce is not one of ours, or the browser has none")
-    if await store.take(services.pool, Step.NONCE, step, digest, clock.now()) is None:
+    if await store.take(services.pool, SignInStep.NONCE, step, digest, clock.now()) is None:
         raise _does_not_hold("its nonce is used up, too old, or another browser's")
     person = await recognise(services, proven)
-    done = Waiting(ids.uuid7(), digest, person.user_id, proven.issuer, proven.subject)
+    done = PendingSignIn(ids.uuid7(), digest, person.user_id, proven.issuer, proven.subject)
     if person.has_totp:
         raise await _asks_for_code(services, done)
     return await _finish(services, done, METHOD, device)
@@ -172,17 +174,17 @@ async def show_code(
     provider_of(services)
     settings, at = services.settings, clock.now()
     await slow_down(services.limits, "idp-totp", None, device, settings)
-    step = rules.step_of(_pepper(settings), Step.TICKET, ticket)
+    step = rules.step_of(_pepper(settings), SignInStep.TICKET, ticket)
     digest = rules.browser_digest(browser)
     if step is None:
         raise rules.spent("ticket")
-    waiting = await store.try_on(services.pool, Step.TICKET, step, digest, at, most=rules.MAX_TRIES)
+    waiting = await store.try_on(services.pool, SignInStep.TICKET, step, digest, at, most=rules.MAX_TRIES)
     if waiting is None or waiting.user_id is None:
         raise rules.spent("ticket")
     factor = await proven_by(services, waiting.user_id, code, at, place=await _place(services, waiting.user_id, device))
     if factor is None:
         raise Refusal(ErrorType.INVALID_CREDENTIALS, "This code is wrong or used. Wait for the next one.")
-    done = await store.take(services.pool, Step.TICKET, step, digest, at)
+    done = await store.take(services.pool, SignInStep.TICKET, step, digest, at)
     if done is None:
         raise rules.spent("ticket")
     return await _finish(services, done, f"{METHOD}+{factor.value}", device)
@@ -194,10 +196,10 @@ async def exchange(services: IdentityServices, code: str, verifier: str, device:
     A code is used up by its first showing, with whatever verifier. 401 `totp_required` with a ticket.
     """
     provider_of(services)
-    step = rules.step_of(_pepper(services.settings), Step.APP_CODE, code)
+    step = rules.step_of(_pepper(services.settings), SignInStep.APP_CODE, code)
     if step is None:
         raise rules.spent("code")
-    waiting = await store.take(services.pool, Step.APP_CODE, step, None, clock.now())
+    waiting = await store.take(services.pool, SignInStep.APP_CODE, step, None, clock.now())
     if waiting is None or waiting.user_id is None or not rules.answers(waiting.challenge or "", verifier):
         raise rules.spent("code")
     person = await people.READ.first(services.pool, waiting.user_id)
@@ -206,7 +208,7 @@ async def exchange(services: IdentityServices, code: str, verifier: str, device:
     return await _finish(services, waiting, METHOD, device)
 
 
-async def _redeemed(provider: Provider, settings: Settings, waiting: Waiting, came: Came) -> Proven:
+async def _redeemed(provider: IdentityProvider, settings: Settings, waiting: PendingSignIn, came: Came) -> Proven:
     """What the provider vouches for, for the code that the browser brought."""
     pepper = _pepper(settings)
     try:
@@ -217,9 +219,9 @@ async def _redeemed(provider: Provider, settings: Settings, waiting: Waiting, ca
         if came.code is None or came.issuer not in (None, provider.config.issuer):
             raise _does_not_hold("the answer is another issuer's, or has no code")
         tokens = await provider.redeem(came.code, rules.verifier_of(pepper, waiting.id), _callback(settings))
-    except Away:
+    except ProviderUnavailable:
         raise _away() from None
-    except Declined as declined:
+    except ProviderDeclined as declined:
         raise _does_not_hold(f"the provider declines: {declined}") from None
     nonce = rules.nonce_of(pepper, waiting.id)
     proven, _ = await _checked(provider, tokens.id_token, nonce=nonce, access_token=tokens.access_token)
@@ -229,41 +231,41 @@ async def _redeemed(provider: Provider, settings: Settings, waiting: Waiting, ca
 
 
 async def _checked(
-    provider: Provider, token: str, *, nonce: str | None, access_token: str | None = None
+    provider: IdentityProvider, token: str, *, nonce: str | None, access_token: str | None = None
 ) -> tuple[Proven, str]:
     try:
         return await provider.check(token, nonce=nonce, at=clock.now(), access_token=access_token)
     except BadToken as bad:
         raise _does_not_hold(str(bad)) from None
-    except Away:
+    except ProviderUnavailable:
         raise _away() from None
 
 
-async def _asked_about(provider: Provider, proven: Proven, access_token: str) -> Proven:
+async def _asked_about(provider: IdentityProvider, proven: Proven, access_token: str) -> Proven:
     try:
         return await provider.ask_about(proven, access_token)
     except BadToken as bad:
         raise _does_not_hold(str(bad)) from None
-    except Away:
+    except ProviderUnavailable:
         raise _away() from None
 
 
-async def _landed(services: IdentityServices, waiting: Waiting, proven: Proven, device: Device) -> Landing:
+async def _landed(services: IdentityServices, waiting: PendingSignIn, proven: Proven, device: Device) -> Landing:
     person = await recognise(services, proven)
-    done = Waiting(
+    done = PendingSignIn(
         ids.uuid7(), waiting.browser, person.user_id, proven.issuer, proven.subject, challenge=waiting.challenge
     )
     if waiting.app_redirect is not None:  # bound to the app's verifier: the browser is not the one that redeems it
-        code = await _hand_out(services, Step.APP_CODE, done, browser=None)
+        code = await _hand_out(services, SignInStep.APP_CODE, done, browser=None)
         return Landing(_extended(waiting.app_redirect, {"code": code}))
     if person.has_totp:
-        ticket = await _hand_out(services, Step.TICKET, done, browser=waiting.browser)
+        ticket = await _hand_out(services, SignInStep.TICKET, done, browser=waiting.browser)
         return Landing(_page(services.settings, ticket=ticket, returnTo=waiting.return_to))
     session = await _finish(services, done, METHOD, device)
     return Landing(_home(services.settings) + (waiting.return_to or "/"), session)
 
 
-async def _finish(services: IdentityServices, done: Waiting, method: str, device: Device) -> NewSession:
+async def _finish(services: IdentityServices, done: PendingSignIn, method: str, device: Device) -> NewSession:
     """The session of a person of whom everything is proven."""
     assert done.user_id is not None
     assert done.issuer is not None
@@ -289,8 +291,8 @@ async def _place(services: IdentityServices, user: UUID, device: Device) -> str:
     return network if network in {network_of(row["address"]) for row in rows} else ELSEWHERE
 
 
-async def _asks_for_code(services: IdentityServices, done: Waiting) -> Refusal:
-    ticket = await _hand_out(services, Step.TICKET, done, browser=done.browser)
+async def _asks_for_code(services: IdentityServices, done: PendingSignIn) -> Refusal:
+    ticket = await _hand_out(services, SignInStep.TICKET, done, browser=done.browser)
     return Refusal(
         ErrorType.TOTP_REQUIRED,
         "A code of your second factor is needed: post it with this ticket to /v1/auth/idp/totp within five minutes.",
@@ -298,14 +300,14 @@ async def _asks_for_code(services: IdentityServices, done: Waiting) -> Refusal:
     )
 
 
-async def _hand_out(services: IdentityServices, kind: Step, done: Waiting, *, browser: bytes | None) -> str:
+async def _hand_out(services: IdentityServices, kind: SignInStep, done: PendingSignIn, *, browser: bytes | None) -> str:
     made = ids.uuid7()
-    step = Waiting(made, browser, done.user_id, done.issuer, done.subject, challenge=done.challenge)
+    step = PendingSignIn(made, browser, done.user_id, done.issuer, done.subject, challenge=done.challenge)
     await store.begin(services.pool, kind, step, clock.now())
     return rules.token_of(_pepper(services.settings), kind, made)
 
 
-def _refused(settings: Settings, waiting: Waiting, word: str) -> Landing:
+def _refused(settings: Settings, waiting: PendingSignIn, word: str) -> Landing:
     _log.info("sign-in refused", word=word)
     if waiting.app_redirect is not None:
         return Landing(_extended(waiting.app_redirect, {"error": word}))

@@ -19,12 +19,12 @@ from engine.areas.people import store as people
 from engine.areas.people.store import PersonRow
 from engine.areas.sessions.session_auth import Person
 from engine.areas.system_mail.store import enqueue
-from engine.areas.system_mail.types import Kind
+from engine.areas.system_mail.types import SystemMailKind
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
 from engine.base.plans import Plan
-from engine.flows.people.open_account import Owner, open_with_owner
+from engine.flows.people.open_account import NewOwner, open_with_owner
 from engine.flows.people.open_session import NewSession, end_others, renew_session
 from engine.flows.people.services import IdentityServices
 from engine.ledger.events import record_event
@@ -81,7 +81,7 @@ async def settle(services: IdentityServices, user: UUID, issuer: str, subject: s
             raise _unconfirmed()
         await _link(connection, user, issuer, subject)
         shown = rules.shown_name(services.settings.idp_name, issuer)
-        await enqueue(connection, Kind.IDENTITY_LINKED, person.email, at=at, issuer=shown)
+        await enqueue(connection, SystemMailKind.IDENTITY_LINKED, person.email, at=at, issuer=shown)
 
 
 async def list_identities(pool: asyncpg.Pool, user: UUID) -> list[IdentityRow]:
@@ -114,7 +114,7 @@ async def unlink(services: IdentityServices, person: Person, identity: UUID) -> 
             connection, person.user_id, AccountEvent.MEMBER_IDENTITY_UNLINKED, identity, mine[identity].issuer
         )
         shown = rules.shown_name(settings.idp_name, mine[identity].issuer)
-        await enqueue(connection, Kind.IDENTITY_UNLINKED, row.email, at=at, issuer=shown)
+        await enqueue(connection, SystemMailKind.IDENTITY_UNLINKED, row.email, at=at, issuer=shown)
         return await renew_session(connection, settings.key_pepper or "", person.session_id, person.account_id)
 
 
@@ -123,7 +123,7 @@ async def _welcome(services: IdentityServices, proven: Proven, address: str) -> 
     if services.settings.signup == "closed":
         raise Refusal(ErrorType.FORBIDDEN, "Sign-up is closed here. Ask somebody on an account for an invitation.")
     async with services.pool.acquire() as connection, connection.transaction():
-        owner = Owner(address, None, verified_at=clock.now())
+        owner = NewOwner(address, None, verified_at=clock.now())
         name = address.partition("@")[0][:MAX_NAME]
         made = await open_with_owner(connection, owner, name=name, plan=Plan.FREE)
         if made is not None:

@@ -24,7 +24,7 @@ class NewAccount(Struct, frozen=True):
     owner_id: UUID
 
 
-class Owner(Struct, frozen=True):
+class NewOwner(Struct, frozen=True):
     """The first person of a new account: `email` in canonical form, `password_hash` None for a provider's person."""
 
     email: str
@@ -45,7 +45,7 @@ async def open_account(
 ) -> NewAccount:
     """Create an account with its owner. Raises a 409 if a person with this address exists."""
     async with pool.acquire() as connection, connection.transaction():
-        owner = Owner(email, password_hash, verified_at)
+        owner = NewOwner(email, password_hash, verified_at)
         made = await open_with_owner(
             connection, owner, name=name, plan=plan, daily_cap=daily_cap, monthly_cap=monthly_cap, actor="operator"
         )
@@ -56,7 +56,7 @@ async def open_account(
 
 async def open_with_owner(
     connection: Conn,
-    owner: Owner,
+    owner: NewOwner,
     *,
     name: str,
     plan: Plan,

@@ -21,7 +21,7 @@ from engine.areas.people.service import record_person_event
 from engine.areas.sessions.rules import Device
 from engine.areas.sessions.session_auth import Person
 from engine.areas.system_mail.store import enqueue
-from engine.areas.system_mail.types import Kind
+from engine.areas.system_mail.types import SystemMailKind
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.events import AccountEvent
@@ -113,7 +113,7 @@ async def finish_registration(
             row.transports, made.backup_eligible, row.backed_up, made_at,
         ):  # fmt: skip
             raise _known(held, made.credential_id)
-        await enqueue(connection, Kind.PASSKEY_ADDED, person.row.email, at=at, name=row.name)
+        await enqueue(connection, SystemMailKind.PASSKEY_ADDED, person.row.email, at=at, name=row.name)
         await _record(connection, person.user_id, AccountEvent.MEMBER_PASSKEY_ADDED, row.id)
     return row
 
@@ -175,7 +175,9 @@ async def remove(services: PeopleServices, person: Person, passkey: UUID) -> Non
                 "This is your only way to sign in. Set a password or add another passkey first.",
                 status="only_way_in",
             )
-        await enqueue(connection, Kind.PASSKEY_REMOVED, person.row.email, at=clock.now(), name=gone[0]["name"])
+        await enqueue(
+            connection, SystemMailKind.PASSKEY_REMOVED, person.row.email, at=clock.now(), name=gone[0]["name"]
+        )
         await _record(connection, person.user_id, AccountEvent.MEMBER_PASSKEY_REMOVED, passkey)
 
 
@@ -219,7 +221,7 @@ async def _suspect(pool: asyncpg.Pool, found: FoundRow, at: datetime) -> None:
         owner = await people.READ.first(connection, found.user_id)
         if owner is None:
             return
-        await enqueue(connection, Kind.PASSKEY_SUSPECTED, owner.email, at=at, name=found.name)
+        await enqueue(connection, SystemMailKind.PASSKEY_SUSPECTED, owner.email, at=at, name=found.name)
         await _record(connection, found.user_id, AccountEvent.MEMBER_PASSKEY_SUSPECTED, found.id, actor="service")
 
 

@@ -9,7 +9,7 @@ from engine.areas.people.service import record_person_event
 from engine.areas.people.store import Membership, PersonRow
 from engine.areas.second_factor import store as factors
 from engine.areas.system_mail.store import enqueue
-from engine.areas.system_mail.types import Kind
+from engine.areas.system_mail.types import SystemMailKind
 from engine.base import clock
 from engine.base.events import AccountEvent
 from engine.flows.people.open_session import end_others
@@ -18,17 +18,17 @@ from engine.store.queries import Conn
 OPERATOR = "operator"
 
 
-class Found(Struct, frozen=True):
+class PersonWithAccounts(Struct, frozen=True):
     """A person and the accounts they belong to."""
 
     person: PersonRow
     memberships: list[Membership]
 
 
-async def find(pool: asyncpg.Pool, email: str) -> Found | None:
+async def find(pool: asyncpg.Pool, email: str) -> PersonWithAccounts | None:
     """The person of an address; None where it is nobody's. Raises Refusal for what is no address."""
     person = await people.FIND.first(pool, rules.checked_email(email))
-    return None if person is None else Found(person, await people.MEMBERSHIPS.fetch(pool, person.id))
+    return None if person is None else PersonWithAccounts(person, await people.MEMBERSHIPS.fetch(pool, person.id))
 
 
 async def drop_second_factor(pool: asyncpg.Pool, person: PersonRow) -> bool:
@@ -43,7 +43,7 @@ async def drop_second_factor(pool: asyncpg.Pool, person: PersonRow) -> bool:
         await factors.DROP_CODES.execute(connection, person.id)
         await factors.FORGET_FAILURES.execute(connection, person.id, None)
         await end_others(connection, person.id, None)
-        await enqueue(connection, Kind.SECOND_FACTOR_DISABLED, person.email, at=clock.now())
+        await enqueue(connection, SystemMailKind.SECOND_FACTOR_DISABLED, person.email, at=clock.now())
         await _tell(connection, person, AccountEvent.MEMBER_SECOND_FACTOR_DISABLED, {})
     return True
 

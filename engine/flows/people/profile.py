@@ -20,7 +20,7 @@ from engine.ledger.plan_limits import locked_plan
 MAX_NAME = 120
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class ProfilePatch(Struct, frozen=True, kw_only=True):
     """What is to be different; an unset field stays, None clears it."""
 
     name: str | UnsetType | None = UNSET
@@ -38,7 +38,7 @@ async def read_profile(pool: asyncpg.Pool, user: UUID) -> ProfileRow:
     return row
 
 
-async def change_profile(pool: asyncpg.Pool, account: UUID, user: UUID, wanted: Change) -> ProfileRow:
+async def change_profile(pool: asyncpg.Pool, account: UUID, user: UUID, wanted: ProfilePatch) -> ProfileRow:
     """The profile with the change made; the log of the account that they are at tells which fields, not what of them.
 
     400 for a value that can't be one, naming its field; 422 for what is no address.
@@ -71,7 +71,7 @@ async def rename_account(pool: asyncpg.Pool, account: UUID, name: str, *, actor:
             await record_event(connection, account, AccountEvent.ACCOUNT_RENAMED, {"name": title}, actor=actor)
 
 
-def _given(wanted: Change) -> dict[str, object]:
+def _given(wanted: ProfilePatch) -> dict[str, object]:
     """The fields that were given, checked, by the names of the row."""
     found: dict[str, object] = {}
     if wanted.name is not UNSET:

@@ -20,7 +20,7 @@ from engine.areas.second_factor import rules, store
 from engine.areas.second_factor.rules import Factor
 from engine.areas.sessions.session_auth import Person
 from engine.areas.system_mail.store import enqueue
-from engine.areas.system_mail.types import Kind
+from engine.areas.system_mail.types import SystemMailKind
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.events import AccountEvent
@@ -36,7 +36,7 @@ IN_SESSION = "session"  # the place of changes that a signed-in person makes; no
 _log = structlog.get_logger("second factor")
 
 
-class Setup(Struct, frozen=True):
+class FactorSetup(Struct, frozen=True):
     """A secret that is not asked for yet, in the three forms in which it gets into an app."""
 
     secret: str
@@ -44,14 +44,14 @@ class Setup(Struct, frozen=True):
     svg: str
 
 
-class Enabled(Struct, frozen=True):
+class FactorEnabled(Struct, frozen=True):
     """The recovery codes, at the only moment they are known, and the session under its new secret."""
 
     recovery_codes: list[str]
     session: NewSession
 
 
-class State(Struct, frozen=True):
+class FactorStatus(Struct, frozen=True):
     """A person's second factor as they see it."""
 
     enabled_at: datetime | None
@@ -81,7 +81,7 @@ async def proven(
                 connection, user, place, failed.failed, failed.failed_at, failed.locked_until
             )
             if failed.failed == rules.FREE_TRIES:
-                await enqueue(connection, Kind.CODES_REFUSED, row.email, at=at)
+                await enqueue(connection, SystemMailKind.CODES_REFUSED, row.email, at=at)
         elif tries is not None:
             await store.FORGET_FAILURES.execute(connection, user, place)
     return factor
@@ -111,13 +111,13 @@ async def confirm(services: PeopleServices, person: Person, password: str | None
         raise _wrong("password")
 
 
-async def state(pool: asyncpg.Pool, user: UUID) -> State:
+async def state(pool: asyncpg.Pool, user: UUID) -> FactorStatus:
     """Whether codes are asked for, and how many recovery codes are left."""
     row = await store.STATE.first(pool, user)
-    return State(None, 0) if row is None else State(row.totp_enabled_at, row.recovery_codes)
+    return FactorStatus(None, 0) if row is None else FactorStatus(row.totp_enabled_at, row.recovery_codes)
 
 
-async def set_up(services: PeopleServices, person: Person, password: str | None) -> Setup:
+async def set_up(services: PeopleServices, person: Person, password: str | None) -> FactorSetup:
     """A fresh secret for the person's app in place of one that was never enabled; no code is asked for yet.
 
     409 when a second factor is enabled.
@@ -130,10 +130,10 @@ async def set_up(services: PeopleServices, person: Person, password: str | None)
     if not await store.BEGIN.records(services.pool, person.user_id, sealed):
         raise _enabled_already()
     uri = rules.otpauth_uri(secret, person.row.email)
-    return Setup(rules.shown_secret(secret), uri, await asyncio.to_thread(rules.qr_svg, uri))
+    return FactorSetup(rules.shown_secret(secret), uri, await asyncio.to_thread(rules.qr_svg, uri))
 
 
-async def enable(services: PeopleServices, person: Person, code: str) -> Enabled:
+async def enable(services: PeopleServices, person: Person, code: str) -> FactorEnabled:
     """Ask for codes from now on, once the app has shown that it makes them; all other sessions end.
 
     401 `invalid_credentials` for a wrong code; 409 without a setup before, or when it is enabled already.
@@ -153,9 +153,9 @@ async def enable(services: PeopleServices, person: Person, code: str) -> Enabled
         await store.ENABLE.execute(connection, person.user_id, at, step)
         await _give_codes(connection, pepper, person.user_id, codes)
         session = await _privileges_changed(connection, pepper, person)
-        await enqueue(connection, Kind.SECOND_FACTOR_ENABLED, row.email, at=at)
+        await enqueue(connection, SystemMailKind.SECOND_FACTOR_ENABLED, row.email, at=at)
         await record_person_event(connection, person.user_id, AccountEvent.MEMBER_SECOND_FACTOR_ENABLED, {})
-    return Enabled(codes, session)
+    return FactorEnabled(codes, session)
 
 
 async def disable(services: PeopleServices, person: Person, password: str | None, code: str) -> NewSession:
@@ -175,7 +175,7 @@ async def disable(services: PeopleServices, person: Person, password: str | None
         await store.DROP_CODES.execute(connection, person.user_id)
         await store.FORGET_FAILURES.execute(connection, person.user_id, None)
         session = await _privileges_changed(connection, services.settings.key_pepper or "", person)
-        await enqueue(connection, Kind.SECOND_FACTOR_DISABLED, person.row.email, at=at)
+        await enqueue(connection, SystemMailKind.SECOND_FACTOR_DISABLED, person.row.email, at=at)
         await record_person_event(connection, person.user_id, AccountEvent.MEMBER_SECOND_FACTOR_DISABLED, {})
     return session
 
@@ -210,7 +210,7 @@ async def _used_up(
     left = await store.USE_CODE.first(connection, user, rules.recovery_digest(pepper, user, normal))
     if left is None:
         return None
-    await enqueue(connection, Kind.RECOVERY_CODE_USED, row.email, at=at, left=left.remaining)
+    await enqueue(connection, SystemMailKind.RECOVERY_CODE_USED, row.email, at=at, left=left.remaining)
     return factor
 
 

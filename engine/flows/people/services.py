@@ -4,7 +4,7 @@ from typing import Protocol
 
 import asyncpg
 
-from engine.areas.identity.provider import Provider
+from engine.areas.identity.provider import IdentityProvider
 from engine.base.settings import Settings
 from engine.store.limits import Limits
 from engine.store.passwords import Passwords
@@ -22,4 +22,4 @@ class PeopleServices(Protocol):
 class IdentityServices(PeopleServices, Protocol):
     """The same with the identity provider; None where the settings name none."""
 
-    provider: Provider | None
+    provider: IdentityProvider | None

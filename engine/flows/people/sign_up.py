@@ -11,7 +11,7 @@ from engine.areas.people import challenge, rules
 from engine.areas.people import store as people
 from engine.areas.sessions.rules import Device
 from engine.areas.system_mail.store import enqueue
-from engine.areas.system_mail.types import Kind
+from engine.areas.system_mail.types import SystemMailKind
 from engine.areas.tokens import store as tokens
 from engine.areas.tokens.rules import Purpose, token_of
 from engine.base import clock, ids
@@ -19,7 +19,7 @@ from engine.base.errors import ErrorType, Refusal
 from engine.base.lines import checked_line
 from engine.base.plans import Plan
 from engine.flows.people.log_in import slow_down
-from engine.flows.people.open_account import Owner, open_with_owner
+from engine.flows.people.open_account import NewOwner, open_with_owner
 from engine.flows.people.services import PeopleServices
 from engine.store.queries import Conn
 
@@ -27,7 +27,7 @@ NOTICES_PER_HOUR = 3  # to one mailbox, about sign-ups with its address
 MAX_NAME = 120
 
 
-class Wanted(Struct, frozen=True):
+class SignUpRequest(Struct, frozen=True):
     """A sign-up as it was sent."""
 
     email: str
@@ -36,7 +36,7 @@ class Wanted(Struct, frozen=True):
     challenge_token: str | None
 
 
-async def sign_up(services: PeopleServices, wanted: Wanted, device: Device) -> str:
+async def sign_up(services: PeopleServices, wanted: SignUpRequest, device: Device) -> str:
     """Make person, account and transactional stream; returns the address in the form it is known by.
 
     400 for a guessable password or an unsolved challenge, 403 where sign-up is closed, 429 for too many tries.
@@ -57,11 +57,11 @@ async def sign_up(services: PeopleServices, wanted: Wanted, device: Device) -> s
         at = clock.now()
         if proof is not None and not await people.SPEND.records(connection, proof, at + challenge.LIFETIME):
             raise challenge.spent()
-        made = await open_with_owner(connection, Owner(email, hashed), name=name, plan=Plan.FREE)
+        made = await open_with_owner(connection, NewOwner(email, hashed), name=name, plan=Plan.FREE)
         if made is not None:
             await ask_to_verify(connection, pepper, made.owner_id, email)
         elif notice.allowed:
-            await enqueue(connection, Kind.ADDRESS_TAKEN, email, at=at)
+            await enqueue(connection, SystemMailKind.ADDRESS_TAKEN, email, at=at)
     return email
 
 
@@ -69,7 +69,7 @@ async def ask_to_verify(connection: Conn, pepper: str, user: UUID, email: str) -
     """Send the link that confirms an address, within the caller's transaction; an earlier one is dead from then on."""
     mail, at = ids.uuid7(), clock.now()
     await tokens.issue(connection, token_of(pepper, mail), Purpose.VERIFY_EMAIL, user, at=at, detail=email)
-    await enqueue(connection, Kind.VERIFY_EMAIL, email, at=at, mail=mail)
+    await enqueue(connection, SystemMailKind.VERIFY_EMAIL, email, at=at, mail=mail)
 
 
 def _name(given: str | None, email: str) -> str:

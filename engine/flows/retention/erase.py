@@ -18,7 +18,7 @@ import structlog
 from msgspec import Struct
 
 from engine.areas.account_deletion import store
-from engine.areas.account_deletion.store import Deletion
+from engine.areas.account_deletion.store import DeletionRow
 from engine.base import clock, ids
 from engine.base.events import AccountEvent
 from engine.delivery import holds
@@ -64,7 +64,7 @@ _MANY = tuple(
 )  # fmt: skip
 
 
-class Pace(Struct, frozen=True):
+class ErasurePace(Struct, frozen=True):
     """How long this call may work (by the monotonic clock), and how long the others take to hear of something."""
 
     ends: float
@@ -87,7 +87,7 @@ async def erase_due(
     async with _alone(pool) as alone:
         if not alone:
             return gone
-        pace = Pace(time.monotonic() + budget_s, heard_s)
+        pace = ErasurePace(time.monotonic() + budget_s, heard_s)
         for due in await store.DUE.fetch(pool, at, MAX_DUE):
             try:
                 gone += await _erase_family(pool, due, pace)
@@ -100,7 +100,7 @@ async def erase_due(
     return gone
 
 
-async def _erase_family(pool: asyncpg.Pool, due: Deletion, pace: Pace) -> list[UUID]:
+async def _erase_family(pool: asyncpg.Pool, due: DeletionRow, pace: ErasurePace) -> list[UUID]:
     """One account, its sub-accounts first; it may be gone already, with the account above it."""
     family = await _close(pool, due.account_id)
     if family:
@@ -131,7 +131,7 @@ async def _close(pool: asyncpg.Pool, account: UUID) -> list[UUID]:
     return sorted(chosen, key=lambda one: (one == account, one))
 
 
-async def _erase(pool: asyncpg.Pool, account: UUID, pace: Pace) -> bool:
+async def _erase(pool: asyncpg.Pool, account: UUID, pace: ErasurePace) -> bool:
     """Everything of one closed account. False when it is still written to: the next call goes on."""
     for _ in range(ROUNDS):
         swept = await _sweep(pool, account, pace)
@@ -148,7 +148,7 @@ async def _erase(pool: asyncpg.Pool, account: UUID, pace: Pace) -> bool:
     return False
 
 
-async def _sweep(pool: asyncpg.Pool, account: UUID, pace: Pace) -> int:
+async def _sweep(pool: asyncpg.Pool, account: UUID, pace: ErasurePace) -> int:
     """All rows that there may be many of; how many there were."""
     swept = 0
     for query in _UNSENT:
@@ -159,7 +159,7 @@ async def _sweep(pool: asyncpg.Pool, account: UUID, pace: Pace) -> int:
     return swept
 
 
-async def _empty(pool: asyncpg.Pool, query: Query, account: UUID, pace: Pace) -> int:
+async def _empty(pool: asyncpg.Pool, query: Query, account: UUID, pace: ErasurePace) -> int:
     gone = 0
     while True:
         tag = await query.execute(pool, account, MAX_SMALL)
@@ -170,7 +170,7 @@ async def _empty(pool: asyncpg.Pool, query: Query, account: UUID, pace: Pace) ->
         await _breathe(pace)
 
 
-async def _messages(pool: asyncpg.Pool, account: UUID, pace: Pace) -> int:
+async def _messages(pool: asyncpg.Pool, account: UUID, pace: ErasurePace) -> int:
     gone = 0
     while found := [row["id"] for row in await _NEXT_MESSAGES.records(pool, account, MAX_ROWS)]:
         await _erase_messages(pool, found)
@@ -184,7 +184,7 @@ async def _erase_messages(pool: asyncpg.Pool, found: list[UUID]) -> None:
     await _ERASE_MESSAGES.execute(pool, found, min(found), max(found), public)
 
 
-async def _erase_people(pool: asyncpg.Pool, account: UUID, pace: Pace) -> None:
+async def _erase_people(pool: asyncpg.Pool, account: UUID, pace: ErasurePace) -> None:
     """Memberships, and people who are on no other account with all that is theirs, our letters to them too."""
     async with pool.acquire() as connection, connection.transaction():
         addresses = [row["email"] for row in await _LEAVERS.records(connection, account)]
@@ -220,7 +220,7 @@ async def _bury(pool: asyncpg.Pool, account: UUID) -> bool:
     return True
 
 
-async def _breathe(pace: Pace) -> None:
+async def _breathe(pace: ErasurePace) -> None:
     if time.monotonic() > pace.ends:
         raise OutOfTime
     await asyncio.sleep(PAUSE_S)

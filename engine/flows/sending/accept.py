@@ -19,7 +19,7 @@ import asyncpg
 import structlog
 from msgspec import Struct
 
-from engine.areas.api_keys.rules import Reach
+from engine.areas.api_keys.rules import KeyRestrictions
 from engine.areas.domains import store as domains
 from engine.areas.emails import rules
 from engine.areas.emails.submitted import Submitted
@@ -60,7 +60,7 @@ class Door(Struct, frozen=True):
 
     account_id: UUID
     source: str  # `api` or `smtp`
-    reach: Reach | None = None  # what the API key is limited to; None for one without limits, and for people
+    reach: KeyRestrictions | None = None  # what the API key is limited to; None for one without limits, and for people
 
 
 class Acceptor:

@@ -62,7 +62,7 @@ _TAKE = _SQL.rows("take_due", Due)
 TAKE_FAIRLY = _SQL.rows("take_fairly", Due)
 
 
-class Waiting(Struct, frozen=True, kw_only=True):
+class WaitingMessage(Struct, frozen=True, kw_only=True):
     """A due message with what its release looks at. `suppressed` is (address, reason) of the first such recipient."""
 
     due: Due
@@ -72,7 +72,7 @@ class Waiting(Struct, frozen=True, kw_only=True):
     suppressed: tuple[str, str] | None
 
 
-class Verdict(Struct, frozen=True):
+class ReleaseVerdict(Struct, frozen=True):
     """What becomes of a due message; `look_at` when it goes on waiting."""
 
     status: Status
@@ -159,7 +159,7 @@ async def _transact(
     in_order = sorted(taken, key=lambda one: (one.due_at, one.message_id))
     waiting = await _load(connection, [one for one in in_order if one.account_id in locked])
     grace = timedelta(seconds=settings.schedule_grace_s)
-    verdicts: list[tuple[Waiting, Verdict]] = []
+    verdicts: list[tuple[WaitingMessage, ReleaseVerdict]] = []
     released = 0
     for one in waiting:
         head = locked[one.due.account_id]
@@ -179,7 +179,7 @@ async def _transact(
     return released, sum(verdict.status is not Status.SCHEDULED for _, verdict in verdicts)
 
 
-async def _load(connection: Conn, taken: Sequence[Due]) -> list[Waiting]:
+async def _load(connection: Conn, taken: Sequence[Due]) -> list[WaitingMessage]:
     """What is known of them, in their order; read under the heads' locks, so that a new standing is seen."""
     if not taken:
         return []
@@ -194,7 +194,7 @@ async def _load(connection: Conn, taken: Sequence[Due]) -> list[Waiting]:
         own, stream = recipients[one.message_id], rows[one.message_id]["stream"]
         hits = ((address, found.get((one.account_id, canonical(address)))) for _, address in own) if found else ()
         waiting.append(
-            Waiting(
+            WaitingMessage(
                 due=one,
                 from_domain=rows[one.message_id]["from_domain"],
                 domain_status=rows[one.message_id]["domain_status"],
@@ -208,8 +208,8 @@ async def _load(connection: Conn, taken: Sequence[Due]) -> list[Waiting]:
 
 
 def decide(
-    one: Waiting, head: Head, *, room: int, at: datetime, grace: timedelta, parent: Head | None = None
-) -> Verdict:
+    one: WaitingMessage, head: Head, *, room: int, at: datetime, grace: timedelta, parent: Head | None = None
+) -> ReleaseVerdict:
     """What becomes of a due message; counts it, on its parent too, when it is released. Pure but for that."""
     if head.status != "active":
         return _failed(one, {"reason": f"account_{head.status}"})
@@ -218,7 +218,7 @@ def decide(
     if one.suppressed is not None:
         address, reason = one.suppressed
         detail: dict[str, object] = {"address": address, "reason": reason, "phase": "scheduled_release"}
-        return Verdict(Status.REJECTED, EventType.SUPPRESSED, detail)
+        return ReleaseVerdict(Status.REJECTED, EventType.SUPPRESSED, detail)
     shortage = _shortage(head, room, at, parent)
     if shortage is not None:
         end = one.due.due_at + grace
@@ -226,11 +226,13 @@ def decide(
         if at >= end:
             return _failed(one, shortage)
         wait = timedelta(seconds=max(AGAIN_S, head.scheduled / AGAIN_PER_S))
-        return Verdict(Status.SCHEDULED, None, {}, min(at + wait, end))
+        return ReleaseVerdict(Status.SCHEDULED, None, {}, min(at + wait, end))
     if one.due.deliver_by is not None and one.due.deliver_by <= at:
         return _failed(one, {"reason": "deliver_by_passed", "deliver_by": clock.iso(one.due.deliver_by)})
     quota.take(head, at, parent)
-    return Verdict(Status.QUEUED, EventType.ACCEPTED, {"scheduled": True, "scheduled_at": clock.iso(one.due.due_at)})
+    return ReleaseVerdict(
+        Status.QUEUED, EventType.ACCEPTED, {"scheduled": True, "scheduled_at": clock.iso(one.due.due_at)}
+    )
 
 
 def _shortage(head: Head, room: int, at: datetime, parent: Head | None) -> dict[str, object] | None:
@@ -244,11 +246,11 @@ def _shortage(head: Head, room: int, at: datetime, parent: Head | None) -> dict[
     return {"reason": refusal.kind.value} | {names[name]: value for name, value in refusal.fields.items()}
 
 
-def _failed(one: Waiting, why: dict[str, object]) -> Verdict:
-    return Verdict(Status.REJECTED, EventType.SCHEDULE_FAILED, why | {"scheduled_at": clock.iso(one.due.due_at)})
+def _failed(one: WaitingMessage, why: dict[str, object]) -> ReleaseVerdict:
+    return ReleaseVerdict(Status.REJECTED, EventType.SCHEDULE_FAILED, why | {"scheduled_at": clock.iso(one.due.due_at)})
 
 
-def _simulated(verdicts: Sequence[tuple[Waiting, Verdict]], domain: str, at: datetime) -> list[Simulated]:
+def _simulated(verdicts: Sequence[tuple[WaitingMessage, ReleaseVerdict]], domain: str, at: datetime) -> list[Simulated]:
     """Those that go out now, to the simulator's recipients alone."""
     return [
         Simulated(one.due.account_id, at.date(), messages=1)
@@ -257,7 +259,7 @@ def _simulated(verdicts: Sequence[tuple[Waiting, Verdict]], domain: str, at: dat
     ]
 
 
-def _entries(verdicts: Sequence[tuple[Waiting, Verdict]], at: datetime) -> list[log.Entry]:
+def _entries(verdicts: Sequence[tuple[WaitingMessage, ReleaseVerdict]], at: datetime) -> list[log.Entry]:
     return [
         log.Entry(
             one.due.account_id,
@@ -275,7 +277,7 @@ def _entries(verdicts: Sequence[tuple[Waiting, Verdict]], at: datetime) -> list[
 async def _write(
     connection: Conn,
     settings: Settings,
-    verdicts: Sequence[tuple[Waiting, Verdict]],
+    verdicts: Sequence[tuple[WaitingMessage, ReleaseVerdict]],
     lost: Sequence[Due],
     at: datetime,
 ) -> None:
