@@ -10,6 +10,7 @@ from engine.store.database_errors import ForeignKeyViolation
 
 from engine.base import clock, ids
 from engine.base.settings import Settings, variable
+from engine.base.slugs import is_slug
 from engine.delivery import sources_store
 from engine.delivery.sources import (
     ANY_STREAM,
@@ -21,7 +22,6 @@ from engine.delivery.sources import (
     checked_members,
     checked_plan,
 )
-from engine.flows.slugs import is_slug
 from mta.outbound.sources_bind import sources_of, why_not_ours
 
 MAX_SITES = 200

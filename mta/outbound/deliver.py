@@ -15,7 +15,7 @@ from engine.store.database_errors import DatabaseUnavailable
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery.outcome import Scope, Verdict, classify
-from engine.flows.settle import Attempt
+from engine.flows.sending.settle import Attempt
 from engine.mail.replies import Answer, Break, BreakKind, Reply
 from engine.store import metrics
 from mta.outbound.attempts import SHARED_ATTEMPT, attempt_of, refused_by_route, without_recipients

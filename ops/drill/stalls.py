@@ -20,7 +20,7 @@ import asyncpg
 import redis.asyncio as redis
 from msgspec import Struct
 
-from engine.flows.accept import COMMIT_TIMEOUT_S
+from engine.flows.sending.accept import COMMIT_TIMEOUT_S
 from ops.drill.catalogue import Order
 from ops.drill.faults import Struck
 from ops.drill.report import Check, Report
