@@ -12,22 +12,20 @@ from collections.abc import Awaitable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-import asyncpg
 import falcon
 import falcon.asgi
 import structlog
-from msgspec import Struct
 
 from api.areas.account import resources as account
+from api.areas.account_deletion import resources as account_deletion
 from api.areas.api_keys import resources as api_keys
 from api.areas.audit import resources as audit
 from api.areas.auth import resources as auth
-from api.areas.closing import resources as closing
 from api.areas.domains import resources as domains
+from api.areas.email_verification import resources as email_verification
 from api.areas.emails import resources as emails
 from api.areas.identity import resources as identity
 from api.areas.leads import resources as leads
-from api.areas.mailbox import resources as mailbox
 from api.areas.messages import resources as messages
 from api.areas.passkeys import resources as passkeys
 from api.areas.second_factor import resources as second_factor
@@ -46,18 +44,18 @@ from api.http.decode import set_query_aside
 from api.http.farewell import LINGER_S, before_stopping
 from api.http.forwarded import with_client
 from api.http.operation import Access, Call, Operation, Raw
+from api.http.services import ApiServices
 from api.http.stream import guard_listeners, open_connection
-from engine.areas.api_keys.keyring import TOUCH_S, Keys
+from engine.areas.api_keys.key_auth import TOUCH_S, Keys
 from engine.areas.audit.verifier import Verifier
-from engine.areas.identity.provider import Provider
-from engine.areas.sessions.keeper import Sessions
-from engine.areas.tails.hub import Tails
+from engine.areas.identity.provider import IdentityProvider
+from engine.areas.sessions.session_auth import SessionAuth
 from engine.base import clock, logs
 from engine.base.errors import Refusal
 from engine.base.settings import Settings, load
 from engine.delivery import queue
 from engine.delivery.hints import Hints
-from engine.flows.accept import Acceptor
+from engine.flows.sending.accept import Acceptor
 from engine.store import metrics, partitions
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
@@ -76,29 +74,12 @@ _log = structlog.get_logger("api")
 App = falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]
 
 
-class Services(Struct):
-    """What the handlers work with."""
-
-    pool: asyncpg.Pool
-    redis: redis_store.RedisClient
-    acceptor: Acceptor
-    keys: Keys
-    sessions: Sessions
-    passwords: Passwords
-    limits: RateLimiter
-    hints: Hints
-    tails: Tails
-    verifier: Verifier
-    provider: Provider | None
-    settings: Settings
-
-
 def all_operations() -> tuple[Operation, ...]:
     """Every operation of the public API, the description document among them."""
     areas = (
         emails, messages, tails, statistics, templates, streams, suppressions, domains, webhooks, audit, api_keys,
-        account, auth, identity, mailbox, second_factor, passkeys,
-        sub_accounts, closing, team, leads,
+        account, auth, identity, email_verification, second_factor, passkeys,
+        sub_accounts, account_deletion, team, leads,
     )  # fmt: skip
     return (*(operation for area in areas for operation in area.OPERATIONS), _description())
 
@@ -163,7 +144,7 @@ class Lifespan:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._tasks: list[asyncio.Task[None]] = []
-        self._services: Services | None = None
+        self._services: ApiServices | None = None
 
     async def process_startup(self, scope: Mapping[str, Any], event: Mapping[str, Any]) -> None:  # noqa: ARG002
         """Open what the worker needs and put the routes in."""
@@ -175,8 +156,8 @@ class Lifespan:
         client = redis_store.connect(settings.redis_url)
         hints = Hints(client)
         rate = Rate()
-        keys, sessions = Keys(pool, settings.key_pepper), Sessions(pool, settings.key_pepper)
-        services = Services(
+        keys, sessions = Keys(pool, settings.key_pepper), SessionAuth(pool, settings.key_pepper)
+        services = ApiServices(
             pool=pool,
             redis=client,
             acceptor=Acceptor(
@@ -189,7 +170,7 @@ class Lifespan:
             hints=hints,
             tails=tails.open_hub(pool, keys, sessions, settings),
             verifier=Verifier(pool),
-            provider=Provider.from_settings(settings),
+            provider=IdentityProvider.from_settings(settings),
             settings=settings,
         )
         self._services = services
@@ -228,7 +209,7 @@ class Lifespan:
         await close_pool(services.pool)
 
 
-async def _housekeeping(services: Services) -> None:
+async def _housekeeping(services: ApiServices) -> None:
     """Gauges every second, last uses of keys every half minute."""
     lost = 0
     ticks = 0
@@ -244,8 +225,8 @@ async def _housekeeping(services: Services) -> None:
             await services.keys.write_last_uses()
 
 
-def _add_routes(app: App, services: Services) -> None:
-    door = dispatch.Door(
+def _add_routes(app: App, services: ApiServices) -> None:
+    door = dispatch.DispatchContext(
         settings=services.settings,
         services=services,
         keys=services.keys,
@@ -259,7 +240,7 @@ def _add_routes(app: App, services: Services) -> None:
     for operation in all_operations():
         by_path.setdefault(operation.path, []).append(operation)
     for path, operations in by_path.items():
-        app.add_route(path, dispatch.Endpoint(door, operations))
+        app.add_route(path, dispatch.RoutedOperation(door, operations))
     pages.add_routes(app)
     app.add_route("/healthz", Health())
     app.add_route("/readyz", Readiness(services))
@@ -304,7 +285,7 @@ class Health:
 class Readiness:
     """`/readyz`: every dependency with its own verdict; 503 when mail can't be accepted."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: ApiServices) -> None:
         self._services = services
 
     async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:  # noqa: ARG002

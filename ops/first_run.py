@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.base.plans import Plan
 from engine.base.settings import Settings
-from engine.flows import platform
+from engine.flows.accounts import platform_account
 from ops import operate
 from ops.state import write_private
 
@@ -23,7 +23,7 @@ async def ensure(settings: Settings, state: Path) -> dict[str, Any]:
     """What the first start made, made now if this is it; kept in `<state>/first-run.json`, mode 0600."""
     file = state / FILE
     async with operate.opened(settings) as pool:
-        await platform.ensure_local(pool, settings)
+        await platform_account.ensure_local(pool, settings)
         if file.is_file():
             return dict(json.loads(file.read_text("utf-8")))
         account = await operate.create_account(pool, name="Local", email=EMAIL, plan=Plan.SCALE, daily_cap=DAILY_CAP)

@@ -9,7 +9,7 @@ from engine.areas.api_keys import rules, store
 from engine.areas.api_keys.store import KeyListRow
 from engine.base import clock, ids
 from engine.base.errors import not_found
-from engine.flows.give_key import revoke_key
+from engine.flows.accounts.api_keys import revoke_key
 
 MAX_SHOWN = 1_000
 

@@ -16,16 +16,17 @@ import argon2
 import asyncpg
 
 from engine.areas.domains import rules
+from engine.areas.domains import service as adding
 from engine.areas.domains import store as domains
-from engine.areas.domains.types import Checked
+from engine.areas.domains.types import CheckedRecord
+from engine.areas.domains.verification import known_records, verify_now
 from engine.base import clock, ids
 from engine.base.plans import Plan
 from engine.base.scopes import SCOPES
 from engine.base.settings import Settings
-from engine.flows import add_domain as adding
-from engine.flows import open_account, platform
-from engine.flows.give_key import give_key
-from engine.flows.verify_domain import known_records, verify_now
+from engine.flows.accounts import platform_account
+from engine.flows.accounts.api_keys import give_key
+from engine.flows.people import open_account
 from engine.mail.address import parse_mailbox
 from engine.store.postgres import open_pool
 
@@ -134,12 +135,12 @@ async def check_domain(pool: asyncpg.Pool, settings: Settings, *, account: str, 
 async def set_platform(pool: asyncpg.Pool, settings: Settings, *, account: str, sender: str | None) -> dict[str, Any]:
     """Send the service's own mail from this account; refused while the sender's domain is not verified on it."""
     account_id = ids.parse_id(ids.Kind.ACCOUNT, account)
-    return _platform(await platform.appoint(pool, settings, account_id, sender))
+    return _platform(await platform_account.appoint(pool, settings, account_id, sender))
 
 
 async def show_platform(pool: asyncpg.Pool, settings: Settings) -> dict[str, Any]:
     """The account that the service's own mail comes from, and what of it waits."""
-    return _platform(await platform.standing(pool, settings))
+    return _platform(await platform_account.standing(pool, settings))
 
 
 def call_api(base_url: str, method: str, path: str, key: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -161,7 +162,7 @@ def call_api(base_url: str, method: str, path: str, key: str, body: dict[str, An
         raise ApiError(error.code, answer_body) from error
 
 
-def _shown(checks: Sequence[Checked]) -> list[dict[str, Any]]:
+def _shown(checks: Sequence[CheckedRecord]) -> list[dict[str, Any]]:
     return [
         {
             "type": check.wanted.type,
@@ -175,7 +176,7 @@ def _shown(checks: Sequence[Checked]) -> list[dict[str, Any]]:
     ]
 
 
-def _platform(found: platform.Standing) -> dict[str, Any]:
+def _platform(found: platform_account.PlatformStanding) -> dict[str, Any]:
     return {
         "accountId": None if found.account_id is None else ids.format_id(ids.Kind.ACCOUNT, found.account_id),
         "from": found.sender,

@@ -5,7 +5,7 @@ from typing import Any
 import asyncpg
 
 from engine.base import clock, ids
-from engine.flows import rescue
+from engine.flows.people import person_admin
 
 
 async def shown(pool: asyncpg.Pool, *, email: str) -> dict[str, Any]:
@@ -28,19 +28,19 @@ async def shown(pool: asyncpg.Pool, *, email: str) -> dict[str, Any]:
 async def reset_factor(pool: asyncpg.Pool, *, email: str) -> dict[str, Any]:
     """The person signs in without a code from now on; all their sessions end."""
     found = await _found(pool, email)
-    dropped = await rescue.drop_second_factor(pool, found.person)
+    dropped = await person_admin.drop_second_factor(pool, found.person)
     return await shown(pool, email=email) | {"secondFactorDropped": dropped}
 
 
 async def sign_out(pool: asyncpg.Pool, *, email: str) -> dict[str, Any]:
     """The person is signed in nowhere any more."""
     found = await _found(pool, email)
-    ended = await rescue.sign_out(pool, found.person)
+    ended = await person_admin.sign_out(pool, found.person)
     return await shown(pool, email=email) | {"sessionsEnded": ended}
 
 
-async def _found(pool: asyncpg.Pool, email: str) -> rescue.Found:
-    found = await rescue.find(pool, email)
+async def _found(pool: asyncpg.Pool, email: str) -> person_admin.PersonWithAccounts:
+    found = await person_admin.find(pool, email)
     if found is None:
         raise ValueError(f"nobody signs in with {email}")
     return found

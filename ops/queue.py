@@ -12,8 +12,8 @@ from msgspec import Struct
 from engine.base import clock, ids
 from engine.base.settings import Settings
 from engine.delivery.holds import EVERYWHERE, Hold, HoldKind
-from engine.flows import levers
-from engine.flows.levers import Chosen
+from engine.flows.sending import queue_admin
+from engine.flows.sending.queue_admin import Chosen
 from engine.store.database_clock import DatabaseClock
 from engine.store.queries import Queries
 from engine.store.resolver import Resolver
@@ -64,7 +64,7 @@ async def depths(pool: asyncpg.Pool, settings: Settings, *, by: str, limit: int)
         "by": by,
         "rows": found[0].total if found else 0,
         "waiting": [_shown(one, by, now) for one in found[:limit]],
-        "holds": [_hold(one) for one in await levers.standing(pool)],
+        "holds": [_hold(one) for one in await queue_admin.standing(pool)],
     }
 
 
@@ -74,7 +74,7 @@ async def suspend(
     """Hold a target back for so many seconds, or until it is resumed."""
     until = None if for_s is None else (await DatabaseClock.read(pool)).now() + timedelta(seconds=for_s)
     target = await _chosen(pool, settings, on)
-    rows = await levers.suspend(pool, target, reason=reason, until=until)
+    rows = await queue_admin.suspend(pool, target, reason=reason, until=until)
     end = None if until is None else clock.iso(until)
     return {"suspended": target.kind.value, "target": target.target, "until": end, "rowsHeld": rows}
 
@@ -84,7 +84,7 @@ async def resume(
 ) -> dict[str, Any]:
     """Let a target go; raises ValueError where nothing holds it."""
     target = await _chosen(pool, settings, on, routed=False)
-    rows = await levers.resume(pool, target, note=note)
+    rows = await queue_admin.resume(pool, target, note=note)
     if rows is None:
         raise ValueError(f"nothing is suspended for the {target.kind.value} {target.target}")
     return {"resumed": target.kind.value, "target": target.target, "rowsBack": rows}
@@ -95,23 +95,23 @@ async def flush(
 ) -> dict[str, Any]:
     """Try a target's waiting deliveries again now."""
     target = await _chosen(pool, settings, on)
-    rows = await levers.flush(pool, target, note=note)
+    rows = await queue_admin.flush(pool, target, note=note)
     return {"flushed": target.kind.value, "target": target.target, "rows": rows}
 
 
 async def bounce(pool: asyncpg.Pool, settings: Settings, on: tuple[HoldKind, str], *, reason: str) -> dict[str, Any]:
     """Give a target's waiting deliveries up."""
     target = await _chosen(pool, settings, on)
-    rows = await levers.bounce(pool, target, reason=reason)
+    rows = await queue_admin.bounce(pool, target, reason=reason)
     return {"bounced": target.kind.value, "target": target.target, "rows": rows}
 
 
 async def _chosen(pool: asyncpg.Pool, settings: Settings, on: tuple[HoldKind, str], *, routed: bool = True) -> Chosen:
     kind, target = on
     if kind is not HoldKind.SITE or not routed or target == EVERYWHERE:
-        return levers.chosen(kind, target)
+        return queue_admin.chosen(kind, target)
     sites = await _sites(pool, settings)
-    return levers.chosen(kind, target, [domain for domain, site in sites.items() if site == target.lower()])
+    return queue_admin.chosen(kind, target, [domain for domain, site in sites.items() if site == target.lower()])
 
 
 async def _by_site(pool: asyncpg.Pool, settings: Settings, now: datetime) -> list[Waiting]:

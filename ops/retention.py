@@ -8,9 +8,10 @@ from msgspec import structs
 from engine.areas.account import rules, store
 from engine.base import clock, ids
 from engine.base.errors import not_found
+from engine.base.events import AccountEvent
 from engine.base.plans import Plan
-from engine.flows import purge as purging
-from engine.flows.open_account import record
+from engine.flows.retention import purge as purging
+from engine.ledger.events import record_event
 
 _NAMES = {
     "accounts": "accounts",
@@ -41,5 +42,5 @@ async def agree(pool: asyncpg.Pool, *, account: str, days: int | None) -> dict[s
             raise not_found("account")
         kept = rules.retention_days(Plan(rows[0]["plan"]), days)
         detail = {"agreed_days": days, "retention_days": kept}
-        await record(connection, account_id, "account.retention_agreed", detail, actor="operator")
+        await record_event(connection, account_id, AccountEvent.ACCOUNT_RETENTION_AGREED, detail, actor="operator")
     return {"accountId": account, "agreedDays": days, "retentionDays": kept}

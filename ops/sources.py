@@ -9,6 +9,7 @@ import asyncpg
 
 from engine.base import clock, ids
 from engine.base.settings import Settings, variable
+from engine.base.slugs import is_slug
 from engine.delivery import sources_store
 from engine.delivery.sources import (
     ANY_STREAM,
@@ -20,7 +21,6 @@ from engine.delivery.sources import (
     checked_members,
     checked_plan,
 )
-from engine.flows.slugs import is_slug
 from engine.store.database_errors import ForeignKeyViolation
 from mta.outbound.sources_bind import sources_of, why_not_ours
 

@@ -7,11 +7,11 @@ import asyncpg
 
 from engine.areas.account import store as accounts
 from engine.areas.account.store import AccountRow
-from engine.areas.closing import store as closing
+from engine.areas.account_deletion import store as closing
 from engine.areas.sub_accounts import store as sub_accounts
 from engine.base import clock, ids
-from engine.flows import suspend as suspending
-from engine.flows.suspend import Cause, Standing
+from engine.flows.accounts import suspend as suspending
+from engine.flows.accounts.suspend import Cause, StandingCause
 
 MAX_BELOW = 1_000  # sub-accounts shown
 
@@ -82,5 +82,5 @@ def _line(row: AccountRow) -> dict[str, Any]:
     }
 
 
-def _cause(one: Standing) -> dict[str, Any]:
+def _cause(one: StandingCause) -> dict[str, Any]:
     return {"cause": one.cause, "reason": one.reason, "since": clock.iso(one.created_at)}

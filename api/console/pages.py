@@ -25,7 +25,7 @@ ASSETS: Final = {"mailbox.css": "text/css; charset=utf-8", "mailbox.js": "text/j
 _SIGN_IN: Final = "You can close this page and sign in."
 
 
-class Page(Struct, frozen=True):
+class ConsolePage(Struct, frozen=True):
     """What one page says, asks for and calls; `again` is where a link that is used up can be had anew."""
 
     title: str
@@ -43,8 +43,8 @@ class Page(Struct, frozen=True):
     again_label: str = ""
 
 
-PAGES: Final[Mapping[str, Page]] = {
-    "/verify-email": Page(
+PAGES: Final[Mapping[str, ConsolePage]] = {
+    "/verify-email": ConsolePage(
         title="Confirm your address",
         intro="Press the button to confirm that this mail came to you.",
         button="Confirm my address",
@@ -52,7 +52,7 @@ PAGES: Final[Mapping[str, Page]] = {
         done="Your address is confirmed",
         next="Your account can create API keys now. You can close this page and go on where you were.",
     ),
-    "/reset-password": Page(
+    "/reset-password": ConsolePage(
         title="Set a new password",
         intro="This signs you out everywhere, and only the new password is good from then on.",
         button="Set the password",
@@ -65,7 +65,7 @@ PAGES: Final[Mapping[str, Page]] = {
         again_why="Is the link used up or too old?",
         again_label="Ask for a new one.",
     ),
-    "/confirm-email": Page(
+    "/confirm-email": ConsolePage(
         title="Confirm your new address",
         intro="From then on you sign in with this address, and your other sessions end.",
         button="Use this address",
@@ -73,7 +73,7 @@ PAGES: Final[Mapping[str, Page]] = {
         done="Your address is changed",
         next="Sign in with it from now on. The old address was told.",
     ),
-    "/accept-invite": Page(
+    "/accept-invite": ConsolePage(
         title="Accept the invitation",
         intro="Give the password that you sign in with here. If you are new, choose one: it makes your sign-in.",
         button="Accept",
@@ -85,7 +85,7 @@ PAGES: Final[Mapping[str, Page]] = {
         again_why="Have you forgotten your password?",
         again_label="Ask for a new one.",
     ),
-    "/forgot-password": Page(
+    "/forgot-password": ConsolePage(
         title="Forgot your password?",
         intro="Give the address that you sign in with, and look into its mailbox for a link.",
         button="Send the link",
@@ -98,7 +98,7 @@ PAGES: Final[Mapping[str, Page]] = {
 }
 
 
-class Content:
+class PageContent:
     """A Falcon resource that gives the same octets to everybody."""
 
     def __init__(self, octets: bytes, media: str) -> None:
@@ -124,13 +124,13 @@ class Content:
 def add_routes(app: "falcon.asgi.App[Any, Any]") -> None:
     """Put the pages and what they load into the application."""
     for path, page in PAGES.items():
-        app.add_route(path, Content(html(page), "text/html; charset=utf-8"))
+        app.add_route(path, PageContent(html(page), "text/html; charset=utf-8"))
     for name, media in ASSETS.items():
-        app.add_route(f"/assets/{name}", Content((FILES / name).read_bytes(), media))
+        app.add_route(f"/assets/{name}", PageContent((FILES / name).read_bytes(), media))
 
 
 @cache
-def html(page: Page) -> bytes:
+def html(page: ConsolePage) -> bytes:
     """The page as it is served."""
     flags = {name: "yes" for name in ("token", "email", "new") if getattr(page, name)}
     texts = ("title", "intro", "button", "call", "done", "next", "again", "again_why", "again_label")

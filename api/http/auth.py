@@ -5,15 +5,15 @@ import hmac
 import falcon.asgi
 
 from engine.areas.api_keys import rules
-from engine.areas.sessions.keeper import Person
 from engine.areas.sessions.rules import COOKIE, Device
+from engine.areas.sessions.session_auth import Person
 from engine.base.errors import ErrorType, Refusal
 from engine.base.roles import Role
 
 CSRF_HEADER = "X-CSRF-Token"
 
 
-def bearer(header: str | None) -> rules.NewKey | None:
+def bearer(header: str | None) -> rules.FreshApiKey | None:
     """The key of an Authorization header: scheme in any case, surrounding white space tolerated."""
     if header is None:
         return None

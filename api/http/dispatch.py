@@ -15,8 +15,9 @@ from msgspec import Struct
 
 from api.http import auth, body, decode, paths, stream
 from api.http.operation import Access, Call, Operation, Raw, Streamed
-from engine.areas.api_keys import keyring
-from engine.areas.sessions.keeper import Person, Sessions
+from api.http.services import ApiServices
+from engine.areas.api_keys import key_auth
+from engine.areas.sessions.session_auth import Person, SessionAuth
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
 from engine.base.netaddr import network_of
@@ -27,7 +28,7 @@ from engine.store.database_errors import DatabaseUnavailable
 from engine.store.deadlines import within
 
 READ_DEADLINE_S = 8.0  # a little over what the reads themselves are bounded to
-WRITE_DEADLINE_S = 20.0  # over the commit's own deadline (engine.flows.accept)
+WRITE_DEADLINE_S = 20.0  # over the commit's own deadline (engine.flows.sending.accept)
 MIN_PERSON_RATE = 50  # requests a second of a signed-in person, whatever the plan: a console asks in bursts
 LOOK_UPS = 50  # keys that are still looked up for such an address: a good one may be among them
 MAX_SUSPECTS = 10_000
@@ -56,23 +57,23 @@ class Suspect(Struct):
     left: int = LOOK_UPS
 
 
-class Door(Struct):
+class DispatchContext(Struct):
     """What dispatching needs of the process."""
 
     settings: Settings
-    services: Any
-    keys: keyring.Keys
-    sessions: Sessions
+    services: ApiServices
+    keys: key_auth.Keys
+    sessions: SessionAuth
     limits: rate_limits.RateLimiter
     memory: body.BodyMemory
     suspects: "dict[str, Suspect]"
     on_answer: Callable[[str, int, str | None], None]  # operation id, status, refusal type
 
 
-class Endpoint:
+class RoutedOperation:
     """The Falcon resource of one path: a responder for each of its operations."""
 
-    def __init__(self, door: Door, operations: Iterable[Operation]) -> None:
+    def __init__(self, door: DispatchContext, operations: Iterable[Operation]) -> None:
         for operation in operations:
             responder = _responder(door, operation)
             setattr(self, f"on_{operation.method.lower()}", responder)
@@ -80,7 +81,7 @@ class Endpoint:
                 self.on_head = responder  # the server leaves the body out
 
 
-def _responder(door: Door, operation: Operation) -> Responder:
+def _responder(door: DispatchContext, operation: Operation) -> Responder:
     decoder = None if operation.request is None else msgspec.json.Decoder(operation.request)
 
     id_of_operation = operation.id
@@ -119,7 +120,7 @@ def _responder(door: Door, operation: Operation) -> Responder:
     return respond
 
 
-async def _admit(door: Door, operation: Operation, call: Call, response: falcon.asgi.Response) -> None:
+async def _admit(door: DispatchContext, operation: Operation, call: Call, response: falcon.asgi.Response) -> None:
     """Authenticate and count the request; a failed authentication counts against the address it came from.
 
     An Authorization header speaks for the request, else the session's cookie does.
@@ -138,13 +139,13 @@ async def _admit(door: Door, operation: Operation, call: Call, response: falcon.
     await _limit(door, f"key:{caller.key_id}", rate, response)
     if operation.access is Access.SESSION:
         raise auth.people_only()
-    keyring.check_scope(caller, operation.scopes)
+    key_auth.check_scope(caller, operation.scopes)
     call.caller = caller
 
 
 async def _calling_key(
-    door: Door, operation: Operation, call: Call, response: falcon.asgi.Response, header: str | None
-) -> keyring.Caller:
+    door: DispatchContext, operation: Operation, call: Call, response: falcon.asgi.Response, header: str | None
+) -> key_auth.Caller:
     key = auth.bearer(header)
     if key is not None and door.keys.cache.peek(key.key_id) is None:
         await _heed_suspect(door, call, response)
@@ -159,14 +160,14 @@ async def _calling_key(
 
 
 async def _admit_person(
-    door: Door, operation: Operation, call: Call, response: falcon.asgi.Response, secret: str | None
+    door: DispatchContext, operation: Operation, call: Call, response: falcon.asgi.Response, secret: str | None
 ) -> None:
     await _heed_suspect(door, call, response)
     with within(READ_DEADLINE_S):
         person = await door.sessions.person(secret, auth.device(call.request))
     if person is None:
         await _suspect(door, call, response)
-        raise auth.sign_in_first() if operation.access is Access.SESSION else keyring.unauthorized()
+        raise auth.sign_in_first() if operation.access is Access.SESSION else key_auth.unauthorized()
     await _limit(door, f"usr:{person.user_id}", _persons_rate(door.settings, person), response)
     if operation.needs_csrf:
         auth.check_csrf(person, call.request.get_header(auth.CSRF_HEADER))
@@ -184,14 +185,14 @@ def _address(call: Call) -> str:
     return f"ip:{network_of(call.request.remote_addr)}"
 
 
-async def _heed_suspect(door: Door, call: Call, response: falcon.asgi.Response) -> None:
+async def _heed_suspect(door: DispatchContext, call: Call, response: falcon.asgi.Response) -> None:
     """Count an unknown credential before it is looked up where its address has sent too many bad ones."""
     address = _address(call)
     if _used_up(door, address):
         await _limit(door, address, door.settings.unauthenticated_rate, response)
 
 
-async def _suspect(door: Door, call: Call, response: falcon.asgi.Response) -> None:
+async def _suspect(door: DispatchContext, call: Call, response: falcon.asgi.Response) -> None:
     """Count a bad credential; raises 429 from an address that has sent too many."""
     address = _address(call)
     try:
@@ -203,7 +204,7 @@ async def _suspect(door: Door, call: Call, response: falcon.asgi.Response) -> No
         raise
 
 
-def _used_up(door: Door, address: str) -> bool:
+def _used_up(door: DispatchContext, address: str) -> bool:
     suspect = door.suspects.get(address)
     if suspect is None:
         return False
@@ -214,7 +215,7 @@ def _used_up(door: Door, address: str) -> bool:
     return suspect.left < 0
 
 
-async def _limit(door: Door, bucket: str, rate: float, response: falcon.asgi.Response) -> None:
+async def _limit(door: DispatchContext, bucket: str, rate: float, response: falcon.asgi.Response) -> None:
     standing = await door.limits.check(bucket, rate)
     response.set_header("RateLimit-Limit", str(standing.burst))
     response.set_header("RateLimit-Remaining", str(standing.remaining))
@@ -223,7 +224,9 @@ async def _limit(door: Door, bucket: str, rate: float, response: falcon.asgi.Res
         raise rate_limits.refusal(standing)
 
 
-async def _read(door: Door, operation: Operation, call: Call, decoder: msgspec.json.Decoder[Any], limit: int) -> None:
+async def _read(
+    door: DispatchContext, operation: Operation, call: Call, decoder: msgspec.json.Decoder[Any], limit: int
+) -> None:
     may_be_empty = operation.no_body_is_empty and not call.request.content_length
     if not may_be_empty:
         decode.check_media_type(call.request)
@@ -239,7 +242,7 @@ async def _read(door: Door, operation: Operation, call: Call, decoder: msgspec.j
         call.body = decode.decode_body(content, decoder)
 
 
-async def _receive(door: Door, call: Call, limit: int) -> bytes:
+async def _receive(door: DispatchContext, call: Call, limit: int) -> bytes:
     """The body's octets, which count against the memory of who sends them until the request is answered."""
     if call.caller is not None:
         call.memory = door.memory.callers.open(call.caller.account_id, call.caller.key_id)

@@ -13,8 +13,9 @@ import falcon.asgi
 from msgspec import Struct
 
 from api.http import body_limits
-from engine.areas.api_keys.keyring import Caller
-from engine.areas.sessions.keeper import Person
+from api.http.services import ApiServices
+from engine.areas.api_keys.key_auth import Caller
+from engine.areas.sessions.session_auth import Person
 from engine.base import ids
 from engine.base.errors import ErrorType
 from engine.base.memory_pool import Reservation
@@ -38,7 +39,7 @@ class Call(Struct):
     """One request on its way through an operation."""
 
     request: falcon.asgi.Request
-    services: Any  # api.app.Services; typed there, so that this floor does not know the upper ones
+    services: ApiServices
     settings: Settings
     path: Mapping[str, str]
     caller: Caller | None = None  # the key that calls

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 
-class ErrorDefinition(NamedTuple):
+class RefusalEntry(NamedTuple):
     """One registry row: HTTP status and the evidence fields it may carry."""
 
     status: int
@@ -49,37 +49,37 @@ class ErrorType(StrEnum):
     UNAVAILABLE = "unavailable"
 
 
-REGISTRY: dict[ErrorType, ErrorDefinition] = {
-    ErrorType.INVALID_REQUEST: ErrorDefinition(400, ("field", "limit", "line", "column")),
-    ErrorType.UNAUTHORIZED: ErrorDefinition(401),
-    ErrorType.TOTP_REQUIRED: ErrorDefinition(401, ("ticket",)),
-    ErrorType.INVALID_CREDENTIALS: ErrorDefinition(401),
-    ErrorType.FORBIDDEN: ErrorDefinition(403, ("scope",)),
-    ErrorType.EMAIL_UNVERIFIED: ErrorDefinition(403),
-    ErrorType.CSRF_FAILED: ErrorDefinition(403),
-    ErrorType.ACCOUNT_SUSPENDED: ErrorDefinition(403),
-    ErrorType.PLAN_LIMIT_REACHED: ErrorDefinition(403, ("resource", "limit", "used")),
-    ErrorType.DOMAIN_NOT_VERIFIED: ErrorDefinition(403, ("domain",)),
-    ErrorType.NOT_FOUND: ErrorDefinition(404),
-    ErrorType.METHOD_NOT_ALLOWED: ErrorDefinition(405),
-    ErrorType.CONFLICT: ErrorDefinition(409, ("id",)),
-    ErrorType.TERMINAL_STATE: ErrorDefinition(409, ("status",)),
-    ErrorType.INVALID_STATE: ErrorDefinition(409, ("status",)),
-    ErrorType.PAYLOAD_TOO_LARGE: ErrorDefinition(413, ("limit",)),
-    ErrorType.UNSUPPORTED_MEDIA_TYPE: ErrorDefinition(415),
-    ErrorType.INVALID_ADDRESS: ErrorDefinition(422, ("address", "field")),
-    ErrorType.SUPPRESSED: ErrorDefinition(422, ("address", "reason")),
-    ErrorType.ATTACHMENT_BLOCKED: ErrorDefinition(422, ("filename",)),
-    ErrorType.ATTACHMENT_INFECTED: ErrorDefinition(422),
-    ErrorType.TEMPLATE_ERROR: ErrorDefinition(422, ("missing", "template", "version")),
-    ErrorType.THRESHOLD_REFUSED: ErrorDefinition(422, ("limit",)),
-    ErrorType.RATE_LIMITED: ErrorDefinition(429),
-    ErrorType.DAILY_LIMIT_REACHED: ErrorDefinition(429, ("limit", "sentToday")),
-    ErrorType.MONTHLY_LIMIT_REACHED: ErrorDefinition(429, ("limit", "sentThisMonth", "allowance")),
-    ErrorType.PLATFORM_PAUSED: ErrorDefinition(429),
-    ErrorType.TOO_MANY_STREAMS: ErrorDefinition(429, ("limit",)),
-    ErrorType.DESTINATION_LOCKED: ErrorDefinition(429),
-    ErrorType.UNAVAILABLE: ErrorDefinition(503),
+REGISTRY: dict[ErrorType, RefusalEntry] = {
+    ErrorType.INVALID_REQUEST: RefusalEntry(400, ("field", "limit", "line", "column")),
+    ErrorType.UNAUTHORIZED: RefusalEntry(401),
+    ErrorType.TOTP_REQUIRED: RefusalEntry(401, ("ticket",)),
+    ErrorType.INVALID_CREDENTIALS: RefusalEntry(401),
+    ErrorType.FORBIDDEN: RefusalEntry(403, ("scope",)),
+    ErrorType.EMAIL_UNVERIFIED: RefusalEntry(403),
+    ErrorType.CSRF_FAILED: RefusalEntry(403),
+    ErrorType.ACCOUNT_SUSPENDED: RefusalEntry(403),
+    ErrorType.PLAN_LIMIT_REACHED: RefusalEntry(403, ("resource", "limit", "used")),
+    ErrorType.DOMAIN_NOT_VERIFIED: RefusalEntry(403, ("domain",)),
+    ErrorType.NOT_FOUND: RefusalEntry(404),
+    ErrorType.METHOD_NOT_ALLOWED: RefusalEntry(405),
+    ErrorType.CONFLICT: RefusalEntry(409, ("id",)),
+    ErrorType.TERMINAL_STATE: RefusalEntry(409, ("status",)),
+    ErrorType.INVALID_STATE: RefusalEntry(409, ("status",)),
+    ErrorType.PAYLOAD_TOO_LARGE: RefusalEntry(413, ("limit",)),
+    ErrorType.UNSUPPORTED_MEDIA_TYPE: RefusalEntry(415),
+    ErrorType.INVALID_ADDRESS: RefusalEntry(422, ("address", "field")),
+    ErrorType.SUPPRESSED: RefusalEntry(422, ("address", "reason")),
+    ErrorType.ATTACHMENT_BLOCKED: RefusalEntry(422, ("filename",)),
+    ErrorType.ATTACHMENT_INFECTED: RefusalEntry(422),
+    ErrorType.TEMPLATE_ERROR: RefusalEntry(422, ("missing", "template", "version")),
+    ErrorType.THRESHOLD_REFUSED: RefusalEntry(422, ("limit",)),
+    ErrorType.RATE_LIMITED: RefusalEntry(429),
+    ErrorType.DAILY_LIMIT_REACHED: RefusalEntry(429, ("limit", "sentToday")),
+    ErrorType.MONTHLY_LIMIT_REACHED: RefusalEntry(429, ("limit", "sentThisMonth", "allowance")),
+    ErrorType.PLATFORM_PAUSED: RefusalEntry(429),
+    ErrorType.TOO_MANY_STREAMS: RefusalEntry(429, ("limit",)),
+    ErrorType.DESTINATION_LOCKED: RefusalEntry(429),
+    ErrorType.UNAVAILABLE: RefusalEntry(503),
 }
 
 

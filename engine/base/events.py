@@ -1,10 +1,10 @@
-"""The event types of a message and the moves of its status: one table each."""
+"""All event types, and the moves of a message's status: one table each."""
 
 from enum import StrEnum
 
 
 class EventType(StrEnum):
-    """The thirteen types of the waybill."""
+    """Types of the events that concern one message: its waybill."""
 
     ACCEPTED = "accepted"
     QUEUED = "queued"
@@ -21,8 +21,83 @@ class EventType(StrEnum):
     SCHEDULE_FAILED = "schedule_failed"
 
 
+class AccountEvent(StrEnum):
+    """Types of the events that concern an account, its people or its settings.
+
+    The service does not write ALERT_FIRED and INBOUND_RECEIVED yet; webhook endpoints can subscribe to them already.
+    """
+
+    ACCOUNT_CREATED = "account.created"
+    ACCOUNT_DELETION_CANCELED = "account.deletion_canceled"
+    ACCOUNT_DELETION_SCHEDULED = "account.deletion_scheduled"
+    ACCOUNT_RENAMED = "account.renamed"
+    ACCOUNT_RESUMED = "account.resumed"
+    ACCOUNT_RETENTION_AGREED = "account.retention_agreed"
+    ACCOUNT_SUSPENDED = "account.suspended"
+    ACCOUNT_UPDATED = "account.updated"
+    ALERT_FIRED = "alert.fired"
+    API_KEY_CREATED = "api_key.created"
+    API_KEY_REVOKED = "api_key.revoked"
+    CLOUDFLARE_CONNECTED = "cloudflare.connected"
+    CLOUDFLARE_DISCONNECTED = "cloudflare.disconnected"
+    DELIVERY_RESUMED = "delivery.resumed"
+    DELIVERY_SUSPENDED = "delivery.suspended"
+    DOMAIN_ADDED = "domain.added"
+    DOMAIN_DNS_PUBLISHED = "domain.dns_published"
+    DOMAIN_FAILED = "domain.failed"
+    DOMAIN_KEY_ROTATED = "domain.key_rotated"
+    DOMAIN_KEY_ROTATION_REQUESTED = "domain.key_rotation_requested"
+    DOMAIN_REMOVED = "domain.removed"
+    DOMAIN_VERIFIED = "domain.verified"
+    INBOUND_RECEIVED = "inbound.received"
+    LEAD_RECEIVED = "lead.received"
+    MEMBER_EMAIL_CHANGE_REQUESTED = "member.email_change_requested"
+    MEMBER_EMAIL_CHANGED = "member.email_changed"
+    MEMBER_EMAIL_VERIFIED = "member.email_verified"
+    MEMBER_IDENTITY_LINKED = "member.identity_linked"
+    MEMBER_IDENTITY_UNLINKED = "member.identity_unlinked"
+    MEMBER_INVITE_REVOKED = "member.invite_revoked"
+    MEMBER_INVITED = "member.invited"
+    MEMBER_JOINED = "member.joined"
+    MEMBER_PASSKEY_ADDED = "member.passkey_added"
+    MEMBER_PASSKEY_REMOVED = "member.passkey_removed"
+    MEMBER_PASSKEY_RENAMED = "member.passkey_renamed"
+    MEMBER_PASSKEY_SUSPECTED = "member.passkey_suspected"
+    MEMBER_PASSWORD_CHANGED = "member.password_changed"  # noqa: S105 - the name of an event
+    MEMBER_PASSWORD_RESET = "member.password_reset"  # noqa: S105 - the name of an event
+    MEMBER_PROFILE_CHANGED = "member.profile_changed"
+    MEMBER_RECOVERY_CODES_REPLACED = "member.recovery_codes_replaced"
+    MEMBER_REMOVED = "member.removed"
+    MEMBER_ROLE_CHANGED = "member.role_changed"
+    MEMBER_SECOND_FACTOR_DISABLED = "member.second_factor_disabled"
+    MEMBER_SECOND_FACTOR_ENABLED = "member.second_factor_enabled"
+    MEMBER_SIGNED_IN = "member.signed_in"
+    MEMBER_SIGNED_OUT = "member.signed_out"
+    PLATFORM_APPOINTED = "platform.appointed"
+    STREAM_CREATED = "stream.created"
+    STREAM_DELETED = "stream.deleted"
+    SUB_ACCOUNT_CREATED = "sub_account.created"
+    SUB_ACCOUNT_DELETION_CANCELED = "sub_account.deletion_canceled"
+    SUB_ACCOUNT_DELETION_SCHEDULED = "sub_account.deletion_scheduled"
+    SUB_ACCOUNT_ERASED = "sub_account.erased"
+    SUB_ACCOUNT_RESUMED = "sub_account.resumed"
+    SUB_ACCOUNT_SUSPENDED = "sub_account.suspended"
+    SUB_ACCOUNT_UPDATED = "sub_account.updated"
+    SUPPRESSION_ADDED = "suppression.added"
+    SUPPRESSION_REMOVED = "suppression.removed"
+    TEMPLATE_CREATED = "template.created"
+    TEMPLATE_DELETED = "template.deleted"
+    TEMPLATE_PUBLISHED = "template.published"
+    TEMPLATE_RENAMED = "template.renamed"
+    WEBHOOK_CREATED = "webhook.created"
+    WEBHOOK_DELETED = "webhook.deleted"
+    WEBHOOK_ROTATED = "webhook.rotated"
+    WEBHOOK_TEST = "webhook.test"
+    WEBHOOK_UPDATED = "webhook.updated"
+
+
 class Status(StrEnum):
-    """Where a message, or one of its recipients, stands."""
+    """Delivery status of a message or of one of its recipients."""
 
     QUEUED = "queued"
     SENDING = "sending"

@@ -25,7 +25,7 @@ _NO_TYPE = inspect.AnyType()
 UNKNOWN = "is not a known field"
 
 
-class ValidationFault(Struct, frozen=True):
+class ShapeFault(Struct, frozen=True):
     """Where the fault is, `to[1]` or `metadata.order` ("" for the whole), and what is wrong: "must be a string".
 
     `meant` is the known field that an unknown one comes close to.
@@ -42,7 +42,7 @@ class ValidationFault(Struct, frozen=True):
         return f"Unknown field `{path}`." + ("" if self.meant is None else f" Did you mean `{self.meant}`?")
 
 
-def fault_of(error: ValidationError, shape: Any, given: object) -> ValidationFault:
+def fault_of(error: ValidationError, shape: Any, given: object) -> ShapeFault:
     """A validation error of `shape` in our words. `given` is the value as plain data; None where it is not at hand."""
     sentence = str(error)
     at = _AT.search(sentence)
@@ -51,11 +51,11 @@ def fault_of(error: ValidationError, shape: Any, given: object) -> ValidationFau
         named = pattern.search(sentence)
         if named:
             meant = nearest(named[1], _fields_of(kind)) if words == UNKNOWN else None
-            return ValidationFault(f"{path}.{named[1]}" if path else named[1], words, meant)
+            return ShapeFault(f"{path}.{named[1]}" if path else named[1], words, meant)
     if at and at[1]:
-        return ValidationFault(path, f"must name each entry by {_described(_names_of(kind))}")
+        return ShapeFault(path, f"must name each entry by {_described(_names_of(kind))}")
     wanted = _described(kind) + _wrapping(kind, sentence)
-    return ValidationFault(
+    return ShapeFault(
         path, f"must be {wanted}" if wanted else f"is not usable: {sentence[: at.start() if at else None]}"
     )
 

@@ -1,1 +1,1 @@
-"""What spans areas: accepting, settling."""
+"""Work that spans areas, by subject: sending, people, accounts, retention."""

@@ -6,8 +6,11 @@ Redis is away (ops/decisions/0003-cache-stamps-in-postgres.md).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 import asyncpg
 import structlog
@@ -22,6 +25,7 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 _log = structlog.get_logger("caches")
+_caches_here: dict[str, WeakSet["Cache[Any, Any]"]] = defaultdict(WeakSet)  # this process's caches by kind
 
 
 class Cache(Generic[Key, Value]):
@@ -33,6 +37,7 @@ class Cache(Generic[Key, Value]):
         self._values: dict[Key, Value] = {}
         self._loading: dict[Key, asyncio.Task[Value]] = {}
         self._generation = 0
+        _caches_here[kind].add(self)
 
     async def get(self, key: Key) -> Value:
         """The value, from memory or loaded. Errors of the load are the caller's and are not kept."""
@@ -106,8 +111,26 @@ class Stamps:
         self._seen = now
 
 
+@asynccontextmanager
+async def change(pool: asyncpg.Pool, kind: str) -> AsyncIterator[Conn]:
+    """Run a transaction that changes what caches of `kind` hold: their stamp moves with it.
+
+    The caches of this process are cleared after the commit, so that the caller's next request sees the change.
+    """
+    async with pool.acquire() as connection, connection.transaction():
+        yield connection
+        await bump(connection, kind)
+    clear_here(kind)
+
+
+def clear_here(kind: str) -> None:
+    """Clear this process's caches of `kind`; call it after the commit. Other processes follow by the stamp."""
+    for cache in _caches_here[kind]:
+        cache.clear()
+
+
 async def bump(connection: Conn, kind: str) -> None:
-    """Tell every process that something of this kind has changed; call it within the change's transaction."""
+    """Move the stamp of `kind` within the transaction of a change, so that every process clears its caches."""
     await connection.execute(
         "INSERT INTO stamps (kind, version) VALUES ($1, 1) "
         "ON CONFLICT (kind) DO UPDATE SET version = stamps.version + 1",

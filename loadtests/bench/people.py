@@ -19,8 +19,8 @@ from engine.areas.sessions.rules import COOKIE, Device
 from engine.base import settings
 from engine.base.errors import Refusal
 from engine.base.plans import Plan
-from engine.flows.open_account import open_account
-from engine.flows.sign_in import open_session
+from engine.flows.people.open_account import open_account
+from engine.flows.people.open_session import open_session
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.passwords import Passwords
 from loadtests.bench import figures, measure, report

@@ -22,9 +22,10 @@ from engine.base import clock, ids, settings
 from engine.base.errors import Refusal
 from engine.base.events import EventType
 from engine.base.plans import Plan
-from engine.flows.give_key import give_key
-from engine.flows.open_account import open_account
-from engine.ledger import heads, log
+from engine.flows.accounts.api_keys import give_key
+from engine.flows.people.open_account import open_account
+from engine.ledger import log
+from engine.ledger.events import append_events
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Queries
 from loadtests.bench import figures, measure, report
@@ -198,9 +199,7 @@ async def _write(pool: asyncpg.Pool, accounts: Sequence[TailedAccount], seconds:
             public = ids.format_id(ids.Kind.MESSAGE, account.message)
             entry = log.Entry(account.id, EventType.DEFERRED, detail, clock.now(), account.message, public)
             async with connection.transaction():
-                locked = await heads.lock(connection, [account.id])
-                await log.append(connection, log.seal_all(locked, [entry]))
-                await heads.save(connection, locked.values())
+                await append_events(connection, [entry])
 
 
 def _show(result: dict[str, Any], *, as_json: bool) -> None:

@@ -26,11 +26,13 @@ import asyncpg
 from msgspec import Struct
 from rich.console import Console
 
+from engine.areas.webhooks import service as webhooks_service
 from engine.base import clock, ids
+from engine.base.events import EventType
 from engine.base.plans import Plan
 from engine.base.settings import PREFIX, Settings, to_environ
-from engine.flows import webhooks
-from engine.ledger import heads, log
+from engine.ledger import log
+from engine.ledger.events import append_events
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.migrate import migrate
 from engine.store.postgres import open_pool
@@ -230,7 +232,7 @@ async def _account(world: WebhookBench, name: str) -> UUID:
 
 
 async def _endpoint(world: WebhookBench, account: UUID, url: str) -> None:
-    await webhooks.create(world.pool, account, url=url, event_types=(), pepper=PEPPER)
+    await webhooks_service.create(world.pool, account, url=url, event_types=(), pepper=PEPPER)
 
 
 async def _write(world: WebhookBench, accounts: list[UUID], each: int) -> list[UUID]:
@@ -243,14 +245,10 @@ async def _write(world: WebhookBench, accounts: list[UUID], each: int) -> list[U
 
 async def _append(connection: Any, account: UUID, count: int) -> list[UUID]:
     """So many events on the account's log, as the service writes its own."""
-    locked = await heads.lock(connection, [account])
     message = ids.uuid7()
     public = ids.format_id(ids.Kind.MESSAGE, message)
-    entries = [log.Entry(account, "delivered", _DETAIL, clock.now(), message, public) for _ in range(count)]
-    sealed = log.seal_all(locked, entries)
-    await log.append(connection, sealed)
-    await heads.save(connection, locked.values())
-    return [row.id for row in sealed]
+    entries = [log.Entry(account, EventType.DELIVERED, _DETAIL, clock.now(), message, public) for _ in range(count)]
+    return [row.id for row in await append_events(connection, entries)]
 
 
 async def _posted(world: WebhookBench, accounts: list[UUID]) -> None:

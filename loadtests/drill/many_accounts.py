@@ -9,13 +9,13 @@ from typing import Final
 import asyncpg
 
 from engine.areas.domains import store as domains
+from engine.areas.domains.service import make_pair
 from engine.areas.domains.store import FreshKey
 from engine.base import clock, ids
 from engine.base.plans import Plan
 from engine.base.scopes import SCOPES
-from engine.flows.add_domain import make_pair
-from engine.flows.give_key import give_key
-from engine.flows.open_account import open_account
+from engine.flows.accounts.api_keys import give_key
+from engine.flows.people.open_account import open_account
 from engine.store import caches
 from loadtests.drill.sends import ApiAccess
 from loadtests.drill.service import Service

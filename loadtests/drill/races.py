@@ -15,7 +15,7 @@ import asyncpg
 import msgspec
 
 from engine.base import clock, ids
-from engine.flows import give_key
+from engine.flows.accounts import api_keys
 from loadtests.drill.caller import AccountState, KeyCaller
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.report import Check, DrillReport, combined
@@ -166,7 +166,7 @@ async def _sends_until(
 
     async def revoke() -> float:
         await asyncio.sleep(rng.uniform(0.0, 0.05))
-        await give_key.revoke_key(
+        await api_keys.revoke_key(
             pool, account_id(caller.access), ids.parse_id(ids.Kind.API_KEY, key), actor="operator"
         )
         return time.monotonic()

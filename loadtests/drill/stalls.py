@@ -20,7 +20,7 @@ import asyncpg
 import redis.asyncio as redis
 from msgspec import Struct
 
-from engine.flows.accept import COMMIT_TIMEOUT_S
+from engine.flows.sending.accept import COMMIT_TIMEOUT_S
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.faults import Struck
 from loadtests.drill.report import Check, DrillReport

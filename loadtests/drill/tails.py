@@ -24,7 +24,8 @@ from msgspec import Struct
 
 from engine.base import clock, ids
 from engine.base.events import EventType
-from engine.ledger import heads, log
+from engine.ledger import log
+from engine.ledger.events import append_events
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.service import Service
@@ -189,13 +190,11 @@ async def _write(pool: asyncpg.Pool, account: UUID, count: int, spread_s: float)
     while written < count:
         size = min(count - written, random.randint(1, 12))
         async with pool.acquire() as connection, connection.transaction():
-            locked = await heads.lock(connection, [account])
             now = clock.now()
             entries = [
                 log.Entry(account, EventType.DEFERRED, log.detail_text({"n": written + n}), now) for n in range(size)
             ]
-            await log.append(connection, log.seal_all(locked, entries))
-            await heads.save(connection, locked.values())
+            await append_events(connection, entries)
         written += size
         await asyncio.sleep(max(0.0, began + spread_s * written / count - loop.time()))
 

@@ -14,13 +14,13 @@ from uuid import UUID
 from msgspec import Struct, structs
 
 from engine.areas.tails.store import MAX_TAILS as TAILS_EACH
+from engine.areas.webhooks import service as webhooks_service
 from engine.base import clock
 from engine.base.plans import Plan
 from engine.base.scopes import SCOPES
 from engine.base.settings import Settings
-from engine.flows import webhooks
-from engine.flows.give_key import give_key
-from engine.flows.open_account import open_account
+from engine.flows.accounts.api_keys import give_key
+from engine.flows.people.open_account import open_account
 from loadtests.bench.service import CAP, BenchService
 from loadtests.runner.catalogue import Scenario
 from loadtests.users.world import LoadSender, LoadWorld
@@ -152,7 +152,7 @@ async def _endpoints(
 
     async def made(account: UUID, port: int) -> UUID:
         url = f"http://127.0.0.1:{port}/hook"
-        return (await webhooks.create(service.pool, account, url=url, event_types=(), pepper=pepper)).id
+        return (await webhooks_service.create(service.pool, account, url=url, event_types=(), pepper=pepper)).id
 
     for account in accounts:
         for _ in range(scenario.hooks):

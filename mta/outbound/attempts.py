@@ -10,7 +10,7 @@ from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery.ladder import next_attempt_at
 from engine.delivery.outcome import Category, Outcome, Scope, Verdict, classify
-from engine.flows.settle import Attempt, Result
+from engine.flows.sending.settle import Attempt, Result
 from engine.mail.replies import Answer
 from engine.mail.simulator import domain_of
 from mta.outbound.blackbox import MAX_DEATHS

@@ -13,7 +13,7 @@ from itertools import cycle
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery.outcome import Scope, Verdict, classify
-from engine.flows.settle import Attempt
+from engine.flows.sending.settle import Attempt
 from engine.mail.replies import Answer, Break, BreakKind, Reply
 from engine.store import metrics
 from engine.store.database_errors import DatabaseUnavailable

@@ -15,7 +15,7 @@ from engine.base.settings import Settings
 from engine.delivery import queue
 from engine.delivery.hints import HintReader
 from engine.delivery.outcome import Verdict
-from engine.flows.settle import Attempt, Fenced
+from engine.flows.sending.settle import Attempt, Fenced
 from engine.store import metrics
 from engine.store.database_errors import DatabaseUnavailable
 from mta.outbound.attempts import at_fault

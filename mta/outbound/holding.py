@@ -6,7 +6,7 @@ from typing import Any
 import asyncpg
 
 from engine.delivery.holds import Hold, Holds
-from engine.flows import hold
+from engine.flows.sending import postpone
 from engine.store.caches import Cache
 from mta.outbound.prepare import Delivery
 
@@ -39,5 +39,5 @@ class Holding:
         await self._holds.refresh()
         held = [(one, found) for one in deliveries if (found := self._holds.of(one.row, site)) is not None]
         if held:
-            await hold.set_aside(self._pool, [(one.row, found) for one, found in held])
+            await postpone.set_aside(self._pool, [(one.row, found) for one, found in held])
         return [one for one, _ in held]

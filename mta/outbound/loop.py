@@ -15,7 +15,7 @@ from engine.areas.suppressions import store as suppressions
 from engine.base.settings import Settings
 from engine.delivery.hints import HintReader, WokenShards
 from engine.delivery.queue import Row
-from engine.flows.settle import Attempt
+from engine.flows.sending.settle import Attempt
 from engine.mail.address import canonical
 from engine.store import metrics
 from engine.store.database_errors import DatabaseUnavailable

@@ -14,7 +14,7 @@ import structlog
 
 from engine.base import clock
 from engine.delivery import queue
-from engine.flows import hold
+from engine.flows.sending import postpone
 from engine.store.database_errors import DatabaseUnavailable
 from mta.outbound.hand import Hand
 from mta.outbound.pacer import Pacer
@@ -45,7 +45,7 @@ class PuttingBack:
     async def postpone(self, deliveries: list[Delivery], until: datetime, reason: str) -> None:
         """Put deliveries back until a time. While Postgres is away they fall due as they were."""
         try:
-            await hold.postpone(self._pool, [one.row for one in deliveries], until, reason=reason)
+            await postpone.postpone(self._pool, [one.row for one in deliveries], until, reason=reason)
         except DatabaseUnavailable as error:
             _log.warning("not parked", rows=len(deliveries), error=repr(error))
         for one in deliveries:
@@ -76,7 +76,7 @@ class PuttingBack:
         Raises DatabaseUnavailable.
         """
         rows = await queue.load_light(self._pool, keys)
-        await hold.postpone(self._pool, rows, self._until(len(rows)), reason="connection_slot")
+        await postpone.postpone(self._pool, rows, self._until(len(rows)), reason="connection_slot")
 
     async def _until_slot(self, parked: list[Delivery]) -> None:
         await self.postpone(parked, self._until(len(parked)), "connection_slot")

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from engine.flows.settle import Attempt
+from engine.flows.sending.settle import Attempt
 from mta.outbound.pacer import Pacer
 from mta.outbound.prepare import Delivery
 from mta.outbound.site import Group

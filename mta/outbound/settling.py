@@ -14,7 +14,7 @@ from uuid import UUID
 import asyncpg
 import uvloop
 
-from engine.flows.settle import Attempt, Settler
+from engine.flows.sending.settle import Attempt, Settler
 from engine.store.postgres import close_pool, open_pool
 
 START_S, END_S = 30.0, 10.0

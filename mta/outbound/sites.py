@@ -22,7 +22,7 @@ from engine.delivery.sites import Limits, RuleBook
 from engine.delivery.sites_store import Rules
 from engine.delivery.sources import next_midnight, source_key
 from engine.delivery.sources_store import WAITING
-from engine.flows.settle import Attempt
+from engine.flows.sending.settle import Attempt
 from engine.store.database_errors import BadData, DatabaseUnavailable
 from mta.outbound.attempts import without_room
 from mta.outbound.hand import Hand

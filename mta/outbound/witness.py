@@ -18,7 +18,7 @@ from msgspec import Struct
 from engine.base import clock, ids
 from engine.delivery.holds import a_labels
 from engine.delivery.outcome import Outcome, Verdict
-from engine.flows.settle import Attempt
+from engine.flows.sending.settle import Attempt
 from engine.store.caches import Cache
 from engine.store.queries import Queries
 from mta.outbound.route import Route

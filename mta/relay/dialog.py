@@ -11,7 +11,7 @@ from typing import Any, Final
 import structlog
 from aiosmtpd.smtp import MISSING, AuthResult, LoginPassword
 
-from engine.areas.api_keys.keyring import Caller
+from engine.areas.api_keys.key_auth import Caller
 from engine.areas.emails.types import MAX_RECIPIENTS
 from engine.base.errors import ErrorType, Refusal, unavailable
 from engine.base.plans import CAPS, Plan

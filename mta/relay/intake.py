@@ -10,12 +10,12 @@ from typing import Final
 import structlog
 from msgspec import Struct
 
-from engine.areas.api_keys.keyring import Caller
+from engine.areas.api_keys.key_auth import Caller
 from engine.areas.emails import submitted
 from engine.areas.emails.submitted import Submitted
 from engine.areas.emails.types import Accepted, SendRequest
 from engine.base.errors import ErrorType, Refusal, invalid, unavailable
-from engine.flows.accept import LARGE_REQUEST_BYTES, Acceptor, Door
+from engine.flows.sending.accept import LARGE_REQUEST_BYTES, Acceptor, Door
 from engine.mail.address import Mailbox
 from engine.mail.submitted import Unsendable
 from engine.store import metrics

@@ -10,8 +10,8 @@ from typing import Final
 import structlog
 from msgspec import Struct
 
-from engine.areas.api_keys import keyring, rules
-from engine.areas.api_keys.keyring import Caller, Keys
+from engine.areas.api_keys import key_auth, rules
+from engine.areas.api_keys.key_auth import Caller, Keys
 from engine.base.errors import Refusal
 from engine.base.settings import Settings
 from engine.store import metrics
@@ -31,7 +31,7 @@ _log = structlog.get_logger("relay")
 class Login(Struct, frozen=True):
     """A key that was presented and held; kept to be asked about again before each message."""
 
-    key: rules.NewKey
+    key: rules.FreshApiKey
     caller: Caller
     address: str  # of the client: a key may be limited to networks
 
@@ -74,15 +74,15 @@ class Logins:
         """The caller as of now: revoked keys and suspended accounts end within a second. Raises the uniform 401."""
         return await self._checked(login.key, login.address)
 
-    async def _checked(self, key: rules.NewKey | None, address: str) -> Caller:
+    async def _checked(self, key: rules.FreshApiKey | None, address: str) -> Caller:
         caller = await self._keys.caller(key, address)
         try:
-            keyring.check_scope(caller, SCOPES)
+            key_auth.check_scope(caller, SCOPES)
         except Refusal:
-            raise keyring.unauthorized() from None
+            raise key_auth.unauthorized() from None
         return caller
 
-    async def _count(self, key: rules.NewKey | None, address: str) -> bool:
+    async def _count(self, key: rules.FreshApiKey | None, address: str) -> bool:
         """Count a failure; True when there were too many."""
         buckets = [f"login:ip:{address}"]
         if key is not None:

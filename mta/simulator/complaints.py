@@ -15,8 +15,8 @@ import structlog
 
 from engine.base import clock, ids
 from engine.delivery.outcome import Verdict
-from engine.flows.complain import complain
-from engine.flows.settle import Attempt
+from engine.flows.sending.complaint import complain
+from engine.flows.sending.settle import Attempt
 from engine.mail.simulator import Part, part_of
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Queries

@@ -20,7 +20,7 @@ from engine.areas.audit import store as audit
 from engine.base import ids
 from engine.delivery import holds
 from engine.delivery.holds import HoldKind
-from engine.flows import levers
+from engine.flows.sending import queue_admin
 from engine.store import partitions
 from engine.store.migrate import MigrationError, migrate, read
 from engine.store.postgres import close_pool, open_pool
@@ -197,7 +197,7 @@ async def _hold(database_url: str, reason: str) -> int:
     """Put what waits under the hold that stands, each on its own waybill."""
     pool = await open_pool(database_url, name="restore", largest=2)
     try:
-        return await levers.suspend(pool, levers.chosen(HoldKind.SITE, holds.EVERYWHERE), reason=reason)
+        return await queue_admin.suspend(pool, queue_admin.chosen(HoldKind.SITE, holds.EVERYWHERE), reason=reason)
     finally:
         await close_pool(pool)
 

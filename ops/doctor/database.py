@@ -12,7 +12,7 @@ from engine.areas.domains import store as domains
 from engine.base import clock
 from engine.base.secrets import Unsealable
 from engine.base.settings import Settings, variable
-from engine.flows import platform
+from engine.flows.accounts import platform_account
 from engine.store import migrate, partitions, postgres
 from engine.store.queries import Queries
 from ops.doctor.finding import Finding, bad, good, said, unseen
@@ -239,7 +239,7 @@ async def _signing(connection: asyncpg.Connection, settings: Settings) -> Findin
 
 async def _system_mail(connection: asyncpg.Connection, settings: Settings) -> Finding:
     """Confirmations and links for passwords have an account to be sent from, and none waits for long."""
-    standing = await platform.standing(connection, settings)
+    standing = await platform_account.standing(connection, settings)
     found = f"comes from {standing.sender}"
     if standing.account_id is None:
         mend = "Name the account that it is sent from: `python3 -m ops platform set --account acc_…`."

@@ -32,9 +32,9 @@ import uvloop
 from msgspec import Struct
 
 from engine.areas.domains.local import published
-from engine.areas.domains.types import Identity
+from engine.areas.domains.service import identity
+from engine.areas.domains.types import MailHostIdentity
 from engine.base import settings
-from engine.flows.add_domain import identity
 from engine.store import postgres
 from engine.store.database_errors import DatabaseError
 from ops.local import dns_plain
@@ -329,9 +329,9 @@ class Published:
     Cached for a second; while the database is away nothing is published.
     """
 
-    def __init__(self, database_url: str | None, identity: Identity | None = None) -> None:
+    def __init__(self, database_url: str | None, identity: MailHostIdentity | None = None) -> None:
         self._url = database_url
-        self._identity = identity or Identity(settings.Settings().mail_host, b"")
+        self._identity = identity or MailHostIdentity(settings.Settings().mail_host, b"")
         self._connection: asyncpg.Connection[Any] | None = None
         self._lock = asyncio.Lock()
         self._cache: OrderedDict[tuple[str, str], tuple[float, list[str]]] = OrderedDict()

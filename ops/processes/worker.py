@@ -16,13 +16,18 @@ import structlog
 import uvloop
 from msgspec import Struct, structs
 
+from engine.areas.domains import jobs as domain_jobs
 from engine.areas.statistics import jobs as figures
+from engine.areas.webhooks import service as webhooks_service
 from engine.base import clock, ids, logs
 from engine.base.settings import Settings, load
 from engine.delivery import queue
-from engine.flows import domain_drift, erase, levers, purge, sign_in, suspend, team, webhooks
-from engine.flows.release import release_due
-from engine.flows.system_mail import Mailer
+from engine.flows.accounts import suspend, team
+from engine.flows.accounts.system_mail import Mailer
+from engine.flows.people import open_session
+from engine.flows.retention import erase, purge
+from engine.flows.sending import queue_admin
+from engine.flows.sending.release import release_due
 from engine.store import metrics, partitions, socket_activation
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.migrate import MigrationError, open_current
@@ -147,8 +152,8 @@ async def _partitions(context: Context) -> None:
 async def _webhook_history(context: Context) -> None:
     """What was posted is kept for a month, and so are endpoints that were deleted."""
     async with context.pool.acquire() as connection:
-        await partitions.drop_before(connection, "webhook_attempts", clock.now() - webhooks.KEPT)
-    await webhooks.forget_deleted(context.pool, clock.now())
+        await partitions.drop_before(connection, "webhook_attempts", clock.now() - webhooks_service.KEPT)
+    await webhooks_service.forget_deleted(context.pool, clock.now())
 
 
 async def _figures(context: Context) -> None:
@@ -166,16 +171,16 @@ async def _releases(context: Context) -> None:
 
 
 async def _domains(context: Context) -> None:
-    await domain_drift.check_due(context.pool, context.settings)
+    await domain_jobs.check_due(context.pool, context.settings)
 
 
 async def _domain_keys(context: Context) -> None:
-    await domain_drift.retire_keys(context.pool, context.settings)
-    await domain_drift.forget_removed(context.pool, context.settings)
+    await domain_jobs.retire_keys(context.pool, context.settings)
+    await domain_jobs.forget_removed(context.pool, context.settings)
 
 
 async def _ended(context: Context) -> None:
-    await sign_in.forget_ended(context.pool, clock.now())
+    await open_session.forget_ended(context.pool, clock.now())
     await team.forget_invites(context.pool, clock.now())
 
 
@@ -186,7 +191,7 @@ async def _standings(context: Context) -> None:
 
 async def _ended_holds(context: Context) -> None:
     """Mail goes out again that was held until now, as that of an account that goes on."""
-    await levers.finish(context.pool)
+    await queue_admin.finish(context.pool)
 
 
 async def _erasures(context: Context) -> None:

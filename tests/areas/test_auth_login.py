@@ -15,8 +15,8 @@ from engine.areas.sessions.rules import Device
 from engine.base.errors import ErrorType, Refusal
 from engine.base.netaddr import network_of
 from engine.base.settings import Settings
-from engine.flows.log_in import STRANGERS, log_in
-from engine.flows.sign_in import Outdated, open_session, sign_out
+from engine.flows.people.log_in import STRANGERS, log_in
+from engine.flows.people.open_session import Outdated, open_session, sign_out
 from engine.store.passwords import LANES, MAX_WAITING, MEMORY_KIB, TIME_COST, Passwords
 from engine.store.rate_limits import RateLimiter
 from engine.store.redis import connect

@@ -10,12 +10,12 @@ import pytest
 from msgspec import structs
 
 from api.http.cookies import session_cookie
-from engine.areas.sessions import keeper, rules, store
+from engine.areas.sessions import rules, session_auth, store
 from engine.areas.sessions.rules import Device
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
-from engine.flows import sign_in
+from engine.flows.people import open_session
 from tests.harness import canaries
 from tests.harness.accounts import PEPPER, make_account
 from tests.harness.api import Api
@@ -210,7 +210,7 @@ async def test_a_use_is_written_down_once_a_minute(pool: asyncpg.Pool) -> None:
     ann = await person_of(pool)
     before = clock.now() - timedelta(minutes=2)
     await pool.execute("UPDATE sessions SET used_at = $2 WHERE id = $1", ann.session_id, before)
-    sessions = keeper.Sessions(pool, PEPPER)
+    sessions = session_auth.SessionAuth(pool, PEPPER)
 
     await sessions.person(ann.secret, Device.of("192.0.2.7", "x"))
     await sessions.drain()
@@ -230,7 +230,7 @@ async def test_a_removed_member_is_signed_out_at_once(api: Api, pool: asyncpg.Po
 async def test_a_renewed_session_goes_on_under_another_secret_only(api: Api, pool: asyncpg.Pool) -> None:
     ann = await person_of(pool)
     async with pool.acquire() as connection, connection.transaction():
-        made = await sign_in.renew_session(connection, PEPPER, ann.session_id, ann.account_id)
+        made = await open_session.renew_session(connection, PEPPER, ann.session_id, ann.account_id)
 
     assert made.id == ann.session_id
     assert (await api.get("/v1/me", person=ann)).status == 401
@@ -304,7 +304,7 @@ async def test_ended_sessions_are_forgotten_in_time(pool: asyncpg.Pool, column: 
     for ann, age in ((young, kept - timedelta(minutes=1)), (old, kept + timedelta(minutes=1))):
         await pool.execute(f"UPDATE sessions SET {column} = $2 WHERE id = $1", ann.session_id, clock.now() - age)
 
-    await sign_in.forget_ended(pool, clock.now())
+    await open_session.forget_ended(pool, clock.now())
 
     left = await pool.fetch("SELECT id FROM sessions WHERE id = ANY ($1::uuid[])", [young.session_id, old.session_id])
     assert [row["id"] for row in left] == [young.session_id]
@@ -316,9 +316,9 @@ async def test_what_has_been_signed_out_goes_on_under_no_other_secret(api: Api, 
 
     with pytest.raises(Refusal) as over:
         async with pool.acquire() as connection, connection.transaction():
-            await sign_in.renew_session(connection, PEPPER, ann.session_id, ann.account_id)
+            await open_session.renew_session(connection, PEPPER, ann.session_id, ann.account_id)
     with pytest.raises(Refusal) as moved:
-        await sign_in.switch_account(pool, PEPPER, ann.session_id, ann.id, ann.account_id)
+        await open_session.switch_account(pool, PEPPER, ann.session_id, ann.id, ann.account_id)
 
     assert {over.value.kind, moved.value.kind} == {ErrorType.UNAUTHORIZED}
 

@@ -6,28 +6,28 @@ import pytest
 
 from engine.areas.domains import records
 from engine.areas.domains.reports import report_address, reported_domain
-from engine.areas.domains.types import Checked, Finding, Identity, KeyRow, Wanted
+from engine.areas.domains.types import CheckedRecord, DomainKeyRow, MailHostIdentity, RecordFinding, WantedRecord
 from engine.base import ids
 
 HOST = "mail.waybill.test"
-IDENTITY = Identity(HOST, b"k" * 32)
+IDENTITY = MailHostIdentity(HOST, b"k" * 32)
 AT = datetime(2026, 11, 21, 8, 9, 10, tzinfo=UTC)
 ID = ids.uuid7()
 NAME = "shop.example.com"
 RSA = "v=DKIM1; k=rsa; p=" + "A" * 392
 KEYS = [
-    KeyRow(ID, "wb1", "rsa-sha256", RSA, "active", None),
-    KeyRow(ID, "wb1e", "ed25519-sha256", "v=DKIM1; k=ed25519; p=BBBB", "pending", None),
-    KeyRow(ID, "wb2", "rsa-sha256", "v=DKIM1; k=rsa; p=CCCC", "standby", None),
-    KeyRow(ID, "wb2e", "ed25519-sha256", "v=DKIM1; k=ed25519; p=DDDD", "standby", None),
+    DomainKeyRow(ID, "wb1", "rsa-sha256", RSA, "active", None),
+    DomainKeyRow(ID, "wb1e", "ed25519-sha256", "v=DKIM1; k=ed25519; p=BBBB", "pending", None),
+    DomainKeyRow(ID, "wb2", "rsa-sha256", "v=DKIM1; k=rsa; p=CCCC", "standby", None),
+    DomainKeyRow(ID, "wb2e", "ed25519-sha256", "v=DKIM1; k=ed25519; p=DDDD", "standby", None),
 ]
 
 
-def setup(name: str = NAME) -> list[Wanted]:
+def setup(name: str = NAME) -> list[WantedRecord]:
     return records.wanted_records(ID, name, AT, KEYS, IDENTITY)
 
 
-def one(purpose: str, kind: str = "TXT") -> Wanted:
+def one(purpose: str, kind: str = "TXT") -> WantedRecord:
     return next(each for each in setup() if each.purpose == purpose and each.type == kind)
 
 
@@ -157,7 +157,7 @@ def test_a_name_without_a_policy_takes_the_one_above() -> None:
     answers = nothing() | {("TXT", "_dmarc.example.com"): ("v=DMARC1; p=reject",)}
     checks = {check.wanted.purpose: check for check in records.checked(setup(), NAME, answers, {})}  # type: ignore[arg-type]
 
-    assert checks["dmarc"].finding == Finding("ok", ("_dmarc.example.com: v=DMARC1; p=reject",))
+    assert checks["dmarc"].finding == RecordFinding("ok", ("_dmarc.example.com: v=DMARC1; p=reject",))
 
 
 def test_the_walk_up_ends_before_a_registry() -> None:
@@ -170,24 +170,24 @@ def test_the_walk_up_ends_before_a_registry() -> None:
 def test_what_dns_did_not_tell_keeps_what_was_known_and_says_so() -> None:
     answers = nothing() | {one("dkim").place: None, one("inbound", "MX").place: None}
     before = {
-        f"TXT wb1._domainkey.{NAME}": Finding("ok", (RSA,)),
+        f"TXT wb1._domainkey.{NAME}": RecordFinding("ok", (RSA,)),
     }
     checks = {(c.wanted.type, c.wanted.host): c.finding for c in records.checked(setup(), NAME, answers, before)}  # type: ignore[arg-type]
 
-    assert checks[one("dkim").place] == Finding("ok", (RSA,), records.NO_ANSWER)
-    assert checks["MX", NAME] == Finding("missing", (), records.NO_ANSWER)
-    assert checks["TXT", f"_smtp._tls.{NAME}"] == Finding("missing", ())
+    assert checks[one("dkim").place] == RecordFinding("ok", (RSA,), records.NO_ANSWER)
+    assert checks["MX", NAME] == RecordFinding("missing", (), records.NO_ANSWER)
+    assert checks["TXT", f"_smtp._tls.{NAME}"] == RecordFinding("missing", ())
 
 
 def test_findings_are_kept_and_held_against_the_keys_of_the_day() -> None:
-    kept = records.encoded([Checked(one("dkim"), Finding("ok", (RSA,)))])
-    now = [KeyRow(ID, "wb1", "rsa-sha256", "v=DKIM1; k=rsa; p=NEW", "standby", None)]
+    kept = records.encoded([CheckedRecord(one("dkim"), RecordFinding("ok", (RSA,)))])
+    now = [DomainKeyRow(ID, "wb1", "rsa-sha256", "v=DKIM1; k=rsa; p=NEW", "standby", None)]
     wanted = records.wanted_records(ID, NAME, AT, now, IDENTITY)
 
-    assert records.known(setup(), kept)[0].finding == Finding("ok", (RSA,))
-    assert records.known(wanted, kept)[0].finding == Finding("mismatch", (RSA,))
-    assert records.known(setup(), None)[0].finding == Finding()
-    assert records.known(setup(), "[1]")[0].finding == Finding()
+    assert records.known(setup(), kept)[0].finding == RecordFinding("ok", (RSA,))
+    assert records.known(wanted, kept)[0].finding == RecordFinding("mismatch", (RSA,))
+    assert records.known(setup(), None)[0].finding == RecordFinding()
+    assert records.known(setup(), "[1]")[0].finding == RecordFinding()
 
 
 def test_tags_are_read_whatever_the_spacing() -> None:

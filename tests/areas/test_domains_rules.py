@@ -6,22 +6,22 @@ from uuid import UUID
 import pytest
 
 from engine.areas.domains import rules
-from engine.areas.domains.rules import Rival, Standing, Verdict
-from engine.areas.domains.types import DomainStatus, KeyRow, RecordStatus
+from engine.areas.domains.rules import DomainStanding, DomainVerdict, Rival
+from engine.areas.domains.types import DomainKeyRow, DomainStatus, RecordStatus
 from engine.base.errors import Refusal
 
 HOST = "mail.waybill.test"
 ID = UUID(int=1)
 
 
-def key(selector: str, status: str, *, retire_at: datetime | None = None) -> KeyRow:
+def key(selector: str, status: str, *, retire_at: datetime | None = None) -> DomainKeyRow:
     algorithm = "ed25519-sha256" if selector.endswith("e") else "rsa-sha256"
-    return KeyRow(ID, selector, algorithm, f"v=DKIM1; p={selector}", status, retire_at)
+    return DomainKeyRow(ID, selector, algorithm, f"v=DKIM1; p={selector}", status, retire_at)
 
 
 FIRST = [key("wb1", "active"), key("wb1e", "pending"), key("wb2", "standby"), key("wb2e", "standby")]
 ROTATING = [key("wb1", "active"), key("wb1e", "active"), key("wb2", "pending"), key("wb2e", "standby")]
-PENDING, VERIFIED = Standing("pending", 0, vouched=False), Standing("verified", 0, vouched=False)
+PENDING, VERIFIED = DomainStanding("pending", 0, vouched=False), DomainStanding("verified", 0, vouched=False)
 
 
 # -- names ---------------------------------------------------------------------------------------------------
@@ -76,8 +76,12 @@ def test_names_near_those_are_taken(text: str) -> None:
 
 
 def decide(
-    standing: Standing, found: dict[str, RecordStatus | None], *, keys: list[KeyRow] = FIRST, rival: Rival = "none"
-) -> Verdict:
+    standing: DomainStanding,
+    found: dict[str, RecordStatus | None],
+    *,
+    keys: list[DomainKeyRow] = FIRST,
+    rival: Rival = "none",
+) -> DomainVerdict:
     return rules.decide(standing, keys, found, rival)
 
 
@@ -90,34 +94,34 @@ def test_a_published_rsa_key_verifies() -> None:
 @pytest.mark.parametrize("found", ["missing", "mismatch"])
 def test_one_miss_does_not_fail_a_domain_and_a_second_in_a_row_does(found: RecordStatus) -> None:
     once = decide(VERIFIED, {"wb1": found})
-    twice = decide(Standing("verified", once.misses, vouched=False), {"wb1": found})
+    twice = decide(DomainStanding("verified", once.misses, vouched=False), {"wb1": found})
 
     assert (once.status, once.misses) == ("verified", 1)
     assert twice.status == "failed"
 
 
 def test_a_find_between_two_misses_starts_the_count_anew() -> None:
-    assert decide(Standing("verified", 1, vouched=False), {"wb1": "ok"}).misses == 0
+    assert decide(DomainStanding("verified", 1, vouched=False), {"wb1": "ok"}).misses == 0
 
 
 @pytest.mark.parametrize("status", ["pending", "verified", "failed"])
 @pytest.mark.parametrize("misses", [0, 1])
 def test_dns_that_does_not_answer_decides_nothing(status: DomainStatus, misses: int) -> None:
-    verdict = decide(Standing(status, misses, vouched=False), {"wb1": None, "wb1e": None})
+    verdict = decide(DomainStanding(status, misses, vouched=False), {"wb1": None, "wb1e": None})
 
     assert (verdict.status, verdict.misses, verdict.keys, verdict.required) == (status, misses, {}, None)
 
 
 def test_a_pending_domain_stays_pending_however_often_nothing_is_found() -> None:
-    assert decide(PENDING, {"wb1": "missing"}) == Verdict("pending", 0, {}, None, "missing", contested=False)
+    assert decide(PENDING, {"wb1": "missing"}) == DomainVerdict("pending", 0, {}, None, "missing", contested=False)
 
 
 def test_a_failed_domain_is_back_with_its_record() -> None:
-    assert decide(Standing("failed", 2, vouched=False), {"wb1": "ok"}).status == "verified"
+    assert decide(DomainStanding("failed", 2, vouched=False), {"wb1": "ok"}).status == "verified"
 
 
 def test_the_operators_word_outlasts_missing_records() -> None:
-    vouched = Standing("verified", 1, vouched=True)
+    vouched = DomainStanding("verified", 1, vouched=True)
 
     assert decide(vouched, {"wb1": "missing"}).status == "verified"
     assert decide(vouched, {"wb1": "missing"}).misses == 0
@@ -169,7 +173,7 @@ def test_signing_stays_until_the_waiting_key_is_found(found: RecordStatus | None
 
 
 def test_a_domain_whose_old_record_is_gone_is_kept_by_the_new_one() -> None:
-    verdict = decide(Standing("failed", 2, vouched=False), {"wb1": "missing", "wb2": "ok"}, keys=ROTATING)
+    verdict = decide(DomainStanding("failed", 2, vouched=False), {"wb1": "missing", "wb2": "ok"}, keys=ROTATING)
 
     assert (verdict.status, verdict.rotated) == ("verified", ("wb1", "wb2"))
 
@@ -187,7 +191,7 @@ def wait(
     age_s: float = 0.0,
     required: RecordStatus | None = "ok",
 ) -> float | None:
-    verdict = Verdict(status, misses, {}, None, required, contested=False)
+    verdict = DomainVerdict(status, misses, {}, None, required, contested=False)
     return rules.next_check_s(verdict, rotating=rotating, age=timedelta(seconds=age_s), every_s=EVERY_S, jitter=0.5)
 
 
@@ -206,7 +210,7 @@ def test_a_new_domain_is_looked_at_ever_less_often_and_in_the_end_no_more() -> N
 
 
 def test_checks_spread_by_a_tenth_either_way() -> None:
-    verdict = Verdict("verified", 0, {}, None, "ok", contested=False)
+    verdict = DomainVerdict("verified", 0, {}, None, "ok", contested=False)
     waits = [
         rules.next_check_s(verdict, rotating=False, age=timedelta(), every_s=EVERY_S, jitter=jitter)
         for jitter in (0.0, 1.0)

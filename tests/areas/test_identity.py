@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from engine.areas.identity import rules
-from engine.areas.identity.types import Step
+from engine.areas.identity.types import SignInStep
 from engine.base.settings import Settings
 from tests.harness.accounts import PEPPER
 from tests.harness.api import Api, serving
@@ -144,7 +144,7 @@ async def test_nothing_that_is_stored_can_be_shown(
     location = await browser.start()
 
     given = dict(parse_qsl(urlsplit(location).query))
-    step = rules.step_of(PEPPER, Step.STATE, given["state"])
+    step = rules.step_of(PEPPER, SignInStep.STATE, given["state"])
     assert step is not None
     row = await pool.fetchrow("SELECT * FROM identity_steps WHERE id = $1", step)
     stored = str(dict(row or {}))
@@ -194,7 +194,7 @@ async def test_a_state_is_good_in_its_own_browser_only(idp: Api, browser: Browse
 
 async def test_a_state_ends_after_ten_minutes(browser: Browser, provider: TestProvider, pool: asyncpg.Pool) -> None:
     callback = provider.authorize(await browser.start(), Person.new())
-    step = rules.step_of(PEPPER, Step.STATE, parse_qs(urlsplit(callback).query)["state"][0])
+    step = rules.step_of(PEPPER, SignInStep.STATE, parse_qs(urlsplit(callback).query)["state"][0])
     await pool.execute("UPDATE identity_steps SET expires_at = expires_at - interval '10 minutes' WHERE id = $1", step)
 
     assert told(await browser.land(callback)) == {"error": "expired"}

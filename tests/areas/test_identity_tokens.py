@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from engine.areas.identity import id_tokens
 from engine.areas.identity.id_tokens import BadToken
-from engine.areas.identity.provider import Away, Declined, Provider
+from engine.areas.identity.provider import IdentityProvider, ProviderDeclined, ProviderUnavailable
 from engine.areas.identity.types import Config, Proven
 from engine.base import clock
 from engine.base.netaddr import is_public
@@ -22,7 +22,7 @@ from engine.store.resolver import Resolver
 from tests.harness.provider import CLIENT_ID, CLIENT_SECRET, Claims, Person, TestProvider, providing
 
 NONCE = "n-0S6_WzA2Mj"
-Use = Callable[..., Provider]
+Use = Callable[..., IdentityProvider]
 
 
 class Clock:
@@ -51,16 +51,16 @@ async def use(provider: TestProvider, time: Clock) -> AsyncIterator[Use]:
     """Makes clients of the provider as one process has them."""
     resolver = Resolver((HostPort("127.0.0.1", 9),), query_timeout_s=0.2, budget_s=0.5)
 
-    def make(**changed: Any) -> Provider:
+    def make(**changed: Any) -> IdentityProvider:
         config = Config(changed.pop("issuer", provider.issuer), CLIENT_ID, CLIENT_SECRET, "openid email")
         given: dict[str, Any] = {"may_dial": anybody, "clock": time, "timeout_s": 5.0}
-        return Provider(config, resolver, **(given | changed))
+        return IdentityProvider(config, resolver, **(given | changed))
 
     yield make
     await resolver.close()
 
 
-async def proven(client: Provider, token: str, access_token: str | None = None) -> Proven:
+async def proven(client: IdentityProvider, token: str, access_token: str | None = None) -> Proven:
     found, _ = await client.check(token, nonce=NONCE, at=clock.now(), access_token=access_token)
     return found
 
@@ -356,14 +356,14 @@ def test_a_published_private_key_is_used_as_a_public_one() -> None:
 async def test_a_giant_answer_is_cut_off(provider: TestProvider, use: Use) -> None:
     provider.key_set = b'{"keys": [' + b" " * 3_000_000 + b"]}"
 
-    with pytest.raises(Away, match="exceeds"):
+    with pytest.raises(ProviderUnavailable, match="exceeds"):
         await use().describe()
 
 
 async def test_a_slow_provider_is_given_up(provider: TestProvider, use: Use) -> None:
     provider.delay_s = 2.0
 
-    with pytest.raises(Away, match=r"within 0\.3 s"):
+    with pytest.raises(ProviderUnavailable, match=r"within 0\.3 s"):
         await use(timeout_s=0.3).describe()
 
 
@@ -375,7 +375,7 @@ async def test_whoever_comes_right_after_a_failure_hears_of_it_at_once(
 
     answers = await asyncio.gather(*(client.describe() for _ in range(10)), return_exceptions=True)
 
-    assert all(isinstance(answer, Away) for answer in answers)
+    assert all(isinstance(answer, ProviderUnavailable) for answer in answers)
     assert len(provider.requests) == 1
     provider.down = False
     time.now += 6
@@ -412,7 +412,7 @@ async def test_a_description_of_another_issuer_or_of_strange_endpoints_is_refuse
 ) -> None:
     provider.metadata = metadata
 
-    with pytest.raises(Away, match="description"):
+    with pytest.raises(ProviderUnavailable, match="description"):
         await use().describe()
 
 
@@ -425,12 +425,12 @@ def test_endpoints_without_tls_are_for_issuers_without_it() -> None:
 
 
 async def test_a_redirect_is_not_followed(provider: TestProvider, use: Use) -> None:
-    with pytest.raises(Away, match="404"):
+    with pytest.raises(ProviderUnavailable, match="404"):
         await use(issuer=f"{provider.issuer}/elsewhere").describe()
 
 
 async def test_a_private_issuer_is_not_dialled(use: Use) -> None:
-    with pytest.raises(Away, match="reached"):
+    with pytest.raises(ProviderUnavailable, match="reached"):
         await use(may_dial=is_public).describe()
 
 
@@ -450,7 +450,7 @@ async def test_private_issuers_are_for_the_local_mode_or_the_setting(
         idp_client_secret="b",
     )
 
-    made = Provider.from_settings(given)
+    made = IdentityProvider.from_settings(given)
 
     assert made is not None
     assert made._may_dial("10.0.0.1") is dials
@@ -458,7 +458,7 @@ async def test_private_issuers_are_for_the_local_mode_or_the_setting(
 
 
 def test_without_settings_there_is_no_provider(settings: Settings) -> None:
-    assert Provider.from_settings(settings) is None
+    assert IdentityProvider.from_settings(settings) is None
 
 
 # -- codes ----------------------------------------------------------------------------------------------
@@ -468,12 +468,12 @@ def test_without_settings_there_is_no_provider(settings: Settings) -> None:
 async def test_a_provider_that_fails_at_a_code_is_away(provider: TestProvider, use: Use, status: int) -> None:
     provider.token_status = status
 
-    with pytest.raises(Away, match=str(status)):
+    with pytest.raises(ProviderUnavailable, match=str(status)):
         await use().redeem("x", "v" * 43, "http://here")
 
 
 async def test_an_unknown_code_is_declined(use: Use) -> None:
-    with pytest.raises(Declined, match="invalid_grant"):
+    with pytest.raises(ProviderDeclined, match="invalid_grant"):
         await use().redeem("x\0é&code=y", "v" * 43, "http://here")
 
 
@@ -481,7 +481,7 @@ async def test_a_wrong_client_secret_is_our_own_fault(provider: TestProvider, us
     client = use()
     client.config = Config(provider.issuer, CLIENT_ID, "wrong", "openid")
 
-    with pytest.raises(Away, match="client id or secret"):
+    with pytest.raises(ProviderUnavailable, match="client id or secret"):
         await client.redeem("x", "v" * 43, "http://here")
 
 

@@ -11,7 +11,7 @@ import pyotp
 import pytest
 
 from engine.areas.identity import rules
-from engine.areas.identity.types import Step
+from engine.areas.identity.types import SignInStep
 from engine.base.settings import Settings
 from tests.harness.accounts import PEPPER
 from tests.harness.api import Api, serving
@@ -104,7 +104,7 @@ async def test_a_nonce_is_good_once_in_its_own_browser_for_ten_minutes(
     old = (await browser.get("/v1/auth/idp/nonce")).json["nonce"]
     await pool.execute(
         "UPDATE identity_steps SET expires_at = expires_at - interval '10 minutes' WHERE id = $1",
-        rules.step_of(PEPPER, Step.NONCE, old),
+        rules.step_of(PEPPER, SignInStep.NONCE, old),
     )
     late = await browser.post("/v1/auth/idp/one-tap", {"credential": provider.id_token(ann, old)})
     expired = await one_tap(browser, provider, ann, exp=1)
@@ -202,7 +202,7 @@ async def test_a_ticket_bears_five_codes_only(
 ) -> None:
     ann, totp = await with_totp(idp, pool)
     ticket = (await one_tap(browser, provider, Person.new(ann.email))).error["ticket"]
-    step = rules.step_of(PEPPER, Step.TICKET, ticket)
+    step = rules.step_of(PEPPER, SignInStep.TICKET, ticket)
     await pool.execute("UPDATE identity_steps SET tries = 5 WHERE id = $1", step)
 
     answer = await browser.post("/v1/auth/idp/totp", {"ticket": ticket, "code": totp.now()})
@@ -220,7 +220,7 @@ async def test_a_ticket_is_good_in_its_own_browser_for_five_minutes(
     await other.start()
 
     stolen = [await one.post("/v1/auth/idp/totp", shown) for one in (other, Browser(idp))]
-    step = rules.step_of(PEPPER, Step.TICKET, ticket)
+    step = rules.step_of(PEPPER, SignInStep.TICKET, ticket)
     await pool.execute("UPDATE identity_steps SET expires_at = expires_at - interval '5 minutes' WHERE id = $1", step)
     late = await browser.post("/v1/auth/idp/totp", shown)
     forged = await browser.post("/v1/auth/idp/totp", shown | {"ticket": "A" * 64})
@@ -254,7 +254,7 @@ async def test_an_apps_code_is_good_once_for_two_minutes_and_for_its_verifier(
     used, wrong, late = [await app_code(browser, provider, ann) for _ in range(3)]
     good = await idp.post("/v1/auth/idp/mobile/exchange", json={"code": used, "verifier": VERIFIER})
     assert good.status == 200
-    step = rules.step_of(PEPPER, Step.APP_CODE, late)
+    step = rules.step_of(PEPPER, SignInStep.APP_CODE, late)
     await pool.execute("UPDATE identity_steps SET expires_at = expires_at - interval '2 minutes' WHERE id = $1", step)
     shown = [
         {"code": used, "verifier": VERIFIER},

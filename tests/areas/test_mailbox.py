@@ -15,7 +15,7 @@ from msgspec import structs
 
 from engine.areas.sessions import store as sessions
 from engine.areas.system_mail.store import enqueue
-from engine.areas.system_mail.types import Kind
+from engine.areas.system_mail.types import SystemMailKind
 from engine.areas.tokens import store as tokens
 from engine.areas.tokens.rules import Purpose, token_of
 from engine.base import clock, ids
@@ -346,6 +346,6 @@ async def test_a_mail_is_written_with_its_change_or_not_at_all(pool: asyncpg.Poo
     async with pool.acquire() as connection:
         transaction = connection.transaction()
         await transaction.start()
-        await enqueue(connection, Kind.PASSWORD_CHANGED, ann.email, at=clock.now())
+        await enqueue(connection, SystemMailKind.PASSWORD_CHANGED, ann.email, at=clock.now())
         await transaction.rollback()
     assert await mailed(pool, ann.email) == []

@@ -7,7 +7,7 @@ import pytest
 
 from api.app import all_operations
 from api.console.pages import FILES, PAGES, POLICY
-from engine.flows.system_mail import FORGOT_PATH, PATHS
+from engine.flows.accounts.system_mail import FORGOT_PATH, PATHS
 from tests.harness.api import Api
 
 OPERATIONS = {operation.path: operation for operation in all_operations() if operation.method == "POST"}

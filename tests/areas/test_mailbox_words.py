@@ -6,15 +6,15 @@ import pytest
 
 from engine.areas.system_mail import rules
 from engine.areas.system_mail.rules import TEMPLATES, names_of, shown, words
-from engine.areas.system_mail.types import Kind
+from engine.areas.system_mail.types import SystemMailKind
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ALWAYS = {"service": "Waybill", "url": "https://a.test", "forgot_link": "https://a.test/forgot-password"}
 LINKS = {"link": "https://a.test/x#token=abc"}
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_every_kind_says_the_same_in_text_and_html(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", SystemMailKind)
+def test_every_kind_says_the_same_in_text_and_html(kind: SystemMailKind) -> None:
     named = names_of(kind)
     values = {name: f"value-of-{name}" for name in named} | ALWAYS | LINKS
     found = words(kind, values)
@@ -28,8 +28,8 @@ def test_every_kind_says_the_same_in_text_and_html(kind: Kind) -> None:
     assert found.html.count("<a ") == found.text.count("https://")
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_a_value_that_is_missing_leaves_no_hole_in_the_layout(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", SystemMailKind)
+def test_a_value_that_is_missing_leaves_no_hole_in_the_layout(kind: SystemMailKind) -> None:
     found = words(kind, ALWAYS | LINKS)
 
     assert "None" not in found.text
@@ -38,14 +38,14 @@ def test_a_value_that_is_missing_leaves_no_hole_in_the_layout(kind: Kind) -> Non
 
 
 def test_an_enquiry_without_a_name_says_whom_it_comes_from() -> None:
-    found = words(Kind.LEAD, ALWAYS | {"name": None, "email": "ann@shop.test", "message": "How much?"})
+    found = words(SystemMailKind.LEAD, ALWAYS | {"name": None, "email": "ann@shop.test", "message": "How much?"})
 
     assert found.subject == "Enquiry from ann@shop.test"
     assert found.text.startswith("Somebody wrote through the contact form. Answer to ann@shop.test.")
 
 
 def test_every_template_belongs_to_a_kind() -> None:
-    assert {path.stem for path in TEMPLATES.glob("*.txt")} == set(Kind)
+    assert {path.stem for path in TEMPLATES.glob("*.txt")} == set(SystemMailKind)
 
 
 @pytest.mark.parametrize(

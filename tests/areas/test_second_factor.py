@@ -18,8 +18,8 @@ from engine.areas.sessions.rules import Device
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
-from engine.flows import second_factor
-from engine.flows.log_in import log_in
+from engine.flows.people import second_factor
+from engine.flows.people.log_in import log_in
 from engine.store.passwords import Passwords
 from engine.store.rate_limits import RateLimiter
 from engine.store.redis import connect

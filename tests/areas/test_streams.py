@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.base import clock
-from engine.flows.slugs import is_slug, slug_of
+from engine.base.slugs import is_slug, slug_of
 from tests.harness.accounts import TestAccount, add_stream, make_account
 from tests.harness.actors import key_of
 from tests.harness.api import Answer, Api

@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from engine.base import clock, ids
-from engine.flows import suspend
-from engine.flows.suspend import Cause
+from engine.flows.accounts import suspend
+from engine.flows.accounts.suspend import Cause
 from tests.harness.accounts import TestAccount, add_domain, add_key, make_account, set_status
 from tests.harness.api import Answer, Api
 from tests.harness.people import TestPerson, make_person

@@ -10,12 +10,12 @@ import pytest
 
 from engine.areas.account import allowance
 from engine.areas.emails import submitted
+from engine.areas.streams.service import close_stream, open_stream
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
-from engine.flows.accept import Door
-from engine.flows.open_stream import close_stream, open_stream
-from engine.flows.sub_accounts import Change, change_sub_account, open_sub_account
+from engine.flows.accounts.sub_accounts import SubAccountPatch, change_sub_account, open_sub_account
+from engine.flows.sending.accept import Door
 from engine.ledger import heads
 from engine.mail.address import parse_mailbox
 from engine.store.postgres import open_pool
@@ -169,7 +169,7 @@ async def test_sends_of_a_family_and_changes_of_it_never_lock_each_other_out(
 
     async def changes(child: UUID) -> None:
         for n in range(10):
-            await change_sub_account(apart, parent.id, child, Change(name=f"Shop {n}"), actor="operator")
+            await change_sub_account(apart, parent.id, child, SubAccountPatch(name=f"Shop {n}"), actor="operator")
             await open_stream(apart, parent.id if n % 2 else child, slug=f"{child.hex}-{n}", name=None)
             await close_stream(apart, parent.id if n % 2 else child, f"{child.hex}-{n}")
 

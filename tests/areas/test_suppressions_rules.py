@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.areas.suppressions import rules
+from engine.areas.suppressions.service import SuppressionChange, decide
 from engine.areas.suppressions.types import Reason, SuppressionRow
 from engine.base import clock
 from engine.base.errors import Refusal
-from engine.flows.suppress import Change, decide
 from tests.mail.drafts import THOROUGH
 
 
@@ -43,7 +43,7 @@ def test_whatever_is_asked_the_strongest_reason_stands(
         reasons = [reason for one, reason in [*standing.items(), *wanted] if one == address]
         assert found.reason == max(reasons, key=rules.STRENGTH.index)
         assert found.created_at == (before[address].created_at if address in before else NOW)
-    added = [one.row.address for one in outcomes if one.change is Change.ADDED]
+    added = [one.row.address for one in outcomes if one.change is SuppressionChange.ADDED]
     assert len(added) == len(set(added))
     assert set(added) == set(after) - set(before)
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
-from engine.flows import sign_in
+from engine.flows.people import open_session
 from tests.harness import logbook
 from tests.harness.accounts import PEPPER, TestAccount, make_account, set_status
 from tests.harness.api import Api
@@ -58,7 +58,7 @@ async def test_a_tail_ends_with_its_session_and_no_other_does(
             case "revoked":
                 assert (await api.post("/v1/auth/sessions/revoke-others", person=phone)).status == 204
             case "moved":
-                await sign_in.switch_account(pool, PEPPER, ann.session_id, ann.id, other.id)
+                await open_session.switch_account(pool, PEPPER, ann.session_id, ann.id, other.id)
             case "expired":
                 await pool.execute("UPDATE sessions SET expires_at = now() WHERE id = $1", ann.session_id)
         bye = await doomed.until("bye")
@@ -72,7 +72,7 @@ async def test_a_renewed_secret_is_the_same_session(api: Api, pool: asyncpg.Pool
     person = await make_person(pool, account.id)
     async with watching(api, person) as tail:
         async with pool.acquire() as connection, connection.transaction():
-            await sign_in.renew_session(connection, PEPPER, person.session_id, account.id)
+            await open_session.renew_session(connection, PEPPER, person.session_id, account.id)
         await asyncio.sleep(1.3)
         await logbook.many(pool, account.id, 1)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.areas.tails import rules
-from engine.areas.tails.types import Shown, StepRow, TailRow, Wanted
+from engine.areas.tails.types import ShownEvent, StepRow, TailFilters, TailRow
 from engine.base import clock, ids
 from engine.base.events import SETTLED, EventType, Status, status_of_message
 from engine.ledger.log import Entry, detail_text, payload_of
@@ -102,11 +102,11 @@ def test_events_of_the_account_are_none() -> None:
 
 
 def test_filters_pass_over_what_has_no_octets() -> None:
-    event = Shown(1, Status.QUEUED, "news", frozenset({"a", "b"}), b"x")
+    event = ShownEvent(1, Status.QUEUED, "news", frozenset({"a", "b"}), b"x")
 
-    assert Wanted().takes(event)
-    assert Wanted(status=Status.QUEUED, stream="news", tags=frozenset({"a"})).takes(event)
-    assert not Wanted(tags=frozenset({"a", "c"})).takes(event)
-    assert not Wanted(stream="other").takes(event)
-    assert not Wanted(status=Status.SENDING).takes(event)
-    assert not Wanted().takes(Shown(2, None, None, frozenset(), b""))
+    assert TailFilters().takes(event)
+    assert TailFilters(status=Status.QUEUED, stream="news", tags=frozenset({"a"})).takes(event)
+    assert not TailFilters(tags=frozenset({"a", "c"})).takes(event)
+    assert not TailFilters(stream="other").takes(event)
+    assert not TailFilters(status=Status.SENDING).takes(event)
+    assert not TailFilters().takes(ShownEvent(2, None, None, frozenset(), b""))

@@ -8,11 +8,12 @@ import asyncpg
 import pytest
 
 from engine.areas.templates import rules, store
+from engine.areas.templates import service as templates_service
+from engine.areas.templates.service import TemplateEdit
 from engine.areas.templates.store import Shelf
-from engine.areas.templates.types import Content, Variable
+from engine.areas.templates.types import TemplateContent, Variable
 from engine.base.errors import ErrorType, Refusal
-from engine.flows import publish_template
-from engine.flows.publish_template import Change
+from engine.store import caches
 from engine.store.caches import Stamps
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Answer, Api
@@ -21,10 +22,10 @@ from tests.harness.api import Answer, Api
 async def publish(pool: asyncpg.Pool, account: UUID, slug: str, text: str) -> int:
     """The next version of a template, or its first."""
     try:
-        opened = await publish_template.change(pool, account, slug, Change(text=text))
+        opened = await templates_service.change(pool, account, slug, TemplateEdit(text=text))
     except Refusal:
-        content = Content("Hi", None, text, ())
-        opened = await publish_template.create(pool, account, slug=slug, name=None, content=content)
+        content = TemplateContent("Hi", None, text, ())
+        opened = await templates_service.create(pool, account, slug=slug, name=None, content=content)
     return opened.version
 
 
@@ -80,7 +81,10 @@ async def test_a_version_just_published_is_found_by_its_number_at_once(
     assert await text_of(shelf, account.id, "welcome", 2) == (2, "two")
 
 
-async def test_other_processes_hear_of_a_change_by_the_stamp(pool: asyncpg.Pool, account: TestAccount) -> None:
+async def test_other_processes_hear_of_a_change_by_the_stamp(
+    pool: asyncpg.Pool, account: TestAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(caches, "clear_here", lambda kind: None)  # the change is made in another process
     shelf = Shelf(pool)
     stamps = Stamps(pool, [shelf.latest])
     await publish(pool, account.id, "welcome", "one")
@@ -89,7 +93,7 @@ async def test_other_processes_hear_of_a_change_by_the_stamp(pool: asyncpg.Pool,
     await publish(pool, account.id, "welcome", "two")
     await stamps.check()
     assert await text_of(shelf, account.id, "welcome") == (2, "two")
-    await publish_template.delete(pool, account.id, "welcome")
+    await templates_service.delete(pool, account.id, "welcome")
     await stamps.check()
 
     assert await shelf.get(account.id, "welcome", None) is None
@@ -144,7 +148,7 @@ async def test_parallel_first_uses_count_their_bytes_once(pool: asyncpg.Pool, ac
 
 def test_values_win_over_defaults_and_names_unused_are_ignored() -> None:
     variables = (Variable("a", default="A"), Variable("b", required=True), Variable("c"))
-    checked = rules.checked(Content(None, None, "{{a}}{{b}}{{c}}", variables))
+    checked = rules.checked(TemplateContent(None, None, "{{a}}{{b}}{{c}}", variables))
     version = rules.prepared(checked.template, variables)
 
     assert rules.render(version, {"b": "B", "z": "Z"}).text == "AB"
@@ -154,7 +158,7 @@ def test_values_win_over_defaults_and_names_unused_are_ignored() -> None:
 
 def test_a_default_can_break_a_subject_too() -> None:
     variables = (Variable("a", default="x\ny"),)
-    version = rules.prepared(rules.checked(Content("{{a}}", None, "t", variables)).template, variables)
+    version = rules.prepared(rules.checked(TemplateContent("{{a}}", None, "t", variables)).template, variables)
 
     with pytest.raises(Refusal) as caught:
         rules.render(version, {})
@@ -164,7 +168,7 @@ def test_a_default_can_break_a_subject_too() -> None:
 
 
 def test_a_value_that_the_subject_only_asks_about_may_hold_line_breaks() -> None:
-    content = Content("{{#note}}With a note from {{name}}{{/note}}", None, "{{note}}", ())
+    content = TemplateContent("{{#note}}With a note from {{name}}{{/note}}", None, "{{note}}", ())
     version = rules.prepared(rules.checked(content).template, ())
 
     assert rules.render(version, {"note": "a\nb", "name": "Ann"}).subject == "With a note from Ann"

@@ -9,7 +9,8 @@ import pytest
 from engine.areas.messages import store as messages
 from engine.base import clock
 from engine.delivery import queue
-from engine.flows import release, suspend
+from engine.flows.accounts import suspend
+from engine.flows.sending import release
 from engine.store import partitions
 from engine.store.postgres import open_pool
 from engine.store.queries import Conn, Query

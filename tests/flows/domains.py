@@ -9,10 +9,10 @@ import msgspec
 import orjson
 
 from engine.areas.domains import records, store
-from engine.areas.domains.types import Checked, DomainRow, KeyRow, Wanted
+from engine.areas.domains.service import add_domain, identity
+from engine.areas.domains.types import CheckedRecord, DomainKeyRow, DomainRow, WantedRecord
+from engine.areas.domains.verification import Verified, verify_now
 from engine.base.settings import HostPort, Settings
-from engine.flows.add_domain import add_domain, identity
-from engine.flows.verify_domain import Verified, verify_now
 from ops.local.dns import Responder
 from tests.harness.accounts import TestAccount, make_account
 
@@ -40,11 +40,11 @@ class Place:
         assert row is not None
         return row
 
-    async def keys(self, domain: DomainRow) -> dict[str, KeyRow]:
+    async def keys(self, domain: DomainRow) -> dict[str, DomainKeyRow]:
         """Its keys by selector."""
         return {key.selector: key for key in await store.PUBLISHED.fetch(self.pool, domain.id)}
 
-    async def wanted(self, domain: DomainRow) -> list[Wanted]:
+    async def wanted(self, domain: DomainRow) -> list[WantedRecord]:
         """Its records."""
         keys = (await self.keys(domain)).values()
         return records.wanted_records(domain.id, domain.name, domain.created_at, keys, identity(self.settings))
@@ -80,13 +80,13 @@ class Place:
         return [kind for kind, _ in await self.events(account, prefix)]
 
 
-def publish(zone: Responder, wanted: Iterable[Wanted]) -> None:
+def publish(zone: Responder, wanted: Iterable[WantedRecord]) -> None:
     """Records as a zone holds them."""
     for one in wanted:
         zone.set(one.host, one.type, [one.value if one.type == "TXT" else f"{one.value}."])
 
 
-def finding(checks: Iterable[Checked], kind: str, host: str) -> tuple[str, tuple[str, ...], str | None]:
+def finding(checks: Iterable[CheckedRecord], kind: str, host: str) -> tuple[str, tuple[str, ...], str | None]:
     """(status, found, problem) of the record at a place."""
     found = next(one.finding for one in checks if one.wanted.place == (kind, host))
     return found.status, found.found, found.problem

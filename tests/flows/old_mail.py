@@ -9,8 +9,8 @@ import asyncpg
 from engine.areas.statistics import rules as figures
 from engine.areas.statistics import store
 from engine.base import clock, ids
-from engine.flows import purge
-from engine.flows.purge import Purged
+from engine.flows.retention import purge
+from engine.flows.retention.purge import Purged
 from tests.harness.accounts import TestAccount, make_account
 
 

@@ -18,8 +18,8 @@ from engine.delivery import queue
 from engine.delivery.hints import Hints
 from engine.delivery.outcome import Outcome, classify
 from engine.delivery.queue import Row
-from engine.flows.accept import Acceptor, Door
-from engine.flows.settle import Attempt, Result, Settler
+from engine.flows.sending.accept import Acceptor, Door
+from engine.flows.sending.settle import Attempt, Result, Settler
 from engine.mail.replies import Answer, Phase, Reply
 from engine.store import redis as redis_store
 from engine.store.postgres import open_pool

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
-from engine.flows.accept import Door
+from engine.flows.sending.accept import Door
 from engine.store import postgres
 from engine.store.caches import Cache
 from ops.embedded import Temporary

@@ -14,8 +14,8 @@ from engine.areas.emails.submitted import Submitted
 from engine.areas.emails.types import Accepted
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
-from engine.flows.accept import Door
-from engine.flows.decide import Decision
+from engine.flows.sending.accept import Door
+from engine.flows.sending.admission import Decision
 from engine.mail.address import parse_mailbox
 from tests.flows.schedules import standing, waybill, within
 from tests.flows.sending import (

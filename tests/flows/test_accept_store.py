@@ -9,7 +9,7 @@ import pytest
 from engine.areas.emails.types import Accepted
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
-from engine.flows.accept_store import Odds
+from engine.flows.sending.accept_store import Odds
 from engine.store.queries import columns, thinned
 from tests.flows.sending import Process, accepted, head_of, message_id, process, stored, suppress
 from tests.harness import history

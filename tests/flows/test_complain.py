@@ -11,10 +11,11 @@ import pytest
 from engine.areas.statistics import jobs as figures
 from engine.base import clock, ids
 from engine.base.settings import Settings
-from engine.flows import close_account, erase, suspend
-from engine.flows.complain import Complaint, complain
-from engine.flows.settle import Settler
-from engine.flows.suspend import Cause
+from engine.flows.accounts import close_account, suspend
+from engine.flows.accounts.suspend import Cause
+from engine.flows.retention import erase
+from engine.flows.sending.complaint import Complaint, complain
+from engine.flows.sending.settle import Settler
 from tests.flows.schedules import comes_due, release, scheduled
 from tests.flows.sending import (
     BOUNCED,

@@ -8,12 +8,12 @@ from uuid import UUID
 
 import pytest
 
+from engine.areas.domains import jobs as flow
 from engine.areas.domains import rules
+from engine.areas.domains.service import remove_domain
 from engine.areas.domains.types import DomainRow
 from engine.base import clock, ids
 from engine.base.settings import Settings
-from engine.flows import domain_drift as flow
-from engine.flows.add_domain import remove_domain
 from engine.store.postgres import open_pool
 from ops.local.dns import Behaviour, Responder
 from tests.conftest import NewDatabase

@@ -7,9 +7,9 @@ import asyncpg
 import msgspec
 import pytest
 
+from engine.areas.domains.service import identity, remove_domain
 from engine.base import ids
 from engine.base.settings import HostPort, Settings
-from engine.flows.add_domain import identity, remove_domain
 from ops import operate
 from ops.local.dns import Lookup, Published, Responder, local_world
 from tests.flows.domains import Place

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from engine.areas.domains import cloudflare, publishing, records, store
+from engine.areas.domains import publish_dns as flow
+from engine.areas.domains.publish_dns import DnsPublication, Written, forget_token, publish_dns
 from engine.areas.domains.publishing import ZoneRecord, quoted, unquoted
-from engine.areas.domains.types import DomainRow, Identity, KeyRow, Wanted
+from engine.areas.domains.types import DomainKeyRow, DomainRow, MailHostIdentity, WantedRecord
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
-from engine.flows import publish_dns as flow
-from engine.flows.publish_dns import Publication, Written, forget_token, publish_dns
 from ops.local.dns import Responder
 from tests.flows.domains import Place
 from tests.harness.accounts import TestAccount
@@ -420,12 +420,12 @@ async def test_a_record_that_they_decline_fails_alone(place: Place, server: Clou
 
 # -- decisions without a server ------------------------------------------------------------------------------------
 
-IDENTITY = Identity("mail.waybill.test", b"k" * 32)
+IDENTITY = MailHostIdentity("mail.waybill.test", b"k" * 32)
 ID = ids.uuid7()
 
 
-def wanted(purpose: str, kind: str = "TXT") -> Wanted:
-    key = KeyRow(ID, "wb1", "rsa-sha256", "v=DKIM1; k=rsa; p=AAAA", "active", None)
+def wanted(purpose: str, kind: str = "TXT") -> WantedRecord:
+    key = DomainKeyRow(ID, "wb1", "rsa-sha256", "v=DKIM1; k=rsa; p=AAAA", "active", None)
     found = records.wanted_records(ID, "shop.test", clock.now(), [key], IDENTITY)
     return next(one for one in found if one.purpose == purpose and one.type == kind)
 
@@ -457,7 +457,7 @@ def held(*contents: str, kind: str = "TXT", host: str = "h", comment: str | None
         (wanted("inbound", "MX"), held("192.0.2.1", kind="A"), "create"),
     ],
 )  # fmt: skip
-def test_each_state_of_a_zone_has_its_step(one: Wanted, there: Sequence[ZoneRecord], action: str) -> None:
+def test_each_state_of_a_zone_has_its_step(one: WantedRecord, there: Sequence[ZoneRecord], action: str) -> None:
     assert publishing.step_for(one, there, IDENTITY).action == action
 
 
@@ -472,6 +472,6 @@ def test_text_in_quotes_comes_back_as_it_was(text: str) -> None:
 
 def test_a_publication_with_nothing_written_raises_what_kept_it() -> None:
     zone = cloudflare.Zone("1", "shop.test")
-    with pytest.raises(cloudflare.Away):
-        flow._summed_up(zone, [wanted("dkim")], [cloudflare.Away("away")])
-    assert flow._summed_up(zone, [], []) == Publication("shop.test", [])
+    with pytest.raises(cloudflare.CloudflareUnavailable):
+        flow._summed_up(zone, [wanted("dkim")], [cloudflare.CloudflareUnavailable("away")])
+    assert flow._summed_up(zone, [], []) == DnsPublication("shop.test", [])

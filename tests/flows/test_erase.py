@@ -15,8 +15,9 @@ from msgspec import structs
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
-from engine.flows import close_account, erase
-from engine.flows.sub_accounts import open_sub_account
+from engine.flows.accounts import close_account
+from engine.flows.accounts.sub_accounts import open_sub_account
+from engine.flows.retention import erase
 from engine.store.postgres import open_pool
 from tests.conftest import NewDatabase
 from tests.flows.sending import process

@@ -12,7 +12,7 @@ import pytest
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery.holds import HoldKind
-from engine.flows import hold, levers
+from engine.flows.sending import postpone, queue_admin
 from tests.conftest import NewDatabase
 from tests.flows.sending import Process, message_id, process, rows_of
 from tests.harness.accounts import make_account
@@ -45,7 +45,7 @@ async def test_short_waits_one_after_the_other_are_told_once_they_add_up(door: P
     seen = []
     for wait in (SOON, 2 * SOON, 3 * SOON):
         rows = await rows_of(door.pool, message)
-        await hold.postpone(door.pool, rows, rows[0].accepted_at + wait, reason="site_window")
+        await postpone.postpone(door.pool, rows, rows[0].accepted_at + wait, reason="site_window")
         seen.append([one["reason"] for one in await told(door.pool, message)])
 
     assert seen == [[], ["site_window"], ["site_window"]]
@@ -55,13 +55,13 @@ async def test_a_retry_that_is_put_off_shows_when_it_will_be(door: Process) -> N
     sent = await door.send(await make_account(door.pool), to=["ann@peer.test"])
     await settle(door.pool, sent.id, ("ann@peer.test", 450, "4.2.1 later"), again_after=SOON)
     message, until = message_id(sent), clock.now() + LATER
-    await hold.postpone(door.pool, await rows_of(door.pool, message), until, reason="site_paused")
+    await postpone.postpone(door.pool, await rows_of(door.pool, message), until, reason="site_paused")
 
     assert await next_tries(door.pool, message) == {"ann@peer.test": until}
     assert await told(door.pool, message) == [{"reason": "site_paused", "until": clock.iso(until)}]
 
     again = until + LATER
-    await hold.postpone(door.pool, await rows_of(door.pool, message), again, reason="site_paused")
+    await postpone.postpone(door.pool, await rows_of(door.pool, message), again, reason="site_paused")
     assert await next_tries(door.pool, message) == {"ann@peer.test": again}
     assert len(await told(door.pool, message)) == 1
 
@@ -69,14 +69,14 @@ async def test_a_retry_that_is_put_off_shows_when_it_will_be(door: Process) -> N
 async def test_a_hold_that_gets_another_end_is_shown_with_it(door: Process) -> None:
     sent = await door.send(await make_account(door.pool), to=["ann@peer.test"])
     await settle(door.pool, sent.id, ("ann@peer.test", 450, "4.2.1 later"), again_after=SOON)
-    message, on = message_id(sent), levers.chosen(HoldKind.DOMAIN, "peer.test")
+    message, on = message_id(sent), queue_admin.chosen(HoldKind.DOMAIN, "peer.test")
     shown = []
     for end in (clock.now() + LATER, clock.now() + 2 * LATER):
-        await levers.suspend(door.pool, on, reason="they asked", until=end)
-        [standing] = await levers.standing(door.pool)
-        await hold.set_aside(door.pool, [(row, standing) for row in await rows_of(door.pool, message)])
+        await queue_admin.suspend(door.pool, on, reason="they asked", until=end)
+        [standing] = await queue_admin.standing(door.pool)
+        await postpone.set_aside(door.pool, [(row, standing) for row in await rows_of(door.pool, message)])
         shown.append(await next_tries(door.pool, message) == {"ann@peer.test": end})
-    await levers.resume(door.pool, on)
+    await queue_admin.resume(door.pool, on)
 
     assert shown == [True, True]
 
@@ -85,14 +85,14 @@ async def test_of_a_message_to_several_domains_each_step_names_its_own(door: Pro
     sent = await door.send(await make_account(door.pool), to=["ann@peer.test", "bob@kept.test"])
     later = (("ann@peer.test", 450, "4.2.1 later"), ("bob@kept.test", 450, "4.2.1 later"))
     await settle(door.pool, sent.id, *later, again_after=LATER)
-    message, on = message_id(sent), levers.chosen(HoldKind.DOMAIN, "kept.test")
+    message, on = message_id(sent), queue_admin.chosen(HoldKind.DOMAIN, "kept.test")
     before = await next_tries(door.pool, message)
-    await levers.suspend(door.pool, on, reason="they asked")
-    [standing] = await levers.standing(door.pool)
+    await queue_admin.suspend(door.pool, on, reason="they asked")
+    [standing] = await queue_admin.standing(door.pool)
     rows = [(row, standing) for row in await rows_of(door.pool, message) if row.domain == "kept.test"]
-    await hold.set_aside(door.pool, rows)
+    await postpone.set_aside(door.pool, rows)
     held = await next_tries(door.pool, message)
-    await levers.resume(door.pool, on)
+    await queue_admin.resume(door.pool, on)
     after = (await next_tries(door.pool, message))["bob@kept.test"]
 
     assert [one["to_domain"] for one in await told(door.pool, message, "attempted")] == ["kept.test", "peer.test"]

@@ -5,8 +5,9 @@ from hashlib import sha256
 
 import asyncpg
 
+from engine.base.events import AccountEvent
 from engine.base.settings import Settings
-from engine.flows import open_account
+from engine.ledger.events import record_event
 from tests.flows.sending import DEFERRED, DELIVERED, attempt_at, member, message_id, process, rows_of, settler_of
 from tests.harness.accounts import TestAccount, make_account
 
@@ -66,7 +67,7 @@ async def test_concurrent_writers_leave_no_gap_and_never_fork_the_chain(settings
 
         async def tell(place: int) -> None:
             async with pool.acquire() as connection, connection.transaction():
-                await open_account.record(connection, account.id, "domain.verified", {"place": place})
+                await record_event(connection, account.id, AccountEvent.DOMAIN_VERIFIED, {"place": place})
 
         await asyncio.gather(*[deliver(place) for place in range(100)], *[tell(place) for place in range(10)])
 

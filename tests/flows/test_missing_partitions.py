@@ -11,14 +11,14 @@ import asyncpg
 import pytest
 from msgspec.structs import replace
 
+from engine.areas.suppressions.service import suppress
 from engine.areas.suppressions.types import Reason
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.delivery.holds import HoldKind
-from engine.flows import complain, hold, levers
-from engine.flows.cancel_schedule import cancel_schedule
-from engine.flows.suppress import suppress
+from engine.flows.sending import complaint, postpone, queue_admin
+from engine.flows.sending.cancel_schedule import cancel_schedule
 from engine.store import partitions
 from tests.conftest import NewDatabase
 from tests.flows.schedules import comes_due, release, scheduled
@@ -155,12 +155,15 @@ async def _settle_with_consequences(door: Process, message: UUID) -> None:
 
 async def _postpone(door: Process, message: UUID) -> None:
     rows = await rows_of(door.pool, message)
-    await hold.postpone(door.pool, rows, clock.now() + timedelta(hours=1), reason="site_paused")
+    await postpone.postpone(door.pool, rows, clock.now() + timedelta(hours=1), reason="site_paused")
 
 
 async def _give_up(door: Process, message: UUID) -> None:
     [row] = await rows_of(door.pool, message)
-    assert await levers.bounce(door.pool, levers.chosen(HoldKind.DOMAIN, row.domain), reason="enough", heard_s=0) == 1
+    assert (
+        await queue_admin.bounce(door.pool, queue_admin.chosen(HoldKind.DOMAIN, row.domain), reason="enough", heard_s=0)
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -183,7 +186,7 @@ async def test_complaints_cancels_and_releases_are_written_into_the_new_week(doo
     await comes_due(door.pool, due)
 
     await lose(door.pool, *LATER)
-    assert await complain.complain(door.pool, told, 0, at=clock.now()) is complain.Complaint.WRITTEN
+    assert await complaint.complain(door.pool, told, 0, at=clock.now()) is complaint.Complaint.WRITTEN
     await lose(door.pool, *LATER)
     await cancel_schedule(door.pool, account.id, canceled)
     await lose(door.pool, *LATER)

@@ -11,7 +11,7 @@ from engine.areas.statistics import rules as figures
 from engine.areas.statistics import store
 from engine.base import clock, ids
 from engine.base.plans import CAPS, Plan
-from engine.flows import purge
+from engine.flows.retention import purge
 from engine.store.postgres import open_pool
 from tests.flows.old_mail import add_keys, ago, counts, keep_longer, left, purged, wait_in
 from tests.harness import history

@@ -9,7 +9,7 @@ import pytest
 
 from engine.base import clock, ids
 from engine.base.settings import Settings
-from engine.flows import purge, purge_weeks
+from engine.flows.retention import purge, purge_weeks
 from engine.store import partitions
 from engine.store.postgres import open_pool
 from ops.processes import worker

@@ -13,10 +13,10 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.delivery import queue
-from engine.flows import release as release_flow
-from engine.flows.cancel_schedule import cancel_schedule
-from engine.flows.release import release_due
-from engine.flows.reschedule import reschedule
+from engine.flows.sending import release as release_flow
+from engine.flows.sending.cancel_schedule import cancel_schedule
+from engine.flows.sending.release import release_due
+from engine.flows.sending.reschedule import reschedule
 from engine.store.database_errors import DatabaseUnavailable
 from tests.flows.schedules import comes_due, release, releaser, scheduled, standing, waits, waybill, within
 from tests.flows.sending import Process, head_of, message_id, process, refused, rows_of, suppress

@@ -26,7 +26,7 @@ ROUNDS = 6  # processes killed
 _RELEASING = """
 import asyncio, os
 from engine.base.settings import load
-from engine.flows.release import release_due
+from engine.flows.sending.release import release_due
 from engine.store.postgres import open_pool
 
 async def main():

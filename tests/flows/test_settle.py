@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from engine.base import ids
 from engine.base.settings import Settings
-from engine.flows.settle import Settler
+from engine.flows.sending.settle import Settler
 from tests.flows.sending import (
     BLOCKED,
     BOUNCED,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from engine.areas.emails.types import Accepted
 from engine.base.settings import Settings
-from engine.flows.settle import Fenced, Settler, plan, write
+from engine.flows.sending.settle import Fenced, Settler, plan, write
 from engine.ledger import heads
 from engine.store.database_errors import BadData
 from ops.embedded import Temporary

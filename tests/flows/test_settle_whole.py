@@ -10,7 +10,7 @@ import pytest
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery.queue import Row
-from engine.flows.settle import Settler
+from engine.flows.sending.settle import Settler
 from engine.ledger.log import chained
 from tests.flows.sending import (
     BOUNCED,

@@ -8,7 +8,7 @@ import pytest
 
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
-from engine.flows.settle import Settler
+from engine.flows.sending.settle import Settler
 from tests.flows.schedules import comes_due, release, scheduled, waybill
 from tests.flows.sending import (
     BOUNCED,

@@ -14,10 +14,12 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.delivery.holds import HoldKind
-from engine.flows import levers, suspend
-from engine.flows.sub_accounts import open_sub_account
-from engine.flows.suspend import Cause
-from engine.ledger import heads, log
+from engine.flows.accounts import suspend
+from engine.flows.accounts.sub_accounts import open_sub_account
+from engine.flows.accounts.suspend import Cause
+from engine.flows.sending import queue_admin
+from engine.ledger import log
+from engine.ledger.events import append_events
 from engine.store.postgres import open_pool
 from ops import standing
 from tests.conftest import NewDatabase
@@ -54,9 +56,7 @@ async def outcomes(
             public = ids.format_id(ids.Kind.MESSAGE, message)
             entries.append(log.Entry(account, kind, detail, moment, message, public))
     async with pool.acquire() as connection, connection.transaction():
-        locked = await heads.lock(connection, [account])
-        await log.append(connection, log.seal_all(locked, entries))
-        await heads.save(connection, locked.values())
+        await append_events(connection, entries)
 
 
 async def judged(pool: asyncpg.Pool, account: UUID) -> bool:
@@ -307,11 +307,11 @@ async def test_queued_mail_waits_with_its_reason_and_goes_out_when_the_account_g
 
 async def test_a_hold_of_the_operators_own_outlives_the_suspension(pool: asyncpg.Pool) -> None:
     account = await make_account(pool)
-    on = levers.chosen(HoldKind.ACCOUNT, account.public_id)
-    await levers.suspend(pool, on, reason="looking into it")
+    on = queue_admin.chosen(HoldKind.ACCOUNT, account.public_id)
+    await queue_admin.suspend(pool, on, reason="looking into it")
     await suspend.suspend(pool, account.id, Cause.OPERATOR, "why", actor="operator")
     await suspend.resume(pool, account.id, [Cause.OPERATOR], actor="operator")
 
-    held = [one for one in await levers.standing(pool) if one.target == account.public_id]
+    held = [one for one in await queue_admin.standing(pool) if one.target == account.public_id]
     assert [one.reason for one in held] == ["looking into it"]
-    await levers.resume(pool, on)
+    await queue_admin.resume(pool, on)

@@ -13,14 +13,14 @@ import pytest
 from msgspec import structs
 
 from engine.areas.system_mail.store import TAKE_DUE, enqueue
-from engine.areas.system_mail.types import Kind
+from engine.areas.system_mail.types import SystemMailKind
 from engine.areas.tokens import rules as token_rules
 from engine.areas.tokens.rules import Purpose, token_of
 from engine.base import clock, ids
 from engine.base.errors import Refusal
 from engine.base.settings import BadSetting, Settings, load
-from engine.flows import platform, system_mail
-from engine.flows.system_mail import Mailer
+from engine.flows.accounts import platform_account, system_mail
+from engine.flows.accounts.system_mail import Mailer
 from tests.conftest import NewDatabase
 from tests.harness.accounts import PEPPER, make_account
 from tests.harness.outbound import World, world
@@ -31,7 +31,9 @@ from tests.harness.people import TestPerson, make_person
 async def here(settings: Settings, new_database: NewDatabase) -> AsyncIterator[World]:
     """A world with a database of its own, whose account is the platform's."""
     async with world(settings, await new_database(), public_url="https://app.a.test/base/") as made:
-        await platform.appoint(made.pool, made.settings, made.account.id, f"Waybill <no-reply@{made.account.domain}>")
+        await platform_account.appoint(
+            made.pool, made.settings, made.account.id, f"Waybill <no-reply@{made.account.domain}>"
+        )
         yield made
 
 
@@ -42,7 +44,7 @@ async def mailer(here: World) -> AsyncIterator[Mailer]:
     await made.close()
 
 
-async def wrote(here: World, kind: Kind, address: str, mail: UUID | None = None, **detail: object) -> UUID:
+async def wrote(here: World, kind: SystemMailKind, address: str, mail: UUID | None = None, **detail: object) -> UUID:
     async with here.pool.acquire() as connection:
         return await enqueue(connection, kind, address, at=clock.now(), mail=mail, **detail)
 
@@ -89,7 +91,7 @@ def read(content: bytes) -> tuple[EmailMessage, str, str]:
 
 
 async def test_a_mail_arrives_signed_in_text_and_html_with_the_link_of_its_token(here: World, mailer: Mailer) -> None:
-    mail = await wrote(here, Kind.VERIFY_EMAIL, "ann@peer.test")
+    mail = await wrote(here, SystemMailKind.VERIFY_EMAIL, "ann@peer.test")
     assert await mailer.send_due() == 1
     await here.mta()
     await here.sink.until(1)
@@ -108,7 +110,7 @@ async def test_a_mail_arrives_signed_in_text_and_html_with_the_link_of_its_token
 
 async def test_names_of_others_are_escaped_and_are_no_links(here: World, mailer: Mailer) -> None:
     await wrote(
-        here, Kind.INVITE, "ann@peer.test", account_name='<b>"Win at evil.test"</b>\r\nBcc: x@y.test',
+        here, SystemMailKind.INVITE, "ann@peer.test", account_name='<b>"Win at evil.test"</b>\r\nBcc: x@y.test',
         inviter="https://evil.test/x", role="admin",
     )  # fmt: skip
     await mailer.send_due()
@@ -129,7 +131,7 @@ async def test_names_of_others_are_escaped_and_are_no_links(here: World, mailer:
 
 
 async def test_a_crash_after_acceptance_sends_nothing_twice(here: World, mailer: Mailer) -> None:
-    await wrote(here, Kind.PASSWORD_CHANGED, "ann@peer.test")
+    await wrote(here, SystemMailKind.PASSWORD_CHANGED, "ann@peer.test")
     await here.pool.execute("CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
     await here.pool.execute("CREATE TRIGGER keep BEFORE DELETE ON system_mail FOR EACH ROW EXECUTE FUNCTION keep()")
     assert await mailer.send_due() == 1
@@ -143,7 +145,7 @@ async def test_a_crash_after_acceptance_sends_nothing_twice(here: World, mailer:
 
 async def test_two_workers_send_each_mail_once(here: World, mailer: Mailer) -> None:
     for n in range(20):
-        await wrote(here, Kind.PASSWORD_CHANGED, f"p{n}@peer.test")
+        await wrote(here, SystemMailKind.PASSWORD_CHANGED, f"p{n}@peer.test")
     other = Mailer(here.pool, here.settings)
     sent = await asyncio.gather(mailer.send_due(), other.send_due())
     await other.close()
@@ -153,7 +155,7 @@ async def test_two_workers_send_each_mail_once(here: World, mailer: Mailer) -> N
 
 
 async def test_a_mail_that_somebody_holds_is_taken_again_after_a_minute(here: World, mailer: Mailer) -> None:
-    mail = await wrote(here, Kind.PASSWORD_CHANGED, "ann@peer.test")
+    mail = await wrote(here, SystemMailKind.PASSWORD_CHANGED, "ann@peer.test")
     now = clock.now()
     taken = await TAKE_DUE.fetch(here.pool, now, 10, now + system_mail.TAKEN_FOR)
     assert [one.id for one in taken] == [mail]
@@ -166,7 +168,7 @@ async def test_a_mail_that_somebody_holds_is_taken_again_after_a_minute(here: Wo
 
 
 async def test_an_exhausted_allowance_puts_mail_off(here: World, mailer: Mailer) -> None:
-    await wrote(here, Kind.PASSWORD_CHANGED, "ann@peer.test")
+    await wrote(here, SystemMailKind.PASSWORD_CHANGED, "ann@peer.test")
     await here.pool.execute("UPDATE accounts SET daily_cap = 0 WHERE id = $1", here.account.id)
     assert await mailer.send_due() == 0
     [row] = await waiting(here.pool)
@@ -180,12 +182,12 @@ async def test_an_exhausted_allowance_puts_mail_off(here: World, mailer: Mailer)
 
 async def test_mail_is_tried_for_a_day_and_then_given_up(here: World, mailer: Mailer) -> None:
     await here.pool.execute("UPDATE accounts SET daily_cap = 0 WHERE id = $1", here.account.id)
-    await wrote(here, Kind.PASSWORD_CHANGED, "ann@peer.test")
+    await wrote(here, SystemMailKind.PASSWORD_CHANGED, "ann@peer.test")
     await here.pool.execute("UPDATE system_mail SET created_at = created_at - interval '23 hours', attempts = 20")
     assert await mailer.send_due() == 0
     assert await waiting(here.pool) == []  # the next try would come too late
 
-    await wrote(here, Kind.PASSWORD_CHANGED, "bob@peer.test")
+    await wrote(here, SystemMailKind.PASSWORD_CHANGED, "bob@peer.test")
     await here.pool.execute("UPDATE system_mail SET created_at = created_at - interval '25 hours', due_at = 'infinity'")
     fresh = Mailer(here.pool, here.settings)
     assert await fresh.send_due() == 0
@@ -193,7 +195,7 @@ async def test_mail_is_tried_for_a_day_and_then_given_up(here: World, mailer: Ma
 
 
 async def test_mail_whose_token_is_dead_by_now_is_not_sent(here: World, mailer: Mailer) -> None:
-    await wrote(here, Kind.FORGOT_PASSWORD, (await stranger(here)).email)
+    await wrote(here, SystemMailKind.FORGOT_PASSWORD, (await stranger(here)).email)
     await here.pool.execute("UPDATE system_mail SET created_at = created_at - interval '61 minutes'")
     assert await mailer.send_due() == 0
     assert await waiting(here.pool) == []
@@ -201,9 +203,9 @@ async def test_mail_whose_token_is_dead_by_now_is_not_sent(here: World, mailer: 
 
 async def test_a_link_is_not_delivered_after_its_token_has_died(here: World, mailer: Mailer) -> None:
     person = await stranger(here)
-    await wrote(here, Kind.FORGOT_PASSWORD, person.email)
+    await wrote(here, SystemMailKind.FORGOT_PASSWORD, person.email)
     [row] = await waiting(here.pool)
-    await wrote(here, Kind.PASSWORD_CHANGED, "bob@peer.test")
+    await wrote(here, SystemMailKind.PASSWORD_CHANGED, "bob@peer.test")
     assert await mailer.send_due() == 2
     ends = {one["address"]: one["deliver_by"] for one in await accepted(here.pool)}
     assert ends == {person.email: row["created_at"] + timedelta(hours=1), "bob@peer.test": None}
@@ -215,8 +217,8 @@ async def test_one_bad_mail_stops_no_other(here: World, mailer: Mailer) -> None:
         " VALUES ($1, 'of a later version', 'x@peer.test', '{}', now(), now())",
         ids.uuid7(),
     )
-    await wrote(here, Kind.PASSWORD_CHANGED, "no address")
-    await wrote(here, Kind.PASSWORD_CHANGED, "ann@peer.test")
+    await wrote(here, SystemMailKind.PASSWORD_CHANGED, "no address")
+    await wrote(here, SystemMailKind.PASSWORD_CHANGED, "ann@peer.test")
     assert await mailer.send_due() == 1
     assert [row["kind"] for row in await waiting(here.pool)] == ["of a later version"]
 
@@ -226,7 +228,7 @@ async def test_a_suppressed_mailbox_gets_nothing_and_its_mail_waits(here: World,
         "INSERT INTO suppressions (account_id, address, reason) VALUES ($1, 'ann@peer.test', 'bounce')",
         here.account.id,
     )
-    await wrote(here, Kind.PASSWORD_CHANGED, "ann@peer.test")
+    await wrote(here, SystemMailKind.PASSWORD_CHANGED, "ann@peer.test")
     assert await mailer.send_due() == 0
     assert len(await waiting(here.pool)) == 1
 
@@ -235,7 +237,7 @@ async def test_a_suppressed_mailbox_gets_nothing_and_its_mail_waits(here: World,
 
 
 async def test_a_forgotten_password_of_nobody_is_dropped(here: World, mailer: Mailer) -> None:
-    await wrote(here, Kind.FORGOT_PASSWORD, "nobody@peer.test")
+    await wrote(here, SystemMailKind.FORGOT_PASSWORD, "nobody@peer.test")
     assert await mailer.send_due() == 0
     assert await waiting(here.pool) == []
     assert await accepted(here.pool) == []
@@ -243,7 +245,7 @@ async def test_a_forgotten_password_of_nobody_is_dropped(here: World, mailer: Ma
 
 async def test_a_forgotten_password_makes_a_link_when_it_is_sent(here: World, mailer: Mailer) -> None:
     person = await stranger(here)
-    mail = await wrote(here, Kind.FORGOT_PASSWORD, person.email)
+    mail = await wrote(here, SystemMailKind.FORGOT_PASSWORD, person.email)
     assert not await good_token(here.pool, mail, Purpose.RESET_PASSWORD)
     assert await mailer.send_due() == 1
     assert await good_token(here.pool, mail, Purpose.RESET_PASSWORD)
@@ -251,7 +253,7 @@ async def test_a_forgotten_password_makes_a_link_when_it_is_sent(here: World, ma
 
 async def test_a_second_try_to_send_does_not_revive_a_used_link(here: World, mailer: Mailer) -> None:
     person = await stranger(here)
-    mail = await wrote(here, Kind.FORGOT_PASSWORD, person.email)
+    mail = await wrote(here, SystemMailKind.FORGOT_PASSWORD, person.email)
     await here.pool.execute("UPDATE accounts SET daily_cap = 0 WHERE id = $1", here.account.id)
     assert await mailer.send_due() == 0
     await here.pool.execute("DELETE FROM single_use_tokens")  # as if it had been used meanwhile
@@ -263,15 +265,15 @@ async def test_a_second_try_to_send_does_not_revive_a_used_link(here: World, mai
 
 async def test_a_fresh_link_is_not_followed_by_another(here: World, mailer: Mailer) -> None:
     person = await stranger(here)
-    first = await wrote(here, Kind.FORGOT_PASSWORD, person.email)
+    first = await wrote(here, SystemMailKind.FORGOT_PASSWORD, person.email)
     await mailer.send_due()
-    await wrote(here, Kind.FORGOT_PASSWORD, person.email)
+    await wrote(here, SystemMailKind.FORGOT_PASSWORD, person.email)
     assert await mailer.send_due() == 0
     assert await waiting(here.pool) == []
     assert await good_token(here.pool, first, Purpose.RESET_PASSWORD)
 
     await here.pool.execute("UPDATE single_use_tokens SET created_at = created_at - interval '6 minutes'")
-    later = await wrote(here, Kind.FORGOT_PASSWORD, person.email)
+    later = await wrote(here, SystemMailKind.FORGOT_PASSWORD, person.email)
     assert await mailer.send_due() == 1
     assert await good_token(here.pool, later, Purpose.RESET_PASSWORD)
     assert not await good_token(here.pool, first, Purpose.RESET_PASSWORD)
@@ -279,7 +281,7 @@ async def test_a_fresh_link_is_not_followed_by_another(here: World, mailer: Mail
 
 async def test_an_address_that_is_somebodys_is_told_and_gets_no_link_to_take_it(here: World, mailer: Mailer) -> None:
     person = await stranger(here, email="taken@peer.test")
-    mail = await wrote(here, Kind.CONFIRM_EMAIL, person.email)
+    mail = await wrote(here, SystemMailKind.CONFIRM_EMAIL, person.email)
     await mailer.send_due()
     await here.mta()
     await here.sink.until(1)
@@ -291,7 +293,7 @@ async def test_an_address_that_is_somebodys_is_told_and_gets_no_link_to_take_it(
 
 async def test_nobody_can_fill_a_mailbox_by_naming_it(here: World, mailer: Mailer) -> None:
     for _ in range(25):
-        await wrote(here, Kind.INVITE, "ann@peer.test", account_name="A", inviter="B", role="member")
+        await wrote(here, SystemMailKind.INVITE, "ann@peer.test", account_name="A", inviter="B", role="member")
     assert await mailer.send_due() == system_mail.TO_STRANGERS_PER_DAY
     assert await waiting(here.pool) == []
 
@@ -304,12 +306,12 @@ async def test_mail_waits_while_there_is_no_platform_account_and_the_log_says_so
 ) -> None:
     async with world(settings, await new_database()) as here:
         mailer = Mailer(here.pool, here.settings)
-        await wrote(here, Kind.PASSWORD_CHANGED, "ann@peer.test")
+        await wrote(here, SystemMailKind.PASSWORD_CHANGED, "ann@peer.test")
         assert await mailer.send_due() == 0
         assert await mailer.send_due() == 0
         assert [row["attempts"] for row in await waiting(here.pool)] == [0]
         assert capsys.readouterr().out.count("ops platform set") == 1
-        await platform.appoint(here.pool, here.settings, here.account.id, f"a@{here.account.domain}")
+        await platform_account.appoint(here.pool, here.settings, here.account.id, f"a@{here.account.domain}")
         assert await mailer.send_due() == 1
         await mailer.close()
 
@@ -317,7 +319,7 @@ async def test_mail_waits_while_there_is_no_platform_account_and_the_log_says_so
 async def test_the_setting_names_the_sender_before_the_account_does(here: World) -> None:
     named = structs.replace(here.settings, system_from=f"Post <post@{here.account.domain}>")
     mailer = Mailer(here.pool, named)
-    await wrote(here, Kind.PASSWORD_CHANGED, "ann@peer.test")
+    await wrote(here, SystemMailKind.PASSWORD_CHANGED, "ann@peer.test")
     assert await mailer.send_due() == 1
     await mailer.close()
     assert [row["sender"] for row in await accepted(here.pool)] == [f"Post <post@{here.account.domain}>"]
@@ -326,12 +328,12 @@ async def test_the_setting_names_the_sender_before_the_account_does(here: World)
 async def test_only_an_account_that_may_send_so_becomes_the_platforms(here: World) -> None:
     other = await make_account(here.pool, verified=False)
     with pytest.raises(ValueError, match="is not verified"):
-        await platform.appoint(here.pool, here.settings, other.id, f"a@{other.domain}")
+        await platform_account.appoint(here.pool, here.settings, other.id, f"a@{other.domain}")
     with pytest.raises(ValueError, match="is not a domain of this account"):
-        await platform.appoint(here.pool, here.settings, other.id, None)
+        await platform_account.appoint(here.pool, here.settings, other.id, None)
     with pytest.raises(Refusal, match="no such account"):
-        await platform.appoint(here.pool, here.settings, ids.uuid7(), None)
-    standing = await platform.standing(here.pool, here.settings)
+        await platform_account.appoint(here.pool, here.settings, ids.uuid7(), None)
+    standing = await platform_account.standing(here.pool, here.settings)
     assert (standing.account_id, standing.domain_status) == (here.account.id, "verified")
 
 
@@ -339,28 +341,30 @@ async def test_a_local_service_makes_its_platform_account_once_and_completes_it(
     settings: Settings, new_database: NewDatabase
 ) -> None:
     async with world(settings, await new_database()) as here:
-        first, again = await asyncio.gather(*[platform.ensure_local(here.pool, here.settings) for _ in range(2)])
+        first, again = await asyncio.gather(
+            *[platform_account.ensure_local(here.pool, here.settings) for _ in range(2)]
+        )
         assert first == again
-        standing = await platform.standing(here.pool, here.settings)
+        standing = await platform_account.standing(here.pool, here.settings)
         assert (standing.domain, standing.domain_status) == (here.settings.mail_host, "verified")
         assert standing.sender == f"Waybill <no-reply@{here.settings.mail_host}>"
         assert await here.pool.fetchval("SELECT count(*) FROM domains WHERE account_id = $1", first) == 1
 
         moved = structs.replace(here.settings, mail_host="post.moved.test")
-        assert await platform.ensure_local(here.pool, moved) == first
-        assert (await platform.standing(here.pool, moved)).domain_status == "verified"
+        assert await platform_account.ensure_local(here.pool, moved) == first
+        assert (await platform_account.standing(here.pool, moved)).domain_status == "verified"
         held = structs.replace(here.settings, mail_host=here.account.domain)  # verified on somebody's account
-        assert await platform.ensure_local(here.pool, held) == first
-        assert (await platform.standing(here.pool, held)).domain_status is None
+        assert await platform_account.ensure_local(here.pool, held) == first
+        assert (await platform_account.standing(here.pool, held)).domain_status is None
 
         mailer = Mailer(here.pool, here.settings)
-        await wrote(here, Kind.PASSWORD_CHANGED, "ann@peer.test")
+        await wrote(here, SystemMailKind.PASSWORD_CHANGED, "ann@peer.test")
         assert await mailer.send_due() == 1
         await mailer.close()
 
 
 async def test_an_account_that_the_operator_has_named_is_left_as_it_is(here: World) -> None:
-    assert await platform.ensure_local(here.pool, here.settings) == here.account.id
+    assert await platform_account.ensure_local(here.pool, here.settings) == here.account.id
     assert await here.pool.fetchval("SELECT count(*) FROM domains WHERE name = $1", here.settings.mail_host) == 0
 
 

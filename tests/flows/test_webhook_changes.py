@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
+from engine.areas.webhooks import service as webhooks_service
 from engine.base import clock, ids
 from engine.base.settings import Settings
-from engine.flows import webhooks
 from tests.conftest import NewDatabase
 from tests.harness.accounts import PEPPER, make_account
 from tests.harness.patience import until
@@ -30,7 +30,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 async def test_a_deleted_endpoint_gets_what_is_queued_and_nothing_new(here: World, receiver: Receiver) -> None:
     endpoint = await here.endpoint(receiver.url)
     before = await here.event(endpoint.account)
-    await webhooks.remove(here.pool, endpoint.account.id, endpoint.id)
+    await webhooks_service.remove(here.pool, endpoint.account.id, endpoint.id)
     after = await here.event(endpoint.account)
 
     async with here.posting():
@@ -45,9 +45,9 @@ async def test_a_disabled_endpoint_gets_what_is_queued_and_nothing_new(here: Wor
     endpoint = await here.endpoint(receiver.url)
     account = endpoint.account.id
     before = await here.event(endpoint.account)
-    await webhooks.change(here.pool, account, endpoint.id, url=None, event_types=None, status="disabled")
+    await webhooks_service.change(here.pool, account, endpoint.id, url=None, event_types=None, status="disabled")
     during = await here.event(endpoint.account)
-    await webhooks.change(here.pool, account, endpoint.id, url=None, event_types=None, status="active")
+    await webhooks_service.change(here.pool, account, endpoint.id, url=None, event_types=None, status="active")
     after = await here.event(endpoint.account)
 
     async with here.posting():
@@ -59,19 +59,19 @@ async def test_a_disabled_endpoint_gets_what_is_queued_and_nothing_new(here: Wor
 async def test_a_deleted_endpoint_is_forgotten_when_nothing_is_left_to_post(here: World, receiver: Receiver) -> None:
     endpoint = await here.endpoint(receiver.url)
     await here.event(endpoint.account)
-    await webhooks.remove(here.pool, endpoint.account.id, endpoint.id)
-    later = clock.now() + webhooks.KEPT + timedelta(minutes=1)
+    await webhooks_service.remove(here.pool, endpoint.account.id, endpoint.id)
+    later = clock.now() + webhooks_service.KEPT + timedelta(minutes=1)
 
     async def exists() -> bool:
         return bool(await here.pool.fetchval("SELECT true FROM webhooks WHERE id = $1", endpoint.id))
 
-    await webhooks.forget_deleted(here.pool, later)
+    await webhooks_service.forget_deleted(here.pool, later)
     assert await exists()  # its queue is not empty
     async with here.posting():
         await here.until_posted(endpoint)
-    await webhooks.forget_deleted(here.pool, clock.now())
+    await webhooks_service.forget_deleted(here.pool, clock.now())
     assert await exists()  # deleted a moment ago
-    await webhooks.forget_deleted(here.pool, later)
+    await webhooks_service.forget_deleted(here.pool, later)
     assert not await exists()
 
 
@@ -81,7 +81,7 @@ async def test_a_new_url_gets_what_is_queued(here: World, receiver: Receiver) ->
 
     async with here.posting():
         await here.until_attempts(endpoint, event, 1)
-        await webhooks.change(
+        await webhooks_service.change(
             here.pool, endpoint.account.id, endpoint.id, url=receiver.url, event_types=None, status=None
         )
         await here.make_due(endpoint)
@@ -93,7 +93,7 @@ async def test_a_new_url_gets_what_is_queued(here: World, receiver: Receiver) ->
 async def test_after_a_rotation_both_secrets_sign_for_a_day(here: World, receiver: Receiver) -> None:
     endpoint = await here.endpoint(receiver.url)
     account = endpoint.account.id
-    fresh = await webhooks.rotate(here.pool, account, endpoint.id, pepper=PEPPER, at=clock.now())
+    fresh = await webhooks_service.rotate(here.pool, account, endpoint.id, pepper=PEPPER, at=clock.now())
     await here.event(endpoint.account)
     async with here.posting():
         await here.until_posted(endpoint)
@@ -118,7 +118,7 @@ async def test_a_test_event_goes_to_one_endpoint_whatever_it_wants(here: World, 
     account = await make_account(here.pool)
     tried = await here.endpoint(receiver.url + "/tried", account=account, event_types=("bounced",))
     await here.endpoint(receiver.url + "/other", account=account)
-    event = await webhooks.try_out(here.pool, account.id, tried.id, clock.now())
+    event = await webhooks_service.try_out(here.pool, account.id, tried.id, clock.now())
 
     async with here.posting():
         await here.until_posted(tried)
@@ -134,7 +134,7 @@ async def test_a_replay_has_the_same_id_and_body_and_the_next_number(here: World
     async with here.posting():
         await here.until_posted(endpoint)
         receiver.status = 500
-        assert await webhooks.replay(here.pool, endpoint.account.id, event, None) == [endpoint.id]
+        assert await webhooks_service.replay(here.pool, endpoint.account.id, event, None) == [endpoint.id]
         await here.until_attempts(endpoint, event, 2)
         first_wait = await here.make_due(endpoint)
         await here.until_attempts(endpoint, event, 3)
@@ -151,7 +151,7 @@ async def test_a_replay_of_a_waiting_post_is_due_now_and_keeps_its_ladder(here: 
     event = await here.event(endpoint.account)
     async with here.posting():
         await here.until_attempts(endpoint, event, 1)
-        await webhooks.replay(here.pool, endpoint.account.id, event, endpoint.id)
+        await webhooks_service.replay(here.pool, endpoint.account.id, event, endpoint.id)
         await here.until_attempts(endpoint, event, 2)
         wait = await here.make_due(endpoint)
 
@@ -164,7 +164,7 @@ async def test_a_replay_does_not_double_a_post_in_hand(here: World, receiver: Re
     event = await here.event(endpoint.account)
     async with here.posting():
         await until(lambda: len(receiver.got) == 1)
-        await webhooks.replay(here.pool, endpoint.account.id, event, None)
+        await webhooks_service.replay(here.pool, endpoint.account.id, event, None)
         await here.until_posted(endpoint)
         await asyncio.sleep(0.3)
 
@@ -178,7 +178,7 @@ async def test_a_replay_reaches_an_endpoint_made_later_when_it_is_named(here: Wo
     async with here.posting():
         await here.until_posted(first)
         second = await here.endpoint(receiver.url + "/second", account=account)
-        assert await webhooks.replay(here.pool, account.id, event, second.id) == [second.id]
+        assert await webhooks_service.replay(here.pool, account.id, event, second.id) == [second.id]
         await here.until_posted(second)
 
     assert [(got.path, got.attempt) for got in receiver.attempts(event)] == [("/hook/first", 1), ("/hook/second", 1)]

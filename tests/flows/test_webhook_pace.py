@@ -2,15 +2,15 @@
 
 from uuid import UUID
 
+from engine.areas.webhooks.pacing import BURST, FAILING, FIRST, MAX_AHEAD, UNPROVEN_A_TURN, EndpointPace, Shares
 from engine.areas.webhooks.types import Claimed
 from engine.base import ids
-from engine.flows.webhooks_pace import BURST, FAILING, FIRST, MAX_AHEAD, UNPROVEN_A_TURN, Endpoint, Shares
 
 EACH = 16
 
 
-def endpoint(*, latency_s: float | None = None, failures: int = 0) -> Endpoint:
-    one = Endpoint(ids.uuid7(), 0.0)
+def endpoint(*, latency_s: float | None = None, failures: int = 0) -> EndpointPace:
+    one = EndpointPace(ids.uuid7(), 0.0)
     if latency_s is not None:
         one.answered(delivered=True, took_s=latency_s, now=0.0)
     for _ in range(failures):
@@ -22,11 +22,11 @@ def post(webhook: UUID) -> Claimed:
     return Claimed(webhook, ids.uuid7(), webhook, 1, 0, 0, None, None, None, None, None)
 
 
-def room(one: Endpoint, *, scarce: bool = False, now: float = 0.0) -> int:
+def room(one: EndpointPace, *, scarce: bool = False, now: float = 0.0) -> int:
     return one.room(now, each=EACH, scarce=scarce)
 
 
-def shares_of(most: int, *endpoints: Endpoint) -> Shares:
+def shares_of(most: int, *endpoints: EndpointPace) -> Shares:
     shares = Shares(most=most, each=EACH)
     for one in endpoints:
         shares.endpoints[one.id] = one

@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 
 from engine.areas.webhooks import rules, store
+from engine.areas.webhooks.posting import LOOK_S, Poster, PostVerdict, recorded
 from engine.base import clock, ids
 from engine.base.settings import Settings
 from engine.delivery.holds import EVERYWHERE, HoldKind
-from engine.flows import levers
-from engine.flows.webhooks_posting import LOOK_S, Poster, Verdict, recorded
+from engine.flows.sending import queue_admin
 from tests.conftest import NewDatabase
 from tests.harness.accounts import make_account
 from tests.harness.patience import until
@@ -39,14 +39,14 @@ async def test_nothing_is_posted_while_the_operator_holds_everything(
     async with world(settings, await new_database()) as own:
         endpoint = await own.endpoint(receiver.url)
         await own.event(endpoint.account)
-        everything = levers.chosen(HoldKind.SITE, EVERYWHERE)
-        await levers.suspend(own.pool, everything, reason="restored")
+        everything = queue_admin.chosen(HoldKind.SITE, EVERYWHERE)
+        await queue_admin.suspend(own.pool, everything, reason="restored")
         assert await store.DUE.fetch(own.pool) == []
         async with own.posting():
             await own.event(endpoint.account)
             await asyncio.sleep(3 * LOOK_S)
             assert receiver.got == []
-            await levers.resume(own.pool, everything)
+            await queue_admin.resume(own.pool, everything)
             await own.until_posted(endpoint)
 
     assert [got.attempt for got in receiver.got] == [1, 1]
@@ -299,7 +299,7 @@ async def test_a_late_record_of_a_stalled_worker_changes_nothing(here: World, re
     async with here.posting():
         await here.until_attempts(endpoint, event, 1)
 
-    verdict = Verdict(delivered=True, status=200, answer="late", error=None)
+    verdict = PostVerdict(delivered=True, status=200, answer="late", error=None)
     late = recorded(stalled[0], verdict, clock.now(), 5, rules.ladder((10.0,)), jitter=0.0)
     assert await store.record(here.pool, [late]) == set()
     assert [attempt.status_code for attempt in await here.attempts(endpoint, event)] == [500]

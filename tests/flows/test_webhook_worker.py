@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from engine.areas.webhooks import service as webhooks_service
 from engine.areas.webhooks import store
 from engine.base import ids
 from engine.base.settings import PREFIX, Settings, to_environ
-from engine.flows import webhooks
 from engine.store import partitions
 from loadtests.ports import reserve_port
 from ops import launch
@@ -111,8 +111,8 @@ async def test_attempts_of_a_month_ago_go_with_their_partition(here: World) -> N
             ids.uuid7(int(at.timestamp() * 1000)), endpoint.id, event, 9 - weeks, at,
         )  # fmt: skip
     async with here.pool.acquire() as connection:
-        dropped = await partitions.drop_before(connection, "webhook_attempts", now - webhooks.KEPT)
-        again = await partitions.drop_before(connection, "webhook_attempts", now - webhooks.KEPT)
+        dropped = await partitions.drop_before(connection, "webhook_attempts", now - webhooks_service.KEPT)
+        again = await partitions.drop_before(connection, "webhook_attempts", now - webhooks_service.KEPT)
 
     assert partitions.partition_name("webhook_attempts", partitions.week_of(now - timedelta(weeks=7))) in dropped
     assert again == []

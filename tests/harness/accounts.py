@@ -128,7 +128,7 @@ async def add_stream(pool: asyncpg.Pool, account: UUID, slug: str) -> None:
 async def _insert_key(
     connection: asyncpg.pool.PoolConnectionProxy,
     account: UUID,
-    key: keys.NewKey,
+    key: keys.FreshApiKey,
     scopes: Collection[str],
     expires_at: datetime | None,
     pepper: str,

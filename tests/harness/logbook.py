@@ -9,6 +9,7 @@ import orjson
 
 from engine.base import clock, ids
 from engine.ledger import heads, log
+from engine.ledger.events import append_locked
 
 Written = tuple[str, Mapping[str, object]]
 
@@ -26,8 +27,7 @@ async def write(
     entries = [log.Entry(account, kind, log.detail_text(detail), moment, message, public) for kind, detail in events]
     async with pool.acquire() as connection, connection.transaction():
         locked = await heads.lock(connection, [account])
-        await log.append(connection, log.seal_all(locked, entries))
-        await heads.save(connection, locked.values())
+        await append_locked(connection, locked, entries)
     return locked[account].seq
 
 

@@ -17,8 +17,8 @@ from engine.base import ids
 from engine.base.settings import HostPort, Settings
 from engine.delivery.hints import HintReader, Hints, Wakes, WokenShards
 from engine.delivery.partition import hint_stream, shard_of
-from engine.flows.accept import Acceptor, Door
-from engine.flows.settle import Settler
+from engine.flows.sending.accept import Acceptor, Door
+from engine.flows.sending.settle import Settler
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.postgres import close_pool, open_pool

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from engine.areas.sessions.rules import Device
 from engine.base import clock, ids
-from engine.flows import sign_in
+from engine.flows.people import open_session
 from tests.harness.accounts import PEPPER
 from tests.harness.canaries import note, note_phrase
 
@@ -65,5 +65,5 @@ async def make_person(
 async def signed_in(pool: asyncpg.Pool, user: UUID, account: UUID, email: str, *, pepper: str = PEPPER) -> TestPerson:
     """Another session of a person."""
     device = Device.of("127.0.0.1", "tests")
-    made = await sign_in.open_session(pool, pepper, user, method="password", device=device, account=account)
+    made = await open_session.open_session(pool, pepper, user, method="password", device=device, account=account)
     return TestPerson(user, account, made.id, email, note(made.secret), note(made.csrf))

@@ -14,13 +14,14 @@ from aiohttp import web
 from msgspec import Struct, structs
 from stripe import WebhookSignature
 
+from engine.areas.webhooks import service as webhooks_service
 from engine.areas.webhooks import store
+from engine.areas.webhooks.posting import Poster
 from engine.areas.webhooks.types import AttemptRow, DeliveryRow
 from engine.base import clock, ids
 from engine.base.settings import HostPort, Settings
-from engine.flows import webhooks
-from engine.flows.webhooks_posting import Poster
-from engine.ledger import heads, log
+from engine.ledger import log
+from engine.ledger.events import append_events
 from engine.store.http_client import HttpClient, HttpFailure, HttpReply, resolver_for
 from engine.store.postgres import open_pool
 from engine.store.resolver import Resolver
@@ -175,7 +176,7 @@ class World:
     ) -> Endpoint:
         """A new endpoint, of a new account unless one is given."""
         owner = account or await make_account(self.pool)
-        made = await webhooks.create(self.pool, owner.id, url=url, event_types=event_types, pepper=PEPPER)
+        made = await webhooks_service.create(self.pool, owner.id, url=url, event_types=event_types, pepper=PEPPER)
         return Endpoint(owner, made.id, made.secret)
 
     async def event(self, account: TestAccount, kind: str = "delivered", **detail: object) -> UUID:
@@ -188,11 +189,8 @@ class World:
         message = ids.uuid7()
         public = ids.format_id(ids.Kind.MESSAGE, message)
         async with self.pool.acquire() as connection, connection.transaction():
-            locked = await heads.lock(connection, [account.id])
             entries = [log.Entry(account.id, kind, text, clock.now(), message, public) for kind in kinds]
-            sealed = log.seal_all(locked, entries)
-            await log.append(connection, sealed)
-            await heads.save(connection, locked.values())
+            sealed = await append_events(connection, entries)
         return [row.id for row in sealed]
 
     @contextlib.asynccontextmanager

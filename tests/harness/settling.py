@@ -9,7 +9,7 @@ import orjson
 from engine.base import clock, ids
 from engine.delivery import queue
 from engine.delivery.outcome import classify
-from engine.flows.settle import Attempt, Result, Settler
+from engine.flows.sending.settle import Attempt, Result, Settler
 from engine.mail.replies import Answer, Phase, Reply
 
 

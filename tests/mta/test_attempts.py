@@ -7,7 +7,7 @@ from engine.base import clock, ids
 from engine.base.settings import Settings
 from engine.delivery.queue import Row
 from engine.delivery.reply_codes import Category
-from engine.flows.settle import Attempt, plan
+from engine.flows.sending.settle import Attempt, plan
 from mta.outbound.attempts import MAX_FAULTS, at_fault, without_key, without_room
 from mta.outbound.prepare import Delivery
 

@@ -11,13 +11,13 @@ import dns.query
 import pytest
 from dns.rdtypes.ANY.TXT import TXT
 
+from engine.areas.domains import jobs as domain_jobs
 from engine.areas.domains import store
+from engine.areas.domains.key_rotation import rotate_keys
+from engine.areas.domains.service import remove_domain
 from engine.areas.domains.types import DomainRow
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
-from engine.flows import domain_drift
-from engine.flows.add_domain import remove_domain
-from engine.flows.rotate_keys import rotate_keys
 from tests.flows.domains import Place
 from tests.harness.outbound import World
 
@@ -102,7 +102,7 @@ async def test_keys_published_ahead_take_over_at_once_and_the_pairs_take_turns(h
     with pytest.raises(Refusal) as too_soon:
         await rotate_keys(place.pool, place.settings, here.account.id, domain.id)
     await place.pool.execute("UPDATE domain_keys SET retire_at = now() - interval '1 s' WHERE retire_at IS NOT NULL")
-    await domain_drift.retire_keys(place.pool, place.settings)
+    await domain_jobs.retire_keys(place.pool, place.settings)
     waiting = await rotate_keys(place.pool, place.settings, here.account.id, domain.id)
     again = await rotate_keys(place.pool, place.settings, here.account.id, domain.id)
     await place.publish(domain, "wb1", "wb1e")  # the fresh keys under the old selectors

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from engine.base.settings import Settings
-from engine.flows.settle import Fenced
+from engine.flows.sending.settle import Fenced
 from engine.store.database_errors import DatabaseUnavailable
 from mta.outbound.settling import SettlingThread
 from tests.flows.sending import DELIVERED, Process, attempt_at, member, process, rows_of

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from engine.areas.suppressions.service import suppress
 from engine.areas.suppressions.types import Reason
 from engine.base import clock, ids
 from engine.base.errors import Refusal
 from engine.base.settings import SourceIp
-from engine.flows import suspend
-from engine.flows.suppress import suppress
+from engine.flows.accounts import suspend
 from engine.mail.simulator import Part, domain_of, part_of
 from mta.simulator.complaints import Complaints
 from mta.simulator.server import Simulator

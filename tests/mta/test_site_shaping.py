@@ -12,7 +12,7 @@ from engine.areas.emails.types import SendRequest
 from engine.base import clock, ids
 from engine.delivery import queue, sites_store
 from engine.delivery.queue import BEFORE_ALL
-from engine.flows.accept import Door
+from engine.flows.sending.accept import Door
 from mta.outbound import pacer as pacers
 from mta.outbound import site as sites
 from mta.outbound.route import Host, Route

@@ -24,7 +24,7 @@ from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery import holds
 from engine.delivery.holds import HoldKind, Holds
-from engine.flows import levers
+from engine.flows.sending import queue_admin
 from engine.store import migrate
 from engine.store.postgres import open_pool
 from ops.backup import manifest, restore
@@ -151,13 +151,13 @@ async def test_what_was_under_way_is_held_until_the_operator_lets_go(kept: Backe
         rows = await pool.fetch("SELECT held_by, due_at FROM queue")
         known = Holds(pool)
         await known.refresh()
-        owed = await levers._OWED.fetch(pool, 10, UUID(int=0), "", UUID(int=2**128 - 1), None, None, None, None)
+        owed = await queue_admin._OWED.fetch(pool, 10, UUID(int=0), "", UUID(int=2**128 - 1), None, None, None, None)
         every = [known.of(row) is not None for row in owed]
         standing = await holds.STANDING.fetch(pool)
         told = await pool.fetchval(
             "SELECT count(*) FROM events WHERE type = 'queued' AND payload LIKE '%restored from%'"
         )
-        back = await levers.resume(pool, levers.chosen(HoldKind.SITE, holds.EVERYWHERE))
+        back = await queue_admin.resume(pool, queue_admin.chosen(HoldKind.SITE, holds.EVERYWHERE))
         verdict = await audit.verify(pool, kept.account.id)
     finally:
         await pool.close()

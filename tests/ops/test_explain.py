@@ -12,7 +12,7 @@ from engine.base.errors import Refusal
 from engine.base.settings import Settings
 from engine.delivery.holds import HoldKind
 from engine.delivery.reply_codes import Category
-from engine.flows import levers
+from engine.flows.sending import queue_admin
 from ops import explain
 from ops.explain import MEANINGS, EventRow, MessageRow, RecipientRow, paragraph
 from tests.conftest import NewDatabase
@@ -166,10 +166,10 @@ async def test_a_real_message_is_explained_from_its_waybill(settings: Settings, 
         fresh = await explain.explain(door.pool, sent.id)
         assert "has not been tried yet" in fresh["explanation"]
         reason = "they asked us to wait"
-        await levers.suspend(door.pool, levers.chosen(HoldKind.DOMAIN, "c.test"), reason=reason)
+        await queue_admin.suspend(door.pool, queue_admin.chosen(HoldKind.DOMAIN, "c.test"), reason=reason)
         held = await explain.explain(door.pool, sent.id)
         assert f"the operator of this service holds it back: {reason}" in held["explanation"]
-        await levers.resume(door.pool, levers.chosen(HoldKind.DOMAIN, "c.test"))
+        await queue_admin.resume(door.pool, queue_admin.chosen(HoldKind.DOMAIN, "c.test"))
         await settle(door.pool, sent.id, (ANN, 550, "5.1.1 No such user"))
         told = await explain.explain(door.pool, sent.id)
 

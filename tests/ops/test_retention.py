@@ -8,7 +8,7 @@ import pytest
 
 from engine.base import clock, ids
 from engine.base.errors import Refusal
-from engine.flows import purge as purging
+from engine.flows.retention import purge as purging
 from ops import retention
 from ops.cli import main
 from tests.harness import history

@@ -5,13 +5,13 @@ from typing import Literal, cast
 from api.areas.account.schemas import Cap, Me, Profile, ProfileChange, Rename, Sending
 from api.http.operation import Access, Call, Operation
 from engine.areas.account import allowance, rules, store
-from engine.areas.api_keys.keyring import unauthorized
+from engine.areas.api_keys.key_auth import unauthorized
 from engine.areas.people.store import ProfileRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType
 from engine.base.plans import CAPS, Plan
 from engine.base.roles import Role
-from engine.flows import profile
+from engine.flows.people import profile
 
 
 async def read_me(call: Call) -> Me:
@@ -65,7 +65,7 @@ async def read_profile(call: Call) -> Profile:
 async def change_profile(call: Call) -> Profile:
     """The fields that are given, changed."""
     body: ProfileChange = call.body
-    wanted = profile.Change(
+    wanted = profile.ProfilePatch(
         name=body.name,
         display_name=body.display_name,
         timezone=body.timezone,

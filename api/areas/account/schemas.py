@@ -6,7 +6,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from engine.areas.people import profile
 from engine.base.plans import Plan
-from engine.flows.profile import MAX_NAME
+from engine.flows.people.profile import MAX_NAME
 
 
 class Sending(Struct, rename="camel"):

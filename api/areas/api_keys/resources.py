@@ -12,8 +12,8 @@ from engine.areas.api_keys import rules, store
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.roles import Role
-from engine.flows import give_key as giving
-from engine.flows.give_key import Limits
+from engine.flows.accounts import api_keys as giving
+from engine.flows.accounts.api_keys import KeyLimits
 
 
 async def list_keys(call: Call) -> ApiKeyPage:
@@ -51,7 +51,7 @@ async def make_key(call: Call) -> MadeKey:
         scopes=body.scopes,
         pepper=call.settings.key_pepper or "",
         expires_at=expires_at,
-        limits=Limits(body.domains, body.streams, body.networks),
+        limits=KeyLimits(body.domains, body.streams, body.networks),
         actor=call.actor,
         tell=person.account_id,
     )
@@ -62,7 +62,6 @@ async def revoke_key(call: Call) -> None:
     """End a key for good: at once in this process, in every other within a second; once more changes nothing."""
     key = path_id(ids.Kind.API_KEY, call.path["id"], "API key")
     await giving.revoke_key(call.services.pool, call.account_id, key, actor=call.actor)
-    call.services.keys.cache.clear()  # this process's next request must know it; others hear by the stamp
 
 
 async def _sub_account(call: Call, text: str) -> AccountRow:

@@ -9,21 +9,21 @@ import msgspec
 
 from api.areas.audit.schemas import (
     AuditEvent,
+    AuditExportQuery,
     AuditPage,
+    AuditQuery,
     AuditVerdict,
     ExportedEvent,
     ExportHeader,
-    ExportQuery,
     ExportRecord,
     ExportTrailer,
     HashedBy,
     HeadOfLog,
     Intact,
-    ListQuery,
 )
 from api.http.operation import Access, Call, Operation, Streamed
 from engine.areas.audit import rules, store
-from engine.areas.audit.types import ExportRow, LogHead, Verdict
+from engine.areas.audit.types import ChainVerdict, ExportRow, LogHead
 from engine.areas.audit.verifier import PATIENCE_S
 from engine.base import clock, ids
 
@@ -41,7 +41,7 @@ _READS = asyncio.Semaphore(4)  # pages of exports at once: sends use the same co
 
 async def list_events(call: Call) -> AuditPage:
     """A page of the log; the chain is not verified."""
-    query: ListQuery = call.query
+    query: AuditQuery = call.query
     found = await store.page(
         call.services.pool,
         call.account_id,
@@ -67,7 +67,7 @@ async def list_events(call: Call) -> AuditPage:
 
 async def verify(call: Call) -> AuditVerdict:
     """The verdict on the whole chain: 200 whether or not it is intact."""
-    verdict: Verdict = await call.services.verifier.verdict(call.account_id)
+    verdict: ChainVerdict = await call.services.verifier.verdict(call.account_id)
     return AuditVerdict(
         *_narrow(verdict),
         purged_through_seq=verdict.head.purged_through_seq,
@@ -84,7 +84,7 @@ async def verify_account(call: Call) -> Intact:
 
 async def export(call: Call) -> Streamed:
     """The log as a file: a header, a record for each event, a trailer."""
-    query: ExportQuery = call.query
+    query: AuditExportQuery = call.query
     times = rules.time_range(query.from_, query.until)
     exported = await store.open_export(call.services.pool, call.account_id, times)
     header = ExportHeader(
@@ -141,7 +141,7 @@ def _record(row: ExportRow) -> ExportedEvent:
     )
 
 
-def _narrow(verdict: Verdict) -> tuple[bool, int | None, str | None]:
+def _narrow(verdict: ChainVerdict) -> tuple[bool, int | None, str | None]:
     broken = verdict.broken
     return (True, None, None) if broken is None else (False, broken.at, broken.problem)
 
@@ -162,7 +162,7 @@ OPERATIONS = (
         summary="List the account log, newest first",
         access=Access.KEY,
         scopes=("messages:read",),
-        query=ListQuery,
+        query=AuditQuery,
         reply=AuditPage,
         handler=list_events,
     ),
@@ -173,7 +173,7 @@ OPERATIONS = (
         summary="Export the account log with its verdict",
         access=Access.KEY,
         scopes=("messages:read",),
-        query=ExportQuery,
+        query=AuditExportQuery,
         reply=ExportRecord,
         reply_type=NDJSON,
         handler=export,

@@ -18,7 +18,7 @@ Moment = Annotated[
 Digest = Annotated[str, Meta(description="SHA-256 in lower-case hex")]
 
 
-class ListQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}, kw_only=True):
+class AuditQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}, kw_only=True):
     """`GET /v1/audit/events`: newest first."""
 
     limit: Annotated[int, Meta(ge=1, le=200)] = 100
@@ -28,7 +28,7 @@ class ListQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}, kw
     until: Moment | None = None
 
 
-class ExportQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}, kw_only=True):
+class AuditExportQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}, kw_only=True):
     """`GET /v1/audit/export`: oldest first."""
 
     from_: Moment | None = None

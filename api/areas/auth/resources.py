@@ -20,7 +20,7 @@ from engine.areas.people import store as people
 from engine.areas.sessions import rules, store
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid
-from engine.flows import log_in, sign_in, sign_up
+from engine.flows.people import log_in, open_session, sign_up
 
 MAX_SESSIONS = 200  # shown; a person with more has a script that signs in
 
@@ -30,7 +30,7 @@ async def post_signup(call: Call) -> SignedUp:
     body: SignUp = call.body
     email = await sign_up.sign_up(
         call.services,
-        sign_up.Wanted(body.email, body.password, body.account_name, body.challenge_token),
+        sign_up.SignUpRequest(body.email, body.password, body.account_name, body.challenge_token),
         auth.device(call.request),
     )
     return SignedUp("verification_sent", email)
@@ -60,7 +60,7 @@ async def post_logout(call: Call) -> None:
     """End the cookie's session, should it still live, and take the cookie away."""
     secret = auth.session_secret(call.request)
     if secret is not None and rules.well_formed(secret):
-        await sign_in.sign_out(call.services.pool, call.settings.key_pepper or "", secret)
+        await open_session.sign_out(call.services.pool, call.settings.key_pepper or "", secret)
     call.cookies = (no_session(call.settings),)
 
 
@@ -113,7 +113,7 @@ async def revoke_one(call: Call) -> None:
     """Sign one device out; one's own takes the cookie along."""
     person = call.person
     session = path_id(ids.Kind.SESSION, call.path["id"], "session")
-    await sign_in.revoke_one(call.services.pool, person.user_id, session)
+    await open_session.revoke_one(call.services.pool, person.user_id, session)
     if session == person.session_id:
         call.cookies = (no_session(call.settings),)
 
@@ -121,7 +121,7 @@ async def revoke_one(call: Call) -> None:
 async def revoke_others(call: Call) -> None:
     """Sign the person out everywhere else."""
     person = call.person
-    await sign_in.revoke_others(call.services.pool, person.user_id, person.session_id)
+    await open_session.revoke_others(call.services.pool, person.user_id, person.session_id)
 
 
 async def switch_account(call: Call) -> Session:
@@ -132,7 +132,7 @@ async def switch_account(call: Call) -> Session:
     except ids.WrongId as error:
         raise invalid("accountId", f"`accountId` is no account's id: {error}.") from None
     person = call.person
-    made = await sign_in.switch_account(
+    made = await open_session.switch_account(
         call.services.pool, call.settings.key_pepper or "", person.session_id, person.user_id, account
     )
     return await opened(call, made)

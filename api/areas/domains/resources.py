@@ -9,7 +9,7 @@ from api.areas.domains.schemas import (
     CheckedDomain,
     Domain,
     DomainPage,
-    ListQuery,
+    DomainsQuery,
     NewDomain,
     Publication,
     Publish,
@@ -20,13 +20,13 @@ from api.areas.domains.schemas import (
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, Operation
 from engine.areas.domains import rules, store
-from engine.areas.domains.types import Checked, DomainRow, DomainStatus, KeyRow
+from engine.areas.domains.key_rotation import rotate_keys
+from engine.areas.domains.publish_dns import forget_token, publish_dns
+from engine.areas.domains.service import add_domain, remove_domain
+from engine.areas.domains.types import CheckedRecord, DomainKeyRow, DomainRow, DomainStatus
+from engine.areas.domains.verification import Verified, known_records, verify_now
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid, not_found
-from engine.flows.add_domain import add_domain, remove_domain
-from engine.flows.publish_dns import forget_token, publish_dns
-from engine.flows.rotate_keys import rotate_keys
-from engine.flows.verify_domain import Verified, known_records, verify_now
 
 _TOKEN = re.compile(r"[\x21-\x7e]+", re.ASCII)  # what an HTTP header can carry
 
@@ -43,11 +43,11 @@ async def create_domain(call: Call) -> Domain:
 
 async def list_domains(call: Call) -> DomainPage:
     """A page of the account's domains."""
-    query: ListQuery = call.query
+    query: DomainsQuery = call.query
     before = cursor_id(ids.Kind.DOMAIN, query.before)
     rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
     page = rows[: query.limit]
-    keys: dict[Any, list[KeyRow]] = {row.id: [] for row in page}
+    keys: dict[Any, list[DomainKeyRow]] = {row.id: [] for row in page}
     for key in await store.PUBLISHED_OF_MANY.fetch(call.services.pool, list(keys)):
         keys[key.domain_id].append(key)
     data = [Domain(**_fields(row, keys[row.id], known_records(call.settings, row, keys[row.id]))) for row in page]
@@ -76,7 +76,6 @@ async def delete_domain(call: Call) -> None:
     """Remove a domain."""
     domain = path_id(ids.Kind.DOMAIN, call.path["id"], "domain")
     await remove_domain(call.services.pool, call.account_id, domain, actor=call.actor)
-    call.services.acceptor.domains.clear()  # the caller's next send must know it; other processes hear by the stamp
 
 
 async def publish_domain(call: Call) -> Publication:
@@ -121,7 +120,7 @@ def _checked(verified: Verified) -> CheckedDomain:
     return CheckedDomain(**_fields(verified.domain, verified.keys, verified.records), notice=verified.notice)
 
 
-def _fields(row: DomainRow, keys: Sequence[KeyRow], checks: Sequence[Checked]) -> dict[str, Any]:
+def _fields(row: DomainRow, keys: Sequence[DomainKeyRow], checks: Sequence[CheckedRecord]) -> dict[str, Any]:
     return {
         "id": ids.format_id(ids.Kind.DOMAIN, row.id),
         "name": row.name,
@@ -135,7 +134,7 @@ def _fields(row: DomainRow, keys: Sequence[KeyRow], checks: Sequence[Checked]) -
     }
 
 
-def _signing(keys: Sequence[KeyRow]) -> Signing:
+def _signing(keys: Sequence[DomainKeyRow]) -> Signing:
     retiring = next((key for key in keys if key.is_rsa and key.status == "retiring"), None)
     return Signing(
         rules.signing_pair(keys),
@@ -145,7 +144,7 @@ def _signing(keys: Sequence[KeyRow]) -> Signing:
     )
 
 
-def _record(check: Checked) -> Record:
+def _record(check: CheckedRecord) -> Record:
     wanted, finding = check.wanted, check.finding
     return Record(
         wanted.type,
@@ -174,7 +173,7 @@ OPERATIONS = (
     ),
     Operation(
         method="GET", path="/v1/domains", tag="Domains", summary="List sending domains", access=Access.KEY,
-        scopes=_READ, query=ListQuery, reply=DomainPage, handler=list_domains,
+        scopes=_READ, query=DomainsQuery, reply=DomainPage, handler=list_domains,
     ),
     Operation(
         method="GET", path="/v1/domains/{id}", tag="Domains", summary="Read a sending domain", access=Access.KEY,

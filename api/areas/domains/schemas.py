@@ -18,7 +18,7 @@ class NewDomain(Struct, forbid_unknown_fields=True, rename="camel"):
     ]
 
 
-class ListQuery(Struct, forbid_unknown_fields=True, rename="camel"):
+class DomainsQuery(Struct, forbid_unknown_fields=True, rename="camel"):
     """`GET /v1/domains`: newest first."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 100

@@ -17,13 +17,13 @@ from api.areas.emails.schemas import (
 from api.http.decode import LARGE_BYTES, decode_body
 from api.http.dispatch import path_id
 from api.http.operation import Access, Call, Operation
-from engine.areas.api_keys.rules import Reach
+from engine.areas.api_keys.rules import KeyRestrictions
 from engine.areas.emails.types import Accepted
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
-from engine.flows.accept import Door
-from engine.flows.cancel_schedule import cancel_schedule
-from engine.flows.reschedule import reschedule
+from engine.flows.sending.accept import Door
+from engine.flows.sending.cancel_schedule import cancel_schedule
+from engine.flows.sending.reschedule import reschedule
 
 _ITEM = msgspec.json.Decoder(SendRequest)
 
@@ -77,7 +77,7 @@ def _door(call: Call) -> Door:
     return Door(call.account_id, "api", _reach(call))
 
 
-def _reach(call: Call) -> Reach | None:
+def _reach(call: Call) -> KeyRestrictions | None:
     """What the key that calls is limited to; people are not."""
     return None if call.caller is None else call.caller.reach
 

@@ -19,7 +19,7 @@ from api.http.session import Session, opened, renewed
 from engine.areas.identity import rules
 from engine.base import clock, ids
 from engine.base.errors import ErrorType
-from engine.flows import identity, identity_links
+from engine.flows.people import identity, identity_links
 
 DEADLINE_S = 20.0  # three conversations with the provider, each within its own bound
 _UNKEPT = (("Cache-Control", "no-store"), ("Referrer-Policy", "no-referrer"))

@@ -4,7 +4,7 @@ from api.areas.leads.schemas import Lead, NewLead
 from api.http.operation import Access, Call, Operation
 from engine.base import ids
 from engine.base.errors import ErrorType
-from engine.flows import leads
+from engine.flows.accounts import leads
 
 
 async def take(call: Call) -> Lead:

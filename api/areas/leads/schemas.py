@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from engine.areas.people.rules import MAX_EMAIL
-from engine.flows.leads import MAX_COMPANY, MAX_MESSAGE, MAX_NAME
+from engine.flows.accounts.leads import MAX_COMPANY, MAX_MESSAGE, MAX_NAME
 
 
 class NewLead(Struct, forbid_unknown_fields=True, kw_only=True):

@@ -9,10 +9,10 @@ from msgspec import Struct, structs
 
 from api.areas.messages.schemas import (
     Attachment,
-    ListQuery,
     Message,
     MessageDetail,
     MessagePage,
+    MessagesQuery,
     Recipient,
     WaybillEvent,
 )
@@ -20,7 +20,7 @@ from api.http.dispatch import cursor_id, path_id
 from api.http.download import disposition, download
 from api.http.operation import Access, Call, Operation, Raw
 from engine.areas.messages import rules, store
-from engine.areas.messages.types import EventRow, MessageRow, OpenedRow, RecipientRow
+from engine.areas.messages.types import MessageRow, MessageWithWaybill, RecipientRow, WaybillRow
 from engine.base import clock, ids
 from engine.base.errors import not_found, unavailable
 from engine.base.events import Status
@@ -44,7 +44,7 @@ _PAYLOAD = msgspec.json.Decoder(_Payload)
 
 async def list_messages(call: Call) -> MessagePage:
     """A page of the account's messages."""
-    query: ListQuery = call.query
+    query: MessagesQuery = call.query
     wanted = rules.filters(
         before=cursor_id(ids.Kind.MESSAGE, query.before),
         status=query.status,
@@ -138,13 +138,13 @@ def message_of(row: MessageRow) -> Message:
     return Message(**_fields(row))
 
 
-def detail_of(row: OpenedRow, mime: bytes | None) -> MessageDetail:
+def detail_of(row: MessageWithWaybill, mime: bytes | None) -> MessageDetail:
     """Return a message with its bodies, read from its octets `mime`, and its waybill."""
     try:
         shown = bodies(mime) if mime is not None else Bodies(None, None)
     except UnreadableMail:  # a message handed to the relay may be anything
         shown = Bodies(None, None)
-    waybill = [_event(EventRow(*fields)) for fields in row.waybill]
+    waybill = [_event(WaybillRow(*fields)) for fields in row.waybill]
     return MessageDetail(**_fields(row), text=shown.text, html=shown.html, waybill=waybill)
 
 
@@ -187,7 +187,7 @@ def _recipient(row: RecipientRow) -> Recipient:
     )
 
 
-def _event(row: EventRow) -> WaybillEvent:
+def _event(row: WaybillRow) -> WaybillEvent:
     detail = _PAYLOAD.decode(row.payload).detail
     return WaybillEvent(ids.format_id(ids.Kind.EVENT, row.id), row.seq, row.type, clock.iso(row.occurred_at), detail)
 
@@ -208,7 +208,7 @@ OPERATIONS = (
         "`GET /v1/messages/tail`: the log has no gaps.",
         access=Access.KEY,
         scopes=("messages:read",),
-        query=ListQuery,
+        query=MessagesQuery,
         reply=MessagePage,
         handler=list_messages,
     ),

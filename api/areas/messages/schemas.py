@@ -12,7 +12,7 @@ MAX_TAGS = 10  # no message has more
 _MOMENT = Meta(max_length=40, examples=["2026-11-20T08:09:10Z"], extra_json_schema={"format": "date-time"})
 
 
-class ListQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}, kw_only=True):
+class MessagesQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}, kw_only=True):
     """`GET /v1/messages`: newest first; every filter given must match."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 25

@@ -29,7 +29,7 @@ from engine.areas.passkeys import rules, store
 from engine.areas.passkeys.ceremony import Assertion, Attestation, text_of
 from engine.base import clock, ids
 from engine.base.errors import ErrorType
-from engine.flows import passkeys
+from engine.flows.people import passkeys
 
 MAX_REGISTRATION_BYTES = 128 * 1024  # 50,000 characters of base64url, and the members that browsers add
 _COOKIE_PATH = "/v1/auth/passkeys/login"

@@ -14,7 +14,7 @@ from api.http.operation import Access, Call, Operation
 from api.http.session import renewed
 from engine.base import clock
 from engine.base.errors import ErrorType
-from engine.flows import second_factor
+from engine.flows.people import second_factor
 
 
 async def get_state(call: Call) -> FactorState:

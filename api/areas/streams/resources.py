@@ -1,18 +1,18 @@
 """Message streams."""
 
-from api.areas.streams.schemas import ListQuery, Stream, StreamIn, StreamPage
+from api.areas.streams.schemas import Stream, StreamIn, StreamPage, StreamsQuery
 from api.http.operation import Access, Call, Operation
+from engine.areas.streams import service as streams_service
 from engine.areas.streams import store
 from engine.areas.streams.store import StreamRow
 from engine.base import clock
 from engine.base.errors import ErrorType, invalid, not_found
-from engine.flows import open_stream
-from engine.flows.slugs import is_slug
+from engine.base.slugs import is_slug
 
 
 async def list_streams(call: Call) -> StreamPage:
     """A page of the account's streams, the transactional one among them."""
-    query: ListQuery = call.query
+    query: StreamsQuery = call.query
     pool = call.services.pool
     if query.before is not None:
         known = is_slug(query.before) and await store.STANDING.first(pool, call.account_id, query.before)
@@ -26,10 +26,9 @@ async def list_streams(call: Call) -> StreamPage:
 async def create_stream(call: Call) -> Stream:
     """Open a stream."""
     body: StreamIn = call.body
-    row = await open_stream.open_stream(
+    row = await streams_service.open_stream(
         call.services.pool, call.account_id, slug=body.id, name=body.name, actor=call.actor
     )
-    call.services.acceptor.streams.clear()  # the caller's next send must know it; other processes hear by the stamp
     return _stream(row)
 
 
@@ -38,8 +37,7 @@ async def delete_stream(call: Call) -> None:
     slug = call.path["id"]
     if not is_slug(slug):
         raise not_found("stream")
-    await open_stream.close_stream(call.services.pool, call.account_id, slug, actor=call.actor)
-    call.services.acceptor.streams.clear()
+    await streams_service.close_stream(call.services.pool, call.account_id, slug, actor=call.actor)
 
 
 def _stream(row: StreamRow) -> Stream:
@@ -54,7 +52,7 @@ OPERATIONS = (
         summary="List streams",
         access=Access.KEY,
         scopes=("streams:read",),
-        query=ListQuery,
+        query=StreamsQuery,
         reply=StreamPage,
         handler=list_streams,
     ),

@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from engine.areas.emails.types import Slug
 
 
-class ListQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+class StreamsQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     """`GET /v1/streams`: newest first."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 100

@@ -3,7 +3,7 @@
 from typing import Literal, cast
 from uuid import UUID
 
-from api.areas.sub_accounts.schemas import ListQuery, SubAccount, SubAccountChange, SubAccountIn, SubAccountPage
+from api.areas.sub_accounts.schemas import SubAccount, SubAccountChange, SubAccountIn, SubAccountPage, SubAccountsQuery
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, Operation
 from engine.areas.sub_accounts import store
@@ -11,13 +11,13 @@ from engine.areas.sub_accounts.store import SubAccountRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, not_found
 from engine.base.roles import Role
-from engine.flows import sub_accounts
-from engine.flows.sub_accounts import Change
+from engine.flows.accounts import sub_accounts
+from engine.flows.accounts.sub_accounts import SubAccountPatch
 
 
 async def list_sub_accounts(call: Call) -> SubAccountPage:
     """A page of the account's sub-accounts."""
-    query: ListQuery = call.query
+    query: SubAccountsQuery = call.query
     before = cursor_id(ids.Kind.ACCOUNT, query.before)
     rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
     data = [_shown(row) for row in rows[: query.limit]]
@@ -44,18 +44,16 @@ async def read_sub_account(call: Call) -> SubAccount:
 async def change_sub_account(call: Call) -> SubAccount:
     """Rename, limit, suspend or resume a sub-account."""
     body: SubAccountChange = call.body
-    change = Change(name=body.name, status=body.status, monthly_limit=body.monthly_limit)
+    change = SubAccountPatch(name=body.name, status=body.status, monthly_limit=body.monthly_limit)
     row = await sub_accounts.change_sub_account(
         call.services.pool, call.account_id, _id(call), change, actor=call.actor
     )
-    call.services.keys.cache.clear()  # this process's next request must know it; others hear by the stamp
     return _shown(row)
 
 
 async def delete_sub_account(call: Call) -> None:
     """Stop a sub-account now and erase it 14 days later."""
     await sub_accounts.delete_sub_account(call.services.pool, call.account_id, _id(call), actor=call.actor)
-    call.services.keys.cache.clear()
 
 
 def _id(call: Call) -> UUID:
@@ -86,7 +84,7 @@ OPERATIONS = (
         summary="List sub-accounts",
         access=Access.SESSION,
         role=Role.ADMIN,
-        query=ListQuery,
+        query=SubAccountsQuery,
         reply=SubAccountPage,
         handler=list_sub_accounts,
     ),

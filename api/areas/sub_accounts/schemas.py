@@ -17,7 +17,7 @@ Limit = Annotated[
 ]
 
 
-class ListQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+class SubAccountsQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     """`GET /v1/sub-accounts`: newest first."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 50

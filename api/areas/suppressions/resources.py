@@ -12,23 +12,23 @@ from msgspec import structs
 
 from api.areas.suppressions.schemas import (
     ByHand,
-    ExportQuery,
     ImportIn,
     ImportReply,
-    ListQuery,
     RefusedRow,
     Suppression,
     SuppressionIn,
     SuppressionPage,
+    SuppressionsExportQuery,
+    SuppressionsQuery,
 )
 from api.http.decode import refusal_of
 from api.http.operation import Access, Call, Operation, Streamed
 from engine.areas.suppressions import rules, store
-from engine.areas.suppressions.types import Filters, Place, Reason, SuppressionRow
+from engine.areas.suppressions import service as suppressions_service
+from engine.areas.suppressions.service import SuppressionChange
+from engine.areas.suppressions.types import Reason, SuppressionCursor, SuppressionFilters, SuppressionRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found, unavailable
-from engine.flows import suppress
-from engine.flows.suppress import Change
 
 EXPORT_ROWS = 1000  # a query, and a piece of the answer
 MAX_IMPORT_BYTES = 2 * 1024 * 1024  # 1,000 rows of an address, a reason and what other services' exports hold beside
@@ -38,7 +38,7 @@ _ENCODER = msgspec.json.Encoder()
 
 async def list_suppressions(call: Call) -> SuppressionPage:
     """A page of the account's suppressions."""
-    query: ListQuery = call.query
+    query: SuppressionsQuery = call.query
     wanted = rules.filters(before=query.before, reason=query.reason, search=query.search)
     try:
         page = await store.page(call.services.pool, call.account_id, wanted, limit=query.limit)
@@ -54,8 +54,8 @@ async def add_suppression(call: Call) -> Suppression:
     """Suppress an address: 201 when it was not, 200 when it stood already."""
     body: SuppressionIn = call.body
     wanted = (rules.address_of(body.address), Reason(body.reason or Reason.MANUAL))
-    (outcome,) = await suppress.suppress(call.services.pool, call.account_id, [wanted], actor=call.actor)
-    if outcome.change is not Change.ADDED:
+    (outcome,) = await suppressions_service.suppress(call.services.pool, call.account_id, [wanted], actor=call.actor)
+    if outcome.change is not SuppressionChange.ADDED:
         call.status = 200
     return _suppression(outcome.row)
 
@@ -65,14 +65,19 @@ async def import_suppressions(call: Call) -> ImportReply:
     wanted, refused = await asyncio.to_thread(_read, call.body)
     outcomes = []
     if wanted:
-        outcomes = await suppress.suppress(call.services.pool, call.account_id, wanted, actor=call.actor)
+        outcomes = await suppressions_service.suppress(call.services.pool, call.account_id, wanted, actor=call.actor)
     counted = Counter(outcome.change for outcome in outcomes)
-    return ImportReply(counted[Change.ADDED], counted[Change.CHANGED], counted[Change.UNCHANGED], refused)
+    return ImportReply(
+        counted[SuppressionChange.ADDED],
+        counted[SuppressionChange.CHANGED],
+        counted[SuppressionChange.UNCHANGED],
+        refused,
+    )
 
 
 async def export_suppressions(call: Call) -> Streamed:
     """Every suppressed address, newest first, one JSON object a line."""
-    query: ExportQuery = call.query
+    query: SuppressionsExportQuery = call.query
     wanted = rules.filters(before=None, reason=query.reason, search=None)
     return Streamed(
         _lines(call.services.pool, call.account_id, wanted),
@@ -92,7 +97,7 @@ async def read_suppression(call: Call) -> Suppression:
 
 async def lift_suppression(call: Call) -> None:
     """Send to an address again, named in any form that means it."""
-    await suppress.lift(call.services.pool, call.account_id, _named(call), actor=call.actor)
+    await suppressions_service.lift(call.services.pool, call.account_id, _named(call), actor=call.actor)
 
 
 def _named(call: Call) -> str:
@@ -103,7 +108,7 @@ def _named(call: Call) -> str:
         raise not_found("suppressed address") from None
 
 
-async def _lines(pool: asyncpg.Pool, account: UUID, wanted: Filters) -> AsyncGenerator[bytes, None]:
+async def _lines(pool: asyncpg.Pool, account: UUID, wanted: SuppressionFilters) -> AsyncGenerator[bytes, None]:
     """Page by page: no connection is held while the client reads."""
     while True:
         page = await store.page(pool, account, wanted, limit=EXPORT_ROWS)
@@ -112,7 +117,7 @@ async def _lines(pool: asyncpg.Pool, account: UUID, wanted: Filters) -> AsyncGen
         if not page.has_more:
             return
         last = page.rows[-1]
-        wanted = structs.replace(wanted, before=Place(last.created_at, last.address))
+        wanted = structs.replace(wanted, before=SuppressionCursor(last.created_at, last.address))
 
 
 def _read(body: ImportIn) -> tuple[list[tuple[str, Reason]], list[RefusedRow]]:
@@ -148,7 +153,7 @@ OPERATIONS = (
         summary="List suppressed addresses",
         access=Access.KEY,
         scopes=("suppressions:read",),
-        query=ListQuery,
+        query=SuppressionsQuery,
         reply=SuppressionPage,
         handler=list_suppressions,
     ),
@@ -186,7 +191,7 @@ OPERATIONS = (
         summary="Export all suppressed addresses, one JSON object a line",
         access=Access.KEY,
         scopes=("suppressions:read",),
-        query=ExportQuery,
+        query=SuppressionsExportQuery,
         reply=Suppression,
         reply_type="application/x-ndjson",
         handler=export_suppressions,

@@ -12,7 +12,7 @@ MAX_ROWS = 1000  # of one import
 ByHand = Literal["manual", "unsubscribe"]  # bounces and complaints are what the service itself saw
 
 
-class ListQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+class SuppressionsQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     """`GET /v1/suppressions`: newest first; every filter given must match."""
 
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
@@ -21,7 +21,7 @@ class ListQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     search: Annotated[str, Meta(min_length=1, max_length=320, description="Anywhere in the address")] | None = None
 
 
-class ExportQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+class SuppressionsExportQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     """`GET /v1/suppressions/export`: all of them, or those of one reason."""
 
     reason: Reason | None = None

@@ -8,11 +8,11 @@ from api.areas.tails import follow
 from api.areas.tails.schemas import MAX_SEQ, EventPage, PulledEvent, PullQuery, TailMessage, TailQuery
 from api.http import sse
 from api.http.operation import Access, Call, HeaderField, Operation, Streamed
-from engine.areas.api_keys.keyring import Keys
-from engine.areas.sessions.keeper import Sessions
+from engine.areas.api_keys.key_auth import Keys
+from engine.areas.sessions.session_auth import SessionAuth
 from engine.areas.tails import rules, store
 from engine.areas.tails.hub import Tails
-from engine.areas.tails.types import Ending, Reader, Start, Wanted
+from engine.areas.tails.types import Ending, TailFilters, TailReader, TailStart
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid
 from engine.base.settings import Settings
@@ -23,10 +23,10 @@ _SEQ: Final = "[0-9]{1,19}"
 _is_seq = re.compile(_SEQ, re.ASCII).fullmatch
 
 
-def open_hub(pool: Any, keys: Keys, sessions: Sessions, settings: Settings) -> Tails:
+def open_hub(pool: Any, keys: Keys, sessions: SessionAuth, settings: Settings) -> Tails:
     """The live tails of one process."""
 
-    async def standing(readers: Collection[Reader]) -> set[Reader]:
+    async def standing(readers: Collection[TailReader]) -> set[TailReader]:
         """A key must hold as for a request; of a session it is enough that it lives, and is where it was."""
         good = {one for one in readers if one.key_id is not None and await _holds(keys, one.key_id)}
         asked = {one.session_id for one in readers if one.session_id is not None}
@@ -44,9 +44,9 @@ async def _holds(keys: Keys, key_id: str) -> bool:
 async def tail(call: Call) -> Streamed:
     """A stream of the account's message events, from where the reader left off or from a moment ago."""
     query: TailQuery = call.query
-    wanted = Wanted(status=query.status, stream=query.stream, tags=frozenset(query.tag))
+    wanted = TailFilters(status=query.status, stream=query.stream, tags=frozenset(query.tag))
     after = _last_event_id(call)
-    start = Start(after=query.after if after is None else after, replay=query.replay)
+    start = TailStart(after=query.after if after is None else after, replay=query.replay)
     tails: Tails = call.services.tails
     opened = await tails.open(_reader(call), wanted, start)
     return Streamed(
@@ -54,11 +54,11 @@ async def tail(call: Call) -> Streamed:
     )
 
 
-def _reader(call: Call) -> Reader:
+def _reader(call: Call) -> TailReader:
     if call.signed_in is not None:
-        return Reader(call.account_id, session_id=call.signed_in.session_id)
+        return TailReader(call.account_id, session_id=call.signed_in.session_id)
     assert call.caller is not None
-    return Reader(call.account_id, key_id=call.caller.key_id)
+    return TailReader(call.account_id, key_id=call.caller.key_id)
 
 
 async def pull(call: Call) -> EventPage:

@@ -6,11 +6,11 @@ from api.http.cookies import no_session
 from api.http.dispatch import path_id
 from api.http.operation import Access, Call, Operation
 from api.http.session import renewed
-from engine.areas.team.types import InviteRow, MemberRow
+from engine.areas.team.types import InviteRow, TeamMemberRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType
 from engine.base.roles import Role
-from engine.flows import join_team, team
+from engine.flows.accounts import join_team, team
 
 
 async def read_team(call: Call) -> Team:
@@ -67,7 +67,7 @@ async def leave(call: Call) -> None:
     call.cookies = (no_session(call.settings),)
 
 
-def _member(row: MemberRow) -> Member:
+def _member(row: TeamMemberRow) -> Member:
     return Member(
         ids.format_id(ids.Kind.USER, row.user_id),
         row.email,

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import UNSET
 
 from api.areas.templates.schemas import (
-    ListQuery,
     Preview,
     PreviewIn,
     Template,
@@ -14,6 +13,7 @@ from api.areas.templates.schemas import (
     TemplatePage,
     TemplatePatch,
     TemplateRow,
+    TemplatesQuery,
     TemplateVersion,
     TemplateVersionPage,
     UnsavedPreviewIn,
@@ -22,12 +22,12 @@ from api.areas.templates.schemas import (
 )
 from api.http.operation import Access, Call, Operation
 from engine.areas.templates import rules, store
-from engine.areas.templates.types import Checked, Content, Variable, Version, VersionRow
+from engine.areas.templates import service as templates_service
+from engine.areas.templates.service import OpenedTemplate, TemplateEdit
+from engine.areas.templates.types import CheckedContent, TemplateContent, Variable, Version, VersionRow
 from engine.base import clock
 from engine.base.errors import ErrorType, invalid, not_found
-from engine.flows import publish_template
-from engine.flows.publish_template import Change, Opened
-from engine.flows.slugs import is_slug
+from engine.base.slugs import is_slug
 
 # Two texts of a million characters, as the common encoders write them: UTF-8, or escapes of other scripts.
 MAX_TEMPLATE_BYTES = 16 * 1024 * 1024
@@ -36,7 +36,7 @@ MAX_VALUES_BYTES = 8 * 1024 * 1024  # 200 values of 5,000 characters likewise
 
 async def list_templates(call: Call) -> TemplatePage:
     """A page of the account's templates, without their bodies."""
-    query: ListQuery = call.query
+    query: TemplatesQuery = call.query
     pool = call.services.pool
     if query.before is not None:
         known = is_slug(query.before) and await store.STANDING.first(pool, call.account_id, query.before)
@@ -60,38 +60,35 @@ async def list_templates(call: Call) -> TemplatePage:
 async def create_template(call: Call) -> Template:
     """Publish version 1 of a new template."""
     body: TemplateIn = call.body
-    content = Content(body.subject, body.html, body.text, _declared(body.variables))
-    opened = await publish_template.create(
+    content = TemplateContent(body.subject, body.html, body.text, _declared(body.variables))
+    opened = await templates_service.create(
         call.services.pool, call.account_id, slug=body.id, name=body.name, content=content, actor=call.actor
     )
-    _forget_latest(call)
     return _template(opened)
 
 
 async def read_template(call: Call) -> Template:
     """One template with its latest version."""
-    return _template(await publish_template.read(call.services.pool, call.account_id, _slug(call)))
+    return _template(await templates_service.read(call.services.pool, call.account_id, _slug(call)))
 
 
 async def change_template(call: Call) -> Template:
     """Change what is given; content that differs becomes the next version."""
     body: TemplatePatch = call.body
-    wanted = Change(
+    wanted = TemplateEdit(
         name=body.name,
         subject=body.subject,
         html=body.html,
         text=body.text,
         variables=UNSET if body.variables is UNSET else _declared(body.variables),
     )
-    opened = await publish_template.change(call.services.pool, call.account_id, _slug(call), wanted, actor=call.actor)
-    _forget_latest(call)
+    opened = await templates_service.change(call.services.pool, call.account_id, _slug(call), wanted, actor=call.actor)
     return _template(opened)
 
 
 async def delete_template(call: Call) -> None:
     """Delete a template; what was sent with it keeps its name and version."""
-    await publish_template.delete(call.services.pool, call.account_id, _slug(call), actor=call.actor)
-    _forget_latest(call)
+    await templates_service.delete(call.services.pool, call.account_id, _slug(call), actor=call.actor)
 
 
 async def list_versions(call: Call) -> TemplateVersionPage:
@@ -128,7 +125,7 @@ async def preview_template(call: Call) -> Preview:
 async def preview_unsaved(call: Call) -> Preview:
     """Check and render content that is not stored anywhere, then or later."""
     body: UnsavedPreviewIn = call.body
-    content = Content(body.subject, body.html, body.text, _declared(body.variables))
+    content = TemplateContent(body.subject, body.html, body.text, _declared(body.variables))
 
     def look() -> Preview:
         checked = rules.checked(content)
@@ -137,16 +134,11 @@ async def preview_unsaved(call: Call) -> Preview:
     return await _looked(content, look)
 
 
-def _forget_latest(call: Call) -> None:
-    """The caller's next send must see the change; other processes hear of it by the stamp."""
-    call.services.acceptor.templates.latest.clear()
-
-
-async def _looked(content: Content, look: Callable[[], Preview]) -> Preview:
+async def _looked(content: TemplateContent, look: Callable[[], Preview]) -> Preview:
     return await asyncio.to_thread(look) if rules.is_large(content) else look()
 
 
-def _preview(checked: Checked, version: Version, values: Mapping[str, str], *, field: str) -> Preview:
+def _preview(checked: CheckedContent, version: Version, values: Mapping[str, str], *, field: str) -> Preview:
     rendered = rules.render(version, values, field=field)
     return Preview(
         template=version.slug or None,
@@ -175,7 +167,7 @@ def _declared(variables: Sequence[VariableIn] | None) -> tuple[Variable, ...]:
     return tuple(one.declared() for one in variables or ())
 
 
-def _template(opened: Opened) -> Template:
+def _template(opened: OpenedTemplate) -> Template:
     content = opened.checked.content
     return Template(
         id=opened.slug,
@@ -213,7 +205,7 @@ OPERATIONS = (
         summary="List templates",
         access=Access.KEY,
         scopes=_READS,
-        query=ListQuery,
+        query=TemplatesQuery,
         reply=TemplatePage,
         handler=list_templates,
     ),

@@ -58,7 +58,7 @@ class VariableIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 Variables = Annotated[list[VariableIn], Meta(max_length=MAX_VARIABLES)]
 
 
-class ListQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+class TemplatesQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     """`GET /v1/templates`: newest first."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 50

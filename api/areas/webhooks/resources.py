@@ -10,7 +10,6 @@ from api.areas.webhooks.schemas import (
     Attempt,
     Delivery,
     DeliveryPage,
-    ListQuery,
     NewWebhook,
     Queued,
     ReplayRequest,
@@ -20,14 +19,15 @@ from api.areas.webhooks.schemas import (
     WebhookChange,
     WebhookMade,
     WebhookPage,
+    WebhooksQuery,
 )
 from api.http.dispatch import cursor_id, path_id
 from api.http.operation import Access, Call, Operation
 from engine.areas.webhooks import rules, store
+from engine.areas.webhooks import service as webhooks_service
 from engine.areas.webhooks.types import AttemptRow, DeliveryRow, EndpointRow
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid, not_found
-from engine.flows import webhooks
 
 WHAT = "webhook endpoint"
 READ, WRITE = ("webhooks:read",), ("webhooks:write",)
@@ -36,7 +36,7 @@ READ, WRITE = ("webhooks:read",), ("webhooks:write",)
 async def create(call: Call) -> WebhookMade:
     """A new endpoint; its secret is in this answer only."""
     body: NewWebhook = call.body
-    made = await webhooks.create(
+    made = await webhooks_service.create(
         call.services.pool,
         call.account_id,
         url=body.url,
@@ -49,7 +49,7 @@ async def create(call: Call) -> WebhookMade:
 
 async def list_webhooks(call: Call) -> WebhookPage:
     """A page of the account's endpoints."""
-    query: ListQuery = call.query
+    query: WebhooksQuery = call.query
     before = cursor_id(ids.Kind.WEBHOOK, query.before)
     rows = await store.LIST.fetch(call.services.pool, call.account_id, before, query.limit + 1)
     data = [_webhook(row) for row in rows[: query.limit]]
@@ -67,7 +67,7 @@ async def read(call: Call) -> Webhook:
 async def change(call: Call) -> Webhook:
     """Some of its values replaced."""
     body: WebhookChange = call.body
-    row = await webhooks.change(
+    row = await webhooks_service.change(
         call.services.pool,
         call.account_id,
         path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT),
@@ -82,13 +82,13 @@ async def change(call: Call) -> Webhook:
 async def remove(call: Call) -> None:
     """No event from now on."""
     webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT)
-    await webhooks.remove(call.services.pool, call.account_id, webhook, actor=call.actor)
+    await webhooks_service.remove(call.services.pool, call.account_id, webhook, actor=call.actor)
 
 
 async def rotate(call: Call) -> SecretMade:
     """A new secret, in this answer only."""
     webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT)
-    fresh = await webhooks.rotate(
+    fresh = await webhooks_service.rotate(
         call.services.pool, call.account_id, webhook, pepper=_pepper(call), at=clock.now(), actor=call.actor
     )
     return SecretMade(_public(webhook), fresh.secret, clock.iso(fresh.previous_until))
@@ -97,13 +97,13 @@ async def rotate(call: Call) -> SecretMade:
 async def try_out(call: Call) -> Queued:
     """A `webhook.test` event to this endpoint alone."""
     webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT)
-    event = await webhooks.try_out(call.services.pool, call.account_id, webhook, clock.now(), actor=call.actor)
+    event = await webhooks_service.try_out(call.services.pool, call.account_id, webhook, clock.now(), actor=call.actor)
     return Queued(ids.format_id(ids.Kind.EVENT, event), [_public(webhook)])
 
 
 async def list_deliveries(call: Call) -> DeliveryPage:
     """A page of what was and is to be posted to an endpoint."""
-    query: ListQuery = call.query
+    query: WebhooksQuery = call.query
     webhook = path_id(ids.Kind.WEBHOOK, call.path["id"], WHAT)
     before = cursor_id(ids.Kind.EVENT, query.before)
     if await store.READ.first(call.services.pool, call.account_id, webhook) is None:
@@ -117,7 +117,7 @@ async def replay(call: Call) -> Queued:
     """An event posted once more under the same delivery id."""
     body: ReplayRequest = call.body
     event = path_id(ids.Kind.EVENT, call.path["id"], "webhook delivery")
-    found = await webhooks.replay(call.services.pool, call.account_id, event, _wanted(body))
+    found = await webhooks_service.replay(call.services.pool, call.account_id, event, _wanted(body))
     return Queued(ids.format_id(ids.Kind.EVENT, event), [_public(one) for one in found])
 
 
@@ -197,7 +197,7 @@ OPERATIONS = (
         summary="List webhook endpoints",
         access=Access.KEY,
         scopes=READ,
-        query=ListQuery,
+        query=WebhooksQuery,
         reply=WebhookPage,
         handler=list_webhooks,
     ),
@@ -263,7 +263,7 @@ OPERATIONS = (
         "event, follow `GET /v1/events?after=`: the log has no gaps.",
         access=Access.KEY,
         scopes=READ,
-        query=ListQuery,
+        query=WebhooksQuery,
         reply=DeliveryPage,
         handler=list_deliveries,
     ),

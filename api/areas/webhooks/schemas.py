@@ -44,7 +44,7 @@ class ReplayRequest(Struct, rename="camel", forbid_unknown_fields=True, kw_only=
     webhook_id: Annotated[str, Meta(max_length=100, description="`whk_…`: this endpoint alone")] | None = None
 
 
-class ListQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+class WebhooksQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     """A page, newest first."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 50

@@ -7,13 +7,6 @@ WITH account AS (
 )
 INSERT INTO streams (account_id, slug, name) SELECT id, 'transactional', 'Transactional' FROM account;
 
--- name: insert_owner
--- User $1 with email $2, password hash $3, verified at $4, owner of account $5.
-WITH person AS (
-    INSERT INTO users (id, email, password_hash, email_verified_at) VALUES ($1, $2, $3, $4) RETURNING id
-)
-INSERT INTO members (account_id, user_id, role) SELECT $5, id, 'owner' FROM person;
-
 -- name: read_account
 -- Account $1. What its parent has agreed on for its records holds for its own.
 SELECT a.id, a.name, a.plan, a.status, a.parent_id, a.daily_cap, a.monthly_cap,

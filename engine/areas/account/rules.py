@@ -5,7 +5,7 @@ from msgspec import Struct
 from engine.base.plans import CAPS, Plan
 
 
-class Cap(Struct, frozen=True):
+class PlanCap(Struct, frozen=True):
     """How many of a thing a plan includes; None is unlimited."""
 
     resource: str
@@ -17,19 +17,19 @@ def retention_days(plan: Plan, agreed: int | None) -> int:
     return max(CAPS[plan].retention_days, agreed or 0)
 
 
-def caps(plan: Plan, *, monthly_limit: int, below: bool) -> list[Cap]:
+def caps(plan: Plan, *, monthly_limit: int, below: bool) -> list[PlanCap]:
     """The caps of a plan by the names that refusals give them; a month's allowance bounds what may wait for a date.
 
     `below`: it is a sub-account, and has none of its own.
     """
     held = CAPS[plan]
     return [
-        Cap("api_keys", held.api_keys),
-        Cap("domains", held.sending_domains),
-        Cap("streams", held.streams),
-        Cap("templates", held.templates),
-        Cap("webhooks", held.webhooks),
-        Cap("seats", held.seats),
-        Cap("sub_accounts", 0 if below else held.sub_accounts),
-        Cap("scheduled_messages", monthly_limit),
+        PlanCap("api_keys", held.api_keys),
+        PlanCap("domains", held.sending_domains),
+        PlanCap("streams", held.streams),
+        PlanCap("templates", held.templates),
+        PlanCap("webhooks", held.webhooks),
+        PlanCap("seats", held.seats),
+        PlanCap("sub_accounts", 0 if below else held.sub_accounts),
+        PlanCap("scheduled_messages", monthly_limit),
     ]

@@ -1,4 +1,4 @@
-"""Rows of accounts, their people and heads."""
+"""Rows of accounts and their heads."""
 
 from datetime import datetime
 from uuid import UUID
@@ -10,7 +10,6 @@ from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__)
 INSERT = _SQL.command("insert_account")
-INSERT_OWNER = _SQL.command("insert_owner")
 
 
 class AccountRow(Struct):
@@ -50,12 +49,5 @@ AGREE_RETENTION = _SQL.command("agree_retention")
 async def insert(
     connection: Conn, account: UUID, *, name: str, plan: Plan, daily_cap: int | None, monthly_cap: int | None
 ) -> None:
-    """A new account with its head and its transactional stream."""
+    """Insert an account with its head and its transactional stream."""
     await INSERT.execute(connection, account, name, plan.value, daily_cap, monthly_cap)
-
-
-async def insert_owner(
-    connection: Conn, *, user: UUID, account: UUID, email: str, password_hash: str | None, verified_at: datetime | None
-) -> None:
-    """The account's first person; raises UniqueViolationError when the address is taken."""
-    await INSERT_OWNER.execute(connection, user, email, password_hash, verified_at, account)

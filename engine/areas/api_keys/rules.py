@@ -21,7 +21,7 @@ _FORM = re.compile(rf"{PREFIX}([0-9A-Za-z]{{{ID_LENGTH}}})([0-9A-Za-z]{{{SECRET_
 Network = IPv4Network | IPv6Network
 
 
-class NewKey(Struct, frozen=True):
+class FreshApiKey(Struct, frozen=True):
     """A key at its making: the only moment its secret exists in clear."""
 
     key_id: str
@@ -33,7 +33,7 @@ class NewKey(Struct, frozen=True):
         return PREFIX + self.key_id + self.secret
 
 
-class Reach(Struct, frozen=True):
+class KeyRestrictions(Struct, frozen=True):
     """How far a key reaches beside its scopes; None is as far as its account does."""
 
     domains: frozenset[str] | None = None  # that it may send from, in lower-case A-labels
@@ -43,7 +43,7 @@ class Reach(Struct, frozen=True):
     @classmethod
     def of(
         cls, domains: Sequence[str] | None, streams: Sequence[str] | None, networks: Sequence[str] | None
-    ) -> "Reach | None":
+    ) -> "KeyRestrictions | None":
         """From what is stored; None for a key without limits, so that nothing has to be looked at in its sends."""
         if domains is None and streams is None and networks is None:
             return None
@@ -75,15 +75,15 @@ class Reach(Struct, frozen=True):
             )
 
 
-def new_key() -> NewKey:
+def new_key() -> FreshApiKey:
     """A fresh random key."""
-    return NewKey(random_base62(ID_LENGTH), random_base62(SECRET_LENGTH))
+    return FreshApiKey(random_base62(ID_LENGTH), random_base62(SECRET_LENGTH))
 
 
-def parse(token: str) -> NewKey | None:
+def parse(token: str) -> FreshApiKey | None:
     """Key id and secret of a bearer token, or None when it does not have the form of one."""
     match = _FORM.fullmatch(token)
-    return NewKey(match[1], match[2]) if match else None
+    return FreshApiKey(match[1], match[2]) if match else None
 
 
 def hint(key_id: str) -> str:

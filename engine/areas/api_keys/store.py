@@ -10,7 +10,7 @@ from engine.store.queries import Conn, Queries, Source
 _SQL = Queries.beside(__file__)
 
 
-class KeyRow(Struct, frozen=True):
+class ApiKeyRow(Struct, frozen=True):
     """What authentication needs to know of a key and its account."""
 
     id: UUID
@@ -43,7 +43,7 @@ class KeyListRow(Struct):
     networks: list[str] | None
 
 
-FIND = _SQL.rows("find_key", KeyRow)
+FIND = _SQL.rows("find_key", ApiKeyRow)
 LIST = _SQL.rows("list_keys", KeyListRow)
 INSERT = _SQL.command("insert_key")
 LIMIT = _SQL.command("limit_key")

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from engine.areas.audit.types import Break, CheckedPage, ExportRow, Range
+from engine.areas.audit.types import ChainBreak, CheckedPage, ExportRow, Range
 from engine.base import clock, ids
 from engine.base.errors import invalid
 
@@ -22,24 +22,24 @@ _HEAD: Final = "This is not the last event that the head of the log names."
 _STRAY: Final = "An event stands outside the log."
 
 
-def unsound(seq: int, before: int) -> Break:
+def unsound(seq: int, before: int) -> ChainBreak:
     """The break at an event that is not sound behind the place `before`."""
     if seq > before + 1:
         return missing(before + 1)
-    return Break(seq, _TWICE) if seq == before else changed(seq)
+    return ChainBreak(seq, _TWICE) if seq == before else changed(seq)
 
 
-def changed(seq: int) -> Break:
+def changed(seq: int) -> ChainBreak:
     """The event at this place is not the one that was sealed."""
-    return Break(seq, _CHANGED)
+    return ChainBreak(seq, _CHANGED)
 
 
-def missing(seq: int) -> Break:
+def missing(seq: int) -> ChainBreak:
     """There is no event at this place."""
-    return Break(seq, _MISSING)
+    return ChainBreak(seq, _MISSING)
 
 
-def misnamed(page: CheckedPage) -> Break | None:
+def misnamed(page: CheckedPage) -> ChainBreak | None:
     """The first event of a page whose column names another message than its text."""
     for message, told, place in zip(page.messages, page.told, page.places, strict=True):
         if told != ids.format_id(ids.Kind.MESSAGE, message):
@@ -54,21 +54,21 @@ def is_misnamed(row: ExportRow) -> bool:
     )
 
 
-def earliest(*breaks: Break | None) -> Break | None:
+def earliest(*breaks: ChainBreak | None) -> ChainBreak | None:
     """The break at the lowest place."""
     return min((one for one in breaks if one is not None), key=lambda one: one.at, default=None)
 
 
-def end_of(head_seq: int, head_hash: bytes, last_seq: int, last_hash: bytes | None) -> Break | None:
+def end_of(head_seq: int, head_hash: bytes, last_seq: int, last_hash: bytes | None) -> ChainBreak | None:
     """What is wrong where the events end."""
     if last_seq < head_seq:
         return missing(last_seq + 1)
-    return Break(head_seq, _HEAD) if last_seq == head_seq and last_hash != head_hash else None
+    return ChainBreak(head_seq, _HEAD) if last_seq == head_seq and last_hash != head_hash else None
 
 
-def stray(place: int | None) -> Break | None:
+def stray(place: int | None) -> ChainBreak | None:
     """An event before the first place or behind the last."""
-    return None if place is None else Break(place, _STRAY)
+    return None if place is None else ChainBreak(place, _STRAY)
 
 
 def time_range(since: str | None, until: str | None) -> Range:

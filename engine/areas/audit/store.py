@@ -13,7 +13,8 @@ from msgspec import Struct
 from engine.areas.audit import rules
 from engine.areas.audit.types import (
     LAST_ID,
-    Break,
+    ChainBreak,
+    ChainVerdict,
     CheckedPage,
     ExportRow,
     HashRow,
@@ -22,7 +23,6 @@ from engine.areas.audit.types import (
     Position,
     Range,
     ReachedRow,
-    Verdict,
 )
 from engine.base import clock
 from engine.base.errors import not_found
@@ -42,7 +42,7 @@ _HASHES = _SQL.rows("hashes_at", HashRow)
 _REACHED = _SQL.rows("reached", ReachedRow)
 
 
-class AuditPage(Struct, frozen=True):
+class AuditRows(Struct, frozen=True):
     """Events newest first, the hash before each where it is known, and the place to go on before (None: no more)."""
 
     rows: list[ListRow]
@@ -60,7 +60,7 @@ async def head(source: Source, account: UUID) -> LogHead:
 
 async def page(
     source: Source, account: UUID, *, limit: int, before: int | None, type_: str | None, times: Range
-) -> AuditPage:
+) -> AuditRows:
     """At most `limit` events; fewer, with more behind them, where few of many match."""
     ends = await head(source, account)
     low, high = await _bounds(source, account, ends, times)
@@ -69,14 +69,14 @@ async def page(
     narrowed = type_ is not None or times != Range()
     floor = max(low, high - (SPAN - 1 if narrowed else limit))
     if high < low:
-        return AuditPage([], {}, None)
+        return AuditRows([], {}, None)
     rows = await _LIST.fetch(source, account, high, floor, limit + 1, type_, times.since, times.until)
     shown = rows[:limit]
     next_before = shown[-1].seq if len(rows) > limit else (floor if floor > low else None)
-    return AuditPage(shown, await _previous(source, account, ends, rows, shown), next_before)
+    return AuditRows(shown, await _previous(source, account, ends, rows, shown), next_before)
 
 
-async def verify(source: Source, account: UUID) -> Verdict:
+async def verify(source: Source, account: UUID) -> ChainVerdict:
     """Replay the whole chain, from the first event that retention has left up to the tip as it is now."""
     as_of = clock.now()
     ends = await head(source, account)
@@ -98,7 +98,7 @@ async def verify(source: Source, account: UUID) -> Verdict:
             events += found.events
             at = Position(found.last_seq, found.last_id, found.last_hash)
     broken = broken or rules.end_of(ends.seq, ends.hash, at.seq, at.hash)
-    return Verdict(rules.earliest(broken, rules.stray(ends.stray)), events, ends, as_of)
+    return ChainVerdict(rules.earliest(broken, rules.stray(ends.stray)), events, ends, as_of)
 
 
 class Export:
@@ -111,7 +111,7 @@ class Export:
         self._whole = times.since is None and times.until is None
         self.head = ends
         self.events = 0
-        self.broken: Break | None = None
+        self.broken: ChainBreak | None = None
 
     async def pages(self) -> AsyncGenerator[list[ExportRow], None]:
         """Events between the moments asked for, oldest first; memory holds one page."""
@@ -155,7 +155,7 @@ class Export:
         elif rules.is_misnamed(row):
             self._note(rules.changed(row.seq))
 
-    def _note(self, found: Break | None) -> None:
+    def _note(self, found: ChainBreak | None) -> None:
         self.broken = rules.earliest(self.broken, found)
 
 
@@ -164,7 +164,7 @@ async def open_export(source: Source, account: UUID, times: Range) -> Export:
     return Export(source, account, await head(source, account), times)
 
 
-def _broken(found: CheckedPage, at: Position, ends: LogHead) -> Break | None:
+def _broken(found: CheckedPage, at: Position, ends: LogHead) -> ChainBreak | None:
     if found.last_seq is None:
         return rules.missing(at.seq + 1) if at.seq < ends.seq else None
     if found.broken_seq is None:

@@ -81,17 +81,17 @@ class Position(Struct):
     hash: bytes | None
 
 
-class Break(Struct, frozen=True):
+class ChainBreak(Struct, frozen=True):
     """Where a chain is broken, and how."""
 
     at: int
     problem: str
 
 
-class Verdict(Struct, frozen=True):
+class ChainVerdict(Struct, frozen=True):
     """What replaying a chain came to. It covers the events up to `head`, the tip as it was at `as_of`."""
 
-    broken: Break | None
+    broken: ChainBreak | None
     events: int
     head: LogHead
     as_of: datetime

@@ -13,7 +13,7 @@ import asyncpg
 from msgspec import Struct
 
 from engine.areas.audit import store
-from engine.areas.audit.types import Verdict
+from engine.areas.audit.types import ChainVerdict
 from engine.base.errors import ErrorType, Refusal
 
 PATIENCE_S: Final = 25.0  # of one request; proxies give up at 30 or 60 s
@@ -23,7 +23,7 @@ ASK_AGAIN_S: Final = 20
 
 
 class _Run(Struct):
-    task: "asyncio.Task[Verdict]"
+    task: "asyncio.Task[ChainVerdict]"
     outlived: bool = False  # a request gave up waiting: the verdict is kept for the next one
     ended_at: float = 0.0
 
@@ -36,7 +36,7 @@ class Verifier:
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._runs: dict[UUID, _Run] = {}
 
-    async def verdict(self, account: UUID, *, patience_s: float = PATIENCE_S) -> Verdict:
+    async def verdict(self, account: UUID, *, patience_s: float = PATIENCE_S) -> ChainVerdict:
         """The verdict on an account's log; raises 503 when it takes longer than `patience_s`."""
         self._forget_old()
         run = self._runs.get(account)
@@ -65,7 +65,7 @@ class Verifier:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _verify(self, account: UUID) -> Verdict:
+    async def _verify(self, account: UUID) -> ChainVerdict:
         try:
             async with self._gate:
                 return await store.verify(self._pool, account)
@@ -83,5 +83,5 @@ class Verifier:
                 del self._runs[account]
 
 
-def _failed(task: "asyncio.Task[Verdict]") -> bool:
+def _failed(task: "asyncio.Task[ChainVerdict]") -> bool:
     return task.cancelled() or task.exception() is not None

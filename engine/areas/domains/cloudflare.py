@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from engine.areas.domains.publishing import COMMENT, ZoneRecord, quoted
-from engine.areas.domains.types import Wanted
+from engine.areas.domains.types import WantedRecord
 from engine.store.resolver import ascii_domain
 
 CALL_S: Final = 6.0
@@ -35,7 +35,7 @@ class TokenRefused(Exception):  # noqa: N818 - named for what it is about
     """Cloudflare does not take the token; the text is its reason."""
 
 
-class Away(Exception):  # noqa: N818 - named for what it is about
+class CloudflareUnavailable(Exception):  # noqa: N818 - named for what it is about
     """Cloudflare can't be asked now: unreachable, overloaded, limiting us, or talking nonsense."""
 
     def __init__(self, reason: str, retry_after_s: int = 30) -> None:
@@ -43,7 +43,7 @@ class Away(Exception):  # noqa: N818 - named for what it is about
         self.retry_after_s = retry_after_s
 
 
-class Declined(Exception):  # noqa: N818 - named for what it is about
+class CloudflareDeclined(Exception):  # noqa: N818 - named for what it is about
     """Cloudflare understood and refuses this one request."""
 
     def __init__(self, reason: str, codes: frozenset[int]) -> None:
@@ -127,11 +127,11 @@ class Cloudflare:
                 break
         return found
 
-    async def create(self, zone: Zone, wanted: Wanted) -> None:
-        """A new record; Declined when Cloudflare refuses it."""
+    async def create(self, zone: Zone, wanted: WantedRecord) -> None:
+        """Create a record. Raises CloudflareDeclined if Cloudflare refuses it."""
         await self._call("POST", self._path(zone), body=_body(wanted))
 
-    async def update(self, zone: Zone, record_id: str, wanted: Wanted) -> None:
+    async def update(self, zone: Zone, record_id: str, wanted: WantedRecord) -> None:
         """An existing record takes the wanted content."""
         await self._call("PATCH", f"{self._path(zone)}/{quote(record_id, safe='')}", body=_body(wanted))
 
@@ -149,18 +149,20 @@ class Cloudflare:
                 content = await _bounded(response.content)
                 status, retry_after = response.status, response.headers.get("Retry-After", "")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Away(f"Cloudflare can't be reached ({type(error).__name__}).") from None
+            raise CloudflareUnavailable(f"Cloudflare can't be reached ({type(error).__name__}).") from None
         if status == HTTPStatus.TOO_MANY_REQUESTS:
-            raise Away("Cloudflare limits the rate of requests with this token.", _seconds(retry_after))
+            raise CloudflareUnavailable(
+                "Cloudflare limits the rate of requests with this token.", _seconds(retry_after)
+            )
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise Away(f"Cloudflare answered {status}.")
+            raise CloudflareUnavailable(f"Cloudflare answered {status}.")
         return self._read(status, content)
 
     def _read(self, status: int, content: bytes) -> _Envelope:
         try:
             envelope = _DECODER.decode(content)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            raise Away(f"Cloudflare answered {status} with something that is not its API.") from None
+            raise CloudflareUnavailable(f"Cloudflare answered {status} with something that is not its API.") from None
         if envelope.success and status < HTTPStatus.MULTIPLE_CHOICES:
             return envelope
         problems = envelope.errors or []
@@ -168,7 +170,7 @@ class Cloudflare:
         reason = self._quoted("; ".join(problem.message for problem in problems) or f"HTTP {status}")
         if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN} or codes & _TOKEN_CODES:
             raise TokenRefused(reason)
-        raise Declined(reason, codes)
+        raise CloudflareDeclined(reason, codes)
 
     def _quoted(self, text: str) -> str:
         clean = "".join(letter for letter in text if letter.isprintable()).replace(self._token, "…")
@@ -180,7 +182,7 @@ async def _bounded(stream: aiohttp.StreamReader) -> bytes:
     async for chunk in stream.iter_any():
         content += chunk
         if len(content) > MAX_BYTES:
-            raise Away("Cloudflare's answer is too long to be one of its API.")
+            raise CloudflareUnavailable("Cloudflare's answer is too long to be one of its API.")
     return bytes(content)
 
 
@@ -188,10 +190,10 @@ def _decoded(decoder: msgspec.json.Decoder[list[Any]], raw: msgspec.Raw) -> list
     try:
         return decoder.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        raise Away("Cloudflare's answer has not the shape of its API.") from None
+        raise CloudflareUnavailable("Cloudflare's answer has not the shape of its API.") from None
 
 
-def _body(wanted: Wanted) -> dict[str, Any]:
+def _body(wanted: WantedRecord) -> dict[str, Any]:
     shared = {"type": wanted.type, "name": wanted.host, "ttl": AUTOMATIC_TTL, "comment": COMMENT}
     if wanted.type == "TXT":
         return shared | {"content": quoted(wanted.value)}

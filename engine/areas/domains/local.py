@@ -1,13 +1,13 @@
 """What DNS would answer had every owner published what they were asked to: for local mode."""
 
 from engine.areas.domains import records, store
-from engine.areas.domains.types import Identity
+from engine.areas.domains.types import MailHostIdentity
 from engine.store.queries import Conn
 
 _PREFIXES = ("_dmarc.", "_mta-sts.", "mta-sts.", "_smtp._tls.")
 
 
-async def published(connection: Conn, identity: Identity, name: str, rdtype: str) -> list[str]:
+async def published(connection: Conn, identity: MailHostIdentity, name: str, rdtype: str) -> list[str]:
     """The records at `name`, in zone file form.
 
     Where several accounts ask for one name it answers as the holder's zone, else as that of the latest to want it: a
@@ -35,7 +35,7 @@ def _domain_of(name: str) -> str:
     return next((name.removeprefix(prefix) for prefix in _PREFIXES if name.startswith(prefix)), name)
 
 
-def _mx(identity: Identity) -> list[str]:
+def _mx(identity: MailHostIdentity) -> list[str]:
     return [f"{records.MX_PREFERENCE} {identity.mail_host}."]
 
 

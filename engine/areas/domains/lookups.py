@@ -23,7 +23,7 @@ MAX_TEXT: Final = 1_024  # characters kept of one record: an RSA-4096 key fits
 T = TypeVar("T")
 
 
-class Asked(Protocol):
+class RecordLookup(Protocol):
     """Something that knows what DNS holds."""
 
     async def look_up(self, place: Place) -> tuple[str, ...] | None:
@@ -51,7 +51,7 @@ def for_checks(settings: Settings) -> SetupResolver:
     return cast("SetupResolver", SetupResolver.from_settings(settings))
 
 
-async def look_up_all(asked: Asked, places: Iterable[Place]) -> dict[Place, tuple[str, ...] | None]:
+async def look_up_all(asked: RecordLookup, places: Iterable[Place]) -> dict[Place, tuple[str, ...] | None]:
     """Every place at once; those that have not answered when the time is up are None."""
     wanted = list(places)
     tasks = [asyncio.ensure_future(asked.look_up(place)) for place in wanted]

@@ -11,7 +11,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from engine.areas.domains import records
-from engine.areas.domains.types import Identity, Wanted
+from engine.areas.domains.types import MailHostIdentity, WantedRecord
 
 Outcome = Literal["created", "updated", "unchanged", "conflict", "failed"]
 COMMENT: Final = "Waybill"
@@ -38,7 +38,7 @@ class ZoneRecord(Struct, frozen=True):
         return f"{self.priority or 0} {target}" if self.type == "MX" else target
 
 
-class Step(Struct, frozen=True):
+class RecordStep(Struct, frozen=True):
     """What one record needs: nothing (`unchanged`), a new record, a change of record `id`, or its owner."""
 
     action: Literal["create", "update", "unchanged", "conflict"]
@@ -46,7 +46,7 @@ class Step(Struct, frozen=True):
     reason: str | None = None
 
 
-def step_for(wanted: Wanted, held: Sequence[ZoneRecord], identity: Identity) -> Step:
+def step_for(wanted: WantedRecord, held: Sequence[ZoneRecord], identity: MailHostIdentity) -> RecordStep:
     """What to do for one record, given all that the zone holds at its name."""
     alias = next((one for one in held if one.type == "CNAME"), None)
     if alias is not None and wanted.type != "CNAME":
@@ -56,14 +56,14 @@ def step_for(wanted: Wanted, held: Sequence[ZoneRecord], identity: Identity) -> 
     rivals = [one for one in held if one.type == wanted.type and _in_the_way(wanted, one)]
     if any(records.status_of(wanted, (one.value,)) == "ok" and _means_the_same(wanted, one) for one in rivals):
         if len(rivals) == 1 or wanted.type == "MX":
-            return Step("unchanged")
+            return RecordStep("unchanged")
         return _conflict(f"{wanted.host} holds {len(rivals)} such records where one may stand. Remove the others.")
     ours = [one for one in rivals if _is_ours(wanted, one, identity)]
     if ours and len(rivals) == 1:
-        return Step("update", ours[0].id)
+        return RecordStep("update", ours[0].id)
     if rivals:
         return _conflict(_advice(wanted, rivals[0]))
-    return Step("create")
+    return RecordStep("create")
 
 
 def quoted(value: str) -> str:
@@ -81,31 +81,31 @@ def unquoted(content: str) -> str:
     return text
 
 
-def _for_alias(wanted: Wanted, held: Sequence[ZoneRecord], identity: Identity) -> Step:
+def _for_alias(wanted: WantedRecord, held: Sequence[ZoneRecord], identity: MailHostIdentity) -> RecordStep:
     """A CNAME stands alone at its name (RFC 1034 3.6.2)."""
     if not held:
-        return Step("create")
+        return RecordStep("create")
     only = held[0]
     if only.type == "CNAME" and only.value == wanted.value:
-        return Step("unchanged")
+        return RecordStep("unchanged")
     if only.type == "CNAME" and len(held) == 1 and _is_ours(wanted, only, identity):
-        return Step("update", only.id)
+        return RecordStep("update", only.id)
     return _conflict(f"{wanted.host} holds {only.type} {_short(only.value)}. Remove it, or leave this record out.")
 
 
-def _in_the_way(wanted: Wanted, one: ZoneRecord) -> bool:
+def _in_the_way(wanted: WantedRecord, one: ZoneRecord) -> bool:
     """Whether a record of the same type does, or hinders, what the wanted one is for."""
     return wanted.type == "MX" or wanted.purpose == "dkim" or bool(records.relevant(wanted, [one.value]))
 
 
-def _means_the_same(wanted: Wanted, one: ZoneRecord) -> bool:
+def _means_the_same(wanted: WantedRecord, one: ZoneRecord) -> bool:
     """For the records that are only a suggestion, doing the job is not enough: reports must come here."""
     if wanted.purpose in {"dmarc", "tls_rpt"}:
         return records.tags(wanted.value)["rua"].lower() in records.tags(one.value).get("rua", "").lower()
     return True
 
 
-def _is_ours(wanted: Wanted, one: ZoneRecord, identity: Identity) -> bool:
+def _is_ours(wanted: WantedRecord, one: ZoneRecord, identity: MailHostIdentity) -> bool:
     if wanted.purpose == "dkim" or (one.comment or "").strip() == COMMENT:
         return True
     if wanted.type == "CNAME":
@@ -113,7 +113,7 @@ def _is_ours(wanted: Wanted, one: ZoneRecord, identity: Identity) -> bool:
     return False
 
 
-def _advice(wanted: Wanted, rival: ZoneRecord) -> str:
+def _advice(wanted: WantedRecord, rival: ZoneRecord) -> str:
     found = f"{wanted.host} already holds {rival.type} {_short(rival.value)}, which was left as it is."
     match wanted.purpose:
         case "dmarc" | "tls_rpt":
@@ -127,8 +127,8 @@ def _advice(wanted: Wanted, rival: ZoneRecord) -> str:
             return f"{found} Replace it by: {wanted.value}"
 
 
-def _conflict(reason: str) -> Step:
-    return Step("conflict", None, reason)
+def _conflict(reason: str) -> RecordStep:
+    return RecordStep("conflict", None, reason)
 
 
 def _short(text: str) -> str:

@@ -17,7 +17,16 @@ from msgspec import structs
 
 from engine.areas.domains.reports import report_address
 from engine.areas.domains.suffixes import is_registry_name
-from engine.areas.domains.types import Checked, Finding, Identity, KeyRow, Place, RecordStatus, RecordType, Wanted
+from engine.areas.domains.types import (
+    CheckedRecord,
+    DomainKeyRow,
+    MailHostIdentity,
+    Place,
+    RecordFinding,
+    RecordStatus,
+    RecordType,
+    WantedRecord,
+)
 from engine.base import clock
 
 Answers = Mapping[Place, tuple[str, ...] | None]  # None: DNS gave no usable answer
@@ -27,7 +36,7 @@ MAX_ANCESTORS: Final = 4
 NO_ANSWER: Final = "DNS gave no usable answer; what stands here is older. Check again in a minute."
 _SPACE: Final = re.compile(r"\s+")
 _POLICIES: Final = {"none", "quarantine", "reject"}  # RFC 7489 6.3
-_FINDINGS: Final = msgspec.json.Decoder(dict[str, Finding])
+_FINDINGS: Final = msgspec.json.Decoder(dict[str, RecordFinding])
 
 
 def bounce_domain(mail_host: str) -> str:
@@ -36,8 +45,8 @@ def bounce_domain(mail_host: str) -> str:
 
 
 def wanted_records(
-    domain: UUID, name: str, created_at: datetime, keys: Iterable[KeyRow], identity: Identity
-) -> list[Wanted]:
+    domain: UUID, name: str, created_at: datetime, keys: Iterable[DomainKeyRow], identity: MailHostIdentity
+) -> list[WantedRecord]:
     """Every record of the domain's set-up, the keys that sign first."""
     host = identity.mail_host
     bounces = bounce_domain(host)
@@ -48,35 +57,35 @@ def wanted_records(
     return [
         *sorted((key_record(name, key) for key in keys), key=lambda one: (not one.required, one.host)),
         *[
-            Wanted(kind, bounces, value, required=False, purpose="return_path", note=by_service, by_operator=True)
+            WantedRecord(kind, bounces, value, required=False, purpose="return_path", note=by_service, by_operator=True)
             for kind, value in return_path
         ],
-        Wanted(
+        WantedRecord(
             "TXT", f"_dmarc.{name}", f"v=DMARC1; p=none; rua=mailto:{dmarc}", required=False, purpose="dmarc",
             note="A suggestion: any policy of yours will do. Reports that name this address feed your statistics.",
         ),
-        Wanted(
+        WantedRecord(
             "MX", name, f"{MX_PREFERENCE} {host}", required=False, purpose="inbound",
             note="Only to receive mail here: it takes the place of any other mail server of the domain.",
         ),
-        Wanted(
+        WantedRecord(
             "TXT", f"_mta-sts.{name}", f"v=STSv1; id={created_at:%Y%m%d%H%M%S}", required=False, purpose="mta_sts",
             note="Only together with the MX and the alias below (RFC 8461).",
         ),
-        Wanted(
+        WantedRecord(
             "CNAME", f"mta-sts.{name}", f"mta-sts.{host}", required=False, purpose="mta_sts",
             note="Where senders fetch the policy of the domain's mail server.",
         ),
-        Wanted(
+        WantedRecord(
             "TXT", f"_smtp._tls.{name}", f"v=TLSRPTv1; rua=mailto:{tls}", required=False, purpose="tls_rpt",
             note="Reports on encrypted delivery to the domain's mail server (RFC 8460).",
         ),
     ]  # fmt: skip
 
 
-def key_record(name: str, key: KeyRow) -> Wanted:
+def key_record(name: str, key: DomainKeyRow) -> WantedRecord:
     """The TXT record of one key; required when it is the RSA key that signs."""
-    return Wanted(
+    return WantedRecord(
         "TXT",
         f"{key.selector}._domainkey.{name}",
         key.public_txt,
@@ -87,23 +96,25 @@ def key_record(name: str, key: KeyRow) -> Wanted:
     )
 
 
-def places(wanted: Sequence[Wanted], name: str) -> set[Place]:
+def places(wanted: Sequence[WantedRecord], name: str) -> set[Place]:
     """Everything to ask DNS for in one check: the records' own places, and where a DMARC policy may be inherited."""
     return {one.place for one in wanted} | {("TXT", f"_dmarc.{above}") for above in ancestors(name)}
 
 
-def checked(wanted: Sequence[Wanted], name: str, answers: Answers, before: Mapping[str, Finding]) -> list[Checked]:
+def checked(
+    wanted: Sequence[WantedRecord], name: str, answers: Answers, before: Mapping[str, RecordFinding]
+) -> list[CheckedRecord]:
     """Each record with what was found; where DNS told nothing, with what is known from before and the problem."""
-    return [Checked(one, _finding(one, name, answers, before.get(_key(one)))) for one in wanted]
+    return [CheckedRecord(one, _finding(one, name, answers, before.get(_key(one)))) for one in wanted]
 
 
-def known(wanted: Sequence[Wanted], findings: str | None) -> list[Checked]:
+def known(wanted: Sequence[WantedRecord], findings: str | None) -> list[CheckedRecord]:
     """Each record with what the last check found, without asking DNS; new ones count as missing."""
     found = decoded(findings)
-    return [Checked(one, _as_of_now(one, found.get(_key(one), Finding()))) for one in wanted]
+    return [CheckedRecord(one, _as_of_now(one, found.get(_key(one), RecordFinding()))) for one in wanted]
 
 
-def decoded(findings: str | None) -> dict[str, Finding]:
+def decoded(findings: str | None) -> dict[str, RecordFinding]:
     """What `encoded` wrote; what can't be read counts as nothing: the next check writes it anew."""
     try:
         return {} if findings is None else _FINDINGS.decode(findings)
@@ -111,12 +122,12 @@ def decoded(findings: str | None) -> dict[str, Finding]:
         return {}
 
 
-def encoded(checks: Sequence[Checked]) -> str:
+def encoded(checks: Sequence[CheckedRecord]) -> str:
     """The findings as the JSON text that is kept with the domain."""
     return msgspec.json.encode({_key(check.wanted): check.finding for check in checks}).decode()
 
 
-def status_of(wanted: Wanted, answers: tuple[str, ...]) -> RecordStatus:
+def status_of(wanted: WantedRecord, answers: tuple[str, ...]) -> RecordStatus:
     """Whether the records at the host do what the wanted one asks for. Answers are as `lookups` gives them."""
     if not answers:
         return "missing"
@@ -134,7 +145,7 @@ def status_of(wanted: Wanted, answers: tuple[str, ...]) -> RecordStatus:
     return "ok" if len(related) == 1 and _does(wanted, related[0]) else "mismatch"
 
 
-def relevant(wanted: Wanted, answers: Iterable[str]) -> list[str]:
+def relevant(wanted: WantedRecord, answers: Iterable[str]) -> list[str]:
     """Those TXT records at the host that speak the wanted one's protocol: others may stand beside it."""
     version = wanted.value.partition(";")[0].split()[0].lower()
     return [one for one in answers if re.split(r"[;\s]", one.strip().lower(), maxsplit=1)[0] == version]
@@ -164,7 +175,7 @@ def _same_key(wanted: str, answers: tuple[str, ...]) -> bool:
     )
 
 
-def _does(wanted: Wanted, found: str) -> bool:
+def _does(wanted: WantedRecord, found: str) -> bool:
     if wanted.purpose == "dmarc":
         return tags(found).get("p", "").lower() in _POLICIES
     if wanted.purpose == "tls_rpt":
@@ -174,31 +185,31 @@ def _does(wanted: Wanted, found: str) -> bool:
     return wanted.value.split()[1].lower() in found.lower().split()  # SPF: the mechanism that names our host
 
 
-def _finding(wanted: Wanted, name: str, answers: Answers, before: Finding | None) -> Finding:
+def _finding(wanted: WantedRecord, name: str, answers: Answers, before: RecordFinding | None) -> RecordFinding:
     found = answers[wanted.place]
     if found is None:
-        return structs.replace(_as_of_now(wanted, before or Finding()), problem=NO_ANSWER)
+        return structs.replace(_as_of_now(wanted, before or RecordFinding()), problem=NO_ANSWER)
     if wanted.purpose == "dmarc" and not relevant(wanted, found):
-        return _inherited(wanted, name, answers) or Finding("missing", found)
-    return Finding(status_of(wanted, found), found)
+        return _inherited(wanted, name, answers) or RecordFinding("missing", found)
+    return RecordFinding(status_of(wanted, found), found)
 
 
-def _as_of_now(wanted: Wanted, before: Finding) -> Finding:
+def _as_of_now(wanted: WantedRecord, before: RecordFinding) -> RecordFinding:
     """What was found then, held against what is wanted now: keys change."""
     if wanted.purpose == "dmarc":  # whatever its value, and an inherited one stands elsewhere
         return before
     return structs.replace(before, status=status_of(wanted, before.found))
 
 
-def _inherited(wanted: Wanted, name: str, answers: Answers) -> Finding | None:
+def _inherited(wanted: WantedRecord, name: str, answers: Answers) -> RecordFinding | None:
     """The policy that a name without one takes from above (RFC 7489 6.6.3): one of its own would weaken that."""
     for above in ancestors(name):
         found = answers[("TXT", f"_dmarc.{above}")]
         if found is None:
-            return Finding("missing", (), NO_ANSWER)
+            return RecordFinding("missing", (), NO_ANSWER)
         related = relevant(wanted, found)
         if len(related) == 1:
-            return Finding("ok", (f"_dmarc.{above}: {related[0]}",))
+            return RecordFinding("ok", (f"_dmarc.{above}: {related[0]}",))
     return None
 
 
@@ -209,7 +220,7 @@ def ancestors(name: str) -> list[str]:
     return [one for one in above if not is_registry_name(one)][-MAX_ANCESTORS:]
 
 
-def _key_note(key: KeyRow) -> str | None:
+def _key_note(key: DomainKeyRow) -> str | None:
     if key.status == "standby":
         return "Not in use yet. Publish it now, and the next change of keys needs nothing of you."
     if key.status == "retiring" and key.retire_at is not None:
@@ -221,5 +232,5 @@ def _key_note(key: KeyRow) -> str | None:
     return None
 
 
-def _key(wanted: Wanted) -> str:
+def _key(wanted: WantedRecord) -> str:
     return f"{wanted.type} {wanted.host}"

@@ -10,7 +10,7 @@ from msgspec import Struct
 from engine.areas.domains.mailbox_providers import mailbox_provider
 from engine.areas.domains.records import bounce_domain
 from engine.areas.domains.suffixes import is_registry_name
-from engine.areas.domains.types import DomainStatus, KeyRow, RecordStatus
+from engine.areas.domains.types import DomainKeyRow, DomainStatus, RecordStatus
 from engine.base.errors import Refusal, invalid
 from engine.mail.address import BadAddress, domain_name
 
@@ -27,7 +27,7 @@ _DOTS: Final = ".\u3002\uff0e\uff61"  # what IDNA takes for a full stop (UTS 46)
 Rival = Literal["none", "gone", "published", "unsure"]
 
 
-class Standing(Struct, frozen=True):
+class DomainStanding(Struct, frozen=True):
     """What a domain is before a check."""
 
     status: DomainStatus
@@ -35,7 +35,7 @@ class Standing(Struct, frozen=True):
     vouched: bool
 
 
-class Verdict(Struct, frozen=True):
+class DomainVerdict(Struct, frozen=True):
     """What a check decides: the standing after it, keys whose status moves, and the pairs of a finished rotation."""
 
     status: DomainStatus
@@ -85,8 +85,8 @@ def checked_name(text: str, mail_host: str) -> str:
 
 
 def decide(
-    standing: Standing, keys: Sequence[KeyRow], found: Mapping[str, RecordStatus | None], rival: Rival
-) -> Verdict:
+    standing: DomainStanding, keys: Sequence[DomainKeyRow], found: Mapping[str, RecordStatus | None], rival: Rival
+) -> DomainVerdict:
     """What one check decides. `found` has each selector's record; None where DNS told nothing.
 
     What DNS did not tell changes nothing: neither the standing nor the key it concerns.
@@ -110,15 +110,15 @@ def decide(
     was = {key.selector: key.status for key in keys}
     moves = {selector: status for selector, status in moves.items() if was[selector] != status}
     status, misses, contested = _standing_after(standing, required, rival)
-    return Verdict(status, misses, moves, rotated, required, contested)
+    return DomainVerdict(status, misses, moves, rotated, required, contested)
 
 
-def signing_pair(keys: Sequence[KeyRow]) -> str | None:
+def signing_pair(keys: Sequence[DomainKeyRow]) -> str | None:
     """`wb1` or `wb2`: the pair whose RSA key signs."""
     return next((key.pair for key in keys if key.is_rsa and key.status == "active"), None)
 
 
-def next_pair(keys: Sequence[KeyRow]) -> str | None:
+def next_pair(keys: Sequence[DomainKeyRow]) -> str | None:
     """The pair that signing moves to as soon as it is published; None when no rotation is under way."""
     return next((key.pair for key in keys if key.is_rsa and key.status == "pending"), None)
 
@@ -128,7 +128,9 @@ def other(pair: str) -> str:
     return "wb2" if pair == "wb1" else "wb1"
 
 
-def next_check_s(verdict: Verdict, *, rotating: bool, age: timedelta, every_s: float, jitter: float) -> float | None:
+def next_check_s(
+    verdict: DomainVerdict, *, rotating: bool, age: timedelta, every_s: float, jitter: float
+) -> float | None:
     """Seconds until the domain is to be checked again, None for never; `jitter` from 0 to 1 spreads it by a tenth."""
     if verdict.status == "verified" and (verdict.misses or rotating):
         wait_s = min(every_s, SOON_S)
@@ -143,7 +145,7 @@ def next_check_s(verdict: Verdict, *, rotating: bool, age: timedelta, every_s: f
     return wait_s * (0.9 + 0.2 * jitter)
 
 
-def _rotation(keys: Sequence[KeyRow], found: Mapping[str, RecordStatus | None]) -> tuple[str, str] | None:
+def _rotation(keys: Sequence[DomainKeyRow], found: Mapping[str, RecordStatus | None]) -> tuple[str, str] | None:
     """(from, to) when the waiting pair's RSA record is published."""
     now, then = signing_pair(keys), next_pair(keys)
     if now is None or then is None or found.get(then) != "ok":
@@ -151,7 +153,9 @@ def _rotation(keys: Sequence[KeyRow], found: Mapping[str, RecordStatus | None]) 
     return now, then
 
 
-def _standing_after(standing: Standing, required: RecordStatus | None, rival: Rival) -> tuple[DomainStatus, int, bool]:
+def _standing_after(
+    standing: DomainStanding, required: RecordStatus | None, rival: Rival
+) -> tuple[DomainStatus, int, bool]:
     """(status, misses, contested)."""
     if required is None:
         return standing.status, standing.misses, False

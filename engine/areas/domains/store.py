@@ -8,7 +8,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from engine.areas.domains import rules
-from engine.areas.domains.types import DomainName, DomainRow, KeyRow, SigningRow
+from engine.areas.domains.types import DomainKeyRow, DomainName, DomainRow, SigningRow
 from engine.base.secrets import Unsealable, derived, seal, unseal
 from engine.mail import dkim
 from engine.store.queries import Conn, Queries, Source
@@ -25,8 +25,8 @@ LOCK = _SQL.rows("lock_domains", DomainRow)
 HOLDER = _SQL.rows("domain_holder", DomainRow)
 OWNERS = _SQL.rows("owners_of_name", DomainRow)
 SIGNING = _SQL.rows("signing_keys", SigningRow)
-PUBLISHED = _SQL.rows("published_keys", KeyRow)
-PUBLISHED_OF_MANY = _SQL.rows("published_keys_of_many", KeyRow)
+PUBLISHED = _SQL.rows("published_keys", DomainKeyRow)
+PUBLISHED_OF_MANY = _SQL.rows("published_keys_of_many", DomainKeyRow)
 KEPT_SELECTOR = _SQL.command("kept_selector")
 INSERT = _SQL.command("insert_domain")
 INSERT_KEY = _SQL.command("insert_domain_key")
@@ -37,7 +37,7 @@ CLAIM_DUE = _SQL.rows("claim_due", DomainRow)
 CHECK_SOON = _SQL.command("check_soon")
 MOVE_KEY = _SQL.command("move_key")
 ASK_FOR_PAIR = _SQL.command("ask_for_pair")
-DUE_TO_RETIRE = _SQL.rows("due_to_retire", KeyRow)
+DUE_TO_RETIRE = _SQL.rows("due_to_retire", DomainKeyRow)
 REPLACE_RETIRED = _SQL.command("replace_retired")
 REMOVE = _SQL.command("remove_domain")
 FORGET_REMOVED = _SQL.command("forget_removed")

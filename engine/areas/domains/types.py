@@ -45,7 +45,7 @@ class SigningRow(Struct, frozen=True):
     sealed_key: bytes
 
 
-class KeyRow(Struct, frozen=True):
+class DomainKeyRow(Struct, frozen=True):
     """A key's public half: the TXT record that a domain's owner is asked to publish under its selector."""
 
     domain_id: UUID
@@ -66,7 +66,7 @@ class KeyRow(Struct, frozen=True):
         return self.algorithm == "rsa-sha256"
 
 
-class Wanted(Struct, frozen=True):
+class WantedRecord(Struct, frozen=True):
     """One record of a domain's set-up; `note` is a sentence for its owner."""
 
     type: RecordType
@@ -84,7 +84,7 @@ class Wanted(Struct, frozen=True):
         return self.type, self.host
 
 
-class Finding(Struct, frozen=True):
+class RecordFinding(Struct, frozen=True):
     """What DNS said where a record should be; `problem` says why the last look told nothing, the rest is then older."""
 
     status: RecordStatus = "missing"
@@ -92,14 +92,14 @@ class Finding(Struct, frozen=True):
     problem: str | None = None
 
 
-class Checked(Struct, frozen=True):
+class CheckedRecord(Struct, frozen=True):
     """A record with what was found."""
 
-    wanted: Wanted
-    finding: Finding
+    wanted: WantedRecord
+    finding: RecordFinding
 
 
-class Identity(Struct, frozen=True):
+class MailHostIdentity(Struct, frozen=True):
     """What the records of every domain point to: the service's mail host, and the key of its report addresses."""
 
     mail_host: str

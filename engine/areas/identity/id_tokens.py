@@ -43,7 +43,7 @@ class BadToken(Exception):  # noqa: N818 - named for what it is about
     """The token does not hold; the text says why, for the log alone, and quotes nothing of it."""
 
 
-class Head(Struct, frozen=True):
+class TokenHeader(Struct, frozen=True):
     """The header's words that count (RFC 7515 4.1)."""
 
     alg: str
@@ -96,7 +96,7 @@ class _Registry(jws.JWSRegistry):
 
 
 _REGISTRY = _Registry()
-_HEADS = msgspec.json.Decoder(Head)
+_HEADS = msgspec.json.Decoder(TokenHeader)
 _CLAIMS = msgspec.json.Decoder(_Claims)
 _SETS = msgspec.json.Decoder(_Set)
 
@@ -114,7 +114,7 @@ def keys_in(document: bytes) -> tuple[Signer, ...]:
     return tuple(one for one in found if one is not None)
 
 
-def head_of(token: str, allowed: Collection[str]) -> Head:
+def head_of(token: str, allowed: Collection[str]) -> TokenHeader:
     """The header of a compact JWS, before any key is looked at; raises BadToken."""
     if not token.isascii() or not 0 < len(token) <= MAX_OCTETS or token.count(".") != 2:
         raise BadToken("it is no signed token")
@@ -132,7 +132,7 @@ def head_of(token: str, allowed: Collection[str]) -> Head:
     return head
 
 
-def payload_of(token: str, head: Head, keys: Sequence[Signer]) -> bytes | None:
+def payload_of(token: str, head: TokenHeader, keys: Sequence[Signer]) -> bytes | None:
     """What was signed, under whichever of the keys fits; None where none does, or the signature is not theirs."""
     fitting = [one for one in keys if head.alg in one.algorithms and head.kid in (None, one.kid)]
     for one in fitting[:MAX_CANDIDATES]:
@@ -146,7 +146,7 @@ def payload_of(token: str, head: Head, keys: Sequence[Signer]) -> bytes | None:
 
 def check(
     payload: bytes,
-    head: Head,
+    head: TokenHeader,
     *,
     issuer: str,
     client_id: str,

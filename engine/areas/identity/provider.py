@@ -38,11 +38,11 @@ DISCOVERY: Final = "/.well-known/openid-configuration"
 _log = structlog.get_logger("identity")
 
 
-class Away(Exception):  # noqa: N818 - named for what it is about
+class ProviderUnavailable(Exception):  # noqa: N818 - named for what it is about
     """The provider can't be asked now: unreachable, slow, not to be dialled, talking nonsense, or refusing us."""
 
 
-class Declined(Exception):  # noqa: N818 - named for what it is about
+class ProviderDeclined(Exception):  # noqa: N818 - named for what it is about
     """The provider does not take the code."""
 
 
@@ -59,7 +59,7 @@ class Description(Struct, frozen=True):
     authorization_response_iss_parameter_supported: bool = False  # RFC 9207
 
 
-class _Answer(Struct, frozen=True):
+class _ProviderAnswer(Struct, frozen=True):
     status: int
     body: bytes
 
@@ -75,7 +75,7 @@ class _UserInfo(Struct):
     name: Any = None
 
 
-class Provider:
+class IdentityProvider:
     """One provider, for one process; use within one event loop and `close` it there."""
 
     def __init__(
@@ -103,7 +103,7 @@ class Provider:
         self._tls: ssl.SSLContext | None = None
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> "Provider | None":
+    def from_settings(cls, settings: Settings) -> "IdentityProvider | None":
         """The one of the settings; None where there is none."""
         if settings.idp_issuer is None or settings.idp_client_id is None or settings.idp_client_secret is None:
             return None
@@ -117,14 +117,14 @@ class Provider:
         await self._resolver.close()
 
     async def describe(self) -> Description:
-        """The provider's description, at most an hour old; raises Away."""
+        """The provider's description, at most an hour old; raises ProviderUnavailable."""
         if self._description is None or self._clock() >= self._known_until:
             await self._learn(self._fetched_at)
         assert self._description is not None
         return self._description
 
     async def redeem(self, code: str, verifier: str, redirect: str) -> Tokens:
-        """The tokens for a code (RFC 6749 4.1.3, RFC 7636 4.5); raises Declined or Away."""
+        """The tokens for a code (RFC 6749 4.1.3, RFC 7636 4.5); raises ProviderDeclined or ProviderUnavailable."""
         description = await self.describe()
         form = {
             "grant_type": "authorization_code",
@@ -145,14 +145,14 @@ class Provider:
         try:
             return msgspec.json.decode(answer.body, type=Tokens)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            raise Away("its answer to a code can't be read") from None
+            raise ProviderUnavailable("its answer to a code can't be read") from None
 
     async def check(
         self, token: str, *, nonce: str | None, at: datetime, access_token: str | None = None
     ) -> tuple[Proven, str]:
         """What an id token proves at `at`, and its nonce, which is judged here where `nonce` is given.
 
-        Raises BadToken, or Away while the provider's keys can't be had.
+        Raises BadToken, or ProviderUnavailable while the provider's keys can't be had.
         """
         description = await self.describe()
         head = id_tokens.head_of(token, description.id_token_signing_alg_values_supported)
@@ -173,7 +173,7 @@ class Provider:
 
     async def ask_about(self, proven: Proven, access_token: str) -> Proven:
         """The same person with what the provider's userinfo adds (OpenID Connect Core 5.3): some keep the address
-        out of their id tokens. Raises BadToken where it speaks of somebody else, or Away.
+        out of their id tokens. Raises BadToken where it speaks of somebody else, or ProviderUnavailable.
         """
         description = await self.describe()
         if description.userinfo_endpoint is None:
@@ -181,7 +181,7 @@ class Provider:
         headers = {"Authorization": f"Bearer {access_token}"}
         answer = await self._fetch("GET", description.userinfo_endpoint, headers)
         if answer.status != 200:
-            raise Away(f"its userinfo answers {answer.status}")
+            raise ProviderUnavailable(f"its userinfo answers {answer.status}")
         try:
             told = msgspec.json.decode(answer.body, type=_UserInfo)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -204,11 +204,11 @@ class Provider:
             if self._fetched_at > seen:
                 return
             if self._clock() < self._failed_until:
-                raise Away("it could not be asked a moment ago")
+                raise ProviderUnavailable("it could not be asked a moment ago")
             try:
                 description = await self._discover()
                 keys = await self._fetch_keys(description)
-            except Away as away:
+            except ProviderUnavailable as away:
                 self._failed_until = self._clock() + AFTER_FAILURE_S
                 _log.warning("provider away", issuer=self.config.issuer, reason=str(away))
                 raise
@@ -219,31 +219,31 @@ class Provider:
     async def _discover(self) -> Description:
         answer = await self._fetch("GET", self.config.issuer.rstrip("/") + DISCOVERY)
         if answer.status != 200:
-            raise Away(f"its description answers {answer.status}")
+            raise ProviderUnavailable(f"its description answers {answer.status}")
         try:
             found = msgspec.json.decode(answer.body, type=Description)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            raise Away("its description can't be read") from None
+            raise ProviderUnavailable("its description can't be read") from None
         if found.issuer != self.config.issuer:  # OpenID Connect Discovery 4.3
-            raise Away("its description is another issuer's")
+            raise ProviderUnavailable("its description is another issuer's")
         plain = urlsplit(self.config.issuer).scheme == "http"
         ends = (found.authorization_endpoint, found.token_endpoint, found.jwks_uri, found.userinfo_endpoint)
         if not all(end is None or _usable(end, plain=plain) for end in ends):
-            raise Away("its description names an endpoint that is no https:// URL")
+            raise ProviderUnavailable("its description names an endpoint that is no https:// URL")
         return found
 
     async def _fetch_keys(self, description: Description) -> tuple[Signer, ...]:
         answer = await self._fetch("GET", description.jwks_uri)
         if answer.status != 200:
-            raise Away(f"its keys answer {answer.status}")
+            raise ProviderUnavailable(f"its keys answer {answer.status}")
         try:
             return await asyncio.to_thread(id_tokens.keys_in, answer.body)
         except ValueError:
-            raise Away("its keys can't be read") from None
+            raise ProviderUnavailable("its keys can't be read") from None
 
     async def _fetch(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
-    ) -> _Answer:
+    ) -> _ProviderAnswer:
         """One request; the time covers waiting for a free place, DNS, and the last octet."""
         try:
             async with (
@@ -252,11 +252,11 @@ class Provider:
                 self._session() as session,
                 session.request(method, url, headers=headers, data=body, allow_redirects=False) as response,
             ):
-                return _Answer(response.status, await _whole(response.content))
+                return _ProviderAnswer(response.status, await _whole(response.content))
         except TimeoutError:
-            raise Away(f"no answer within {self._timeout_s:g} s") from None
+            raise ProviderUnavailable(f"no answer within {self._timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise Away(f"it can't be reached: {type(error).__name__}") from None
+            raise ProviderUnavailable(f"it can't be reached: {type(error).__name__}") from None
 
     def _session(self) -> aiohttp.ClientSession:
         if self._tls is None:  # on first use: loading authorities costs 20 ms
@@ -280,14 +280,14 @@ class Provider:
 
 
 async def _whole(stream: aiohttp.StreamReader) -> bytes:
-    """All of an answer; raises Away above the bound."""
+    """All of an answer; raises ProviderUnavailable above the bound."""
     parts: list[bytes] = []
     size = 0
     while part := await stream.read(MAX_BYTES + 1 - size):
         parts.append(part)
         size += len(part)
         if size > MAX_BYTES:
-            raise Away(f"its answer exceeds {MAX_BYTES:,} octets")
+            raise ProviderUnavailable(f"its answer exceeds {MAX_BYTES:,} octets")
     return b"".join(parts)
 
 
@@ -313,7 +313,7 @@ def _basic(client_id: str, secret: str) -> str:
     return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
 
-def _refusal(answer: _Answer) -> Away | Declined:
+def _refusal(answer: _ProviderAnswer) -> ProviderUnavailable | ProviderDeclined:
     """What a refused code means (RFC 6749 5.2): `invalid_client` is our operator's fault, not the person's."""
     try:
         error = msgspec.json.decode(answer.body, type=_Refusal).error
@@ -321,7 +321,7 @@ def _refusal(answer: _Answer) -> Away | Declined:
         error = None
     if error in {"invalid_client", "unauthorized_client"} or answer.status == 401:
         _log.error("provider refuses this service's client id or secret", status=answer.status)
-        return Away("it refuses our client id or secret")
+        return ProviderUnavailable("it refuses our client id or secret")
     if 400 <= answer.status < 500 and answer.status != 429:
-        return Declined(error if isinstance(error, str) and error.isidentifier() else "a code")
-    return Away(f"it answers {answer.status} to a code")
+        return ProviderDeclined(error if isinstance(error, str) and error.isidentifier() else "a code")
+    return ProviderUnavailable(f"it answers {answer.status} to a code")

@@ -12,7 +12,7 @@ from hashlib import sha256
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from engine.areas.identity.types import Step
+from engine.areas.identity.types import SignInStep
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.secrets import derived, random_base62
 
@@ -55,12 +55,12 @@ def browser_digest(secret: str | None) -> bytes | None:
     return sha256(secret.encode()).digest()
 
 
-def token_of(pepper: str, step: Step, step_id: UUID) -> str:
+def token_of(pepper: str, step: SignInStep, step_id: UUID) -> str:
     """What is handed out for a step: its id, signed for this kind alone."""
     return _text(step_id.bytes + _code(pepper, step.value, step_id))
 
 
-def step_of(pepper: str, step: Step, token: str) -> UUID | None:
+def step_of(pepper: str, step: SignInStep, token: str) -> UUID | None:
     """The id of the step that the token was handed out for; None for what we did not make for this kind."""
     if _TOKEN.fullmatch(token) is None:
         return None

@@ -3,7 +3,7 @@
 from datetime import datetime
 from uuid import UUID
 
-from engine.areas.identity.types import LIFETIME, IdentityRow, Step, Waiting, WaysIn
+from engine.areas.identity.types import LIFETIME, IdentityRow, PendingSignIn, SignInStep, WaysIn
 from engine.store.queries import Queries, Source
 
 _SQL = Queries.beside(__file__)
@@ -14,14 +14,14 @@ INSERT = _SQL.command("insert_identity")
 TOUCH = _SQL.command("touch_identity")
 DELETE = _SQL.command("delete_identity")
 _INSERT_STEP = _SQL.command("insert_step")
-_TAKE = _SQL.rows("take_step", Waiting)
-_TRY = _SQL.rows("try_step", Waiting)
+_TAKE = _SQL.rows("take_step", PendingSignIn)
+_TRY = _SQL.rows("try_step", PendingSignIn)
 FORGET_STEPS_OF = _SQL.command("forget_steps_of")
 NAME_PERSON = _SQL.command("name_person")
 WAYS_IN = _SQL.rows("ways_in", WaysIn)
 
 
-async def begin(source: Source, kind: Step, step: Waiting, at: datetime) -> datetime:
+async def begin(source: Source, kind: SignInStep, step: PendingSignIn, at: datetime) -> datetime:
     """Expect the step from `at` on for its kind's lifetime; returns when it ends."""
     until = at + LIFETIME[kind]
     await _INSERT_STEP.execute(
@@ -31,13 +31,15 @@ async def begin(source: Source, kind: Step, step: Waiting, at: datetime) -> date
     return until
 
 
-async def take(source: Source, kind: Step, step: UUID, browser: bytes | None, at: datetime) -> Waiting | None:
+async def take(
+    source: Source, kind: SignInStep, step: UUID, browser: bytes | None, at: datetime
+) -> PendingSignIn | None:
     """Use the step up; None where it is unknown, used, over, or another browser's. Of two at once one gets it."""
     return await _TAKE.first(source, step, kind.value, at, browser)
 
 
 async def try_on(
-    source: Source, kind: Step, step: UUID, browser: bytes | None, at: datetime, *, most: int
-) -> Waiting | None:
+    source: Source, kind: SignInStep, step: UUID, browser: bytes | None, at: datetime, *, most: int
+) -> PendingSignIn | None:
     """Count a try on the step, which stays; None where `take` would find none, or it has had `most` tries."""
     return await _TRY.first(source, step, kind.value, at, browser, most)

@@ -7,7 +7,7 @@ from uuid import UUID
 from msgspec import Struct
 
 
-class Step(StrEnum):
+class SignInStep(StrEnum):
     """What was handed out and is expected back."""
 
     STATE = "state"  # to the provider, which sends the browser back with it
@@ -16,11 +16,11 @@ class Step(StrEnum):
     APP_CODE = "app_code"  # to an app, which redeems it with its verifier
 
 
-LIFETIME: dict[Step, timedelta] = {
-    Step.STATE: timedelta(minutes=10),
-    Step.NONCE: timedelta(minutes=10),
-    Step.TICKET: timedelta(minutes=5),
-    Step.APP_CODE: timedelta(minutes=2),
+LIFETIME: dict[SignInStep, timedelta] = {
+    SignInStep.STATE: timedelta(minutes=10),
+    SignInStep.NONCE: timedelta(minutes=10),
+    SignInStep.TICKET: timedelta(minutes=5),
+    SignInStep.APP_CODE: timedelta(minutes=2),
 }
 
 
@@ -50,7 +50,7 @@ class Proven(Struct, frozen=True):
     name: str
 
 
-class Waiting(Struct, frozen=True):
+class PendingSignIn(Struct, frozen=True):
     """A step that was just taken up."""
 
     id: UUID

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 import orjson
 
-from engine.areas.messages.types import Filters, StoredFile
+from engine.areas.messages.types import MessageFilters, StoredFile
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.mail.address import BadAddress, domain_name, parse_mailbox
@@ -36,14 +36,14 @@ def filters(
     metadata: str | None,
     since: str | None,
     until: str | None,
-) -> Filters:
+) -> MessageFilters:
     """The filters of a list request; raises the 400 that names the parameter at fault."""
     for name, text in (("search", search), ("metadata", metadata), *(("tag", tag) for tag in tags)):
         if text is not None and "\0" in text:
             raise invalid(name, f"`{name}` must not hold NUL.")
     low = _FIRST if since is None else _bound("from", since)
     high = _LAST if until is None else _bound("until", until)
-    return Filters(
+    return MessageFilters(
         low=low,
         high=high if before is None else min(high, before),
         status=status,
@@ -69,7 +69,7 @@ def patterns(text: str) -> list[str]:
     return ["%" + _WILD.sub(r"\\\g<0>", one) + "%" for one in found]
 
 
-def too_slow(wanted: Filters) -> Refusal | None:
+def too_slow(wanted: MessageFilters) -> Refusal | None:
     """The answer to a list that took too long: what to narrow, or None where no filter is to blame."""
     name = wanted.scans
     if name is None:

@@ -6,7 +6,15 @@ from datetime import timedelta
 from uuid import UUID
 
 from engine.areas.messages import rules
-from engine.areas.messages.types import BodyRow, FilesRow, Filters, MessageRow, OpenedRow, Page, StoredFile
+from engine.areas.messages.types import (
+    BodyRow,
+    FilesRow,
+    MessageFilters,
+    MessageRow,
+    MessageRows,
+    MessageWithWaybill,
+    StoredFile,
+)
 from engine.base import clock, ids
 from engine.store.concurrency_limiter import FILTERS, SEARCHES
 from engine.store.queries import Queries, Source
@@ -17,14 +25,14 @@ _SKEW = timedelta(days=1)  # how far the clock of a host that settles may lag be
 _SQL = Queries.beside(__file__)
 _LIST = _SQL.rows("list_messages", MessageRow)
 _LIST_TO = _SQL.rows("list_messages_to", MessageRow)
-_READ = _SQL.rows("read_message", OpenedRow)
+_READ = _SQL.rows("read_message", MessageWithWaybill)
 _FILES = _SQL.rows("read_files", FilesRow)
 _BODY = _SQL.rows("read_body", BodyRow)
 
 
 async def page(
-    source: Source, account: UUID, wanted: Filters, *, limit: int, timeout_s: float = LIST_TIMEOUT_S
-) -> Page:
+    source: Source, account: UUID, wanted: MessageFilters, *, limit: int, timeout_s: float = LIST_TIMEOUT_S
+) -> MessageRows:
     """At most `limit` messages, newest first; raises TimeoutError when the read takes longer than `timeout_s`."""
     arguments = (
         account, wanted.low, wanted.high, limit + 1, wanted.status, wanted.domain, wanted.stream, wanted.tags,
@@ -37,10 +45,10 @@ async def page(
             rows = await _LIST.fetch(source, *arguments)
         else:
             rows = await _LIST_TO.fetch(source, *arguments, wanted.to)
-    return Page(rows[:limit], len(rows) > limit)
+    return MessageRows(rows[:limit], len(rows) > limit)
 
 
-async def read(source: Source, account: UUID, message: UUID) -> OpenedRow | None:
+async def read(source: Source, account: UUID, message: UUID) -> MessageWithWaybill | None:
     """One message with its recipients and its waybill, or None when the account has no such message."""
     first_event = ids.floor_of(clock.milliseconds(rules.made_at(message) - _SKEW))
     return await _READ.first(source, account, message, first_event)

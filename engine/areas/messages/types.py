@@ -31,7 +31,7 @@ class MessageRow(Struct):
     recipients: list[Fields]  # of RecipientRow, by their number
 
 
-class OpenedRow(MessageRow):
+class MessageWithWaybill(MessageRow):
     """A message with its waybill besides."""
 
     waybill: list[Fields]  # of EventRow, by seq
@@ -49,7 +49,7 @@ class RecipientRow(Struct, frozen=True):
     next_attempt_at: datetime | None
 
 
-class EventRow(Struct, frozen=True):
+class WaybillRow(Struct, frozen=True):
     """One line of a waybill; `payload` is the sealed JSON text."""
 
     id: UUID
@@ -82,7 +82,7 @@ class StoredFile(Struct, frozen=True):
     sha256: str
 
 
-class Filters(Struct, frozen=True, kw_only=True):
+class MessageFilters(Struct, frozen=True, kw_only=True):
     """What a list of messages is narrowed to; None leaves a field open. The ids bound the time: [low, high)."""
 
     low: UUID
@@ -108,7 +108,7 @@ class Filters(Struct, frozen=True, kw_only=True):
         return next((name for name, value in names.items() if value is not None), None)
 
 
-class Page(Struct, frozen=True):
+class MessageRows(Struct, frozen=True):
     """Messages newest first, and whether older ones match."""
 
     rows: list[MessageRow]

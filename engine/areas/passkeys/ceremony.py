@@ -60,7 +60,7 @@ class Assertion(Struct, frozen=True):
     user_handle: str | None
 
 
-class NewKey(Struct, frozen=True):
+class VerifiedPasskey(Struct, frozen=True):
     """A verified key pair's public half."""
 
     credential_id: bytes
@@ -102,7 +102,7 @@ def challenge_of(client_data: str) -> bytes:
         raise Rejected(f"client data: {error!r}"[:300]) from None
 
 
-def registered(answer: Attestation, challenge: bytes, party: RelyingParty) -> NewKey:
+def registered(answer: Attestation, challenge: bytes, party: RelyingParty) -> VerifiedPasskey:
     """The key pair that an authenticator made, its person verified; raises Rejected."""
     credential = RegistrationCredential(
         id=answer.id,
@@ -129,7 +129,7 @@ def registered(answer: Attestation, challenge: bytes, party: RelyingParty) -> Ne
         answer.raw_id
     ):
         raise Rejected("the credential's id has an impossible length, or is not the one that was signed")
-    return NewKey(
+    return VerifiedPasskey(
         verified.credential_id,
         verified.credential_public_key,
         verified.sign_count,

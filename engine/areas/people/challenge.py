@@ -15,7 +15,7 @@ EFFORT = 200_000  # hashes at most; half of it on average
 LIFETIME = timedelta(minutes=20)
 
 
-class Challenge(Struct, frozen=True):
+class AltchaChallenge(Struct, frozen=True):
     """What ALTCHA's widget (version 1 of its protocol) takes."""
 
     algorithm: str
@@ -25,11 +25,11 @@ class Challenge(Struct, frozen=True):
     signature: str
 
 
-def make(pepper: str, at: datetime) -> Challenge:
+def make(pepper: str, at: datetime) -> AltchaChallenge:
     """A fresh challenge, good until `LIFETIME` after `at`."""
     options = altcha.ChallengeOptions("SHA-256", EFFORT, hmac_key=_key(pepper), expires=at + LIFETIME)
     made = altcha.create_challenge(options)
-    return Challenge(made.algorithm, made.challenge, EFFORT, made.salt, made.signature)
+    return AltchaChallenge(made.algorithm, made.challenge, EFFORT, made.salt, made.signature)
 
 
 def checked(pepper: str, solution: str | None) -> bytes:

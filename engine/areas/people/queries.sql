@@ -1,3 +1,10 @@
+-- name: insert_owner
+-- User $1 with email $2, password hash $3, verified at $4, owner of account $5.
+WITH person AS (
+    INSERT INTO users (id, email, password_hash, email_verified_at) VALUES ($1, $2, $3, $4) RETURNING id
+)
+INSERT INTO members (account_id, user_id, role) SELECT $5, id, 'owner' FROM person;
+
 -- name: find_person
 -- The person with address $1.
 SELECT id, email, name, password_hash, email_verified_at, totp_enabled_at IS NOT NULL AS has_totp, created_at

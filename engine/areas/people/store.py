@@ -5,9 +5,10 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from engine.store.queries import Queries
+from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__)
+INSERT_OWNER = _SQL.command("insert_owner")
 
 
 class PersonRow(Struct, frozen=True):
@@ -45,7 +46,7 @@ class ProfileRow(Struct, frozen=True):
     signature_addresses: list[str] | None
 
 
-class OwnerRow(Struct, frozen=True):
+class AccountOwnerRow(Struct, frozen=True):
     """Whom an account's notices go to."""
 
     id: UUID
@@ -63,6 +64,13 @@ SPEND = _SQL.command("spend_challenge")
 FORGET_CHALLENGES = _SQL.command("forget_challenges")
 INSERT = _SQL.command("insert_person")
 CONFIRM_ADDRESS = _SQL.command("confirm_address")
-OWNERS = _SQL.rows("owners_of", OwnerRow)
+OWNERS = _SQL.rows("owners_of", AccountOwnerRow)
 PROFILE = _SQL.rows("read_profile", ProfileRow)
 SET_PROFILE = _SQL.command("set_profile")
+
+
+async def insert_owner(
+    connection: Conn, *, user: UUID, account: UUID, email: str, password_hash: str | None, verified_at: datetime | None
+) -> None:
+    """Insert the first person of an account, as its owner. Raises UniqueViolationError if the address is in use."""
+    await INSERT_OWNER.execute(connection, user, email, password_hash, verified_at, account)

@@ -19,7 +19,7 @@ class FactorRow(Struct, frozen=True):
     totp_last_step: int | None
 
 
-class FactorState(Struct, frozen=True):
+class FactorStateRow(Struct, frozen=True):
     """What a person sees of their second factor."""
 
     totp_enabled_at: datetime | None
@@ -33,7 +33,7 @@ class Left(Struct, frozen=True):
 
 
 LOCK = _SQL.rows("lock_factor", FactorRow)
-STATE = _SQL.rows("factor_state", FactorState)
+STATE = _SQL.rows("factor_state", FactorStateRow)
 BEGIN = _SQL.command("begin_enrolment")
 ENABLE = _SQL.command("enable_factor")
 DISABLE = _SQL.command("disable_factor")

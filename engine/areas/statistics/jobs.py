@@ -29,7 +29,7 @@ MAX_OF_ONE, MAX_EVENTS = 200_000, 200_000
 BUDGET_S = 20.0
 
 
-class Due(Struct):
+class StaleAccount(Struct):
     """An account whose figures are behind its log."""
 
     account_id: UUID
@@ -42,8 +42,8 @@ class Due(Struct):
         return min(self.tip, self.after + MAX_OF_ONE)
 
 
-_DUE = _SQL.rows("take_due", Due)
-_ONE = _SQL.rows("take_one", Due)
+_DUE = _SQL.rows("take_due", StaleAccount)
+_ONE = _SQL.rows("take_one", StaleAccount)
 
 
 async def count_ahead(pool: asyncpg.Pool, *, everything: bool = False, budget_s: float = BUDGET_S) -> bool:
@@ -83,7 +83,7 @@ async def _step(pool: asyncpg.Pool, at: datetime, *, everything: bool) -> bool:
     return True
 
 
-def _within_bounds(due: list[Due]) -> list[Due]:
+def _within_bounds(due: list[StaleAccount]) -> list[StaleAccount]:
     events = 0
     for count, one in enumerate(due):
         events += one.upto - one.after

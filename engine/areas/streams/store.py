@@ -20,14 +20,14 @@ class StreamRow(Struct):
     created_at: datetime
 
 
-class Standing(Struct, frozen=True):
+class StreamSlug(Struct, frozen=True):
     """A slug that is or was a stream's."""
 
     slug: str
     deleted_at: datetime | None
 
 
-class Page(Struct, frozen=True):
+class StreamRows(Struct, frozen=True):
     """Streams newest first, and whether older ones exist."""
 
     rows: list[StreamRow]
@@ -35,17 +35,17 @@ class Page(Struct, frozen=True):
 
 
 LIST = _SQL.rows("list_streams", StreamRow)
-STANDING = _SQL.rows("stream_standing", Standing)
+STANDING = _SQL.rows("stream_standing", StreamSlug)
 INSERT = _SQL.command("insert_stream")
 DELETE = _SQL.command("delete_stream")
 _PAGE = _SQL.rows("page_of_streams", StreamRow)
 _COUNT = _SQL.command("count_streams")
 
 
-async def page(source: Source, account: UUID, *, limit: int, before: str | None) -> Page:
+async def page(source: Source, account: UUID, *, limit: int, before: str | None) -> StreamRows:
     """At most `limit` open streams, newest first, older than the one with slug `before`."""
     rows = await _PAGE.fetch(source, account, limit + 1, before)
-    return Page(rows[:limit], len(rows) > limit)
+    return StreamRows(rows[:limit], len(rows) > limit)
 
 
 async def count(connection: Conn, account: UUID) -> int:

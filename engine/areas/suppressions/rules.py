@@ -7,7 +7,7 @@ import unicodedata
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
-from engine.areas.suppressions.types import Filters, Place, Reason, SuppressionRow
+from engine.areas.suppressions.types import Reason, SuppressionCursor, SuppressionFilters, SuppressionRow
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.mail.address import BadAddress, canonical, domain_name, parse_mailbox
 
@@ -19,7 +19,7 @@ _TRANSACTIONAL = "transactional"
 _CURSOR = "sup_"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_NEWEST = Place(datetime(9999, 12, 31, tzinfo=UTC), "")
+_NEWEST = SuppressionCursor(datetime(9999, 12, 31, tzinfo=UTC), "")
 _WILD = re.compile(r"[\\%_]")
 
 
@@ -44,11 +44,11 @@ def address_of(text: str) -> str:
     return canonical(mailbox.address)
 
 
-def filters(*, before: str | None, reason: Reason | None, search: str | None) -> Filters:
+def filters(*, before: str | None, reason: Reason | None, search: str | None) -> SuppressionFilters:
     """The filters of a list request; raises the 400 that names the parameter at fault."""
     if search is not None and "\0" in search:
         raise invalid("search", "`search` must not hold NUL.")
-    return Filters(
+    return SuppressionFilters(
         before=_NEWEST if before is None else place(before),
         reason=None if reason is None else reason.value,
         search=None if search is None else _patterns(search),
@@ -61,7 +61,7 @@ def cursor(row: SuppressionRow) -> str:
     return _CURSOR + base64.urlsafe_b64encode(f"{micros}:{row.address}".encode()).rstrip(b"=").decode()
 
 
-def place(text: str) -> Place:
+def place(text: str) -> SuppressionCursor:
     """The place that a cursor names; raises the 400 for anything else."""
     with suppress(ValueError, OverflowError, binascii.Error):
         if text.startswith(_CURSOR) and text.isascii():
@@ -69,7 +69,7 @@ def place(text: str) -> Place:
             plain = base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True).decode()
             micros, colon, address = plain.partition(":")
             if colon and micros.isascii() and micros.isdigit() and "\0" not in address:
-                return Place(_EPOCH + int(micros) * _MICROSECOND, address)
+                return SuppressionCursor(_EPOCH + int(micros) * _MICROSECOND, address)
     raise invalid("before", "`before` must be the `nextCursor` of an earlier page.")
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 from engine.areas.suppressions import rules
-from engine.areas.suppressions.types import Filters, Hit, Page, Reason, SuppressionRow
+from engine.areas.suppressions.types import Hit, Reason, SuppressionFilters, SuppressionRow, SuppressionRows
 from engine.store.concurrency_limiter import SEARCHES
 from engine.store.queries import Conn, Queries, Source
 
@@ -58,8 +58,8 @@ async def add(
 
 
 async def page(
-    source: Source, account: UUID, wanted: Filters, *, limit: int, timeout_s: float = LIST_TIMEOUT_S
-) -> Page:
+    source: Source, account: UUID, wanted: SuppressionFilters, *, limit: int, timeout_s: float = LIST_TIMEOUT_S
+) -> SuppressionRows:
     """At most `limit` suppressions, newest first; raises TimeoutError when the read takes longer than `timeout_s`."""
     before = wanted.before
     turn = nullcontext() if wanted.search is None else SEARCHES.of(account)
@@ -67,7 +67,7 @@ async def page(
         rows = await _LIST.fetch(
             source, account, before.created_at, before.address, limit + 1, wanted.reason, wanted.search
         )
-    return Page(rows[:limit], len(rows) > limit)
+    return SuppressionRows(rows[:limit], len(rows) > limit)
 
 
 async def read(source: Source, account: UUID, addresses: Sequence[str]) -> dict[str, SuppressionRow]:

@@ -34,22 +34,22 @@ class SuppressionRow(Struct, frozen=True):
     created_at: datetime
 
 
-class Place(Struct, frozen=True):
+class SuppressionCursor(Struct, frozen=True):
     """A place in the list: rows after it are older, or as old with a smaller address."""
 
     created_at: datetime
     address: str
 
 
-class Filters(Struct, frozen=True, kw_only=True):
+class SuppressionFilters(Struct, frozen=True, kw_only=True):
     """What a list is narrowed to; None leaves a field open."""
 
-    before: Place
+    before: SuppressionCursor
     reason: str | None = None
     search: list[str] | None = None  # LIKE patterns, any of which may match
 
 
-class Page(Struct, frozen=True):
+class SuppressionRows(Struct, frozen=True):
     """Suppressions newest first, and whether older ones match."""
 
     rows: list[SuppressionRow]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from engine.areas.system_mail.types import Kind
+from engine.areas.system_mail.types import SystemMailKind
 from engine.base import clock
 from engine.mail.template import Part, Program, compile_part, escape, render
 
@@ -61,7 +61,7 @@ def worth_until(created_at: datetime, lifetime: timedelta | None) -> datetime:
     return created_at + (MAX_AGE if lifetime is None else min(MAX_AGE, lifetime))
 
 
-def words(kind: Kind, values: Mapping[str, object]) -> Words:
+def words(kind: SystemMailKind, values: Mapping[str, object]) -> Words:
     """The mail's subject, text and HTML. `values` needs `service` and `url` beside what the kind's template names.
 
     Values are other people's words: they are cut, stripped of control characters and escaped; a name can't be a link.
@@ -90,14 +90,14 @@ def shown(name: str, value: object) -> str:
     return _LOOKS_LIKE_A_LINK.sub(lambda found: found[0][:1] + _JOINER + found[0][1:], text)
 
 
-def names_of(kind: Kind) -> set[str]:
+def names_of(kind: SystemMailKind) -> set[str]:
     """The names that the kind's template uses."""
     template = _template(kind)
     return {name for program in (template.subject, template.text, template.html) for name in program.names}
 
 
 @cache
-def _template(kind: Kind) -> _Template:
+def _template(kind: SystemMailKind) -> _Template:
     head, _, body = (TEMPLATES / f"{kind.value}.txt").read_text("utf-8").partition("\n\n")
     if not head.startswith("Subject: ") or "\n" in head:
         raise ValueError(f"{kind.value}.txt must begin with one line `Subject: …` and an empty one")

@@ -7,7 +7,7 @@ from uuid import UUID
 import orjson
 from msgspec import Struct
 
-from engine.areas.system_mail.types import Kind
+from engine.areas.system_mail.types import SystemMailKind
 from engine.base import ids
 from engine.store.queries import Conn, Queries
 
@@ -26,7 +26,7 @@ class DueMail(Struct, frozen=True):
     created_at: datetime
 
 
-class Waiting(Struct, frozen=True):
+class PendingMail(Struct, frozen=True):
     """What is still to be sent."""
 
     waiting: int
@@ -38,11 +38,11 @@ PUT_OFF = _SQL.command("put_off_mail")
 NOTE = _SQL.command("note_in_mail")
 DROP = _SQL.command("drop_mail")
 DROP_OLD = _SQL.command("drop_old_mail")
-WAITING = _SQL.rows("waiting_mail", Waiting)
+WAITING = _SQL.rows("waiting_mail", PendingMail)
 
 
 async def enqueue(
-    connection: Conn, kind: Kind, address: str, *, at: datetime, mail: UUID | None = None, **detail: object
+    connection: Conn, kind: SystemMailKind, address: str, *, at: datetime, mail: UUID | None = None, **detail: object
 ) -> UUID:
     """Have a mail sent, once this transaction has committed; returns its id.
 
@@ -53,7 +53,7 @@ async def enqueue(
 
 
 async def _insert(
-    connection: Conn, mail: UUID, kind: Kind, address: str, detail: Mapping[str, object], at: datetime
+    connection: Conn, mail: UUID, kind: SystemMailKind, address: str, detail: Mapping[str, object], at: datetime
 ) -> UUID:
     await _INSERT.execute(connection, mail, kind.value, address, orjson.dumps(detail).decode(), at)
     return mail

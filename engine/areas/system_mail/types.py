@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class SystemMailKind(StrEnum):
     """What a mail tells. Each has its template; the names in brackets are the `detail` that it is given."""
 
     VERIFY_EMAIL = "verify_email"  # a link with the mail's token

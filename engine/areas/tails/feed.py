@@ -15,7 +15,7 @@ from uuid import UUID
 import asyncpg
 
 from engine.areas.tails import rules, store
-from engine.areas.tails.types import Event, Shown
+from engine.areas.tails.types import Event, ShownEvent
 from engine.base import ids
 
 WINDOW_EVENTS, WINDOW_BYTES = 400, 256 * 1024
@@ -33,12 +33,12 @@ class Feed:
         self._pool = pool
         self._encode = encode
         self._gate = gate
-        self._window: deque[Shown] = deque()
+        self._window: deque[ShownEvent] = deque()
         self._bytes = 0
         self._since = store.FIRST
-        self._loading: asyncio.Task[list[Shown]] | None = None
+        self._loading: asyncio.Task[list[ShownEvent]] | None = None
 
-    async def after(self, place: int, *, least: int) -> list[Shown]:
+    async def after(self, place: int, *, least: int) -> list[ShownEvent]:
         """The next places behind `place`, up to a page of them; [] when the log has lost them all.
 
         `least` is the place that the slowest tail has reached: what lies up to there is forgotten.
@@ -55,12 +55,12 @@ class Feed:
                 return await asyncio.shield(self._loading)
             await asyncio.shield(self._loading)  # somebody else's page: look again where that leaves us
 
-    async def last(self, through: int) -> list[Shown]:
+    async def last(self, through: int) -> list[ShownEvent]:
         """The places up to `through`, one page of them, for a tail that looks back."""
         page = await self._read(max(0, through - store.PAGE), store.FIRST, through=through)
         return [] if page is None else page[0]
 
-    async def _load(self, place: int) -> list[Shown]:
+    async def _load(self, place: int) -> list[ShownEvent]:
         """Read the page behind `place` into the window, which begins anew when `place` is not its end."""
         if not self._window or self._window[-1].seq != place:
             self._clear()
@@ -78,7 +78,9 @@ class Feed:
             self._bytes -= len(self._window.popleft().chunk)
         return found
 
-    async def _read(self, place: int, since: UUID, *, through: int | None = None) -> tuple[list[Shown], UUID] | None:
+    async def _read(
+        self, place: int, since: UUID, *, through: int | None = None
+    ) -> tuple[list[ShownEvent], UUID] | None:
         async with self._gate, asyncio.timeout(READ_S):
             last = self.head if through is None else through
             page = await store.page(self._pool, self.account, place, last, since)
@@ -86,14 +88,14 @@ class Feed:
             return None
         return list(self._shown(page.places, page.events)), page.last_id
 
-    def _shown(self, places: Iterable[int], events: Iterable[Event | None]) -> Iterable[Shown]:
+    def _shown(self, places: Iterable[int], events: Iterable[Event | None]) -> Iterable[ShownEvent]:
         for place, event in zip(places, events, strict=True):
             if event is None:
-                yield Shown(place, None, None, frozenset(), b"")
+                yield ShownEvent(place, None, None, frozenset(), b"")
             else:
-                yield Shown(place, event.status, event.stream, frozenset(event.tags), self._encode(event))
+                yield ShownEvent(place, event.status, event.stream, frozenset(event.tags), self._encode(event))
 
-    def _from(self, place: int) -> list[Shown]:
+    def _from(self, place: int) -> list[ShownEvent]:
         """A page of what the window holds behind `place`."""
         skipped = place + 1 - self._window[0].seq
         return list(islice(self._window, skipped, skipped + store.PAGE))

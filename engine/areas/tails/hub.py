@@ -17,8 +17,8 @@ from prometheus_client import Gauge
 
 from engine.areas.tails import store
 from engine.areas.tails.feed import Encode, Feed
-from engine.areas.tails.store import Place
-from engine.areas.tails.types import Ending, EndsRow, Reader, Shown, Start, Wanted
+from engine.areas.tails.store import TailSlot
+from engine.areas.tails.types import Ending, EndsRow, ShownEvent, TailFilters, TailReader, TailStart
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.store.database_errors import DatabaseError, DatabaseUnavailable
@@ -40,7 +40,7 @@ _log = structlog.get_logger("tails")
 class Tail:
     """One reader of one account's log. `at` is the place up to which it has been told everything it asked for."""
 
-    def __init__(self, hub: "Tails", feed: Feed, place: Place, reader: Reader, wanted: Wanted) -> None:
+    def __init__(self, hub: "Tails", feed: Feed, place: TailSlot, reader: TailReader, wanted: TailFilters) -> None:
         self.at = 0
         self.first = 1
         self.feed = feed
@@ -51,7 +51,7 @@ class Tail:
         self._wanted = wanted
         self._news = asyncio.Event()
 
-    async def next(self, timeout_s: float) -> list[Shown]:
+    async def next(self, timeout_s: float) -> list[ShownEvent]:
         """The next events to show; [] when `timeout_s` has passed, the tail has ended, or a page held none of them."""
         if self.ended is not None:
             return []
@@ -80,7 +80,7 @@ class Tail:
         """Give the place back. Idempotent."""
         await self._hub.close(self)
 
-    async def _take(self) -> list[Shown]:
+    async def _take(self) -> list[ShownEvent]:
         through = min(self.feed.head, self.at + store.PAGE)
         found = await self.feed.after(self.at, least=self._hub.slowest(self.feed))
         wanted, size = [], 0
@@ -105,7 +105,7 @@ class Tails:
         settings: Settings,
         *,
         encode: Encode,
-        standing: Callable[[Collection[Reader]], Awaitable[Collection[Reader]]],
+        standing: Callable[[Collection[TailReader]], Awaitable[Collection[TailReader]]],
     ) -> None:
         self._pool = pool
         self._settings = settings
@@ -120,7 +120,7 @@ class Tails:
 
     # -- tails ---------------------------------------------------------------------------------
 
-    async def open(self, reader: Reader, wanted: Wanted, start: Start) -> Tail:
+    async def open(self, reader: TailReader, wanted: TailFilters, start: TailStart) -> Tail:
         """A tail that begins at `start`; raises 429 for one too many of the account, 503 when this process is full."""
         if self._stopping.is_set() or len(self._tails) >= self._settings.tails_per_worker:
             raise Refusal(
@@ -170,7 +170,7 @@ class Tails:
         """The place that every tail of a feed has reached."""
         return min(tail.at for tail in self._feeds[feed.account][1])
 
-    async def _begin(self, tail: Tail, wanted: Wanted, start: Start) -> None:
+    async def _begin(self, tail: Tail, wanted: TailFilters, start: TailStart) -> None:
         ends = await store.end(self._pool, tail.feed.account)
         tail.feed.head = max(tail.feed.head, ends.seq)
         tail.first = ends.purged_through_seq + 1
@@ -179,7 +179,7 @@ class Tails:
         else:
             tail.at = await self._look_back(tail.feed, wanted, ends, start.replay)
 
-    async def _look_back(self, feed: Feed, wanted: Wanted, ends: EndsRow, count: int) -> int:
+    async def _look_back(self, feed: Feed, wanted: TailFilters, ends: EndsRow, count: int) -> int:
         """The place before the last `count` wanted events, or as far back as may be looked where there are fewer."""
         through = ends.seq
         for _ in range(LOOK_BACK if count else 0):

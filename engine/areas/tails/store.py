@@ -28,7 +28,7 @@ _STEPS = _SQL.rows("read_steps", StepRow)
 _PULL = _SQL.rows("pull_page", PullRow)
 
 
-class Place(Struct, frozen=True):
+class TailSlot(Struct, frozen=True):
     """One of an account's places for tails, and who holds it."""
 
     account: UUID
@@ -53,7 +53,7 @@ class PullPage(Struct, frozen=True):
     purged_through: int
 
 
-async def claim(source: Source, account: UUID, lease_s: float) -> Place:
+async def claim(source: Source, account: UUID, lease_s: float) -> TailSlot:
     """A place for one more tail; raises 429 when the account has as many as it may."""
     holder = ids.uuid7()
     for _ in range(2 * MAX_TAILS):
@@ -61,7 +61,7 @@ async def claim(source: Source, account: UUID, lease_s: float) -> Place:
         if found is None or found.tried is None:
             break
         if found.slot is not None:
-            return Place(account, found.slot, holder)
+            return TailSlot(account, found.slot, holder)
     raise Refusal(
         ErrorType.TOO_MANY_STREAMS,
         f"This account has {MAX_TAILS} live tails open, as many as it may. Close one, or share one among readers.",
@@ -70,7 +70,7 @@ async def claim(source: Source, account: UUID, lease_s: float) -> Place:
     )
 
 
-async def renew(source: Source, places: Collection[Place], lease_s: float) -> set[UUID]:
+async def renew(source: Source, places: Collection[TailSlot], lease_s: float) -> set[UUID]:
     """Hold these places for another lease; gives the holders that have kept theirs."""
     rows = await _RENEW.fetch(
         source,
@@ -82,7 +82,7 @@ async def renew(source: Source, places: Collection[Place], lease_s: float) -> se
     return {row.holder for row in rows}
 
 
-async def release(source: Source, place: Place) -> None:
+async def release(source: Source, place: TailSlot) -> None:
     """Give a place back."""
     await _RELEASE.execute(source, place.account, place.slot, place.holder)
 

@@ -22,7 +22,7 @@ class Ending(StrEnum):
     TOO_MANY_STREAMS = "too_many_streams"
 
 
-class Reader(Struct, frozen=True):
+class TailReader(Struct, frozen=True):
     """Who follows a log: an API key by its clear part, or a session at the account that it was at. One of the two."""
 
     account_id: UUID
@@ -105,7 +105,7 @@ class Event(Struct, frozen=True):
     detail: Raw
 
 
-class Shown(Struct, frozen=True):
+class ShownEvent(Struct, frozen=True):
     """One place of the log in memory: what filters ask for, and the octets that go to every tail. Empty octets: an
     event of the account, which tails pass over."""
 
@@ -116,14 +116,14 @@ class Shown(Struct, frozen=True):
     chunk: bytes
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class TailFilters(Struct, frozen=True, kw_only=True):
     """What a tail is narrowed to; every filter given must match."""
 
     status: Status | None = None
     stream: str | None = None
     tags: frozenset[str] = frozenset()
 
-    def takes(self, event: Shown) -> bool:
+    def takes(self, event: ShownEvent) -> bool:
         """Whether the event is to be shown."""
         return (
             bool(event.chunk)
@@ -133,7 +133,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
         )
 
 
-class Start(Struct, frozen=True, kw_only=True):
+class TailStart(Struct, frozen=True, kw_only=True):
     """Where a tail begins: behind place `after`, or with the last `replay` events that it would have shown."""
 
     after: int | None = None

@@ -3,13 +3,13 @@
 from datetime import datetime
 from uuid import UUID
 
-from engine.areas.team.types import InviteRow, MemberRow, OpenInvite
+from engine.areas.team.types import InviteRow, OpenInvite, TeamMemberRow
 from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__)
 
-MEMBERS = _SQL.rows("list_members", MemberRow)
-MEMBER = _SQL.rows("read_member", MemberRow)
+MEMBERS = _SQL.rows("list_members", TeamMemberRow)
+MEMBER = _SQL.rows("read_member", TeamMemberRow)
 _LOCK_PERSON = _SQL.command("lock_person")
 _LOCK_MEMBER = _SQL.command("lock_member")
 _LOCK_SESSIONS = _SQL.command("lock_sessions")

@@ -6,7 +6,7 @@ from uuid import UUID
 from msgspec import Struct
 
 
-class MemberRow(Struct, frozen=True):
+class TeamMemberRow(Struct, frozen=True):
     """A person on an account."""
 
     user_id: UUID

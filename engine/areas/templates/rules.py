@@ -8,11 +8,11 @@ from engine.areas.templates.types import (
     MAX_SLUG,
     MAX_SUBJECT,
     MAX_VARIABLES,
-    Checked,
-    Content,
+    CheckedContent,
     Notice,
-    OpenedRow,
     Rendered,
+    TemplateContent,
+    TemplateWithContent,
     Variable,
     Version,
     VersionRow,
@@ -31,7 +31,7 @@ _VARIABLES = msgspec.json.Decoder(tuple[Variable, ...])
 _ENCODER = msgspec.json.Encoder()
 
 
-def checked(content: Content) -> Checked:
+def checked(content: TemplateContent) -> CheckedContent:
     """The content compiled and looked over; raises the 400 that names the field, and where in it the fault is."""
     _check_variables(content.variables)
     for field, value in (("subject", content.subject), ("html", content.html), ("text", content.text)):
@@ -42,20 +42,20 @@ def checked(content: Content) -> Checked:
     return inspected(content)
 
 
-def inspected(content: Content) -> Checked:
+def inspected(content: TemplateContent) -> CheckedContent:
     """Content that was checked before, compiled, with what is odd about it."""
     compiled = _compiled(content)
-    return Checked(content, compiled, tuple(_notices(content, compiled)))
+    return CheckedContent(content, compiled, tuple(_notices(content, compiled)))
 
 
-def is_large(content: Content | VersionRow | OpenedRow) -> bool:
+def is_large(content: TemplateContent | VersionRow | TemplateWithContent) -> bool:
     """Whether compiling would hold up the event loop."""
     return sum(len(part or "") for part in (content.subject, content.html, content.text)) > LARGE_CHARS
 
 
-def content_of(row: VersionRow | OpenedRow) -> Content:
+def content_of(row: VersionRow | TemplateWithContent) -> TemplateContent:
     """What a stored version says."""
-    return Content(row.subject, row.html, row.text, variables_of(row.variables))
+    return TemplateContent(row.subject, row.html, row.text, variables_of(row.variables))
 
 
 def version_of(row: VersionRow) -> Version:
@@ -181,7 +181,7 @@ def _check_variables(variables: Sequence[Variable]) -> None:
                 raise invalid(f"{field}.{name}", f"`{name}` must not hold NUL.")
 
 
-def _compiled(content: Content) -> Template:
+def _compiled(content: TemplateContent) -> Template:
     try:
         return template.compile_template(content.subject, content.html, content.text)
     except BadTemplate as error:
@@ -194,7 +194,7 @@ def _compiled(content: Content) -> Template:
         ) from None
 
 
-def _notices(content: Content, compiled: Template) -> Iterator[Notice]:
+def _notices(content: TemplateContent, compiled: Template) -> Iterator[Notice]:
     """What is odd, in a stable order."""
     used = compiled.names
     declared = {one.name for one in content.variables}

@@ -9,11 +9,11 @@ import asyncpg
 
 from engine.areas.templates import rules
 from engine.areas.templates.types import (
-    Content,
-    OpenedRow,
-    Page,
-    Standing,
-    TemplateRow,
+    TemplateContent,
+    TemplateListRow,
+    TemplateRows,
+    TemplateSlug,
+    TemplateWithContent,
     Version,
     VersionPage,
     VersionRow,
@@ -27,13 +27,13 @@ PAGE_BYTES = 8 * 1024 * 1024  # of content in a page of versions
 
 _SQL = Queries.beside(__file__)
 _LOAD = _SQL.rows("load_version", VersionRow)
-_LIST = _SQL.rows("list_templates", TemplateRow)
+_LIST = _SQL.rows("list_templates", TemplateListRow)
 _LIST_VERSIONS = _SQL.rows("list_versions", VersionRow)
 _COUNT = _SQL.command("count_templates")
 _INSERT = _SQL.command("insert_template")
 _INSERT_VERSION = _SQL.command("insert_version")
-STANDING = _SQL.rows("template_standing", Standing)
-READ = _SQL.rows("read_template", OpenedRow)
+STANDING = _SQL.rows("template_standing", TemplateSlug)
+READ = _SQL.rows("read_template", TemplateWithContent)
 UPDATE = _SQL.command("update_template")
 DELETE = _SQL.command("delete_template")
 
@@ -59,10 +59,10 @@ async def load_row(source: Source, account_id: UUID, slug: str, version: int | N
     return await _LOAD.first(source, account_id, slug, version)
 
 
-async def page(source: Source, account: UUID, *, limit: int, before: str | None) -> Page:
+async def page(source: Source, account: UUID, *, limit: int, before: str | None) -> TemplateRows:
     """At most `limit` templates, newest first, older than the one with slug `before`."""
     rows = await _LIST.fetch(source, account, limit + 1, before)
-    return Page(rows[:limit], len(rows) > limit)
+    return TemplateRows(rows[:limit], len(rows) > limit)
 
 
 async def versions(source: Source, account: UUID, slug: str, *, limit: int, below: int | None) -> VersionPage:
@@ -83,7 +83,7 @@ async def insert(connection: Conn, account: UUID, slug: str, name: str | None, a
 
 
 async def insert_version(
-    connection: Conn, account: UUID, slug: str, version: int, content: Content, at: datetime
+    connection: Conn, account: UUID, slug: str, version: int, content: TemplateContent, at: datetime
 ) -> None:
     """Publish one version."""
     variables = rules.variables_text(content.variables)

@@ -25,7 +25,7 @@ class Variable(Struct, frozen=True):
     description: str | None = None
 
 
-class Content(Struct, frozen=True):
+class TemplateContent(Struct, frozen=True):
     """What one version says, to the byte."""
 
     subject: str | None
@@ -42,10 +42,10 @@ class Notice(Struct, frozen=True, omit_defaults=True):
     variable: str | None = None
 
 
-class Checked(Struct, frozen=True):
+class CheckedContent(Struct, frozen=True):
     """Content that compiles, with what is odd about it."""
 
-    content: Content
+    content: TemplateContent
     template: Template
     warnings: tuple[Notice, ...]
 
@@ -68,7 +68,7 @@ class Rendered(Struct, frozen=True):
     html: str | None
 
 
-class TemplateRow(Struct, frozen=True):
+class TemplateListRow(Struct, frozen=True):
     """A template as the list shows it; `version` is the latest."""
 
     slug: str
@@ -79,7 +79,7 @@ class TemplateRow(Struct, frozen=True):
     updated_at: datetime
 
 
-class OpenedRow(Struct, frozen=True):
+class TemplateWithContent(Struct, frozen=True):
     """A template with the content of its latest version."""
 
     slug: str
@@ -105,7 +105,7 @@ class VersionRow(Struct, frozen=True):
     created_at: datetime
 
 
-class Standing(Struct, frozen=True):
+class TemplateSlug(Struct, frozen=True):
     """What is known of a slug that has ever been used: its latest version, and whether it is deleted."""
 
     slug: str
@@ -114,10 +114,10 @@ class Standing(Struct, frozen=True):
     deleted_at: datetime | None
 
 
-class Page(Struct, frozen=True):
+class TemplateRows(Struct, frozen=True):
     """Templates newest first, and whether older ones exist."""
 
-    rows: list[TemplateRow]
+    rows: list[TemplateListRow]
     has_more: bool
 
 

@@ -15,14 +15,15 @@ import yarl
 
 from engine.base import clock, ids, secrets, server_url
 from engine.base.errors import Refusal, invalid
-from engine.base.events import EventType
+from engine.base.events import AccountEvent, EventType
 from engine.base.suggest import hint
 from engine.delivery.ladder import Ladder
 
 MAX_URL, MAX_TYPES, MAX_TYPE = 2_000, 20, 100  # characters, names, characters of a name
 MAX_ANSWER_BYTES = 4_096
 EVENT_TYPES = frozenset(EventType) | {
-    "inbound.received", "alert.fired", "domain.verified", "domain.failed", "suppression.added", "webhook.test",
+    AccountEvent.INBOUND_RECEIVED, AccountEvent.ALERT_FIRED, AccountEvent.DOMAIN_VERIFIED,
+    AccountEvent.DOMAIN_FAILED, AccountEvent.SUPPRESSION_ADDED, AccountEvent.WEBHOOK_TEST,
 }  # fmt: skip
 SECRET_PREFIX = "whsec_"  # noqa: S105 - of every secret, itself none
 SECRET_LENGTH = 32

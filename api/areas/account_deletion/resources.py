@@ -1,0 +1,76 @@
+"""The deletion of the caller's account: asked for by an owner, seen by everybody on it, taken back by an owner."""
+
+from typing import Literal
+
+from api.areas.account_deletion.schemas import Deletion, DeletionIn
+from api.http import auth
+from api.http.operation import Access, Call, Operation
+from engine.areas.account_deletion import store
+from engine.base import clock
+from engine.base.errors import ErrorType
+from engine.base.roles import Role
+from engine.flows.accounts import close_account
+
+
+async def request_deletion(call: Call) -> Deletion:
+    """Have the account erased 14 days from now; asking again keeps the date."""
+    body: DeletionIn = call.body
+    await close_account.prove(call.services, call.person, body.password, auth.device(call.request))
+    return _shown(await close_account.schedule(call.services.pool, call.account_id, actor=call.actor))
+
+
+async def read_deletion(call: Call) -> Deletion:
+    """Whether a deletion is scheduled, and for when."""
+    return _shown(await store.READ.first(call.services.pool, call.account_id))
+
+
+async def cancel_deletion(call: Call) -> None:
+    """Keep the account."""
+    await close_account.cancel(call.services.pool, call.account_id, actor=call.actor)
+
+
+def _shown(found: store.DeletionRow | None) -> Deletion:
+    if found is None:
+        return Deletion("none")
+    status: Literal["scheduled", "erasing"] = "scheduled" if found.began_at is None else "erasing"
+    return Deletion(status, clock.iso(found.requested_at), clock.iso(found.due_at))
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/account/deletion",
+        tag="Account",
+        summary="Have the account erased 14 days from now",
+        access=Access.SESSION,
+        role=Role.OWNER,
+        request=DeletionIn,
+        no_body_is_empty=True,
+        reply=Deletion,
+        success=202,
+        refusals=(ErrorType.INVALID_CREDENTIALS, ErrorType.INVALID_STATE, ErrorType.NOT_FOUND),
+        open_to_suspended=True,
+        handler=request_deletion,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/account/deletion",
+        tag="Account",
+        summary="Whether the account is going to be erased",
+        access=Access.SESSION,
+        reply=Deletion,
+        handler=read_deletion,
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/account/deletion",
+        tag="Account",
+        summary="Keep the account after all",
+        access=Access.SESSION,
+        role=Role.OWNER,
+        success=204,
+        refusals=(ErrorType.NOT_FOUND, ErrorType.INVALID_STATE),
+        open_to_suspended=True,
+        handler=cancel_deletion,
+    ),
+)

@@ -1,0 +1,138 @@
+"""Confirming an address, changing it, and passwords: what a link in a mailbox proves, and asking for such links."""
+
+from api.areas.email_verification.schemas import ChangeEmail, ChangePassword, Forgot, Mailed, Reset, WithToken
+from api.http import auth
+from api.http.operation import Access, Call, Operation
+from api.http.session import renewed
+from engine.base.errors import ErrorType
+from engine.flows.people import change_email, change_password, forgot_password, verify_email
+
+
+async def post_verify(call: Call) -> None:
+    """The mailbox is its person's."""
+    body: WithToken = call.body
+    await verify_email.verify(call.services, body.token, auth.device(call.request))
+
+
+async def post_send(call: Call) -> Mailed:
+    """Another link to confirm the address."""
+    await verify_email.send_again(call.services, call.person)
+    return Mailed()
+
+
+async def post_email_change(call: Call) -> Mailed:
+    """A link to the new address; the old one is told."""
+    body: ChangeEmail = call.body
+    await change_email.ask(call.services, call.person, body.new_email, body.current_password)
+    return Mailed()
+
+
+async def post_email_confirm(call: Call) -> None:
+    """The new address is in use; a session of the same person that came along goes on, all others end."""
+    body: WithToken = call.body
+    device = auth.device(call.request)
+    caller = await call.services.sessions.person(auth.session_secret(call.request), device)
+    made = await change_email.confirm(call.services, body.token, device, caller)
+    if made is not None:
+        renewed(call, made)
+
+
+async def post_forgot(call: Call) -> Mailed:
+    """A link to a new password, if the address has a person."""
+    body: Forgot = call.body
+    await forgot_password.forgot(call.services, body.email, auth.device(call.request))
+    return Mailed()
+
+
+async def post_reset(call: Call) -> None:
+    """A new password by the link's token; every session of the person ends."""
+    body: Reset = call.body
+    await forgot_password.reset(call.services, body.token, body.password, auth.device(call.request))
+
+
+async def post_password_change(call: Call) -> None:
+    """A new password; the session goes on under a new cookie and CSRF token, all others end."""
+    body: ChangePassword = call.body
+    made = await change_password.change_password(call.services, call.person, body.current_password, body.new_password)
+    renewed(call, made)
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/auth/verify-email",
+        tag="Auth",
+        summary="Confirm your address",
+        access=Access.NONE,
+        request=WithToken,
+        success=204,
+        handler=post_verify,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/auth/verify-email/send",
+        tag="Auth",
+        summary="Send the link to confirm your address once more",
+        access=Access.SESSION,
+        reply=Mailed,
+        success=202,
+        refusals=(ErrorType.INVALID_STATE,),
+        handler=post_send,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/auth/email/change",
+        tag="Auth",
+        summary="Ask for another address to sign in with",
+        access=Access.SESSION,
+        request=ChangeEmail,
+        reply=Mailed,
+        success=202,
+        refusals=(ErrorType.INVALID_CREDENTIALS, ErrorType.INVALID_ADDRESS),
+        handler=post_email_change,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/auth/email/change/confirm",
+        tag="Auth",
+        summary="Confirm the new address; a session of yours gets a new cookie, and its CSRF token in X-CSRF-Token",
+        access=Access.NONE,
+        request=WithToken,
+        success=204,
+        refusals=(ErrorType.CONFLICT,),
+        handler=post_email_confirm,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/auth/password/forgot",
+        tag="Auth",
+        summary="Ask for a link to set a new password",
+        access=Access.NONE,
+        request=Forgot,
+        reply=Mailed,
+        success=202,
+        refusals=(ErrorType.INVALID_ADDRESS,),
+        handler=post_forgot,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/auth/password/reset",
+        tag="Auth",
+        summary="Set a new password by a link",
+        access=Access.NONE,
+        request=Reset,
+        success=204,
+        handler=post_reset,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/auth/password/change",
+        tag="Auth",
+        summary="Change your password; the session gets a new cookie, and its CSRF token in X-CSRF-Token",
+        access=Access.SESSION,
+        request=ChangePassword,
+        success=204,
+        refusals=(ErrorType.INVALID_CREDENTIALS,),
+        handler=post_password_change,
+    ),
+)

@@ -1,0 +1,33 @@
+"""The services of one API process, which every operation's handler gets with its call."""
+
+import asyncpg
+from msgspec import Struct
+
+from engine.areas.api_keys.key_auth import Keys
+from engine.areas.audit.verifier import Verifier
+from engine.areas.identity.provider import IdentityProvider
+from engine.areas.sessions.session_auth import SessionAuth
+from engine.areas.tails.hub import Tails
+from engine.base.settings import Settings
+from engine.delivery.hints import Hints
+from engine.flows.sending.accept import Acceptor
+from engine.store import redis as redis_store
+from engine.store.passwords import Passwords
+from engine.store.rate_limits import RateLimiter
+
+
+class ApiServices(Struct):
+    """The parts of the service that handlers call; one instance per process."""
+
+    pool: asyncpg.Pool
+    redis: redis_store.RedisClient
+    acceptor: Acceptor
+    keys: Keys
+    sessions: SessionAuth
+    passwords: Passwords
+    limits: RateLimiter
+    hints: Hints
+    tails: Tails
+    verifier: Verifier
+    provider: IdentityProvider | None
+    settings: Settings

@@ -1,0 +1,92 @@
+"""Looking after domains in the background: checks that fall due, keys that retire, removed domains that are forgotten.
+
+Safe with any number of workers: a due domain is claimed by putting its time off, so that a worker that dies hands it on
+by doing nothing.
+"""
+
+import asyncio
+from datetime import timedelta
+from typing import Final
+
+import asyncpg
+import structlog
+
+from engine.areas.domains import lookups, store
+from engine.areas.domains.lookups import RecordLookup
+from engine.areas.domains.service import make_key
+from engine.areas.domains.types import DomainRow
+from engine.areas.domains.verification import verify
+from engine.base import clock
+from engine.base.errors import Refusal
+from engine.base.settings import Settings
+from engine.store.database_errors import DatabaseUnavailable
+
+MAX_AT_ONCE: Final = 10
+MAX_CLAIMED: Final = 50
+CLAIMED_FOR: Final = timedelta(minutes=5)  # ten rounds of ten checks end well within it
+MAX_RETIRED: Final = 20
+MAX_FORGOTTEN: Final = 100
+
+_log = structlog.get_logger("domains")
+
+
+async def check_due(pool: asyncpg.Pool, settings: Settings) -> int:
+    """Check every domain whose time has come; gives how many were."""
+    done = 0
+    while claimed := await _claim(pool):
+        resolver = lookups.for_checks(settings)
+        try:
+            await _check_all(pool, settings, claimed, resolver)
+        finally:
+            await resolver.close()
+        done += len(claimed)
+        if len(claimed) < MAX_CLAIMED:
+            break
+    return done
+
+
+async def retire_keys(pool: asyncpg.Pool, settings: Settings) -> int:
+    """Put a fresh key in the place of each whose time to retire has come: it stands by for the next change."""
+    assert settings.key_pepper is not None
+    due = await store.DUE_TO_RETIRE.fetch(pool, clock.now(), MAX_RETIRED)
+    for old in due:
+        fresh = await make_key(old.domain_id, old.selector, old.algorithm)
+        sealed = store.seal_key(old.domain_id, fresh, pepper=settings.key_pepper)
+        await store.REPLACE_RETIRED.execute(pool, old.domain_id, old.selector, old.public_txt, sealed, fresh.public_txt)
+    return len(due)
+
+
+async def forget_removed(pool: asyncpg.Pool, settings: Settings) -> int:
+    """Delete removed domains, and their keys, once no accepted mail can need them.
+
+    That is after the time in which a delivery is given up, and only when the queue names the domain no more.
+    """
+    before = clock.now() - timedelta(seconds=settings.give_up_s)
+    rows = await store.FORGET_REMOVED.records(pool, before, MAX_FORGOTTEN)
+    return len(rows)
+
+
+async def _claim(pool: asyncpg.Pool) -> list[DomainRow]:
+    at = clock.now()
+    return await store.CLAIM_DUE.fetch(pool, at, MAX_CLAIMED, at + CLAIMED_FOR)
+
+
+async def _check_all(pool: asyncpg.Pool, settings: Settings, claimed: list[DomainRow], asked: RecordLookup) -> None:
+    slots = asyncio.Semaphore(MAX_AT_ONCE)
+
+    async def check(domain: DomainRow) -> None:
+        async with slots:
+            try:
+                found = await verify(pool, settings, domain, asked)
+                if found.domain.status != domain.status:
+                    _log.info("domain changed", domain=domain.name, status=found.domain.status, was=domain.status)
+            except Refusal:  # removed meanwhile
+                return
+            except DatabaseUnavailable as error:
+                _log.warning("domain not checked", domain=domain.name, error=repr(error))
+            except Exception:  # noqa: BLE001 - process loop: one domain must not end the round for the others
+                _log.exception("domain not checked", domain=domain.name)
+
+    async with asyncio.TaskGroup() as tasks:
+        for domain in claimed:
+            tasks.create_task(check(domain))

@@ -1,0 +1,205 @@
+"""Publishing a domain's records in its owner's zone at Cloudflare, under a token of theirs.
+
+What others put into the zone is left alone. The token is kept sealed, so that a later change of keys needs no new one,
+until its owner has it forgotten.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+
+from engine.areas.domains import cloudflare, publishing, records, store
+from engine.areas.domains.cloudflare import Cloudflare, CloudflareDeclined, CloudflareUnavailable, TokenRefused, Zone
+from engine.areas.domains.publishing import Outcome
+from engine.areas.domains.service import identity
+from engine.areas.domains.types import DomainRow, MailHostIdentity, WantedRecord
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, Refusal, invalid, not_found
+from engine.base.events import AccountEvent
+from engine.base.settings import Settings
+from engine.ledger.events import record_event
+from engine.ledger.plan_limits import locked_plan
+
+PUBLISH_S: Final = 15.0  # the whole of it, below what a request may take
+SPREAD: Final = timedelta(seconds=20)  # until Cloudflare's servers all answer with what was changed
+
+NO_TIME: Final = "Cloudflare answered too slowly; what was written stays. Publish again."
+
+
+class Written(Struct, frozen=True):
+    """What became of one record; `reason` says more where it is not simply there now."""
+
+    wanted: WantedRecord
+    outcome: Outcome
+    reason: str | None = None
+
+
+class DnsPublication(Struct, frozen=True):
+    """What became of a domain's records in the zone that holds it."""
+
+    zone: str
+    records: list[Written]
+
+
+async def publish_dns(
+    pool: asyncpg.Pool,
+    settings: Settings,
+    account: UUID,
+    domain: UUID,
+    token: str | None,
+    *,
+    actor: str | None = None,
+) -> DnsPublication:
+    """Bring the zone up to date; a token that works is kept for the next time. Doing it again changes nothing.
+
+    Raises 404 for a domain that the account does not have, 400 for a missing token or one that Cloudflare refuses,
+    503 while Cloudflare is away.
+    """
+    assert settings.key_pepper is not None
+    row = await store.FIND.first(pool, account, domain)
+    if row is None:
+        raise not_found("domain")
+    used = token or await store.read_token(pool, account, pepper=settings.key_pepper)
+    if used is None:
+        raise invalid("token", "No token is kept for this account. Give one that may edit the zone's DNS records.")
+    keys = await store.PUBLISHED.fetch(pool, row.id)
+    place_of = identity(settings)
+    wanted = records.wanted_records(row.id, row.name, row.created_at, keys, place_of)
+    try:
+        done = await _publish(settings.cloudflare_url, used, row, wanted, place_of)
+    except TokenRefused as refused:
+        raise invalid("token", f"Cloudflare refuses the token: {refused}.") from None
+    except CloudflareDeclined as declined:
+        raise invalid("token", f"Cloudflare declines to look the zone up: {declined}.") from None
+    except CloudflareUnavailable as away:
+        raise Refusal(
+            ErrorType.UNAVAILABLE, f"{away} Nothing was published; try again shortly.", retry_after_s=away.retry_after_s
+        ) from None
+    await _remember(pool, settings.key_pepper, row, used, done, actor)
+    return done
+
+
+async def forget_token(pool: asyncpg.Pool, account: UUID, *, actor: str | None = None) -> None:
+    """Forget the account's token; nothing happens where there is none. Published records stay."""
+    async with pool.acquire() as connection, connection.transaction():
+        await locked_plan(connection, account)
+        if await store.FORGET_TOKEN.records(connection, account):
+            await record_event(connection, account, AccountEvent.CLOUDFLARE_DISCONNECTED, {}, actor=actor)
+
+
+async def _publish(
+    url: str, token: str, row: DomainRow, wanted: Sequence[WantedRecord], place_of: MailHostIdentity
+) -> DnsPublication:
+    """Raises TokenRefused, CloudflareDeclined or CloudflareUnavailable where nothing was written."""
+    async with Cloudflare(url, token) as api:
+        ends = asyncio.get_running_loop().time() + PUBLISH_S
+        try:
+            async with asyncio.timeout_at(ends):
+                zone = await api.zone_of(row.name)
+        except TimeoutError:
+            raise CloudflareUnavailable("Cloudflare answers too slowly.") from None
+        if zone is None:
+            raise TokenRefused(
+                f"it sees no zone that holds {row.name}; it needs the permissions Zone Read and DNS Edit there"
+            )
+        inside = [one for one in wanted if _within(one.host, zone)]
+        results = await asyncio.gather(*[_write(api, zone, row, one, place_of, ends) for one in inside])
+    return _summed_up(zone, inside, results)
+
+
+def _summed_up(
+    zone: Zone, wanted: Sequence[WantedRecord], results: "Sequence[Written | CloudflareUnavailable | TokenRefused]"
+) -> DnsPublication:
+    """Raises what kept everything from being written; where something was, the rest has failed."""
+    problems = [one for one in results if isinstance(one, Exception)]
+    wrote = any(isinstance(one, Written) and one.outcome in {"created", "updated"} for one in results)
+    if problems and not wrote:
+        raise next((one for one in problems if isinstance(one, TokenRefused)), problems[0])
+    return DnsPublication(
+        zone.name,
+        [
+            one if isinstance(one, Written) else Written(asked, "failed", f"{one}")
+            for asked, one in zip(wanted, results, strict=True)
+        ],
+    )
+
+
+async def _write(
+    api: Cloudflare, zone: Zone, row: DomainRow, wanted: WantedRecord, place_of: MailHostIdentity, ends: float
+) -> "Written | CloudflareUnavailable | TokenRefused":
+    """One record; a problem that concerns the token or all of Cloudflare comes back as it is."""
+    try:
+        async with asyncio.timeout_at(ends):
+            return await _bring(api, zone, row, wanted, place_of)
+    except TimeoutError:
+        return CloudflareUnavailable(NO_TIME)
+    except (CloudflareUnavailable, TokenRefused) as problem:
+        return problem
+    except CloudflareDeclined as declined:
+        if declined.codes & cloudflare.IDENTICAL:
+            return Written(wanted, "unchanged")
+        if declined.codes & cloudflare.ALIASED:
+            return Written(wanted, "conflict", f"Another record stands at {wanted.host}: {declined}.")
+        return Written(wanted, "failed", f"Cloudflare declines: {declined}.")
+
+
+async def _bring(
+    api: Cloudflare, zone: Zone, row: DomainRow, wanted: WantedRecord, place_of: MailHostIdentity
+) -> Written:
+    step = publishing.step_for(wanted, await api.records_at(zone, wanted.host), place_of)
+    if step.action == "conflict":
+        return Written(wanted, "conflict", step.reason)
+    if step.action == "unchanged":
+        return Written(wanted, "unchanged")
+    if step.action == "update" and step.id is not None:
+        await api.update(zone, step.id, wanted)
+        return Written(wanted, "updated")
+    if wanted.purpose == "dmarc":
+        above = await _policy_above(api, zone, row.name, wanted)
+        if above is not None:
+            return Written(wanted, "unchanged", f"The policy at {above} holds for this name; one here would weaken it.")
+    await api.create(zone, wanted)
+    return Written(wanted, "created")
+
+
+async def _policy_above(api: Cloudflare, zone: Zone, name: str, wanted: WantedRecord) -> str | None:
+    """Where in the zone a DMARC policy stands that the name inherits (RFC 7489 6.6.3)."""
+    for above in records.ancestors(name):
+        host = f"_dmarc.{above}"
+        if _within(above, zone):
+            held = [one.value for one in await api.records_at(zone, host) if one.type == "TXT"]
+            if records.relevant(wanted, held):
+                return host
+    return None
+
+
+async def _remember(
+    pool: asyncpg.Pool, pepper: str, row: DomainRow, token: str, done: DnsPublication, actor: str | None
+) -> None:
+    """Keep a token that worked, tell what was written into the zone, and look soon at it."""
+    changed = [
+        {"type": one.wanted.type, "host": one.wanted.host, "outcome": one.outcome}
+        for one in done.records
+        if one.outcome in {"created", "updated"}
+    ]
+    async with pool.acquire() as connection, connection.transaction():
+        await locked_plan(connection, row.account_id)
+        if await store.read_token(connection, row.account_id, pepper=pepper) != token:
+            await store.keep_token(connection, row.account_id, token, pepper=pepper)
+            await record_event(
+                connection, row.account_id, AccountEvent.CLOUDFLARE_CONNECTED, {"zone": done.zone}, actor=actor
+            )
+        if changed:
+            named = {"id": ids.format_id(ids.Kind.DOMAIN, row.id), "name": row.name}
+            detail = named | {"zone": done.zone, "records": changed}
+            await record_event(connection, row.account_id, AccountEvent.DOMAIN_DNS_PUBLISHED, detail, actor=actor)
+            await store.CHECK_SOON.execute(connection, row.account_id, row.id, clock.now() + SPREAD)
+
+
+def _within(name: str, zone: Zone) -> bool:
+    return name == zone.name or name.endswith(f".{zone.name}")

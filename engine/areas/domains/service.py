@@ -1,0 +1,131 @@
+"""Adding a sending domain to an account, and removing one.
+
+Each is one transaction and writes its event to the account's log. Keys are made before it begins: the account's head
+is not locked for the time that takes.
+"""
+
+import asyncio
+from collections.abc import Hashable
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+
+from engine.areas.domains import rules, store
+from engine.areas.domains.store import FreshKey
+from engine.areas.domains.types import MailHostIdentity
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.events import AccountEvent
+from engine.base.plans import CAPS
+from engine.base.secrets import derived
+from engine.base.settings import Settings
+from engine.ledger.events import record_event
+from engine.ledger.plan_limits import limit_reached, locked_plan
+from engine.store import caches
+from engine.store.concurrency_limiter import ConcurrencyLimiter
+from engine.store.database_clock import new_id
+from engine.store.database_errors import UniqueViolation
+from engine.store.queries import Source
+
+_REPORTS: Final = "report addresses"  # the purpose of the derived key
+_MAKING_KEYS = ConcurrencyLimiter(
+    "makings of keys", at_once=2, each=1
+)  # 0.1 s of CPU each: no more than a small host has left
+_KEYS_WAIT_S = 10.0
+
+
+class AddedDomain(Struct, frozen=True):
+    """A domain as it was added."""
+
+    id: UUID
+    public_id: str
+    name: str
+
+
+def identity(settings: Settings) -> MailHostIdentity:
+    """What the records of every domain point to."""
+    if settings.key_pepper is None:
+        raise RuntimeError("domains need WAYBILL_KEY_PEPPER")
+    return MailHostIdentity(settings.mail_host.lower(), derived(settings.key_pepper, _REPORTS))
+
+
+async def add_domain(
+    pool: asyncpg.Pool,
+    settings: Settings,
+    account: UUID,
+    name: str,
+    *,
+    vouched: bool = False,
+    actor: str | None = None,
+) -> AddedDomain:
+    """A new domain with its keys: pending, or verified by the operator's word when `vouched`.
+
+    Raises 400 for a name that can't be one, 409 when the account has it in any form, 409 for a vouched one that
+    another account holds as verified, 403 past the plan's number.
+    """
+    assert settings.key_pepper is not None
+    normal = rules.checked_name(name, settings.mail_host)
+    await _refuse_held(pool, account, normal)  # before the work of making keys; asked again under the lock
+    pair, both = await store.pair_for(pool, account, normal)
+    keys = await make_pair(account, pair)
+    standby = await make_pair(account, rules.other(pair)) if both else []
+    async with caches.change(pool, "domains") as connection:
+        plan = await locked_plan(connection, account)
+        domain = await new_id(connection)
+        public_id = ids.format_id(ids.Kind.DOMAIN, domain)
+        detail = {"id": public_id, "name": normal}
+        await _refuse_held(connection, account, normal)
+        used = len(await store.NAMES.fetch(connection, account))
+        limit = CAPS[plan].sending_domains
+        if limit is not None and used >= limit:
+            raise limit_reached("domains", "sending domains", limit, used)
+        await store.insert(connection, domain, account, normal, pepper=settings.key_pepper, keys=keys, standby=standby)
+        await record_event(connection, account, AccountEvent.DOMAIN_ADDED, detail, actor=actor)
+        if vouched:
+            try:
+                async with connection.transaction():
+                    await store.VOUCH.execute(connection, domain)
+            except UniqueViolation:
+                raise Refusal(ErrorType.CONFLICT, f"{normal} is verified on another account.") from None
+            await record_event(
+                connection, account, AccountEvent.DOMAIN_VERIFIED, detail | {"by": "operator"}, actor=actor
+            )
+    return AddedDomain(domain, public_id, normal)
+
+
+async def remove_domain(pool: asyncpg.Pool, account: UUID, domain: UUID, *, actor: str | None = None) -> None:
+    """The domain is gone: new mail from it is refused at once, what was accepted still goes, signed with its keys.
+
+    Raises 404 for a domain that the account does not have.
+    """
+    async with caches.change(pool, "domains") as connection:
+        await locked_plan(connection, account)
+        rows = await store.REMOVE.records(connection, account, domain, clock.now())
+        if not rows:
+            raise not_found("domain")
+        detail = {"id": ids.format_id(ids.Kind.DOMAIN, domain), "name": rows[0]["name"]}
+        await record_event(connection, account, AccountEvent.DOMAIN_REMOVED, detail, actor=actor)
+
+
+async def make_pair(owner: Hashable, pair: str) -> list[FreshKey]:
+    """Make fresh keys under `wb1` or `wb2`, off the event loop. Raises 429 where `owner` has too many made at once."""
+    async with _MAKING_KEYS.of(owner, wait_s=_KEYS_WAIT_S):
+        return await asyncio.to_thread(store.fresh_pair, pair)
+
+
+async def make_key(owner: Hashable, selector: str, algorithm: str) -> FreshKey:
+    """Make one fresh key, off the event loop; raises as `make_pair`."""
+    async with _MAKING_KEYS.of(owner, wait_s=_KEYS_WAIT_S):
+        return await asyncio.to_thread(store.fresh_key, selector, algorithm)
+
+
+async def _refuse_held(source: Source, account: UUID, name: str) -> None:
+    row = await store.READ.first(source, account, name)
+    if row is not None:
+        raise Refusal(
+            ErrorType.CONFLICT,
+            f"{name} is on this account already.",
+            id=ids.format_id(ids.Kind.DOMAIN, row.id),
+        )

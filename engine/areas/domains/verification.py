@@ -1,0 +1,281 @@
+"""Checking a domain's DNS records, and what follows: its standing, the keys that sign, the events.
+
+DNS that does not answer decides nothing. A domain that was verified fails only when its required record was missing
+on two checks in a row. One account at most holds a name as verified: when DNS shows another account's key in place of
+the holder's, the name passes over; while it shows both, it stays.
+"""
+
+import asyncio
+import math
+import random
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final, cast
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+
+from engine.areas.domains import lookups, records, rules, store
+from engine.areas.domains.lookups import RecordLookup
+from engine.areas.domains.records import Answers
+from engine.areas.domains.rules import DomainStanding, DomainVerdict, Rival
+from engine.areas.domains.service import identity
+from engine.areas.domains.types import (
+    CheckedRecord,
+    DomainKeyRow,
+    DomainRow,
+    DomainStatus,
+    Place,
+    RecordFinding,
+    RecordStatus,
+)
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.events import AccountEvent
+from engine.base.settings import Settings
+from engine.ledger import heads, log
+from engine.ledger.events import append_locked
+from engine.store import caches
+from engine.store.concurrency_limiter import ConcurrencyLimiter
+from engine.store.database_errors import UniqueViolation
+from engine.store.queries import Conn
+
+MAX_CHECKS: Final = 24  # at once in a process, a dozen questions each
+AGAIN_S: Final = 0.5  # between two checks of one name: an owner's name servers are not ours to hammer
+MAX_WAIT_S: Final = 5.0
+_MAX_NAMES: Final = 1_000
+MAX_TOLD: Final = 5  # records of one place in an event: it goes out to webhooks
+
+NOT_FOUND_TWICE: Final = "The required record was missing on two checks in a row."
+PASSED_OVER: Final = "DNS shows another account's key for this name: it passed over to that account."
+
+_checks = ConcurrencyLimiter("checks of domains", at_once=MAX_CHECKS, each=8)
+_next: dict[str, float] = {}  # name -> when it may be checked again, in the loop's time
+
+
+class Verified(Struct, frozen=True):
+    """A domain after a check; `notice` is a sentence where the check decided less than it might have."""
+
+    domain: DomainRow
+    keys: list[DomainKeyRow]
+    records: list[CheckedRecord]
+    notice: str | None = None
+
+
+class _Contest(Struct, frozen=True):
+    """The other account's domain of that name, if one is verified, and whether DNS still vouches for it."""
+
+    rival: Rival = "none"
+    holder: DomainRow | None = None
+    found: tuple[CheckedRecord, ...] = ()
+
+
+async def verify_now(pool: asyncpg.Pool, settings: Settings, account: UUID, domain: UUID) -> Verified:
+    """Check a domain because somebody asks; raises 404 for one that the account does not have.
+
+    Takes 8 s of DNS at the most. Raises 429 when the name is asked for faster than it may be checked, or the account
+    has too many checked at once.
+    """
+    row = await store.FIND.first(pool, account, domain)
+    if row is None:
+        raise not_found("domain")
+    await _turn(row.name)
+    async with _checks.of(account, wait_s=MAX_WAIT_S):
+        resolver = lookups.for_checks(settings)
+        try:
+            return await verify(pool, settings, row, resolver)
+        finally:
+            await resolver.close()
+
+
+async def verify(pool: asyncpg.Pool, settings: Settings, domain: DomainRow, asked: RecordLookup) -> Verified:
+    """One check of a domain: ask DNS, decide, write. Raises 404 when it was removed meanwhile."""
+    keys = await store.PUBLISHED.fetch(pool, domain.id)
+    wanted = records.wanted_records(domain.id, domain.name, domain.created_at, keys, identity(settings))
+    holder = await store.HOLDER.first(pool, domain.name, domain.id)
+    rival_keys = await store.PUBLISHED.fetch(pool, holder.id) if holder else []
+    places = records.places(wanted, domain.name) | _rival_places(domain.name, rival_keys)
+    answers = await lookups.look_up_all(asked, places)
+    checks = records.checked(wanted, domain.name, answers, records.decoded(domain.findings))
+    contest = _contest(holder, rival_keys, answers)
+    try:
+        return await _write(pool, settings, domain, keys, checks, contest)
+    except UniqueViolation:  # another account was verified between the look and the write: it came first
+        contest = _Contest("unsure", await store.HOLDER.first(pool, domain.name, domain.id))
+        return await _write(pool, settings, domain, keys, checks, contest)
+
+
+def known_records(settings: Settings, domain: DomainRow, keys: Sequence[DomainKeyRow]) -> list[CheckedRecord]:
+    """The set-up of a domain with what the last check found."""
+    wanted = records.wanted_records(domain.id, domain.name, domain.created_at, keys, identity(settings))
+    return records.known(wanted, domain.findings)
+
+
+async def _write(
+    pool: asyncpg.Pool,
+    settings: Settings,
+    domain: DomainRow,
+    keys: Sequence[DomainKeyRow],
+    checks: Sequence[CheckedRecord],
+    contest: _Contest,
+) -> Verified:
+    """Decide on the rows as they are now, under their accounts' locks, and write what follows."""
+    at = clock.now()
+    domains, accounts = {domain.id}, {domain.account_id}
+    if contest.holder is not None:
+        domains.add(contest.holder.id)
+        accounts.add(contest.holder.account_id)
+    async with pool.acquire() as connection, connection.transaction():
+        locked = await heads.lock(connection, accounts)
+        rows = {row.id: row for row in await store.LOCK.fetch(connection, list(domains))}
+        row = rows.get(domain.id)
+        if row is None or row.account_id not in locked:
+            raise not_found("domain")
+        now_keys = await store.PUBLISHED.fetch(connection, domain.id)
+        holder = None if contest.holder is None else rows.get(contest.holder.id)
+        rival = "none" if holder is None or holder.status != "verified" else contest.rival
+        standing = DomainStanding(cast("DomainStatus", row.status), row.misses, row.vouched)
+        verdict = rules.decide(standing, now_keys, _by_selector(keys, now_keys, checks), rival)
+        entries = _entries(row, now_keys, verdict, checks, at)
+        if holder is not None and rival == "gone" and verdict.status == "verified":
+            await store.MARK.execute(connection, holder.id, "failed")  # first: the index lets one hold the name
+            entries.append(_failed(holder, contest.found, at, reason=PASSED_OVER))
+        await _save(connection, settings, row, now_keys, verdict, checks, at)
+        if entries:
+            await append_locked(connection, locked, entries)
+        if entries or verdict.keys:
+            await caches.bump(connection, "domains")
+        after = await store.FIND.first(connection, row.account_id, row.id)
+        assert after is not None
+        shown = await store.PUBLISHED.fetch(connection, row.id)
+    return Verified(after, shown, known_records(settings, after, shown), _notice(verdict, checks))
+
+
+async def _save(
+    connection: Conn,
+    settings: Settings,
+    row: DomainRow,
+    keys: Sequence[DomainKeyRow],
+    verdict: DomainVerdict,
+    checks: Sequence[CheckedRecord],
+    at: datetime,
+) -> None:
+    for selector, status in verdict.keys.items():
+        until = at + rules.RETIRE_AFTER if status == "retiring" else None
+        await store.MOVE_KEY.execute(connection, row.id, selector, status, until)
+    wait_s = rules.next_check_s(
+        verdict,
+        rotating=verdict.rotated is None and rules.next_pair(keys) is not None,
+        age=at - row.created_at,
+        every_s=settings.domain_check_s,
+        jitter=random.random(),
+    )
+    await store.SAVE_CHECK.execute(
+        connection, row.id, at, verdict.status, verdict.misses, records.encoded(checks), wait_s
+    )
+
+
+async def _turn(name: str) -> None:
+    """Wait until the name may be asked about again; 429 when that is too far off."""
+    now = asyncio.get_running_loop().time()
+    if len(_next) >= _MAX_NAMES:
+        for passed in [one for one, at in _next.items() if at < now]:
+            del _next[passed]
+    wait_s = max(0.0, _next.get(name, now) - now)
+    if wait_s > MAX_WAIT_S:
+        raise Refusal(
+            ErrorType.RATE_LIMITED,
+            "This domain is being checked too often. DNS changes take minutes to spread: try again shortly.",
+            retry_after_s=math.ceil(wait_s),
+        )
+    _next[name] = now + wait_s + AGAIN_S
+    await asyncio.sleep(wait_s)
+
+
+def _rival_places(name: str, keys: Sequence[DomainKeyRow]) -> set[Place]:
+    return {records.key_record(name, key).place for key in keys if key.is_rsa and key.status == "active"}
+
+
+def _contest(holder: DomainRow | None, keys: Sequence[DomainKeyRow], answers: Answers) -> _Contest:
+    """Whether the holder's key is still where it should be."""
+    if holder is None:
+        return _Contest()
+    if holder.vouched:
+        return _Contest("published", holder)
+    signing = [records.key_record(holder.name, key) for key in keys if key.is_rsa and key.status == "active"]
+    for wanted in signing:
+        found = answers[wanted.place]
+        if found is None:
+            return _Contest("unsure", holder)
+        status = records.status_of(wanted, found)
+        return _Contest(
+            "published" if status == "ok" else "gone", holder, (CheckedRecord(wanted, RecordFinding(status, found)),)
+        )
+    return _Contest("gone", holder)
+
+
+def _by_selector(
+    keys: Sequence[DomainKeyRow], now_keys: Sequence[DomainKeyRow], checks: Sequence[CheckedRecord]
+) -> dict[str, RecordStatus | None]:
+    """What was found for each key that is still the one that was looked for."""
+    same = {key.public_txt for key in keys} & {key.public_txt for key in now_keys}
+    return {
+        check.wanted.selector: None if check.finding.problem else check.finding.status
+        for check in checks
+        if check.wanted.selector is not None and check.wanted.value in same
+    }
+
+
+def _entries(
+    row: DomainRow, keys: Sequence[DomainKeyRow], verdict: DomainVerdict, checks: Sequence[CheckedRecord], at: datetime
+) -> list[log.Entry]:
+    detail = {"id": ids.format_id(ids.Kind.DOMAIN, row.id), "name": row.name}
+    entries = []
+    if verdict.rotated is not None:
+        before, now = verdict.rotated
+        keep = {"from": before, "to": now, "keep_until": clock.iso(at + rules.RETIRE_AFTER)}
+        entries.append(log.Entry(row.account_id, AccountEvent.DOMAIN_KEY_ROTATED, log.detail_text(detail | keep), at))
+    if verdict.status == row.status:
+        return entries
+    if verdict.status == "failed":
+        selector = rules.signing_pair(keys)
+        found = tuple(check for check in checks if check.wanted.selector == selector)
+        entries.append(_failed(row, found, at, reason=NOT_FOUND_TWICE))
+    else:
+        entries.append(log.Entry(row.account_id, AccountEvent.DOMAIN_VERIFIED, log.detail_text(detail), at))
+    return entries
+
+
+def _failed(row: DomainRow, checks: Sequence[CheckedRecord], at: datetime, *, reason: str) -> log.Entry:
+    detail = {
+        "id": ids.format_id(ids.Kind.DOMAIN, row.id),
+        "name": row.name,
+        "reason": reason,
+        "records": [
+            {
+                "type": check.wanted.type,
+                "host": check.wanted.host,
+                "value": check.wanted.value,
+                "status": check.finding.status,
+                "found": list(check.finding.found[:MAX_TOLD]),
+            }
+            for check in checks
+        ],
+    }
+    return log.Entry(row.account_id, AccountEvent.DOMAIN_FAILED, log.detail_text(detail), at)
+
+
+def _notice(verdict: DomainVerdict, checks: Sequence[CheckedRecord]) -> str | None:
+    if verdict.required is None:
+        return "DNS gave no usable answer for the required record, so nothing was decided. Check again in a minute."
+    if verdict.contested:
+        return (
+            "The required record is published, but another account holds this name as verified and DNS still vouches"
+            " for it too. Remove that account's DKIM record from DNS, then check again."
+        )
+    if verdict.status == "verified" and verdict.required != "ok":
+        return "The required record was not found. Publish it: the domain fails when the next check misses it too."
+    if any(check.finding.problem for check in checks):
+        return "DNS gave no usable answer for some of the records; what is shown of them is older."
+    return None

@@ -1,0 +1,77 @@
+"""Opening and closing message streams: one transaction each, with its event and its stamp.
+
+Closing a stream refuses new mail to it. What was accepted before goes out, and keeps the stream's name.
+"""
+
+from uuid import UUID
+
+import asyncpg
+
+from engine.areas.streams import store
+from engine.areas.streams.store import TRANSACTIONAL, StreamRow
+from engine.base import clock
+from engine.base.errors import ErrorType, Refusal, invalid, not_found
+from engine.base.events import AccountEvent
+from engine.base.plans import CAPS
+from engine.base.slugs import is_slug, slug_of
+from engine.ledger.events import record_event
+from engine.ledger.plan_limits import limit_reached, locked_plan
+from engine.store import caches
+from engine.store.database_clock import new_time
+
+
+async def open_stream(
+    pool: asyncpg.Pool, account: UUID, *, slug: str | None, name: str | None, actor: str | None = None
+) -> StreamRow:
+    """A new stream; 409 when the account has it, 403 past the plan's number, the transactional stream included.
+
+    Without an id it gets one from its name, without a name its id is its name.
+    """
+    chosen = _chosen(slug, name)
+    async with caches.change(pool, "streams") as connection:
+        plan = await locked_plan(connection, account)
+        standing = await store.STANDING.first(connection, account, chosen)
+        if standing is not None and standing.deleted_at is None:
+            raise Refusal(ErrorType.CONFLICT, f"A stream {chosen!r} is on this account already.", id=chosen)
+        limit = CAPS[plan].streams
+        used = await store.count(connection, account)
+        if limit is not None and used >= limit:
+            raise limit_reached("streams", "message streams (the transactional one counts)", limit, used)
+        row = StreamRow(chosen, name or chosen, await new_time(connection))
+        await store.INSERT.execute(connection, account, row.slug, row.name, row.created_at)
+        await record_event(
+            connection, account, AccountEvent.STREAM_CREATED, {"id": row.slug, "name": row.name}, actor=actor
+        )
+    return row
+
+
+async def close_stream(pool: asyncpg.Pool, account: UUID, slug: str, *, actor: str | None = None) -> None:
+    """New mail to the stream is refused from now on; 404 when there is none, 409 for the transactional one."""
+    if slug == TRANSACTIONAL:
+        raise Refusal(
+            ErrorType.INVALID_STATE,
+            "The transactional stream stays: it is where mail without a stream goes.",
+            status="permanent",
+        )
+    async with caches.change(pool, "streams") as connection:
+        await locked_plan(connection, account)
+        standing = await store.STANDING.first(connection, account, slug)
+        if standing is None or standing.deleted_at is not None:
+            raise not_found("stream")
+        await store.DELETE.execute(connection, account, slug, clock.now())
+        await record_event(connection, account, AccountEvent.STREAM_DELETED, {"id": slug}, actor=actor)
+
+
+def _chosen(slug: str | None, name: str | None) -> str:
+    if name is not None and "\0" in name:
+        raise invalid("name", "`name` must not hold NUL.")
+    if slug is not None:
+        if not is_slug(slug):
+            raise invalid("id", "`id` has lower-case letters and digits in groups joined by single hyphens.")
+        return slug
+    if not name:
+        raise invalid("id", "Give the stream an `id`, a `name`, or both.")
+    made = slug_of(name)
+    if made is None:
+        raise invalid("id", "No id can be made from this name; give the stream an `id` besides.")
+    return made

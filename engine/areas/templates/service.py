@@ -1,0 +1,221 @@
+"""Making, publishing and deleting templates: each change one transaction, with its event and its stamp.
+
+Content is checked and compiled before the account's head is locked: sends of everybody may wait for that lock.
+"""
+
+import asyncio
+from datetime import datetime
+from typing import TypeVar
+from uuid import UUID
+
+import asyncpg
+from msgspec import UNSET, Struct, UnsetType
+
+from engine.areas.templates import rules, store
+from engine.areas.templates.types import CheckedContent, TemplateContent, Variable
+from engine.base import clock
+from engine.base.errors import ErrorType, Refusal, invalid, not_found
+from engine.base.events import AccountEvent
+from engine.base.plans import CAPS, Plan
+from engine.base.slugs import is_slug, slug_of
+from engine.ledger.events import record_event
+from engine.ledger.plan_limits import limit_reached, locked_plan
+from engine.store import caches
+from engine.store.concurrency_limiter import ConcurrencyLimiter
+from engine.store.database_clock import new_time
+from engine.store.queries import Conn
+
+_TRIES = 10  # a change is tried again only when another process changed the same template in between
+_CHANGES = ConcurrencyLimiter("changes of one template", at_once=64, each=1)
+_CHANGES_WAIT_S = 10.0
+
+Value = TypeVar("Value")
+
+
+class TemplateEdit(Struct, frozen=True, kw_only=True):
+    """What a PATCH wants different; an unset field stays as it is."""
+
+    name: str | UnsetType | None = UNSET
+    subject: str | UnsetType | None = UNSET
+    html: str | UnsetType | None = UNSET
+    text: str | UnsetType | None = UNSET
+    variables: tuple[Variable, ...] | UnsetType = UNSET
+
+
+class OpenedTemplate(Struct, frozen=True):
+    """A template as it stands, the content of its latest version looked over."""
+
+    slug: str
+    name: str | None
+    version: int
+    created_at: datetime
+    updated_at: datetime
+    checked: CheckedContent
+
+
+async def read(pool: asyncpg.Pool, account: UUID, slug: str) -> OpenedTemplate:
+    """The template with its latest version; 404 when there is none."""
+    row = await store.READ.first(pool, account, slug)
+    if row is None:
+        raise not_found("template")
+    content = rules.content_of(row)
+    found = await asyncio.to_thread(rules.inspected, content) if rules.is_large(content) else rules.inspected(content)
+    return OpenedTemplate(row.slug, row.name, row.version, row.created_at, row.updated_at, found)
+
+
+async def create(
+    pool: asyncpg.Pool,
+    account: UUID,
+    *,
+    slug: str | None,
+    name: str | None,
+    content: TemplateContent,
+    actor: str | None = None,
+) -> OpenedTemplate:
+    """A new template with its first version; 409 when the id is taken, 403 past the plan's number.
+
+    Without an id it gets one from its name. A deleted template's id may be used again: versions count on.
+    """
+    if slug is not None:
+        rules.check_slug(slug)
+        if not is_slug(slug):
+            raise invalid("id", "`id` has lower-case letters and digits in groups joined by single hyphens.")
+    _check_name(name)
+    checked = await check(content)
+    async with caches.change(pool, "templates") as connection:
+        plan = await locked_plan(connection, account)
+        at = await new_time(connection)
+        chosen = await _free_slug(connection, account, slug, name)
+        await _check_room(connection, account, plan)
+        version = await store.insert(connection, account, chosen, name, at)
+        await store.insert_version(connection, account, chosen, version, content, at)
+        detail = {"id": chosen, "name": name, "version": version}
+        await record_event(connection, account, AccountEvent.TEMPLATE_CREATED, detail, actor=actor)
+    return OpenedTemplate(chosen, name, version, at, at, checked)
+
+
+async def change(
+    pool: asyncpg.Pool, account: UUID, slug: str, wanted: TemplateEdit, *, actor: str | None = None
+) -> OpenedTemplate:
+    """The template with the change made; a next version is published only when its content differs."""
+    if wanted.name is not UNSET:
+        _check_name(wanted.name)
+    async with _CHANGES.of((account, slug), wait_s=_CHANGES_WAIT_S):
+        return await _changed_in_turn(pool, account, slug, wanted, actor)
+
+
+async def _changed_in_turn(
+    pool: asyncpg.Pool, account: UUID, slug: str, wanted: TemplateEdit, actor: str | None
+) -> OpenedTemplate:
+    """Try until no other process has changed the template between the look and the write."""
+    for _ in range(_TRIES):
+        before = await read(pool, account, slug)
+        content = _changed(before.checked.content, wanted)
+        name = _or(wanted.name, before.name)
+        publishes = content != before.checked.content
+        if not publishes and name == before.name:
+            return before
+        checked = await check(content) if publishes else before.checked
+        done = await _change(pool, account, before, name, checked, publishes=publishes, actor=actor)
+        if done is not None:
+            return done
+    raise Refusal(
+        ErrorType.RATE_LIMITED,
+        f"Other requests of this account changed {slug!r} at the same time, {_TRIES} times. Send changes of one "
+        "template one after another.",
+        retry_after_s=1,
+    )
+
+
+async def delete(pool: asyncpg.Pool, account: UUID, slug: str, *, actor: str | None = None) -> None:
+    """No send can use the template any more; what was sent keeps its name. 404 when there is none."""
+    async with caches.change(pool, "templates") as connection:
+        await locked_plan(connection, account)
+        standing = await store.STANDING.first(connection, account, slug)
+        if standing is None or standing.deleted_at is not None:
+            raise not_found("template")
+        await store.DELETE.execute(connection, account, slug, clock.now())
+        detail = {"id": slug, "version": standing.version}
+        await record_event(connection, account, AccountEvent.TEMPLATE_DELETED, detail, actor=actor)
+
+
+async def check(content: TemplateContent) -> CheckedContent:
+    """`rules.checked`, off the event loop where that takes long."""
+    return await asyncio.to_thread(rules.checked, content) if rules.is_large(content) else rules.checked(content)
+
+
+async def _change(
+    pool: asyncpg.Pool,
+    account: UUID,
+    before: OpenedTemplate,
+    name: str | None,
+    checked: CheckedContent,
+    *,
+    publishes: bool,
+    actor: str | None,
+) -> OpenedTemplate | None:
+    """Write the change if the template still stands as it was read; None when it does not."""
+    async with pool.acquire() as connection, connection.transaction():
+        await locked_plan(connection, account)
+        standing = await store.STANDING.first(connection, account, before.slug)
+        if standing is None or standing.deleted_at is not None:
+            raise not_found("template")
+        if (standing.version, standing.name) != (before.version, before.name):
+            return None
+        at = clock.now()
+        version = before.version + publishes
+        await store.UPDATE.execute(connection, account, before.slug, name, version, at)
+        if publishes:
+            await store.insert_version(connection, account, before.slug, version, checked.content, at)
+            detail: dict[str, object] = {"id": before.slug, "version": version}
+            if name != before.name:
+                detail["name"] = name
+            await record_event(connection, account, AccountEvent.TEMPLATE_PUBLISHED, detail, actor=actor)
+            await caches.bump(connection, "templates")
+        else:
+            await record_event(
+                connection, account, AccountEvent.TEMPLATE_RENAMED, {"id": before.slug, "name": name}, actor=actor
+            )
+    caches.clear_here("templates")
+    return OpenedTemplate(before.slug, name, version, before.created_at, at, checked)
+
+
+async def _free_slug(connection: Conn, account: UUID, slug: str | None, name: str | None) -> str:
+    """The id wanted, 409 when it is taken; or one made from the name, and never one used before."""
+    if slug is not None:
+        standing = await store.STANDING.first(connection, account, slug)
+        if standing is not None and standing.deleted_at is None:
+            raise Refusal(ErrorType.CONFLICT, f"A template {slug!r} is on this account already.", id=slug)
+        return slug
+    suggested = None if name is None else slug_of(name)
+    if suggested is None or suggested in rules.RESERVED:
+        return rules.made_up_slug(suggested)
+    used = await store.STANDING.first(connection, account, suggested)
+    return suggested if used is None else rules.made_up_slug(suggested)
+
+
+async def _check_room(connection: Conn, account: UUID, plan: Plan) -> None:
+    limit = CAPS[plan].templates
+    if limit is None:
+        return
+    used = await store.count(connection, account)
+    if used >= limit:
+        raise limit_reached("templates", "templates", limit, used)
+
+
+def _check_name(name: str | None) -> None:
+    if name is not None and "\0" in name:
+        raise invalid("name", "`name` must not hold NUL.")
+
+
+def _changed(content: TemplateContent, wanted: TemplateEdit) -> TemplateContent:
+    return TemplateContent(
+        _or(wanted.subject, content.subject),
+        _or(wanted.html, content.html),
+        _or(wanted.text, content.text),
+        _or(wanted.variables, content.variables),
+    )
+
+
+def _or(wanted: Value | UnsetType, standing: Value) -> Value:
+    return standing if wanted is UNSET else wanted

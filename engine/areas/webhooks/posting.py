@@ -1,0 +1,361 @@
+"""Posting events to webhook endpoints, for one process.
+
+look (whose posts are due) → claim (some for each, leased) → sign and post → record: the row goes, or is due again on
+its ladder. The queue in Postgres holds everything: a post that a dying process had in hand comes back when its lease
+ends, with the number that its attempt would have had. Recording is set-based and tells by the attempts counted whether
+the row still stands as it was claimed, so no attempt is recorded twice.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from functools import lru_cache
+from uuid import UUID
+
+import asyncpg
+import structlog
+import yarl
+from msgspec import Struct, structs
+
+from engine.areas.webhooks import rules, store
+from engine.areas.webhooks.pacing import EndpointPace, Shares
+from engine.areas.webhooks.service import secret_key
+from engine.areas.webhooks.types import Claimed, Recorded
+from engine.base import clock, ids, secrets
+from engine.base.secrets import Unsealable
+from engine.base.settings import Settings
+from engine.delivery.ladder import Ladder
+from engine.store import metrics
+from engine.store.database_errors import BadData, DatabaseUnavailable
+from engine.store.group_commit import GroupCommit
+from engine.store.http_client import HttpClient, HttpFailure, HttpReply
+
+LOOK_S = 0.25  # an event is heard of within this, as long as looking takes a fifth of it
+LIVELY_S = 0.1  # and within this while there is something to post to endpoints that answer
+LOOK_SHARE, MAX_LOOK_PAUSE_S = 0.2, 0.5
+MIN_CLAIM_S = 0.01
+MIN_RECORD_S = 0.01
+LEASE_EXTRA_S = 20.0  # beyond a post's own time: waiting in hand, and the record's commit
+MAX_ENDPOINTS, MAX_POSTS = 256, 1_024  # of one claim
+AWAY_S = 0.5
+STALE, HOPELESS_S = timedelta(days=1), 3600.0
+SWEEP_S, SWEPT_EACH = 60.0, 1_000
+FORGET_S = 3600.0
+_MAX_SECRETS = 10_000
+
+_log = structlog.get_logger("webhooks")
+
+
+class PostVerdict(Struct, frozen=True):
+    """What an answer, or none, means."""
+
+    delivered: bool
+    status: int | None
+    answer: str | None
+    error: str | None
+
+
+class Poster:
+    """Claims and posts until it is drained. Several processes may run one each on the same queue."""
+
+    def __init__(
+        self,
+        pool: asyncpg.Pool,
+        client: HttpClient,
+        settings: Settings,
+        *,
+        on_record: Callable[[int, float], None],
+        rng: Callable[[], float] = random.random,
+    ) -> None:
+        if settings.key_pepper is None:
+            raise RuntimeError("posting needs WAYBILL_KEY_PEPPER")
+        self._pool = pool
+        self._client = client
+        self._timeout_s = settings.webhook_timeout_s
+        self._lease_s = settings.webhook_timeout_s + LEASE_EXTRA_S
+        self._ladder = rules.ladder(settings.webhook_ladder_s)
+        self._key = secret_key(settings.key_pepper)
+        self._secrets: dict[tuple[UUID, bytes], str] = {}
+        self._on_record = on_record
+        self._rng = rng
+        self._shares = Shares(most=settings.webhook_connections, each=settings.webhook_connections_each)
+        self._records: GroupCommit[Recorded, bool] = GroupCommit(
+            self._flush, most_items=256, most_waiting=1_000_000, least_interval_s=MIN_RECORD_S, bad_data=(BadData,)
+        )
+        self._wake = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._look_at = 0.0
+        self._look_cost_s = 0.0
+        self._sweep_at = 0.0
+        self._stopping = False
+        self._claims_over = asyncio.Event()
+        self._claims_over.set()
+
+    async def run(self) -> None:
+        """Post until `drain`; outlives an absent database."""
+        self._claims_over.clear()
+        try:
+            await self._turns()
+        finally:
+            self._claims_over.set()
+
+    async def _turns(self) -> None:
+        while not self._stopping:
+            try:
+                wait_s = await self._turn()
+            except DatabaseUnavailable as error:
+                _log.warning("posting waits", error=repr(error))
+                wait_s = AWAY_S
+            except Exception:  # noqa: BLE001 - process loop: one bad turn must not end the posting
+                _log.exception("turn failed")
+                wait_s = AWAY_S
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
+            self._wake.clear()
+            await asyncio.sleep(MIN_CLAIM_S)
+
+    async def drain(self, grace_s: float) -> None:
+        """Claim nothing more, hand back what was not begun, and give what was up to `grace_s` to be recorded."""
+        self._stopping = True
+        self._wake.set()
+        with suppress(DatabaseUnavailable, TimeoutError):
+            async with asyncio.timeout(grace_s):
+                await self._claims_over.wait()
+                await self._hand_back([endpoint for endpoint in self._shares.endpoints.values() if endpoint.waiting])
+                while self._tasks:
+                    await asyncio.wait(self._tasks)
+                await self._records.idle()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- looking and claiming ----------------------------------------------------------------------
+
+    async def _turn(self) -> float:
+        """Look when it is time to, claim what there is room for; seconds until the next turn, unless woken."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if now >= self._look_at:
+            lively = await self._look(now)
+            self._look_cost_s += (loop.time() - now - self._look_cost_s) / 8  # one slow look says little
+            pause_s = min(MAX_LOOK_PAUSE_S, self._look_cost_s / LOOK_SHARE)
+            self._look_at = now + max(LIVELY_S if lively else LOOK_S, pause_s)
+        if now >= self._sweep_at:
+            self._sweep_at = now + SWEEP_S
+            await self._sweep(now)
+        rooms = self._shares.next_rooms(now, most_endpoints=MAX_ENDPOINTS, most_posts=MAX_POSTS)
+        if rooms:
+            await self._claim(rooms)
+            if self._shares.hungry:
+                return 0.0
+        return max(0.0, self._look_at - loop.time())
+
+    async def _look(self, now: float) -> bool:
+        """Note whose posts are due; True when some are for an endpoint that is no suspect."""
+        rows = await store.DUE.fetch(self._pool)
+        lively = False
+        for row in rows:
+            endpoint = self._shares.known(row.webhook_id, now)
+            self._shares.has_due(endpoint)
+            lively = lively or not endpoint.suspect
+        oldest = min((row.due_at for row in rows), default=None)
+        metrics.WEBHOOKS_DUE.set(len(rows))
+        metrics.WEBHOOK_AGE.set(0.0 if oldest is None else max(0.0, (clock.now() - oldest).total_seconds()))
+        metrics.WEBHOOKS_IN_FLIGHT.set(len(self._tasks))
+        return lively
+
+    async def _claim(self, rooms: dict[UUID, int]) -> None:
+        posts = await store.claim(self._pool, rooms, self._lease_s)
+        now = asyncio.get_running_loop().time()
+        self._shares.claimed(rooms, Counter(post.webhook_id for post in posts))
+        for post in posts:
+            endpoint = self._shares.known(post.webhook_id, now)
+            endpoint.moved_to(post.url)
+            endpoint.used_at = now
+            endpoint.waiting.append((post, now))
+            if endpoint.in_flight < self._shares.each:
+                self._begin(endpoint)
+
+    async def _sweep(self, now: float) -> None:
+        """End posts that an endpoint which has not answered for an hour was too slow to be even tried with for a day.
+
+        Its queue would grow for ever otherwise: it is never disabled, and gets one post at a time.
+        """
+        self._shares.forget(now - FORGET_S)
+        hopeless = [
+            one.id
+            for one in self._shares.endpoints.values()
+            if one.due and one.failing_since is not None and now - one.failing_since > HOPELESS_S
+        ]
+        if hopeless:
+            why = "given up: the endpoint has not answered, and this was due for more than a day"
+            ended = await store.give_up(self._pool, hopeless, clock.now() - STALE, most_each=SWEPT_EACH, why=why)
+            metrics.WEBHOOK_POSTS.labels("given_up").inc(ended)
+
+    async def _hand_back(self, endpoints: Sequence[EndpointPace]) -> None:
+        """What is claimed and not begun is due again at once."""
+        posts = [post for endpoint in endpoints for post, _ in endpoint.waiting]
+        for endpoint in endpoints:
+            endpoint.waiting.clear()
+        if posts:
+            await store.release(self._pool, posts)
+
+    # -- posting -----------------------------------------------------------------------------------
+
+    def _begin(self, endpoint: EndpointPace) -> None:
+        endpoint.in_flight += 1
+        task = asyncio.create_task(self._serve(endpoint))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, endpoint: EndpointPace) -> None:
+        """Make the posts that wait for this endpoint, one after the other, until none is left."""
+        loop = asyncio.get_running_loop()
+        try:
+            while endpoint.waiting:
+                post, claimed_at = endpoint.waiting.popleft()
+                if loop.time() - claimed_at > self._lease_s - self._timeout_s - LEASE_EXTRA_S / 4:
+                    continue  # the lease could end during the post: it comes back by itself
+                await self._make(endpoint, post)
+                if endpoint.waiting and not endpoint.proven:
+                    with suppress(DatabaseUnavailable):
+                        await self._hand_back([endpoint])
+        finally:
+            endpoint.in_flight -= 1
+            if self._shares.ended(endpoint, loop.time()):
+                self._wake.set()
+
+    async def _make(self, endpoint: EndpointPace, post: Claimed) -> None:
+        started_at, clock_s = clock.now(), asyncio.get_running_loop().time
+        began = clock_s()
+        if post.url is None or post.payload is None:
+            self._note(_ended(post, started_at))
+            return
+        try:
+            verdict = judged(await self._post(post, started_at))
+        except Exception:  # noqa: BLE001 - process loop: a post that breaks us must not be tried for ever as the first
+            _log.exception("post failed", webhook=str(post.webhook_id), event=str(post.event_id))
+            verdict = PostVerdict(delivered=False, status=None, answer=None, error="the post could not be made")
+        now = clock_s()
+        endpoint.answered(delivered=verdict.delivered, took_s=now - began, now=now)
+        milliseconds = round((now - began) * 1000)
+        self._note(recorded(post, verdict, started_at, milliseconds, self._ladder, jitter=self._rng()))
+        if self._shares.ended(endpoint, now):
+            self._wake.set()
+
+    async def _post(self, post: Claimed, at: datetime) -> HttpReply | HttpFailure:
+        assert post.url is not None
+        assert post.payload is not None
+        assert post.occurred_at is not None
+        assert post.sealed_secret is not None
+        body = rules.body(post.event_id, post.seq, post.occurred_at, post.payload)
+        try:
+            secret = self._secret(post.webhook_id, post.sealed_secret)
+            previous = None if post.sealed_previous is None else self._secret(post.webhook_id, post.sealed_previous)
+        except Unsealable:
+            return HttpFailure("sign", "the signing secret can't be read: it was sealed under another pepper")
+        headers = rules.headers(
+            body,
+            event_id=post.event_id,
+            attempt=post.attempt,
+            secret=secret,
+            previous=previous,
+            at_s=int(at.timestamp()),
+        )
+        try:
+            url = _url(post.url)
+        except ValueError:
+            return HttpFailure("url", "the URL can't be used")
+        return await self._client.post(url, body, headers, timeout_s=self._timeout_s, most_bytes=rules.MAX_ANSWER_BYTES)
+
+    def _secret(self, webhook: UUID, sealed: bytes) -> str:
+        secret = self._secrets.get((webhook, sealed))
+        if secret is None:
+            secret = secrets.unseal(self._key, sealed, webhook.bytes).decode()
+            if len(self._secrets) >= _MAX_SECRETS:
+                self._secrets.clear()
+            self._secrets[webhook, sealed] = secret
+        return secret
+
+    # -- recording ---------------------------------------------------------------------------------
+
+    def _note(self, record: Recorded) -> None:
+        self._records.enqueue(record).add_done_callback(_heard)
+
+    async def _flush(self, batch: Sequence[Recorded]) -> list[bool | Exception]:
+        started = asyncio.get_running_loop().time()
+        while True:
+            try:
+                moved = await store.record(self._pool, batch)
+            except BadData:
+                if len(batch) > 1 or batch[0].answer is None:
+                    raise
+                batch = [structs.replace(batch[0], answer=None, error="the answer can't be stored")]
+            except DatabaseUnavailable as error:
+                _log.warning("recording waits", error=repr(error), posts=len(batch))
+                await asyncio.sleep(AWAY_S)
+            else:
+                break
+        for result, count in Counter(_result(one) for one in batch).items():
+            metrics.WEBHOOK_POSTS.labels(result).inc(count)
+        self._on_record(len(batch), asyncio.get_running_loop().time() - started)
+        return [one.id in moved for one in batch]
+
+
+def judged(answer: HttpReply | HttpFailure) -> PostVerdict:
+    """Any 2xx is a delivery; everything else is not, and says why. Pure."""
+    if isinstance(answer, HttpFailure):
+        return PostVerdict(delivered=False, status=answer.status, answer=None, error=answer.text)
+    text = rules.shown(answer.body)
+    if 200 <= answer.status < 300:
+        return PostVerdict(delivered=True, status=answer.status, answer=text, error=None)
+    said = f"answered {answer.status}"
+    if 300 <= answer.status < 400:
+        said += ": redirects are not followed"
+    return PostVerdict(delivered=False, status=answer.status, answer=text, error=said)
+
+
+def recorded(
+    post: Claimed, verdict: PostVerdict, started_at: datetime, milliseconds: int, ladder: Ladder, *, jitter: float
+) -> Recorded:
+    """What one attempt writes. Pure but for the id it gives."""
+    made = post.attempt - post.ladder_from
+    wait_s = None if verdict.delivered else rules.wait_after(verdict.status, made, ladder, jitter=jitter)
+    return Recorded(
+        post=post,
+        id=ids.uuid7(),
+        started_at=started_at,
+        milliseconds=milliseconds,
+        delivered=verdict.delivered,
+        status_code=verdict.status,
+        answer=verdict.answer,
+        error=verdict.error,
+        wait_s=wait_s,
+    )
+
+
+def _ended(post: Claimed, at: datetime) -> Recorded:
+    """A delivery that can't go on: the event was purged, or the endpoint is gone with its account."""
+    why = "the event is no longer kept" if post.payload is None else "the endpoint is gone"
+    return Recorded(post, ids.uuid7(), at, None, False, None, None, why, None)  # noqa: FBT003 - a field
+
+
+def _result(one: Recorded) -> str:
+    if one.delivered:
+        return "delivered"
+    return "failed" if one.wait_s is None else "retried"
+
+
+def _heard(future: "asyncio.Future[bool]") -> None:
+    """A record that could not be written: the post comes back when its lease ends."""
+    if not future.cancelled() and (error := future.exception()) is not None:
+        _log.error("post not recorded", error=repr(error))
+
+
+@lru_cache(maxsize=4_096)
+def _url(text: str) -> yarl.URL:
+    return rules.target(text)

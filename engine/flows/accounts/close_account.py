@@ -1,0 +1,95 @@
+"""Asking for an account's deletion, and thinking better of it: until it is due, the account works as before.
+
+Each is one transaction with its event and a mail to every owner.
+"""
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import asyncpg
+
+from engine.areas.account_deletion import store
+from engine.areas.account_deletion.store import GRACE, DeletionRow
+from engine.areas.people import store as people
+from engine.areas.sessions.rules import Device
+from engine.areas.sessions.session_auth import Person
+from engine.areas.system_mail.store import enqueue
+from engine.areas.system_mail.types import SystemMailKind
+from engine.base import clock
+from engine.base.errors import ErrorType, Refusal, invalid, not_found
+from engine.base.events import AccountEvent
+from engine.flows.accounts import suspend
+from engine.flows.accounts.suspend import FamilyMember
+from engine.flows.people.log_in import slow_down, wrong
+from engine.flows.people.services import PeopleServices
+from engine.store.queries import Conn
+
+RECENT = timedelta(minutes=10)  # a sign-in so fresh stands in for the password
+
+
+async def prove(services: PeopleServices, person: Person, password: str | None, device: Device) -> None:
+    """Make sure that the person of a session is there themselves: by their password, or a sign-in of just now.
+
+    401 `invalid_credentials` for a wrong password, 400 where one is missing, 429 after too many tries.
+    """
+    if password is None:
+        if clock.now() - person.row.created_at <= RECENT:
+            return
+        raise invalid("password", "Give your current password, or sign in again and repeat this within ten minutes.")
+    await slow_down(services.limits, "password", person.row.email, device, services.settings)
+    row = await people.READ.first(services.pool, person.user_id)
+    if not await services.passwords.matches(None if row is None else row.password_hash, password):
+        raise wrong()
+
+
+async def schedule(pool: asyncpg.Pool, account: UUID, *, actor: str) -> DeletionRow:
+    """Have an account erased 14 days from now; a request that stands already keeps its date.
+
+    409 for the account that the service itself sends from.
+    """
+    async with pool.acquire() as connection, connection.transaction():
+        (one,) = [one for one in await suspend.locked_family(connection, account) if one.id == account]
+        await schedule_within(connection, one, at=clock.now(), actor=actor)
+        found = await store.READ.first(connection, account)
+        assert found is not None
+    return found
+
+
+async def cancel(pool: asyncpg.Pool, account: UUID, *, actor: str) -> None:
+    """Keep the account; 404 where no deletion is scheduled, 409 once the erasure has begun."""
+    async with pool.acquire() as connection, connection.transaction():
+        (one,) = [one for one in await suspend.locked_family(connection, account) if one.id == account]
+        if not await cancel_within(connection, one, at=clock.now(), actor=actor):
+            if await store.READ.first(connection, account) is None:
+                raise not_found("deletion request")
+            raise Refusal(ErrorType.INVALID_STATE, "The erasure has begun; it can't be stopped.", status="erasing")
+
+
+# -- within the caller's transaction, which has locked the heads of the account's family ---------------------
+
+
+async def schedule_within(connection: Conn, one: FamilyMember, *, at: datetime, actor: str) -> None:
+    """Schedule the deletion, unless it is; tell both logs and the owners."""
+    if await suspend.is_platform(connection, one.id):
+        raise Refusal(
+            ErrorType.INVALID_STATE, "The service itself sends from this account: it stays.", status="permanent"
+        )
+    due = at + GRACE
+    if not await store.SCHEDULE.records(connection, one.id, at, due):
+        return
+    when = clock.iso(due)
+    await suspend.tell(connection, one, AccountEvent.ACCOUNT_DELETION_SCHEDULED, {"scheduled_for": when}, actor)
+    for address in await suspend.owners(connection, one.id):
+        await enqueue(
+            connection, SystemMailKind.DELETION_SCHEDULED, address, at=at, account_name=one.name, scheduled_for=when
+        )
+
+
+async def cancel_within(connection: Conn, one: FamilyMember, *, at: datetime, actor: str) -> bool:
+    """Cancel a scheduled deletion; False where there is none that can be canceled."""
+    if not await store.CANCEL.records(connection, one.id):
+        return False
+    await suspend.tell(connection, one, AccountEvent.ACCOUNT_DELETION_CANCELED, {}, actor)
+    for address in await suspend.owners(connection, one.id):
+        await enqueue(connection, SystemMailKind.DELETION_CANCELED, address, at=at, account_name=one.name)
+    return True

@@ -1,0 +1,104 @@
+"""Accepting an invitation: the token from the mailbox, and the person's own password.
+
+An address that is nobody's yet becomes a person with that password, and confirmed: the token came from its mailbox. An
+address that has a person joins with the password they have, so that an invitation never resets one.
+"""
+
+from uuid import UUID
+
+import asyncpg
+
+from engine.areas.people import rules as people_rules
+from engine.areas.people import store as people
+from engine.areas.people.store import PersonRow
+from engine.areas.sessions.rules import Device
+from engine.areas.team import store
+from engine.areas.team.types import OpenInvite
+from engine.areas.tokens.rules import digest_of, spent, well_formed
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, Refusal
+from engine.base.events import AccountEvent
+from engine.flows.accounts.team import check_seats
+from engine.flows.people.log_in import slow_down, wrong
+from engine.flows.people.open_session import remember
+from engine.flows.people.services import PeopleServices
+from engine.ledger.events import record_event
+from engine.ledger.plan_limits import locked_plan
+from engine.store.database_errors import UniqueViolation
+from engine.store.queries import Conn
+
+
+async def accept(services: PeopleServices, token: str, password: str, device: Device) -> None:
+    """Put the invited person on the account; it signs nobody in. The token is used up with it.
+
+    400 for a token that is no more and for a password that can't be one, 401 `invalid_credentials` for one that is not
+    the person's, 403 when the plan has no seat left, 409 for who is on the account already, 429 for too many tries.
+    """
+    found = await _open(services.pool, token)
+    await slow_down(services.limits, "invite", found.email, device, services.settings)
+    person = await people.FIND.first(services.pool, found.email)
+    if person is None:
+        known = [found.email, found.email.partition("@")[0]]
+        await services.passwords.apart(lambda: people_rules.check_password(password, known))
+        try:
+            await _join(services.pool, found, None, await services.passwords.hashed(password), device)
+        except UniqueViolation:  # somebody has signed up with the address meanwhile
+            raise wrong() from None
+        return
+    if not await services.passwords.matches(person.password_hash, password):
+        raise wrong()
+    await _join(services.pool, found, person, None, device)
+
+
+async def _open(pool: asyncpg.Pool, token: str) -> OpenInvite:
+    if not well_formed(token):
+        raise spent()
+    found = await store.OPEN_INVITE.first(pool, digest_of(token), clock.now())
+    if found is None or found.account_status == "closing":
+        raise spent()
+    if found.account_status == "suspended":
+        raise Refusal(
+            ErrorType.ACCOUNT_SUSPENDED, "This account is suspended: nobody can join it now. Try again later."
+        )
+    return found
+
+
+async def _join(
+    pool: asyncpg.Pool, found: OpenInvite, person: PersonRow | None, password_hash: str | None, device: Device
+) -> None:
+    account, at = found.account_id, clock.now()
+    async with pool.acquire() as connection, connection.transaction():
+        if person is not None:
+            await _hold(connection, person)  # people before heads, as in the changes of their other records
+        plan = await locked_plan(connection, account)
+        taken = await store.TAKE_INVITE.records(connection, found.id, at)
+        if not taken:
+            raise spent()
+        # Its own seat was set aside by the invitation; the plan may have become a smaller one since.
+        await check_seats(connection, account, plan, at, invited=False)
+        user = await _person(connection, found, person, password_hash)
+        joined = await store.ADD_MEMBER.records(connection, account, user, taken[0]["role"], at)
+        if joined:
+            public = ids.format_id(ids.Kind.USER, user)
+            detail = {"id": public, "role": taken[0]["role"], "invite": ids.format_id(ids.Kind.INVITE, found.id)}
+            await record_event(connection, account, AccountEvent.MEMBER_JOINED, detail, actor=public)
+            await remember(connection, user, device)
+    if not joined:  # the invitation is used up all the same: its seat is free again
+        raise Refusal(ErrorType.CONFLICT, "You are on this account already. Sign in.")
+
+
+async def _hold(connection: Conn, person: PersonRow) -> None:
+    """Keep the person as they were when their password was checked."""
+    standing = await people.LOCK.first(connection, person.id)
+    if standing is None or (standing.email, standing.password_hash) != (person.email, person.password_hash):
+        raise wrong()
+
+
+async def _person(connection: Conn, found: OpenInvite, person: PersonRow | None, password_hash: str | None) -> UUID:
+    at = clock.now()
+    if person is None:
+        user = ids.uuid7()
+        await people.INSERT.execute(connection, user, found.email, password_hash, at)
+        return user
+    await people.CONFIRM_ADDRESS.execute(connection, person.id, at)
+    return person.id

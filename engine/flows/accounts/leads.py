@@ -1,0 +1,89 @@
+"""Enquiries from a contact form: stored, and mailed to the owners of the platform account.
+
+The form stands on the web site of whoever runs the service, whose server passes on what visitors write; so the number
+of enquiries is bounded by what they say, not by where they come from.
+"""
+
+from typing import Protocol
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+
+from engine.areas.leads import store
+from engine.areas.people import store as people
+from engine.areas.people.rules import checked_email
+from engine.areas.system_mail.store import enqueue
+from engine.areas.system_mail.types import SystemMailKind
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, Refusal, invalid
+from engine.base.events import AccountEvent
+from engine.base.text import checked_line, checked_text
+from engine.flows.accounts import platform_account
+from engine.flows.people.log_in import too_many
+from engine.ledger.events import record_event
+from engine.store.rate_limits import RateLimiter
+
+MAX_NAME, MAX_COMPANY, MAX_MESSAGE = 120, 200, 5_000
+PER_ADDRESS, IN_ALL = 3, 120  # an hour
+
+
+class LeadServices(Protocol):
+    """What the storing of an enquiry needs of a process."""
+
+    pool: asyncpg.Pool
+    limits: RateLimiter
+
+
+class Enquiry(Struct, frozen=True):
+    """What a visitor has written."""
+
+    email: str
+    message: str
+    name: str | None = None
+    company: str | None = None
+
+
+async def take(services: LeadServices, account: UUID, enquiry: Enquiry, *, actor: str) -> UUID:
+    """Keep an enquiry and mail it; returns its id.
+
+    403 for a key of any other account than the platform's, 422 for what is no address, 429 for too many in an hour.
+    """
+    at = clock.now()
+    named = await platform_account.read(services.pool, at)
+    if named.account_id != account:
+        raise Refusal(
+            ErrorType.FORBIDDEN, "Only a key of the account that the service itself sends from may call this."
+        )
+    email = checked_email(enquiry.email)
+    name = None if enquiry.name is None else checked_line(enquiry.name, "name", MAX_NAME)
+    company = None if enquiry.company is None else checked_line(enquiry.company, "company", MAX_COMPANY)
+    message = checked_text(enquiry.message, "message", MAX_MESSAGE).strip()
+    if not message:
+        raise invalid("message", "`message` must not be empty.")
+    await _slow_down(services.limits, email)
+    lead = ids.uuid7()
+    async with services.pool.acquire() as connection, connection.transaction():
+        await store.INSERT.execute(connection, lead, account, name, email, company, message, at)
+        await record_event(
+            connection, account, AccountEvent.LEAD_RECEIVED, {"id": ids.format_id(ids.Kind.LEAD, lead)}, actor=actor
+        )
+        for owner in await people.OWNERS.fetch(connection, account):
+            await enqueue(
+                connection,
+                SystemMailKind.LEAD,
+                owner.email,
+                at=at,
+                name=name,
+                email=email,
+                company=company,
+                message=message,
+            )
+    return lead
+
+
+async def _slow_down(limits: RateLimiter, email: str) -> None:
+    for bucket, most in ((f"lead:{email}", PER_ADDRESS), ("lead", IN_ALL)):
+        standing = await limits.check(bucket, most / 3_600, burst_s=3_600)
+        if not standing.allowed:
+            raise too_many(standing.retry_after_s)

@@ -1,0 +1,169 @@
+"""The platform account: the account that the service's own mail is sent from.
+
+In local mode the first run makes it, with the service's own host name as its domain; elsewhere the operator names
+one of the accounts. System mail waits until there is one.
+"""
+
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+
+from engine.areas.account import store as accounts
+from engine.areas.domains import store as domains
+from engine.areas.domains.service import make_pair
+from engine.areas.system_mail import store as system_mail
+from engine.base import clock, ids
+from engine.base.errors import not_found
+from engine.base.events import AccountEvent
+from engine.base.plans import Plan
+from engine.base.settings import Settings, variable
+from engine.ledger.events import record_event
+from engine.mail.address import domain_name, parse_mailbox
+from engine.store import caches
+from engine.store.queries import Conn, Queries, Source
+
+NAME: Final = "Waybill"
+DAILY_CAP: Final = 100_000  # of the local one: the ladder's first rung, 50 a day, would end a trial early
+PLAN: Final = Plan.FREE  # for its retention: people's addresses and links are kept no longer than they must
+_SQL = Queries.beside(__file__, "platform_account.sql")
+
+
+class Platform(Struct, frozen=True):
+    """The platform account as it is named; `due` tells whether any system mail waits to be sent now."""
+
+    account_id: UUID | None
+    sender: str | None
+    due: bool
+
+
+class PlatformStanding(Struct, frozen=True):
+    """What an operator wants to know: `domain_status` is None where the account does not have the sender's domain."""
+
+    account_id: UUID | None
+    sender: str
+    domain: str
+    domain_status: str | None
+    waiting: int
+    oldest: datetime | None
+
+
+_READ = _SQL.rows("read_platform", Platform)
+_SET = _SQL.command("set_platform")
+_LOCK = _SQL.command("lock_platform")
+
+
+async def read(source: Source, at: datetime) -> Platform:
+    """Which account it is, if any, and whether it has something to send at `at`."""
+    found = await _READ.first(source, at)
+    assert found is not None
+    return found
+
+
+def sender_of(settings: Settings, platform: Platform | None) -> str:
+    """The From of system mail: the setting's, else the one named with the account, else the service's own host's."""
+    named = None if platform is None else platform.sender
+    return settings.system_from or named or f"{NAME} <no-reply@{settings.mail_host.lower()}>"
+
+
+async def standing(source: Source, settings: Settings) -> PlatformStanding:
+    """The account, its sender and what waits."""
+    platform = await read(source, clock.now())
+    sender = sender_of(settings, platform)
+    domain = _domain_of(sender)
+    status = None if platform.account_id is None else await _status(source, platform.account_id, domain)
+    waiting = await system_mail.WAITING.first(source)
+    assert waiting is not None
+    return PlatformStanding(platform.account_id, sender, domain, status, waiting.waiting, waiting.oldest)
+
+
+async def appoint(pool: asyncpg.Pool, settings: Settings, account: UUID, sender: str | None) -> PlatformStanding:
+    """Send system mail from this account, as `sender` where one is given.
+
+    404 for an unknown account; ValueError, with what to do, while the sender's domain is not verified on it.
+    """
+    row = await accounts.READ.first(pool, account)
+    if row is None:
+        raise not_found("account")
+    named = sender_of(settings, Platform(account, sender, due=False))
+    domain = _domain_of(named)
+    status = await _status(pool, account, domain)
+    if status != "verified":
+        raise ValueError(_unverified(named, domain, status))
+    async with pool.acquire() as connection, connection.transaction():
+        await _SET.execute(connection, account, sender)
+        detail = {"sender": named}
+        await record_event(connection, account, AccountEvent.PLATFORM_APPOINTED, detail, actor="operator")
+    return await standing(pool, settings)
+
+
+async def ensure_local(pool: asyncpg.Pool, settings: Settings) -> UUID:
+    """Local mode: the platform account with its sender's domain as a verified one, made where either is missing.
+
+    An account or sender that the operator has named is left as it is, and so is a domain that another account holds.
+    Safe to call at every start, and by two at once.
+    """
+    assert settings.key_pepper is not None
+    platform = await read(pool, clock.now())
+    if platform.account_id is not None and not await _lacking(pool, settings, platform):
+        return platform.account_id
+    keys = await make_pair("platform", "wb1")
+    async with pool.acquire() as connection, connection.transaction():
+        await _LOCK.execute(connection)
+        platform = await read(connection, clock.now())
+        account = platform.account_id
+        if account is None:
+            account = await _open(connection)
+            platform = await read(connection, clock.now())
+        name = await _lacking(connection, settings, platform)
+        if name is not None:
+            domain = ids.uuid7()
+            await domains.insert(connection, domain, account, name, pepper=settings.key_pepper, keys=keys)
+            await domains.VOUCH.execute(connection, domain)
+            detail = {"id": ids.format_id(ids.Kind.DOMAIN, domain), "name": name}
+            await record_event(connection, account, AccountEvent.DOMAIN_ADDED, detail, actor="service")
+            await record_event(
+                connection, account, AccountEvent.DOMAIN_VERIFIED, detail | {"by": "service"}, actor="service"
+            )
+            await caches.bump(connection, "domains")
+    return account
+
+
+async def _open(connection: Conn) -> UUID:
+    account = ids.uuid7()
+    await accounts.insert(connection, account, name=NAME, plan=PLAN, daily_cap=DAILY_CAP, monthly_cap=31 * DAILY_CAP)
+    await record_event(
+        connection, account, AccountEvent.ACCOUNT_CREATED, {"name": NAME, "plan": PLAN.value}, actor="service"
+    )
+    await _SET.execute(connection, account, None)
+    return account
+
+
+async def _lacking(source: Source, settings: Settings, platform: Platform) -> str | None:
+    """The domain that the account should have and that nobody holds; None when there is nothing to do."""
+    if platform.sender is not None or platform.account_id is None:
+        return None
+    name = _domain_of(sender_of(settings, platform))
+    if await _status(source, platform.account_id, name) is not None:
+        return None
+    holder = await domains.HOLDER.first(source, name, platform.account_id)  # no domain has an account's id
+    return name if holder is None else None
+
+
+def _domain_of(sender: str) -> str:
+    return domain_name(parse_mailbox(sender).domain)
+
+
+async def _status(source: Source, account: UUID, domain: str) -> str | None:
+    row = await domains.READ.first(source, account, domain)
+    return None if row is None else row.status
+
+
+def _unverified(sender: str, domain: str, status: str | None) -> str:
+    why = "is not a domain of this account" if status is None else f"is not verified ({status})"
+    return (
+        f"System mail would come from {sender}, but {domain} {why}. Verify it first, or name another sender with"
+        f" --from or {variable('system_from')}."
+    )

@@ -1,0 +1,268 @@
+"""Sends the service's own mail: what changes have written down is composed and accepted like anybody's.
+
+due → still worth sending → words made → accepted for the platform account → forgotten. A mail is taken for a minute at
+a time; whoever dies in between leaves it to the next, and its id as idempotency key lets it go out once.
+"""
+
+import asyncio
+import time
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+import orjson
+import structlog
+from msgspec import Struct
+
+from engine.areas.emails.types import SendRequest
+from engine.areas.people import store as people
+from engine.areas.system_mail import rules, store
+from engine.areas.system_mail.store import DueMail
+from engine.areas.system_mail.types import SystemMailKind
+from engine.areas.tokens import store as tokens
+from engine.areas.tokens.rules import LIFETIME, Purpose, token_of
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, Refusal
+from engine.base.settings import Settings, variable
+from engine.delivery.hints import Hints
+from engine.flows.accounts import platform_account
+from engine.flows.accounts.platform_account import Platform
+from engine.flows.sending.accept import Acceptor, Door
+from engine.store import redis as redis_store
+from engine.store.caches import Stamps
+from engine.store.database_errors import DatabaseUnavailable
+from engine.store.queries import Queries
+from engine.store.rate_limits import RateLimiter
+
+BATCH: Final = 50
+TAKEN_FOR: Final = timedelta(minutes=1)  # acceptance takes 15 s at the most
+SWEEP_S: Final = 60.0  # between two looks for what is too old
+MAX_SWEPT: Final = 1_000
+FRESH: Final = timedelta(minutes=5)  # a link to reset the password that is younger lies in the mailbox: no second one
+TO_STRANGERS_PER_DAY: Final = 20  # mails to one mailbox that anybody can bring about by naming it
+TO_STRANGERS: Final = frozenset({SystemMailKind.VERIFY_EMAIL, SystemMailKind.CONFIRM_EMAIL, SystemMailKind.INVITE})
+FORGOT_PATH: Final = "/forgot-password"
+PATHS: Final = {
+    SystemMailKind.VERIFY_EMAIL: "/verify-email",
+    SystemMailKind.FORGOT_PASSWORD: "/reset-password",
+    SystemMailKind.CONFIRM_EMAIL: "/confirm-email",
+    SystemMailKind.INVITE: "/accept-invite",
+}
+PURPOSES: Final = {
+    SystemMailKind.VERIFY_EMAIL: Purpose.VERIFY_EMAIL,
+    SystemMailKind.FORGOT_PASSWORD: Purpose.RESET_PASSWORD,
+    SystemMailKind.CONFIRM_EMAIL: Purpose.CHANGE_EMAIL,
+}
+NEVER: Final = frozenset({ErrorType.INVALID_REQUEST, ErrorType.INVALID_ADDRESS, ErrorType.PAYLOAD_TOO_LARGE})
+
+_SQL = Queries.beside(__file__, "system_mail.sql")
+_FRESH_RESET = _SQL.command("fresh_reset")
+_log = structlog.get_logger("system mail")
+
+
+class Outgoing(Struct, frozen=True):
+    """A mail that is to be accepted now."""
+
+    id: UUID
+    kind: SystemMailKind
+    request: SendRequest
+    attempts: int
+    until: datetime
+
+
+class Mailer:
+    """Sends system mail for one process; opens what it stands on at the first mail."""
+
+    def __init__(self, pool: asyncpg.Pool, settings: Settings) -> None:
+        self._pool = pool
+        self._settings = settings
+        self._opened: _Opened | None = None
+        self._swept_at = -SWEEP_S
+        self._said = ""
+
+    async def send_due(self) -> int:
+        """One round: at most BATCH mails; returns how many were accepted.
+
+        Without a platform account mail waits, and the log says so once.
+        """
+        at = clock.now()
+        await self._sweep(at)
+        sender = await platform_account.read(self._pool, at)
+        if not sender.due or not self._can_send(sender):
+            return 0
+        if self._opened is None:
+            self._opened = _Opened(self._pool, self._settings)
+        await self._opened.stamps.check()
+        taken = await store.TAKE_DUE.fetch(self._pool, at, BATCH, at + TAKEN_FOR)
+        ready = [await self._made(mail, sender, at) for mail in sorted(taken, key=lambda mail: mail.id)]
+        assert sender.account_id is not None
+        door = Door(sender.account_id, "api")
+        async with asyncio.TaskGroup() as tasks:
+            sent = [tasks.create_task(self._send(one, door, at)) for one in ready if one is not None]
+        return sum(task.result() for task in sent)
+
+    async def close(self) -> None:
+        """Give back what was opened."""
+        if self._opened is not None:
+            await self._opened.close()
+
+    # -- whether -----------------------------------------------------------------------------------
+
+    def _can_send(self, sender: Platform) -> bool:
+        """Whether there is an account to send from and what that takes; why not is logged once."""
+        lacks = ""
+        if sender.account_id is None:
+            lacks = "no platform account is named: run `python3 -m ops platform set --account acc_…`"
+        elif self._settings.redis_url is None or self._settings.key_pepper is None:
+            lacks = f"{variable('redis_url')} and {variable('key_pepper')} are needed"
+        if lacks and lacks != self._said:
+            _log.warning("system mail waits", why=lacks)
+        self._said = lacks
+        return not lacks
+
+    async def _sweep(self, at: datetime) -> None:
+        """What nobody could be told within a day is told no more."""
+        now = time.monotonic()
+        if now - self._swept_at < SWEEP_S:
+            return
+        self._swept_at = now
+        for row in await store.DROP_OLD.records(self._pool, at - rules.MAX_AGE, MAX_SWEPT):
+            _log.error("system mail given up: it is a day old", mail=str(row["id"]), kind=row["kind"])
+
+    # -- what --------------------------------------------------------------------------------------
+
+    async def _made(self, mail: DueMail, sender: Platform, at: datetime) -> Outgoing | None:
+        """The mail as it is to be accepted; None when it is dropped, or left to the next try by a fault of ours."""
+        try:
+            return await self._decide(mail, sender, at)
+        except DatabaseUnavailable as error:
+            _log.warning("system mail put off", mail=str(mail.id), error=repr(error))
+        except Exception:  # noqa: BLE001 - process loop: one mail must not end the others
+            _log.exception("system mail not made", mail=str(mail.id), kind=mail.kind)
+        return None
+
+    async def _decide(self, mail: DueMail, sender: Platform, at: datetime) -> Outgoing | None:
+        kind = SystemMailKind(mail.kind)
+        purpose = PURPOSES.get(kind)
+        until = rules.worth_until(mail.created_at, None if purpose is None else LIFETIME[purpose])
+        if until <= at:
+            await self._drop(mail, "it is too old by now")
+            return None
+        if kind in TO_STRANGERS and mail.attempts == 1 and not await self._bearable(mail.address):
+            await self._drop(mail, "its mailbox has had too many today")
+            return None
+        if kind is SystemMailKind.FORGOT_PASSWORD and not await self._allow_reset(mail, at):
+            return None
+        if kind is SystemMailKind.CONFIRM_EMAIL and await people.FIND.first(self._pool, mail.address) is not None:
+            kind, purpose = SystemMailKind.ADDRESS_TAKEN, None  # its owner is told, and nobody else
+        request = self._request(mail, kind, sender, None if purpose is None else until)
+        return Outgoing(mail.id, kind, request, mail.attempts, until)
+
+    async def _bearable(self, address: str) -> bool:
+        assert self._opened is not None
+        rate = TO_STRANGERS_PER_DAY / 86_400
+        standing = await self._opened.limits.check(f"system-mail:{address}", rate, burst_s=86_400)
+        return standing.allowed
+
+    async def _allow_reset(self, mail: DueMail, at: datetime) -> bool:
+        """Make the link of a forgotten password good, once, for whom the address belongs to; nobody's is dropped.
+
+        The mail remembers that it was made: a second try must not bring a used link back to life.
+        """
+        if "user" in orjson.loads(mail.detail):
+            return True
+        async with self._pool.acquire() as connection, connection.transaction():
+            person = await people.FIND.first(connection, mail.address)
+            if person is None or await _FRESH_RESET.records(connection, person.id, at - FRESH):
+                await store.DROP.execute(connection, mail.id)
+                return False
+            token = token_of(self._pepper, mail.id)
+            await tokens.issue(connection, token, Purpose.RESET_PASSWORD, person.id, at=at, detail=mail.address)
+            known = orjson.dumps({"user": ids.format_id(ids.Kind.USER, person.id)}).decode()
+            await store.NOTE.execute(connection, mail.id, known)
+        return True
+
+    def _request(
+        self, mail: DueMail, kind: SystemMailKind, sender: Platform, deliver_by: datetime | None
+    ) -> SendRequest:
+        url = self._settings.public_url.rstrip("/")
+        values: dict[str, object] = orjson.loads(mail.detail)
+        values |= {"service": platform_account.NAME, "url": url, "forgot_link": f"{url}{FORGOT_PATH}"}
+        if kind in PATHS:
+            values["link"] = f"{url}{PATHS[kind]}#token={token_of(self._pepper, mail.id)}"
+        words = rules.words(kind, values)
+        reply_to = values.get("email") if kind is SystemMailKind.LEAD else None
+        return SendRequest(
+            from_=platform_account.sender_of(self._settings, sender),
+            to=mail.address,
+            subject=words.subject,
+            text=words.text,
+            html=words.html,
+            reply_to=None if reply_to is None else str(reply_to),
+            headers={"Auto-Submitted": "auto-generated"},  # RFC 3834 5: nobody's out-of-office answers it
+            stream="transactional",
+            tags=["system", kind.value],
+            idempotency_key=f"system-mail {ids.encode(mail.id)}",
+            deliver_by=None if deliver_by is None else clock.iso(deliver_by),
+        )
+
+    # -- out ---------------------------------------------------------------------------------------
+
+    async def _send(self, mail: Outgoing, door: Door, at: datetime) -> bool:
+        """Accept it and forget it; a refusal puts it off, until it is worth sending no more."""
+        assert self._opened is not None
+        try:
+            await self._opened.acceptor.accept(mail.request, door)
+        except Refusal as refusal:
+            await self._refused(mail, refusal, at)
+            return False
+        except Exception:  # noqa: BLE001 - process loop: one mail must not end the others
+            _log.exception("system mail not accepted", mail=str(mail.id), kind=mail.kind.value)
+            return False
+        try:
+            await store.DROP.execute(self._pool, mail.id)
+        except DatabaseUnavailable as error:  # accepted once whatever comes: its key is known
+            _log.warning("system mail not forgotten yet", mail=str(mail.id), error=repr(error))
+        return True
+
+    async def _refused(self, mail: Outgoing, refusal: Refusal, at: datetime) -> None:
+        again = rules.next_try(mail.attempts, at)
+        final = refusal.kind in NEVER or again >= mail.until
+        told = {"mail": str(mail.id), "kind": mail.kind.value, "type": refusal.kind.value}
+        try:
+            if final:
+                _log.error("system mail given up", **told)
+                await store.DROP.execute(self._pool, mail.id)
+            else:
+                _log.warning("system mail put off", until=clock.iso(again), **told)
+                await store.PUT_OFF.execute(self._pool, mail.id, again)
+        except DatabaseUnavailable as error:
+            _log.warning("system mail left as it is", mail=str(mail.id), error=repr(error))
+
+    async def _drop(self, mail: DueMail, why: str) -> None:
+        _log.warning("system mail dropped", mail=str(mail.id), kind=mail.kind, why=why)
+        await store.DROP.execute(self._pool, mail.id)
+
+    @property
+    def _pepper(self) -> str:
+        assert self._settings.key_pepper is not None
+        return self._settings.key_pepper
+
+
+class _Opened:
+    """What sending stands on."""
+
+    def __init__(self, pool: asyncpg.Pool, settings: Settings) -> None:
+        assert settings.redis_url is not None
+        self._client = redis_store.connect(settings.redis_url)
+        self._hints = Hints(self._client)
+        self.limits = RateLimiter(self._client)
+        self.acceptor = Acceptor(pool, self._hints, settings, on_flush=lambda _items, _seconds: None)
+        self.stamps = Stamps(pool, self.acceptor.caches)
+
+    async def close(self) -> None:
+        """Finish what was begun."""
+        await self.acceptor.drain()
+        await self._hints.drain()
+        await self._client.aclose()

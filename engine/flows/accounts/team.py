@@ -1,0 +1,231 @@
+"""Inviting people to an account, changing what they may do there, and parting from them.
+
+Each is one transaction under the lock on the account's head, so that seats and owners are counted exactly. What the
+acting person may do is asked there again: two owners who remove each other at once don't both succeed.
+"""
+
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+
+from engine.areas.account import store as accounts
+from engine.areas.people import store as people
+from engine.areas.people.rules import checked_email
+from engine.areas.sessions.session_auth import Person
+from engine.areas.system_mail.store import enqueue
+from engine.areas.system_mail.types import SystemMailKind
+from engine.areas.team import rules, store
+from engine.areas.team.types import InviteRow, TeamMemberRow
+from engine.areas.tokens.rules import digest_of, token_of
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.events import AccountEvent
+from engine.base.plans import CAPS, Plan
+from engine.base.roles import Role
+from engine.base.settings import Settings
+from engine.flows.people.log_in import too_many
+from engine.flows.people.open_session import NewSession, renew_session
+from engine.ledger.events import record_event
+from engine.ledger.plan_limits import limit_reached, locked_plan
+from engine.store.database_clock import new_time
+from engine.store.queries import Conn
+from engine.store.rate_limits import RateLimiter
+
+
+class InvitationServices(Protocol):
+    """What the sending of invitations needs of a process."""
+
+    pool: asyncpg.Pool
+    limits: RateLimiter
+    settings: Settings
+
+
+class TeamRoster(Struct, frozen=True):
+    """Who is on an account and who is invited; `limit` of seats is None where the plan sets none."""
+
+    members: list[TeamMemberRow]
+    invites: list[InviteRow]
+    limit: int | None
+    used: int
+
+
+async def read(pool: asyncpg.Pool, account: UUID) -> TeamRoster:
+    """The team as it stands."""
+    at = clock.now()
+    async with pool.acquire() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+        held = await accounts.READ.first(connection, account)
+        if held is None:
+            raise not_found("account")
+        members = await store.MEMBERS.fetch(connection, account, rules.MAX_SHOWN)
+        invites = await store.INVITES.fetch(connection, account, at, rules.MAX_SHOWN)
+        seated, invited = await store.seats_used(connection, account, at)
+    return TeamRoster(members, invites, CAPS[Plan(held.plan)].seats, seated + invited)
+
+
+async def invite(services: InvitationServices, person: Person, email: str, role: Role) -> InviteRow:
+    """Mail an invitation that holds for a week; an earlier one to the address is dead from then on.
+
+    409 for an address that is on the account, 403 past the plan's seats (pending invitations count), 403 for an
+    owner's role unless an owner asks, 422 for what is no address, 429 for too many.
+    """
+    address, account = checked_email(email), person.account_id
+    rules.check_invite(person.role, role)
+    await _slow_down(services.limits, account, address)
+    mail = ids.uuid7()
+    token = token_of(services.settings.key_pepper or "", mail)
+    async with services.pool.acquire() as connection, connection.transaction():
+        await people.LOCK.first(connection, person.user_id)  # the invitation refers to them: people before heads
+        plan = await locked_plan(connection, account)
+        at = await new_time(connection)
+        invite_id = ids.uuid7_at(at)
+        row = InviteRow(invite_id, address, role.value, person.user_id, at, at + rules.INVITE_LIFETIME)
+        rules.check_invite(await _acting(connection, person), role)
+        await _refuse_member(connection, account, address)
+        replaced = await store.REPLACE_INVITE.records(connection, account, address)
+        await check_seats(connection, account, plan, at)
+        await store.INSERT_INVITE.execute(
+            connection, invite_id, account, address, role.value, digest_of(token), person.user_id, at, row.expires_at
+        )
+        detail = {"id": _ivt(invite_id), "role": role.value}
+        if replaced:
+            detail["replaces"] = _ivt(replaced[0]["id"])
+        await record_event(connection, account, AccountEvent.MEMBER_INVITED, detail, actor=_usr(person.user_id))
+        await enqueue(
+            connection, SystemMailKind.INVITE, address, at=at, mail=mail, account_name=person.row.account_name,
+            inviter=person.row.shown_name, role=role.value,
+        )  # fmt: skip
+    return row
+
+
+async def revoke_invite(pool: asyncpg.Pool, person: Person, invite_id: UUID) -> None:
+    """The invitation's token is dead; 404 when it is none of the account's that is still pending."""
+    account = person.account_id
+    async with pool.acquire() as connection, connection.transaction():
+        await locked_plan(connection, account)
+        await _acting(connection, person)
+        if not await store.REMOVE_INVITE.records(connection, account, invite_id, clock.now()):
+            raise not_found("invitation")
+        detail = {"id": _ivt(invite_id)}
+        await record_event(connection, account, AccountEvent.MEMBER_INVITE_REVOKED, detail, actor=_usr(person.user_id))
+
+
+async def change_role(
+    pool: asyncpg.Pool, pepper: str, person: Person, user: UUID, role: Role
+) -> tuple[TeamMemberRow, NewSession | None]:
+    """The member with the new role, and the caller's session renewed where the role is their own.
+
+    404 for who is not on the account, 403 where it takes an owner, 409 for the last owner.
+    """
+    account, renewed = person.account_id, None
+    async with pool.acquire() as connection, connection.transaction():
+        await store.hold(connection, account, user)
+        await locked_plan(connection, account)
+        member = await _member(connection, account, user)
+        standing = Role(member.role)
+        rules.check_change(await _acting(connection, person), standing, role)
+        if standing is not role:
+            rules.check_owner_left(standing, await store.owners(connection, account))
+            await store.SET_ROLE.execute(connection, account, user, role.value)
+            detail = {"id": _usr(user), "from": standing.value, "to": role.value}
+            await record_event(
+                connection, account, AccountEvent.MEMBER_ROLE_CHANGED, detail, actor=_usr(person.user_id)
+            )
+            if user == person.user_id:
+                renewed = await renew_session(connection, pepper, person.session_id, account)
+        changed = await _member(connection, account, user)
+    return changed, renewed
+
+
+async def remove(pool: asyncpg.Pool, person: Person, user: UUID) -> None:
+    """The person is off the account: their sessions there are over at the commit, and they are told by mail.
+
+    404 for who is not on the account, 403 where it takes an owner, 409 for the last owner.
+    """
+    async with pool.acquire() as connection, connection.transaction():
+        await store.hold(connection, person.account_id, user)
+        await locked_plan(connection, person.account_id)
+        member = await _member(connection, person.account_id, user)
+        rules.check_removal(await _acting(connection, person), Role(member.role))
+        await _part(connection, person, member)
+        if user != person.user_id:
+            name = person.row.account_name
+            await enqueue(connection, SystemMailKind.MEMBER_REMOVED, member.email, at=clock.now(), account_name=name)
+
+
+async def leave(pool: asyncpg.Pool, person: Person) -> None:
+    """The person takes themself off the account, whatever their role; 409 for the last owner."""
+    async with pool.acquire() as connection, connection.transaction():
+        await store.hold(connection, person.account_id, person.user_id)
+        await locked_plan(connection, person.account_id)
+        await _part(connection, person, await _member(connection, person.account_id, person.user_id))
+
+
+async def check_seats(connection: Conn, account: UUID, plan: Plan, at: datetime, *, invited: bool = True) -> None:
+    """Refuse one more when the plan's seats are taken; pending invitations count unless `invited` is false."""
+    limit = CAPS[plan].seats
+    if limit is None:
+        return
+    seated, pending = await store.seats_used(connection, account, at)
+    used = seated + (pending if invited else 0)
+    if used >= limit:
+        raise limit_reached("seats", "team seats (pending invitations count)", limit, used)
+
+
+async def forget_invites(pool: asyncpg.Pool, at: datetime) -> None:
+    """Drop invitations that were never accepted, a bounded number at a time."""
+    await store.FORGET_INVITES.execute(pool, at, rules.MAX_SHOWN)
+
+
+async def _part(connection: Conn, person: Person, member: TeamMemberRow) -> None:
+    account = person.account_id
+    rules.check_owner_left(Role(member.role), await store.owners(connection, account))
+    await store.REMOVE_MEMBER.execute(connection, account, member.user_id)
+    detail = {"id": _usr(member.user_id), "role": member.role}
+    await record_event(connection, account, AccountEvent.MEMBER_REMOVED, detail, actor=_usr(person.user_id))
+
+
+async def _acting(connection: Conn, person: Person) -> Role:
+    """The caller's role at this moment: it may have changed since the request came in."""
+    standing = await store.MEMBER.first(connection, person.account_id, person.user_id)
+    if standing is None:
+        raise Refusal(ErrorType.UNAUTHORIZED, "You are on this account no more.")
+    role = Role(standing.role)
+    if not role.includes(Role.ADMIN):
+        raise Refusal(ErrorType.FORBIDDEN, f"This takes the role {Role.ADMIN.value} or higher; yours is {role.value}.")
+    return role
+
+
+async def _member(connection: Conn, account: UUID, user: UUID) -> TeamMemberRow:
+    member = await store.MEMBER.first(connection, account, user)
+    if member is None:
+        raise not_found("member")
+    return member
+
+
+async def _refuse_member(connection: Conn, account: UUID, address: str) -> None:
+    found = await store.WITH_ADDRESS.records(connection, account, address)
+    if found:
+        raise Refusal(ErrorType.CONFLICT, f"{address} is on this account already.", id=_usr(found[0]["user_id"]))
+
+
+async def _slow_down(limits: RateLimiter, account: UUID, address: str) -> None:
+    """Invitations go to whoever is named: their number is bounded, so that nobody is flooded in our name."""
+    hour, day = 3_600.0, 86_400.0
+    for bucket, most, seconds in (
+        (f"invite:{account}:{address}", rules.INVITES_PER_HOUR, hour),
+        (f"invite:{account}", rules.INVITES_PER_DAY, day),
+    ):
+        standing = await limits.check(bucket, most / seconds, burst_s=seconds)
+        if not standing.allowed:
+            raise too_many(standing.retry_after_s)
+
+
+def _usr(user: UUID) -> str:
+    return ids.format_id(ids.Kind.USER, user)
+
+
+def _ivt(invite_id: UUID) -> str:
+    return ids.format_id(ids.Kind.INVITE, invite_id)

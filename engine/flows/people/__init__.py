@@ -1,0 +1,1 @@
+"""Work on people: signing up and in, sessions, second factors, profiles."""

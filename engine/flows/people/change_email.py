@@ -1,0 +1,82 @@
+"""Changing the address that a person signs in with: asked for with the password, made once the new mailbox confirms.
+
+Whether the new address belongs to somebody shows in no answer: then that mailbox is told instead of asked
+(engine.flows.accounts.system_mail).
+"""
+
+from engine.areas.people import rules
+from engine.areas.people.service import record_person_event
+from engine.areas.sessions.rules import Device
+from engine.areas.sessions.session_auth import Person
+from engine.areas.system_mail.store import enqueue
+from engine.areas.system_mail.types import SystemMailKind
+from engine.areas.tokens import rules as token_rules
+from engine.areas.tokens import store as tokens
+from engine.areas.tokens.rules import Purpose, token_of
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, Refusal, invalid
+from engine.base.events import AccountEvent
+from engine.flows.people.change_password import prove
+from engine.flows.people.log_in import slow_down, too_many
+from engine.flows.people.open_session import NewSession, end_others, remember, renew_session
+from engine.flows.people.services import PeopleServices
+from engine.flows.people.verify_email import used_up
+from engine.store.database_errors import UniqueViolation
+from engine.store.queries import Queries
+
+PER_DAY = 20  # changes that one person may ask for
+
+_SQL = Queries.beside(__file__, "change_email.sql")
+_SET = _SQL.command("set_email")
+
+
+async def ask(services: PeopleServices, caller: Person, new_email: str, password: str | None) -> None:
+    """Send a link to the new address and a notice to the old one; an earlier link is dead from then on.
+
+    422 for what is no address, 400 for the caller's own, else as `engine.flows.people.change_password.prove`.
+    """
+    address = rules.checked_email(new_email, "newEmail")
+    person = await prove(services, caller, password)
+    if address == person.email:
+        raise invalid("newEmail", "This is your address already.")
+    standing = await services.limits.check(f"change-email:{person.id}", PER_DAY / 86_400, burst_s=86_400)
+    if not standing.allowed:
+        raise too_many(standing.retry_after_s)
+    mail = ids.uuid7()
+    token = token_of(services.settings.key_pepper or "", mail)
+    async with services.pool.acquire() as connection, connection.transaction():
+        at = clock.now()
+        await tokens.issue(connection, token, Purpose.CHANGE_EMAIL, person.id, at=at, detail=address)
+        await enqueue(connection, SystemMailKind.CONFIRM_EMAIL, address, at=at, mail=mail)
+        await enqueue(connection, SystemMailKind.EMAIL_CHANGING, person.email, at=at, new_email=address)
+        await record_person_event(connection, person.id, AccountEvent.MEMBER_EMAIL_CHANGE_REQUESTED, {})
+
+
+async def confirm(services: PeopleServices, token: str, device: Device, caller: Person | None) -> NewSession | None:
+    """Make the change that the token confirms; the address counts as verified, and the person's sessions end.
+
+    The session that confirms it, where it is their own, goes on under a new secret, which is returned. 400 for a token
+    that is no good, 409 when the address has come to belong to somebody else.
+    """
+    await slow_down(services.limits, "confirm", None, device, services.settings)
+    async with services.pool.acquire() as connection, connection.transaction():
+        at = clock.now()
+        person, address = await used_up(connection, token, Purpose.CHANGE_EMAIL, at)
+        if address is None:
+            raise token_rules.spent()
+        try:
+            await _SET.execute(connection, person.id, address, at)
+        except UniqueViolation:
+            raise Refusal(ErrorType.CONFLICT, "This address belongs to somebody else by now.") from None
+        await tokens.burn_all(connection, person.id, Purpose)  # they were sent to the old address
+        own = caller if caller is not None and caller.user_id == person.id else None
+        await end_others(connection, person.id, None if own is None else own.session_id)
+        made = None
+        if own is None:
+            await remember(connection, person.id, device)
+        else:
+            pepper = services.settings.key_pepper or ""
+            made = await renew_session(connection, pepper, own.session_id, own.account_id)
+        await enqueue(connection, SystemMailKind.EMAIL_CHANGED, person.email, at=at, new_email=address)
+        await record_person_event(connection, person.id, AccountEvent.MEMBER_EMAIL_CHANGED, {})
+    return made

@@ -1,0 +1,84 @@
+"""Changing one's own password while signed in, and the proof that it is really them who asks."""
+
+from datetime import timedelta
+
+from engine.areas.people import rules
+from engine.areas.people import store as people
+from engine.areas.people.service import record_person_event
+from engine.areas.people.store import PersonRow
+from engine.areas.sessions.session_auth import Person
+from engine.areas.system_mail.store import enqueue
+from engine.areas.system_mail.types import SystemMailKind
+from engine.areas.tokens import store as tokens
+from engine.areas.tokens.rules import Purpose
+from engine.base import clock
+from engine.base.errors import ErrorType, Refusal, invalid
+from engine.base.events import AccountEvent
+from engine.flows.people.log_in import too_many
+from engine.flows.people.open_session import NewSession, end_others, renew_session
+from engine.flows.people.services import PeopleServices
+from engine.store.passwords import Passwords
+
+RECENT = timedelta(minutes=10)  # a sign-in that stands in for the password of a person who has none
+
+
+async def change_password(services: PeopleServices, caller: Person, current: str | None, new: str) -> NewSession:
+    """The caller's session under a new secret; all their others end, and links under way to change things are dead.
+
+    401 `invalid_credentials` for a wrong current password, 400 for a new one that is guessable or the same, 403 for a
+    first one without a recent sign-in, 429 for guessing.
+    """
+    person = await prove(services, caller, current)
+    if current is not None and person.password_hash is not None and current == new:
+        raise invalid("newPassword", "This is your password already.")
+    hashed = await checked_hash(services.passwords, new, person, field="newPassword")
+    pepper = services.settings.key_pepper or ""
+    async with services.pool.acquire() as connection, connection.transaction():
+        at = clock.now()
+        locked = await people.LOCK.first(connection, person.id)
+        if locked is None or locked.password_hash != person.password_hash:  # changed since it was proven
+            raise wrong()
+        await people.SET_PASSWORD.execute(connection, person.id, hashed, at)
+        await tokens.burn_all(connection, person.id, [Purpose.RESET_PASSWORD, Purpose.CHANGE_EMAIL])
+        await end_others(connection, person.id, caller.session_id)
+        made = await renew_session(connection, pepper, caller.session_id, caller.account_id)
+        await enqueue(connection, SystemMailKind.PASSWORD_CHANGED, locked.email, at=at)
+        await record_person_event(connection, person.id, AccountEvent.MEMBER_PASSWORD_CHANGED, {})
+    return made
+
+
+async def prove(services: PeopleServices, caller: Person, password: str | None) -> PersonRow:
+    """Whoever holds the session proves that they are its person: by their password, or where they have none, by having
+    signed in a moment ago.
+
+    401 `invalid_credentials`, 403 for a sign-in too long ago, 429 for guessing; only the session's own person, or who
+    has stolen it, can use up these tries.
+    """
+    rate = services.settings.sign_in_rate / 60
+    standing = await services.limits.check(f"prove:{caller.user_id}", rate, burst_s=60)
+    if not standing.allowed:
+        raise too_many(standing.retry_after_s)
+    person = await people.READ.first(services.pool, caller.user_id)
+    if person is None:  # erased between the look at the session and this one
+        raise wrong()
+    if person.password_hash is None:
+        if clock.now() - caller.row.created_at > RECENT:
+            raise Refusal(ErrorType.FORBIDDEN, "Sign in again first: you have no password to show that it is you.")
+        return person
+    if password is None:
+        raise invalid("currentPassword", "`currentPassword` is required.")
+    if not await services.passwords.matches(person.password_hash, password):
+        raise wrong()
+    return person
+
+
+async def checked_hash(passwords: Passwords, password: str, person: PersonRow, *, field: str) -> str:
+    """The hash of a password that its person may have; 400 naming the field for one that is too easy to guess."""
+    known = [person.email, person.email.partition("@")[0], person.name]
+    await passwords.apart(lambda: rules.check_password(password, known, field))
+    return await passwords.hashed(password)
+
+
+def wrong() -> Refusal:
+    """The answer to a current password that is none."""
+    return Refusal(ErrorType.INVALID_CREDENTIALS, "The current password is wrong.")

@@ -1,0 +1,72 @@
+"""A forgotten password: a link to whoever the address belongs to, and the new password that it allows.
+
+Nobody can tell from the answer, or from the time it takes, whether an address has a person: that is looked up when the
+mail is sent (engine.flows.accounts.system_mail).
+"""
+
+from engine.areas.people import rules
+from engine.areas.people import store as people
+from engine.areas.people.service import record_person_event
+from engine.areas.people.store import PersonRow
+from engine.areas.sessions.rules import Device
+from engine.areas.system_mail.store import enqueue
+from engine.areas.system_mail.types import SystemMailKind
+from engine.areas.tokens import rules as token_rules
+from engine.areas.tokens import store as tokens
+from engine.areas.tokens.rules import Purpose
+from engine.base import clock
+from engine.base.events import AccountEvent
+from engine.flows.people.change_password import checked_hash
+from engine.flows.people.log_in import slow_down
+from engine.flows.people.open_session import end_others, remember
+from engine.flows.people.services import PeopleServices
+from engine.flows.people.verify_email import mark_verified, used_up
+from engine.store.queries import Queries
+
+_SQL = Queries.beside(__file__, "forgot_password.sql")
+_DROP_FACTORS = _SQL.command("drop_factors")
+
+
+async def forgot(services: PeopleServices, email: str, device: Device) -> None:
+    """Write down that somebody forgot the password of this address; 422 for what is none, 429 for too many."""
+    address = rules.checked_email(email)
+    await slow_down(services.limits, "forgot", address, device, services.settings)
+    async with services.pool.acquire() as connection:
+        await enqueue(connection, SystemMailKind.FORGOT_PASSWORD, address, at=clock.now())
+
+
+async def reset(services: PeopleServices, token: str, password: str, device: Device) -> None:
+    """Set the password of the token's person, whose mailbox is proven by it; all their sessions end.
+
+    A second factor stays, unless the address was never confirmed before: then whoever set it up, or a passkey, has not
+    shown that the mailbox is theirs, and must not keep its owner out or come in themselves. 400 for a token that is no
+    good, and for a guessable password, which leaves the token good.
+    """
+    await slow_down(services.limits, "reset", None, device, services.settings)
+    holder = await _holder(services, token)
+    hashed = await checked_hash(services.passwords, password, holder, field="password")
+    async with services.pool.acquire() as connection, connection.transaction():
+        at = clock.now()
+        person, address = await used_up(connection, token, Purpose.RESET_PASSWORD, at)
+        if address not in (None, person.email):  # sent to an address that is theirs no more
+            raise token_rules.spent()
+        await people.SET_PASSWORD.execute(connection, person.id, hashed, at)
+        if await mark_verified(connection, person.id):
+            rows = await _DROP_FACTORS.records(connection, person.id)
+            await record_person_event(
+                connection, person.id, AccountEvent.MEMBER_EMAIL_VERIFIED, {"factors_dropped": rows[0]["dropped"]}
+            )
+        await tokens.burn_all(connection, person.id, Purpose)
+        await end_others(connection, person.id, None)
+        await remember(connection, person.id, device)
+        await enqueue(connection, SystemMailKind.PASSWORD_CHANGED, person.email, at=at)
+        await record_person_event(connection, person.id, AccountEvent.MEMBER_PASSWORD_RESET, {})
+
+
+async def _holder(services: PeopleServices, token: str) -> PersonRow:
+    """Whose token it is, so that the password can be judged before the token is used up."""
+    holder = await tokens.holder(services.pool, token, Purpose.RESET_PASSWORD, clock.now())
+    person = await people.READ.first(services.pool, holder)
+    if person is None:
+        raise token_rules.spent()
+    return person

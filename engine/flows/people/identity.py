@@ -1,0 +1,350 @@
+"""Signing in with an identity provider: to it and back, by its one-tap button, and through an app.
+
+Each step is handed out once, bound to the browser or to the app's verifier, and used up where it comes back. Whoever
+has a second factor shows a code of it before there is a session, or a link.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from urllib.parse import quote, urlencode
+from uuid import UUID
+
+import structlog
+from msgspec import Struct
+
+from engine.areas.identity import rules, store
+from engine.areas.identity.id_tokens import BadToken
+from engine.areas.identity.provider import IdentityProvider, ProviderDeclined, ProviderUnavailable
+from engine.areas.identity.types import PendingSignIn, Proven, SignInStep
+from engine.areas.people import store as people
+from engine.areas.sessions import store as sessions
+from engine.areas.sessions.rules import Device
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, Refusal
+from engine.base.netaddr import network_of
+from engine.base.settings import Settings
+from engine.flows.people.identity_links import recognise, settle
+from engine.flows.people.log_in import slow_down
+from engine.flows.people.open_session import NewSession, open_session, revoke_one
+from engine.flows.people.second_factor import ELSEWHERE
+from engine.flows.people.second_factor import proven as proven_by
+from engine.flows.people.services import IdentityServices
+
+CALLBACK = "/v1/auth/idp/callback"
+SIGN_IN_PAGE = (
+    "/sign-in"  # of the console: reads `ticket`, `error` and `returnTo` out of the fragment, which stays there
+)
+METHOD = "identity"
+UNAVAILABLE_S = 30
+
+_log = structlog.get_logger("identity")
+
+
+class Came(Struct, frozen=True):
+    """What the browser brings back from the provider."""
+
+    state: str | None
+    code: str | None
+    error: str | None
+    issuer: str | None
+
+
+class Landing(Struct, frozen=True):
+    """Where the browser goes now, and with which session."""
+
+    location: str
+    session: NewSession | None = None
+
+
+class Nonce(Struct, frozen=True):
+    """What the page with the one-tap button needs."""
+
+    nonce: str
+    client_id: str
+    issuer: str
+    name: str
+    expires_in_s: int
+
+
+def provider_of(services: IdentityServices) -> IdentityProvider:
+    """The provider; 404 where the settings name none."""
+    if services.provider is None:
+        raise Refusal(
+            ErrorType.NOT_FOUND,
+            "No identity provider is set up on this service. Sign in another way, or ask its operator for one.",
+        )
+    return services.provider
+
+
+async def start(
+    services: IdentityServices, browser: str, *, return_to: str | None, app_redirect: str | None, challenge: str | None
+) -> str:
+    """The URL at the provider that the browser goes to; `browser` is the secret of its cookie.
+
+    400 for a place that is none of ours, 503 while the provider is away.
+    """
+    provider, settings = provider_of(services), services.settings
+    back = rules.checked_return(return_to)
+    app, bound = rules.checked_app(app_redirect, challenge, settings.idp_app_redirects)
+    try:
+        description = await provider.describe()
+    except ProviderUnavailable:
+        raise _away() from None
+    pepper, state = _pepper(settings), ids.uuid7()
+    waiting = PendingSignIn(
+        state, browser=rules.browser_digest(browser), return_to=back, app_redirect=app, challenge=bound
+    )
+    await store.begin(services.pool, SignInStep.STATE, waiting, clock.now())
+    return _extended(
+        description.authorization_endpoint,
+        {
+            "response_type": "code",
+            "client_id": provider.config.client_id,
+            "redirect_uri": _callback(settings),
+            "scope": provider.config.scopes,
+            "state": rules.token_of(pepper, SignInStep.STATE, state),
+            "nonce": rules.nonce_of(pepper, state),
+            "code_challenge": rules.s256(rules.verifier_of(pepper, state)),
+            "code_challenge_method": "S256",
+        },
+    )
+
+
+async def come_back(services: IdentityServices, came: Came, browser: str | None, device: Device) -> Landing:
+    """Take the browser back from the provider: with a session, a ticket, a code for the app, or an error's word."""
+    provider, settings = provider_of(services), services.settings
+    state = rules.step_of(_pepper(settings), SignInStep.STATE, came.state or "")
+    digest = rules.browser_digest(browser)
+    waiting = None
+    if state is not None and digest is not None:
+        waiting = await store.take(services.pool, SignInStep.STATE, state, digest, clock.now())
+    if waiting is None:
+        return Landing(_page(settings, error="expired"))
+    if came.error is not None:
+        return _refused(settings, waiting, rules.said(came.error))
+    try:
+        proven = await _redeemed(provider, settings, waiting, came)
+        return await _landed(services, waiting, proven, device)
+    except Refusal as refusal:
+        return _refused(settings, waiting, rules.word_for(refusal))
+
+
+async def give_nonce(services: IdentityServices, browser: str) -> Nonce:
+    """A nonce for the one-tap button of this browser's page."""
+    provider, settings = provider_of(services), services.settings
+    made, at = ids.uuid7(), clock.now()
+    waiting = PendingSignIn(made, browser=rules.browser_digest(browser))
+    until = await store.begin(services.pool, SignInStep.NONCE, waiting, at)
+    return Nonce(
+        rules.token_of(_pepper(settings), SignInStep.NONCE, made),
+        provider.config.client_id,
+        provider.config.issuer,
+        rules.shown_name(settings.idp_name, provider.config.issuer),
+        int((until - at).total_seconds()),
+    )
+
+
+async def one_tap(services: IdentityServices, credential: str, browser: str | None, device: Device) -> NewSession:
+    """A session for an id token with a nonce of ours; 401 `invalid_credentials` for any that does not hold.
+
+    401 `totp_required` with a ticket where the person has a second factor, 503 while the provider is away.
+    """
+    provider, pepper = provider_of(services), _pepper(services.settings)
+    digest = rules.browser_digest(browser)
+    proven, nonce = await _checked(provider, credential, nonce=None)
+    step = rules.step_of(pepper, SignInStep.NONCE, nonce)
+    if step is None or digest is None:
+        raise _does_not_hold("its nonce is not one of ours, or the browser has none")
+    if await store.take(services.pool, SignInStep.NONCE, step, digest, clock.now()) is None:
+        raise _does_not_hold("its nonce is used up, too old, or another browser's")
+    person = await recognise(services, proven)
+    done = PendingSignIn(ids.uuid7(), digest, person.user_id, proven.issuer, proven.subject)
+    if person.has_totp:
+        raise await _asks_for_code(services, done)
+    return await _finish(services, done, METHOD, device)
+
+
+async def show_code(
+    services: IdentityServices, ticket: str, code: str, browser: str | None, device: Device
+) -> NewSession:
+    """Finish a sign-in with a code of the second factor.
+
+    401 `invalid_credentials` for a wrong code, after which the ticket is good for a few more; 400 once it is not.
+    """
+    provider_of(services)
+    settings, at = services.settings, clock.now()
+    await slow_down(services.limits, "idp-totp", None, device, settings)
+    step = rules.step_of(_pepper(settings), SignInStep.TICKET, ticket)
+    digest = rules.browser_digest(browser)
+    if step is None:
+        raise rules.spent("ticket")
+    waiting = await store.try_on(services.pool, SignInStep.TICKET, step, digest, at, most=rules.MAX_TRIES)
+    if waiting is None or waiting.user_id is None:
+        raise rules.spent("ticket")
+    factor = await proven_by(services, waiting.user_id, code, at, place=await _place(services, waiting.user_id, device))
+    if factor is None:
+        raise Refusal(ErrorType.INVALID_CREDENTIALS, "This code is wrong or used. Wait for the next one.")
+    done = await store.take(services.pool, SignInStep.TICKET, step, digest, at)
+    if done is None:
+        raise rules.spent("ticket")
+    return await _finish(services, done, f"{METHOD}+{factor.value}", device)
+
+
+async def exchange(services: IdentityServices, code: str, verifier: str, device: Device) -> NewSession:
+    """A session for an app that shows the code from its redirect and the verifier that the sign-in began with.
+
+    A code is used up by its first showing, with whatever verifier. 401 `totp_required` with a ticket.
+    """
+    provider_of(services)
+    step = rules.step_of(_pepper(services.settings), SignInStep.APP_CODE, code)
+    if step is None:
+        raise rules.spent("code")
+    waiting = await store.take(services.pool, SignInStep.APP_CODE, step, None, clock.now())
+    if waiting is None or waiting.user_id is None or not rules.answers(waiting.challenge or "", verifier):
+        raise rules.spent("code")
+    person = await people.READ.first(services.pool, waiting.user_id)
+    if person is not None and person.has_totp:
+        raise await _asks_for_code(services, waiting)
+    return await _finish(services, waiting, METHOD, device)
+
+
+async def _redeemed(provider: IdentityProvider, settings: Settings, waiting: PendingSignIn, came: Came) -> Proven:
+    """What the provider vouches for, for the code that the browser brought."""
+    pepper = _pepper(settings)
+    try:
+        described = await provider.describe()
+        # RFC 9207: an answer of another provider, mixed up with this one's.
+        if came.issuer is None and described.authorization_response_iss_parameter_supported:
+            raise _does_not_hold("the answer does not name its issuer")
+        if came.code is None or came.issuer not in (None, provider.config.issuer):
+            raise _does_not_hold("the answer is another issuer's, or has no code")
+        tokens = await provider.redeem(came.code, rules.verifier_of(pepper, waiting.id), _callback(settings))
+    except ProviderUnavailable:
+        raise _away() from None
+    except ProviderDeclined as declined:
+        raise _does_not_hold(f"the provider declines: {declined}") from None
+    nonce = rules.nonce_of(pepper, waiting.id)
+    proven, _ = await _checked(provider, tokens.id_token, nonce=nonce, access_token=tokens.access_token)
+    if proven.email is None and tokens.access_token is not None:
+        return await _asked_about(provider, proven, tokens.access_token)
+    return proven
+
+
+async def _checked(
+    provider: IdentityProvider, token: str, *, nonce: str | None, access_token: str | None = None
+) -> tuple[Proven, str]:
+    try:
+        return await provider.check(token, nonce=nonce, at=clock.now(), access_token=access_token)
+    except BadToken as bad:
+        raise _does_not_hold(str(bad)) from None
+    except ProviderUnavailable:
+        raise _away() from None
+
+
+async def _asked_about(provider: IdentityProvider, proven: Proven, access_token: str) -> Proven:
+    try:
+        return await provider.ask_about(proven, access_token)
+    except BadToken as bad:
+        raise _does_not_hold(str(bad)) from None
+    except ProviderUnavailable:
+        raise _away() from None
+
+
+async def _landed(services: IdentityServices, waiting: PendingSignIn, proven: Proven, device: Device) -> Landing:
+    person = await recognise(services, proven)
+    done = PendingSignIn(
+        ids.uuid7(), waiting.browser, person.user_id, proven.issuer, proven.subject, challenge=waiting.challenge
+    )
+    if waiting.app_redirect is not None:  # bound to the app's verifier: the browser is not the one that redeems it
+        code = await _hand_out(services, SignInStep.APP_CODE, done, browser=None)
+        return Landing(_extended(waiting.app_redirect, {"code": code}))
+    if person.has_totp:
+        ticket = await _hand_out(services, SignInStep.TICKET, done, browser=waiting.browser)
+        return Landing(_page(services.settings, ticket=ticket, returnTo=waiting.return_to))
+    session = await _finish(services, done, METHOD, device)
+    return Landing(_home(services.settings) + (waiting.return_to or "/"), session)
+
+
+async def _finish(services: IdentityServices, done: PendingSignIn, method: str, device: Device) -> NewSession:
+    """The session of a person of whom everything is proven."""
+    assert done.user_id is not None
+    assert done.issuer is not None
+    assert done.subject is not None
+    pepper = _pepper(services.settings)
+    await settle(services, done.user_id, done.issuer, done.subject)
+    made = await open_session(services.pool, pepper, done.user_id, method=method, device=device)
+    if method == METHOD:
+        person = await people.READ.first(services.pool, done.user_id)
+        # Enabling a second factor ends the sessions that it sees, under the person's lock; one that came after it, on
+        # the word of a moment before, is seen here.
+        if person is None or person.has_totp:
+            with suppress(Refusal):  # ended by the enabling after all
+                await revoke_one(services.pool, done.user_id, made.id)
+            raise rules.refused()
+    return made
+
+
+async def _place(services: IdentityServices, user: UUID, device: Device) -> str:
+    """Where codes are counted: by the network, where the person has been signed in from it, else with all others."""
+    network = network_of(device.address)
+    rows = await sessions.PLACES.records(services.pool, user)
+    return network if network in {network_of(row["address"]) for row in rows} else ELSEWHERE
+
+
+async def _asks_for_code(services: IdentityServices, done: PendingSignIn) -> Refusal:
+    ticket = await _hand_out(services, SignInStep.TICKET, done, browser=done.browser)
+    return Refusal(
+        ErrorType.TOTP_REQUIRED,
+        "A code of your second factor is needed: post it with this ticket to /v1/auth/idp/totp within five minutes.",
+        ticket=ticket,
+    )
+
+
+async def _hand_out(services: IdentityServices, kind: SignInStep, done: PendingSignIn, *, browser: bytes | None) -> str:
+    made = ids.uuid7()
+    step = PendingSignIn(made, browser, done.user_id, done.issuer, done.subject, challenge=done.challenge)
+    await store.begin(services.pool, kind, step, clock.now())
+    return rules.token_of(_pepper(services.settings), kind, made)
+
+
+def _refused(settings: Settings, waiting: PendingSignIn, word: str) -> Landing:
+    _log.info("sign-in refused", word=word)
+    if waiting.app_redirect is not None:
+        return Landing(_extended(waiting.app_redirect, {"error": word}))
+    return Landing(_page(settings, error=word, returnTo=waiting.return_to))
+
+
+def _does_not_hold(reason: str) -> Refusal:
+    _log.info("identity not proven", reason=reason)
+    return rules.refused()
+
+
+def _away() -> Refusal:
+    return Refusal(
+        ErrorType.UNAVAILABLE,
+        "The identity provider can't be reached right now. Try again shortly, or sign in another way.",
+        retry_after_s=UNAVAILABLE_S,
+    )
+
+
+def _page(settings: Settings, **told: str | None) -> str:
+    """The console's sign-in page; what it is told stands in the fragment, which no server and no log sees."""
+    words = {name: value for name, value in told.items() if value is not None}
+    return f"{_home(settings)}{SIGN_IN_PAGE}#{urlencode(words, quote_via=quote)}"
+
+
+def _extended(url: str, parameters: Mapping[str, str]) -> str:
+    query = urlencode(parameters, quote_via=quote)
+    return f"{url}{'&' if '?' in url else '?'}{query}"
+
+
+def _home(settings: Settings) -> str:
+    return settings.public_url.rstrip("/")
+
+
+def _callback(settings: Settings) -> str:
+    return _home(settings) + CALLBACK
+
+
+def _pepper(settings: Settings) -> str:
+    return settings.key_pepper or ""

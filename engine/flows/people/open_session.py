@@ -1,0 +1,198 @@
+"""Opening a session, however the person proved who they are, and what ends or renews one.
+
+Each is one transaction. Who calls has verified password, passkey or identity, and the second factor where there is one.
+Whatever touches sessions of a person locks the person first, then memberships, sessions and heads of accounts, in this
+order: two of them at once wait for each other, and never both.
+"""
+
+import os
+from collections import Counter
+from datetime import datetime
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+
+from engine.areas.people import store as people
+from engine.areas.people.store import PersonRow
+from engine.areas.sessions import rules, store
+from engine.areas.sessions.rules import Device
+from engine.areas.tokens import store as tokens
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, Refusal, not_found
+from engine.base.events import AccountEvent
+from engine.ledger.events import record_event
+from engine.store.database_errors import ForeignKeyViolation
+from engine.store.queries import Conn
+
+MAX_FORGOTTEN = 5_000
+
+
+class Outdated(Exception):  # noqa: N818 - named for what was proven
+    """What a person had proven is not what is asked of them any more."""
+
+
+class NewSession(Struct, frozen=True):
+    """A session at its making or renewal: the only moment its secret is known."""
+
+    id: UUID
+    account_id: UUID
+    secret: str
+    csrf: str
+
+
+async def open_session(
+    pool: asyncpg.Pool,
+    pepper: str,
+    user: UUID,
+    *,
+    method: str,
+    device: Device,
+    account: UUID | None = None,
+    proven: PersonRow | None = None,
+) -> NewSession:
+    """Sign a person in to an account: the named one, else the one they were last at, else their newest.
+
+    403 when they belong to none. `method` is `password`, `passkey`, `identity`…, with `+totp` where a code was given.
+    `proven` is the person as their password was checked; raises Outdated when password or second factor have changed
+    since. Whoever changes them locks the person and ends the sessions there are, so none slips through.
+    """
+    at = clock.now()
+    async with pool.acquire() as connection, connection.transaction():
+        now = await people.LOCK.first(connection, user)
+        if proven is not None and (
+            now is None or (now.password_hash, now.has_totp) != (proven.password_hash, proven.has_totp)
+        ):
+            raise Outdated
+        if now is None:
+            raise _nowhere()
+        memberships = await people.MEMBERSHIPS.fetch(connection, user)
+        chosen = next((one for one in memberships if account in (None, one.account_id)), None)
+        if chosen is None:
+            raise _nowhere()
+        made = _fresh(pepper, ids.uuid7(), chosen.account_id)
+        digest = rules.digest_of(pepper, made.secret)
+        try:
+            await store.INSERT.execute(
+                connection, made.id, digest, user, chosen.account_id, method, device.address, device.agent, at,
+                at + rules.ABSOLUTE,
+            )  # fmt: skip
+        except ForeignKeyViolation:  # removed from the account since the look above
+            raise _nowhere() from None
+        await people.SIGNED_IN_TO.execute(connection, user, chosen.account_id)
+        person = ids.format_id(ids.Kind.USER, user)
+        await record_event(
+            connection, chosen.account_id, AccountEvent.MEMBER_SIGNED_IN,
+            {"id": person, "session": ids.format_id(ids.Kind.SESSION, made.id), "method": method}, actor=person,
+        )  # fmt: skip
+    return made
+
+
+async def renew_session(connection: Conn, pepper: str, session: UUID, account: UUID) -> NewSession:
+    """The same session under a new secret, as after every change of privilege; the old secret is dead at commit."""
+    made = _fresh(pepper, session, account)
+    if not await store.ROTATE.records(connection, session, rules.digest_of(pepper, made.secret), clock.now()):
+        raise _ended()
+    return made
+
+
+async def switch_account(pool: asyncpg.Pool, pepper: str, session: UUID, user: UUID, account: UUID) -> NewSession:
+    """The same session at another account of its person, under a new secret; 404 where they do not belong to it."""
+    async with pool.acquire() as connection, connection.transaction():
+        await people.LOCK.first(connection, user)
+        memberships = await people.MEMBERSHIPS.fetch(connection, user)
+        if account not in {one.account_id for one in memberships}:
+            raise not_found("account")
+        made = _fresh(pepper, session, account)
+        try:
+            digest = rules.digest_of(pepper, made.secret)
+            moved = await store.MOVE.records(connection, session, account, digest, clock.now())
+        except ForeignKeyViolation:
+            raise not_found("account") from None
+        if not moved:
+            raise _ended()
+        await people.SIGNED_IN_TO.execute(connection, user, account)
+        person = ids.format_id(ids.Kind.USER, user)
+        detail = {"id": person, "session": ids.format_id(ids.Kind.SESSION, session), "method": "switch"}
+        await record_event(connection, account, AccountEvent.MEMBER_SIGNED_IN, detail, actor=person)
+    return made
+
+
+async def end_others(connection: Conn, user: UUID, keep: UUID | None) -> Counter[UUID]:
+    """End all sessions of a person but `keep`; how many lived at which account. Over at commit, in every process."""
+    at = clock.now()
+    rows = await store.END_OTHERS.records(connection, user, keep, at, at - rules.IDLE)
+    return Counter(row["account_id"] for row in rows if row["living"])
+
+
+async def sign_out(pool: asyncpg.Pool, pepper: str, secret: str) -> None:
+    """End a session by its secret; nothing happens when it is over already."""
+    digest = rules.digest_of(pepper, secret)
+    async with pool.acquire() as connection, connection.transaction():
+        for row in await store.PERSON_OF.records(connection, digest):
+            await people.LOCK.first(connection, row["user_id"])
+        ended = await store.END.records(connection, digest, clock.now(), _nobodys())
+        for row in ended:
+            person = ids.format_id(ids.Kind.USER, row["user_id"])
+            session = ids.format_id(ids.Kind.SESSION, row["id"])
+            detail = {"id": person, "session": session}
+            await record_event(connection, row["account_id"], AccountEvent.MEMBER_SIGNED_OUT, detail, actor=person)
+
+
+async def remember(connection: Conn, user: UUID, device: Device) -> None:
+    """Know a person from where their mailbox has just proven them, without signing them in.
+
+    Whoever uses up strangers' tries for their address must not keep them out while they have no session yet, or none
+    any more.
+    """
+    at = clock.now()
+    await store.REMEMBER.execute(connection, ids.uuid7(), user, _nobodys(), device.address, device.agent, at)
+
+
+async def revoke_one(pool: asyncpg.Pool, user: UUID, session: UUID) -> None:
+    """End one session of a person; 404 when it is not theirs, or over already."""
+    at, person = clock.now(), ids.format_id(ids.Kind.USER, user)
+    async with pool.acquire() as connection, connection.transaction():
+        await people.LOCK.first(connection, user)
+        ended = await store.END_ONE.records(connection, user, session, at, at - rules.IDLE)
+        if not ended:
+            raise not_found("session")
+        detail = {"id": person, "session": ids.format_id(ids.Kind.SESSION, session)}
+        await record_event(connection, ended[0]["account_id"], AccountEvent.MEMBER_SIGNED_OUT, detail, actor=person)
+
+
+async def revoke_others(pool: asyncpg.Pool, user: UUID, keep: UUID) -> None:
+    """End all other sessions of a person; the log of each account says how many of them were there."""
+    person = ids.format_id(ids.Kind.USER, user)
+    async with pool.acquire() as connection, connection.transaction():
+        await people.LOCK.first(connection, user)
+        ended = await end_others(connection, user, keep)
+        for account in sorted(ended):  # in one order, so that two at once can't wait for each other
+            detail = {"id": person, "sessions": ended[account]}
+            await record_event(connection, account, AccountEvent.MEMBER_SIGNED_OUT, detail, actor=person)
+
+
+async def forget_ended(pool: asyncpg.Pool, at: datetime) -> None:
+    """Drop sessions, tokens and challenges that are of no use any more, a bounded number at a time."""
+    remembered = at - rules.REMEMBERED
+    await store.FORGET.execute(pool, remembered, remembered - rules.IDLE, MAX_FORGOTTEN)
+    await tokens.FORGET.execute(pool, at, MAX_FORGOTTEN)
+    await people.FORGET_CHALLENGES.execute(pool, at, MAX_FORGOTTEN)
+
+
+def _fresh(pepper: str, session: UUID, account: UUID) -> NewSession:
+    secret = rules.new_secret()
+    return NewSession(session, account, secret, rules.csrf_token(pepper, secret))
+
+
+def _nobodys() -> bytes:
+    """A digest that no secret has."""
+    return os.urandom(32)
+
+
+def _nowhere() -> Refusal:
+    return Refusal(ErrorType.FORBIDDEN, "You belong to no account any more. Ask its owner for an invitation.")
+
+
+def _ended() -> Refusal:
+    return Refusal(ErrorType.UNAUTHORIZED, "This session is over. Sign in again.")

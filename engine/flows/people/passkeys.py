@@ -1,0 +1,254 @@
+"""Passkeys: registering one with a signed-in person, signing in with one, and giving one up.
+
+A passkey whose device has verified its person counts as two factors: the device, and what unlocks it.
+"""
+
+import os
+from datetime import datetime
+from uuid import UUID
+
+import asyncpg
+import structlog
+from msgspec import Struct
+
+from engine.areas.identity import store as identities
+from engine.areas.passkeys import ceremony, rules, store
+from engine.areas.passkeys.ceremony import Assertion, Attestation, Rejected, Signed
+from engine.areas.passkeys.rules import RelyingParty
+from engine.areas.passkeys.store import FoundRow, PasskeyRow
+from engine.areas.people import store as people
+from engine.areas.people.service import record_person_event
+from engine.areas.sessions.rules import Device
+from engine.areas.sessions.session_auth import Person
+from engine.areas.system_mail.store import enqueue
+from engine.areas.system_mail.types import SystemMailKind
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, Refusal, invalid, not_found
+from engine.base.events import AccountEvent
+from engine.base.settings import Settings
+from engine.flows.people import second_factor
+from engine.flows.people.open_session import NewSession, open_session
+from engine.flows.people.services import PeopleServices
+from engine.store.database_clock import new_time
+from engine.store.queries import Conn
+
+_log = structlog.get_logger("passkeys")
+
+
+class Registration(Struct, frozen=True):
+    """What a browser is asked to make a passkey from."""
+
+    party: RelyingParty
+    user_handle: bytes
+    email: str
+    name: str
+    challenge: bytes
+    known: list[PasskeyRow]  # their authenticators make no second one
+
+
+class SignIn(Struct, frozen=True):
+    """What a browser is asked to sign, and what it has to show beside the signature."""
+
+    party: RelyingParty
+    challenge: bytes
+    browser: str
+
+
+def party_of(settings: Settings) -> RelyingParty:
+    """Where passkeys of this service work; 409 where they can't."""
+    return rules.relying_party(settings.public_url, settings.passkey_rp_id)
+
+
+async def begin_registration(
+    services: PeopleServices, person: Person, password: str | None, *, origin: str | None
+) -> Registration:
+    """A challenge for this session. 409 when the person has as many passkeys as there may be, or no page can have one.
+
+    `origin` is the page's, as its browser tells. Refuses like `second_factor.confirm` where the sign-in is not young.
+    """
+    party = party_of(services.settings)
+    rules.check_page(party, origin)
+    await second_factor.confirm(services, person, password)
+    known = await store.LIST.fetch(services.pool, person.user_id)
+    if len(known) >= rules.MAX_PASSKEYS:
+        raise _too_many()
+    challenge = os.urandom(rules.CHALLENGE_BYTES)
+    await store.keep_challenge(services.pool, challenge, rules.holder_of_session(person.session_id), clock.now())
+    return Registration(party, handle_of(person.user_id), person.row.email, person.row.shown_name, challenge, known)
+
+
+async def finish_registration(
+    services: PeopleServices, person: Person, answer: Attestation, *, name: str | None, transports: list[str]
+) -> PasskeyRow:
+    """The person's new passkey. 400 when the answer proves nothing or answers no challenge of this session, 409 when
+    the credential is somebody's already; a challenge is used up either way.
+    """
+    party = party_of(services.settings)
+    called = None if name is None else rules.checked_name(name)
+    at = clock.now()
+    try:
+        challenge = ceremony.challenge_of(answer.client_data)
+        if not await store.burn_challenge(services.pool, challenge, rules.holder_of_session(person.session_id), at):
+            raise Rejected("no such challenge")  # noqa: TRY301 - one refusal for all
+        made = ceremony.registered(answer, challenge, party)
+    except Rejected as error:
+        _log.info("passkey not registered", reason=str(error))
+        raise invalid(
+            "credential",
+            f"This passkey could not be verified. Begin again within five minutes, on {party.origin}, with a device "
+            "that asks for a PIN, a finger or a face.",
+        ) from None
+    async with services.pool.acquire() as connection, connection.transaction():
+        await people.LOCK.first(connection, person.user_id)  # so that the number is exact
+        held = await store.LIST.fetch(connection, person.user_id)
+        if len(held) >= rules.MAX_PASSKEYS:
+            raise _too_many()
+        made_at = await new_time(connection)
+        row = PasskeyRow(
+            ids.uuid7_at(made_at), made.credential_id, called or _fresh_name(held), rules.known_transports(transports),
+            made.backed_up, made_at, None, None,
+        )  # fmt: skip
+        if not await store.INSERT.records(
+            connection, row.id, person.user_id, row.credential_id, made.public_key, made.sign_count, row.name,
+            row.transports, made.backup_eligible, row.backed_up, made_at,
+        ):  # fmt: skip
+            raise _known(held, made.credential_id)
+        await enqueue(connection, SystemMailKind.PASSKEY_ADDED, person.row.email, at=at, name=row.name)
+        await _record(connection, person.user_id, AccountEvent.MEMBER_PASSKEY_ADDED, row.id)
+    return row
+
+
+async def begin_sign_in(services: PeopleServices, browser: str | None, *, origin: str | None) -> SignIn:
+    """A challenge for whoever answers it from this browser, which keeps `browser`: several pages may ask at once."""
+    party = party_of(services.settings)
+    rules.check_page(party, origin)
+    kept = browser if browser is not None and rules.well_formed(browser) else rules.new_browser()
+    challenge = os.urandom(rules.CHALLENGE_BYTES)
+    await store.keep_challenge(services.pool, challenge, rules.holder_of_browser(kept), clock.now())
+    return SignIn(party, challenge, kept)
+
+
+async def finish_sign_in(
+    services: PeopleServices, answer: Assertion, browser: str | None, device: Device
+) -> NewSession:
+    """A session for the passkey's person; one and the same 401 `invalid_credentials` for all that can be wrong.
+
+    A counter that has not grown is refused, and so is the passkey from then on: somebody may have a copy of it.
+    """
+    party = party_of(services.settings)
+    at = clock.now()
+    try:
+        found, proof = await _proof(services.pool, answer, browser, party, at)
+    except Rejected as error:
+        _log.info("passkey refused", reason=str(error))
+        raise refused() from None
+    if not await store.USE.records(services.pool, found.id, proof.sign_count, at, proof.backed_up):
+        await _suspect(services.pool, found, at)
+        raise refused()
+    return await open_session(
+        services.pool, services.settings.key_pepper or "", found.user_id, method="passkey", device=device
+    )
+
+
+async def rename(pool: asyncpg.Pool, person: Person, passkey: UUID, name: str) -> PasskeyRow:
+    """The person's passkey under another name; 404 when it is not theirs."""
+    called = rules.checked_name(name)
+    async with pool.acquire() as connection, connection.transaction():
+        row = await store.RENAME.first(connection, person.user_id, passkey, called)
+        if row is None:
+            raise not_found("passkey")
+        await _record(connection, person.user_id, AccountEvent.MEMBER_PASSKEY_RENAMED, passkey)
+    return row
+
+
+async def remove(services: PeopleServices, person: Person, passkey: UUID) -> None:
+    """Nobody signs in with the passkey any more; 404 when it is not the person's, 409 for their last way to sign in."""
+    async with services.pool.acquire() as connection, connection.transaction():
+        await people.LOCK.first(connection, person.user_id)  # of two removals at once the second sees the first
+        gone = await store.DELETE.records(connection, person.user_id, passkey)
+        if not gone:
+            raise not_found("passkey")
+        ways = await identities.WAYS_IN.first(connection, person.user_id, services.settings.idp_issuer, None)
+        if not gone[0]["suspected"] and (ways is None or not ways.any):
+            raise Refusal(
+                ErrorType.INVALID_STATE,
+                "This is your only way to sign in. Set a password or add another passkey first.",
+                status="only_way_in",
+            )
+        await enqueue(
+            connection, SystemMailKind.PASSKEY_REMOVED, person.row.email, at=clock.now(), name=gone[0]["name"]
+        )
+        await _record(connection, person.user_id, AccountEvent.MEMBER_PASSKEY_REMOVED, passkey)
+
+
+def handle_of(user: UUID) -> bytes:
+    """Whom an authenticator says that a passkey belongs to: an opaque id, no word about them (WebAuthn 14.6.1)."""
+    return user.bytes
+
+
+def refused() -> Refusal:
+    """The one answer to every passkey that signs nobody in."""
+    return Refusal(
+        ErrorType.INVALID_CREDENTIALS, "This passkey signs nobody in here. Begin again, or sign in with a password."
+    )
+
+
+async def _proof(
+    pool: asyncpg.Pool, answer: Assertion, browser: str | None, party: RelyingParty, at: datetime
+) -> tuple[FoundRow, Signed]:
+    """Everything is looked at whatever is wrong before it, so that the answer takes its time; raises Rejected."""
+    challenge = ceremony.challenge_of(answer.client_data)
+    holder = rules.holder_of_browser(browser or "")
+    burnt = await store.burn_challenge(pool, challenge, holder, at)
+    found = await store.FIND.first(pool, ceremony.octets(answer.raw_id))
+    proof = ceremony.signed(answer, challenge, party, None if found is None else found.public_key)
+    if found is None or not burnt:
+        raise Rejected("no such challenge for this browser")
+    if answer.user_handle is None or ceremony.octets(answer.user_handle) != handle_of(found.user_id):
+        raise Rejected("the passkey names another person")
+    if found.backup_eligible != proof.backup_eligible:  # WebAuthn 7.2: it never changes
+        raise Rejected("its eligibility for backup has changed")
+    if found.suspected_at is not None:
+        raise Rejected("its counter has gone backwards before")
+    return found, proof
+
+
+async def _suspect(pool: asyncpg.Pool, found: FoundRow, at: datetime) -> None:
+    _log.warning("counter of a passkey went backwards", passkey=ids.format_id(ids.Kind.PASSKEY, found.id))
+    async with pool.acquire() as connection, connection.transaction():
+        if not await store.SUSPECT.records(connection, found.id, at):
+            return
+        owner = await people.READ.first(connection, found.user_id)
+        if owner is None:
+            return
+        await enqueue(connection, SystemMailKind.PASSKEY_SUSPECTED, owner.email, at=at, name=found.name)
+        await _record(connection, found.user_id, AccountEvent.MEMBER_PASSKEY_SUSPECTED, found.id, actor="service")
+
+
+async def _record(connection: Conn, user: UUID, kind: AccountEvent, passkey: UUID, *, actor: str | None = None) -> None:
+    detail: dict[str, object] = {
+        "id": ids.format_id(ids.Kind.PASSKEY, passkey), "user": ids.format_id(ids.Kind.USER, user)
+    }  # fmt: skip
+    await record_person_event(connection, user, kind, detail, actor=actor)
+
+
+def _fresh_name(held: list[PasskeyRow]) -> str:
+    taken = {row.name for row in held}
+    return next(name for number in range(1, rules.MAX_PASSKEYS + 2) if (name := f"Passkey {number}") not in taken)
+
+
+def _known(held: list[PasskeyRow], credential_id: bytes) -> Refusal:
+    """The 409 of a credential that is registered; it names one's own passkey, and nothing of another person's."""
+    message = "This passkey is registered already."
+    for row in held:
+        if row.credential_id == credential_id:
+            return Refusal(ErrorType.CONFLICT, message, id=ids.format_id(ids.Kind.PASSKEY, row.id))
+    return Refusal(ErrorType.CONFLICT, message)
+
+
+def _too_many() -> Refusal:
+    return Refusal(
+        ErrorType.INVALID_STATE,
+        f"You have {rules.MAX_PASSKEYS} passkeys, as many as there may be. Remove one.",
+        status="full",
+    )

@@ -1,0 +1,61 @@
+"""What the operator does for a person who can't get in any more, or whom somebody else has got in as."""
+
+import asyncpg
+from msgspec import Struct
+
+from engine.areas.people import rules
+from engine.areas.people import store as people
+from engine.areas.people.service import record_person_event
+from engine.areas.people.store import Membership, PersonRow
+from engine.areas.second_factor import store as factors
+from engine.areas.system_mail.store import enqueue
+from engine.areas.system_mail.types import SystemMailKind
+from engine.base import clock
+from engine.base.events import AccountEvent
+from engine.flows.people.open_session import end_others
+from engine.store.queries import Conn
+
+OPERATOR = "operator"
+
+
+class PersonWithAccounts(Struct, frozen=True):
+    """A person and the accounts they belong to."""
+
+    person: PersonRow
+    memberships: list[Membership]
+
+
+async def find(pool: asyncpg.Pool, email: str) -> PersonWithAccounts | None:
+    """The person of an address; None where it is nobody's. Raises Refusal for what is no address."""
+    person = await people.FIND.first(pool, rules.checked_email(email))
+    return None if person is None else PersonWithAccounts(person, await people.MEMBERSHIPS.fetch(pool, person.id))
+
+
+async def drop_second_factor(pool: asyncpg.Pool, person: PersonRow) -> bool:
+    """Ask the person for codes no more, end all their sessions and tell them; False where no code was asked for.
+
+    Passkeys stay: whoever lost those too resets the password by mail and removes them.
+    """
+    async with pool.acquire() as connection, connection.transaction():
+        await people.LOCK.first(connection, person.id)
+        if not await factors.DISABLE.records(connection, person.id):
+            return False
+        await factors.DROP_CODES.execute(connection, person.id)
+        await factors.FORGET_FAILURES.execute(connection, person.id, None)
+        await end_others(connection, person.id, None)
+        await enqueue(connection, SystemMailKind.SECOND_FACTOR_DISABLED, person.email, at=clock.now())
+        await _tell(connection, person, AccountEvent.MEMBER_SECOND_FACTOR_DISABLED, {})
+    return True
+
+
+async def sign_out(pool: asyncpg.Pool, person: PersonRow) -> int:
+    """End all sessions of the person; how many there were."""
+    async with pool.acquire() as connection, connection.transaction():
+        await people.LOCK.first(connection, person.id)
+        ended = (await end_others(connection, person.id, None)).total()
+        await _tell(connection, person, AccountEvent.MEMBER_SIGNED_OUT, {"sessions": ended})
+    return ended
+
+
+async def _tell(connection: Conn, person: PersonRow, kind: AccountEvent, detail: dict[str, object]) -> None:
+    await record_person_event(connection, person.id, kind, detail, actor=OPERATOR)

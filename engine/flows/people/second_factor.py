@@ -1,0 +1,256 @@
+"""The second factor of a person: sharing a secret with their app, asking for its codes, and giving it up.
+
+Codes are tried only after the password or another proof, and wrong ones cost a growing wait. The wait is counted apart
+for each network that a person is known from, for all others together, and for the changes of a signed-in session: so
+that not even somebody who has the password keeps the person out where they usually are.
+"""
+
+import asyncio
+import math
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import asyncpg
+import structlog
+from msgspec import Struct
+
+from engine.areas.people import store as people
+from engine.areas.people.service import record_person_event
+from engine.areas.second_factor import rules, store
+from engine.areas.second_factor.rules import Factor
+from engine.areas.sessions.session_auth import Person
+from engine.areas.system_mail.store import enqueue
+from engine.areas.system_mail.types import SystemMailKind
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, Refusal, invalid
+from engine.base.events import AccountEvent
+from engine.base.secrets import Unsealable
+from engine.flows.people.open_session import NewSession, end_others, renew_session
+from engine.flows.people.services import PeopleServices
+from engine.store.queries import Conn
+
+RECENT = timedelta(minutes=10)  # a sign-in so young stands for the password
+ELSEWHERE = ""  # the place of all networks that the person is not known from
+IN_SESSION = "session"  # the place of changes that a signed-in person makes; no network has such a name
+
+_log = structlog.get_logger("second factor")
+
+
+class FactorSetup(Struct, frozen=True):
+    """A secret that is not asked for yet, in the three forms in which it gets into an app."""
+
+    secret: str
+    uri: str
+    svg: str
+
+
+class FactorEnabled(Struct, frozen=True):
+    """The recovery codes, at the only moment they are known, and the session under its new secret."""
+
+    recovery_codes: list[str]
+    session: NewSession
+
+
+class FactorStatus(Struct, frozen=True):
+    """A person's second factor as they see it."""
+
+    enabled_at: datetime | None
+    recovery_codes: int
+
+
+async def proven(
+    services: PeopleServices, user: UUID, code: str, at: datetime, *, place: str = ELSEWHERE
+) -> Factor | None:
+    """What a code proves of a person whose password or identity is proven; None when it is wrong or used, or they have
+    no second factor. A right code is used up: of two at once one gets it.
+
+    `place` is the network, where the person is known from it. Raises 429 while wrong codes from there cost a wait.
+    """
+    async with services.pool.acquire() as connection, connection.transaction():
+        row = await store.LOCK.first(connection, user)
+        if row is None or row.totp_enabled_at is None or row.totp_sealed is None:
+            return None
+        tries = await store.TRIES.first(connection, user, place)
+        wait_s = rules.wait_s(tries, at)
+        if wait_s:
+            raise _too_many(wait_s)
+        factor = await _used_up(connection, services.settings.key_pepper or "", user, row, code, at)
+        if factor is None:
+            failed = rules.after_failure(tries, at)
+            await store.COUNT_FAILURE.execute(
+                connection, user, place, failed.failed, failed.failed_at, failed.locked_until
+            )
+            if failed.failed == rules.FREE_TRIES:
+                await enqueue(connection, SystemMailKind.CODES_REFUSED, row.email, at=at)
+        elif tries is not None:
+            await store.FORGET_FAILURES.execute(connection, user, place)
+    return factor
+
+
+async def confirm(services: PeopleServices, person: Person, password: str | None, *, always: bool = False) -> None:
+    """Be sure that it is still the person who signed in: by their password, or a sign-in of the last ten minutes.
+
+    With `always` the password is asked for however young the sign-in is. 400 when it is missing, 401
+    `invalid_credentials` when it is wrong, 429 after too many; 403 asks one without a password to sign in again.
+    """
+    recent = clock.now() - person.row.created_at <= RECENT
+    if recent and not always:
+        return
+    row = await people.READ.first(services.pool, person.user_id)
+    stored = None if row is None else row.password_hash
+    if stored is None:
+        if recent:
+            return
+        raise Refusal(ErrorType.FORBIDDEN, "Your sign-in is older than ten minutes. Sign in again, then repeat this.")
+    if password is None:
+        raise invalid("password", "Give your password: this change asks for it.")
+    standing = await services.limits.check(f"confirm:{person.user_id}", services.settings.sign_in_rate / 60, burst_s=60)
+    if not standing.allowed:
+        raise _too_many(standing.retry_after_s)
+    if not await services.passwords.matches(stored, password):
+        raise _wrong("password")
+
+
+async def state(pool: asyncpg.Pool, user: UUID) -> FactorStatus:
+    """Whether codes are asked for, and how many recovery codes are left."""
+    row = await store.STATE.first(pool, user)
+    return FactorStatus(None, 0) if row is None else FactorStatus(row.totp_enabled_at, row.recovery_codes)
+
+
+async def set_up(services: PeopleServices, person: Person, password: str | None) -> FactorSetup:
+    """A fresh secret for the person's app in place of one that was never enabled; no code is asked for yet.
+
+    409 when a second factor is enabled.
+    """
+    if person.row.has_totp:
+        raise _enabled_already()
+    await confirm(services, person, password)
+    secret = rules.new_secret()
+    sealed = rules.sealed(services.settings.key_pepper or "", person.user_id, secret)
+    if not await store.BEGIN.records(services.pool, person.user_id, sealed):
+        raise _enabled_already()
+    uri = rules.otpauth_uri(secret, person.row.email)
+    return FactorSetup(rules.shown_secret(secret), uri, await asyncio.to_thread(rules.qr_svg, uri))
+
+
+async def enable(services: PeopleServices, person: Person, code: str) -> FactorEnabled:
+    """Ask for codes from now on, once the app has shown that it makes them; all other sessions end.
+
+    401 `invalid_credentials` for a wrong code; 409 without a setup before, or when it is enabled already.
+    """
+    pepper = services.settings.key_pepper or ""
+    at = clock.now()
+    codes = rules.new_recovery_codes()
+    async with services.pool.acquire() as connection, connection.transaction():
+        row = await store.LOCK.first(connection, person.user_id)
+        if row is None or row.totp_sealed is None:
+            raise Refusal(ErrorType.INVALID_STATE, "Begin with POST /v1/auth/2fa/setup.", status="disabled")
+        if row.totp_enabled_at is not None:
+            raise _enabled_already()
+        step = _step_of(pepper, person.user_id, row.totp_sealed, code, at)
+        if step is None:
+            raise _wrong("code")
+        await store.ENABLE.execute(connection, person.user_id, at, step)
+        await _give_codes(connection, pepper, person.user_id, codes)
+        session = await _privileges_changed(connection, pepper, person)
+        await enqueue(connection, SystemMailKind.SECOND_FACTOR_ENABLED, row.email, at=at)
+        await record_person_event(connection, person.user_id, AccountEvent.MEMBER_SECOND_FACTOR_ENABLED, {})
+    return FactorEnabled(codes, session)
+
+
+async def disable(services: PeopleServices, person: Person, password: str | None, code: str) -> NewSession:
+    """Ask for codes no more; the secret, the recovery codes and all other sessions go.
+
+    401 `invalid_credentials` for a wrong password or code, 409 where no second factor is enabled.
+    """
+    if not person.row.has_totp:
+        raise _disabled_already()
+    await confirm(services, person, password, always=True)
+    at = clock.now()
+    if await proven(services, person.user_id, code, at, place=IN_SESSION) is None:
+        raise _wrong("code")
+    async with services.pool.acquire() as connection, connection.transaction():
+        if not await store.DISABLE.records(connection, person.user_id):
+            raise _disabled_already()
+        await store.DROP_CODES.execute(connection, person.user_id)
+        await store.FORGET_FAILURES.execute(connection, person.user_id, None)
+        session = await _privileges_changed(connection, services.settings.key_pepper or "", person)
+        await enqueue(connection, SystemMailKind.SECOND_FACTOR_DISABLED, person.row.email, at=at)
+        await record_person_event(connection, person.user_id, AccountEvent.MEMBER_SECOND_FACTOR_DISABLED, {})
+    return session
+
+
+async def replace_codes(services: PeopleServices, person: Person, password: str | None, code: str) -> list[str]:
+    """A new set of recovery codes; the old ones are void. Refuses like `disable`."""
+    if not person.row.has_totp:
+        raise _disabled_already()
+    await confirm(services, person, password, always=True)
+    if await proven(services, person.user_id, code, clock.now(), place=IN_SESSION) is None:
+        raise _wrong("code")
+    codes = rules.new_recovery_codes()
+    async with services.pool.acquire() as connection, connection.transaction():
+        row = await store.LOCK.first(connection, person.user_id)
+        if row is None or row.totp_enabled_at is None:
+            raise _disabled_already()
+        await _give_codes(connection, services.settings.key_pepper or "", person.user_id, codes)
+        await record_person_event(connection, person.user_id, AccountEvent.MEMBER_RECOVERY_CODES_REPLACED, {})
+    return codes
+
+
+async def _used_up(
+    connection: Conn, pepper: str, user: UUID, row: store.FactorRow, code: str, at: datetime
+) -> Factor | None:
+    typed = rules.read(code)
+    if typed is None or row.totp_sealed is None:
+        return None
+    factor, normal = typed
+    if factor is Factor.TOTP:
+        step = _step_of(pepper, user, row.totp_sealed, normal, at)
+        return factor if step is not None and await store.USE_STEP.records(connection, user, step) else None
+    left = await store.USE_CODE.first(connection, user, rules.recovery_digest(pepper, user, normal))
+    if left is None:
+        return None
+    await enqueue(connection, SystemMailKind.RECOVERY_CODE_USED, row.email, at=at, left=left.remaining)
+    return factor
+
+
+def _step_of(pepper: str, user: UUID, sealed: bytes, code: str, at: datetime) -> int | None:
+    typed = rules.read(code)
+    if typed is None or typed[0] is not Factor.TOTP:
+        return None
+    try:
+        secret = rules.opened(pepper, user, sealed)
+    except Unsealable:
+        _log.error("a second factor can't be opened: has the pepper changed?", user=ids.format_id(ids.Kind.USER, user))
+        return None
+    return rules.matching_step(secret, typed[1], at)
+
+
+async def _give_codes(connection: Conn, pepper: str, user: UUID, codes: list[str]) -> None:
+    digests = [rules.recovery_digest(pepper, user, typed[1]) for code in codes if (typed := rules.read(code))]
+    await store.DROP_CODES.execute(connection, user)
+    await store.INSERT_CODES.execute(connection, user, digests)
+
+
+async def _privileges_changed(connection: Conn, pepper: str, person: Person) -> NewSession:
+    await end_others(connection, person.user_id, person.session_id)
+    return await renew_session(connection, pepper, person.session_id, person.account_id)
+
+
+def _enabled_already() -> Refusal:
+    return Refusal(
+        ErrorType.INVALID_STATE, "A second factor is enabled already. Disable it before another one.", status="enabled"
+    )
+
+
+def _disabled_already() -> Refusal:
+    return Refusal(ErrorType.INVALID_STATE, "No second factor is enabled.", status="disabled")
+
+
+def _wrong(what: str) -> Refusal:
+    return Refusal(ErrorType.INVALID_CREDENTIALS, f"The {what} is wrong, or used already. Check it and try again.")
+
+
+def _too_many(wait_s: float) -> Refusal:
+    wait = max(1, math.ceil(wait_s))
+    return Refusal(ErrorType.RATE_LIMITED, f"Too many wrong tries. Wait {wait} s before the next.", retry_after_s=wait)

@@ -1,0 +1,76 @@
+"""Signing up: the first account of a new person, and the mail that asks them to confirm their address.
+
+An address that has a person already gets the same answer after the same work; only its mailbox is told.
+"""
+
+from uuid import UUID
+
+from msgspec import Struct
+
+from engine.areas.people import challenge, rules
+from engine.areas.people import store as people
+from engine.areas.sessions.rules import Device
+from engine.areas.system_mail.store import enqueue
+from engine.areas.system_mail.types import SystemMailKind
+from engine.areas.tokens import store as tokens
+from engine.areas.tokens.rules import Purpose, token_of
+from engine.base import clock, ids
+from engine.base.errors import ErrorType, Refusal
+from engine.base.plans import Plan
+from engine.base.text import checked_line
+from engine.flows.people.log_in import slow_down
+from engine.flows.people.open_account import NewOwner, open_with_owner
+from engine.flows.people.services import PeopleServices
+from engine.store.queries import Conn
+
+NOTICES_PER_HOUR = 3  # to one mailbox, about sign-ups with its address
+MAX_NAME = 120
+
+
+class SignUpRequest(Struct, frozen=True):
+    """A sign-up as it was sent."""
+
+    email: str
+    password: str
+    account_name: str | None
+    challenge_token: str | None
+
+
+async def sign_up(services: PeopleServices, wanted: SignUpRequest, device: Device) -> str:
+    """Make person, account and transactional stream; returns the address in the form it is known by.
+
+    400 for a guessable password or an unsolved challenge, 403 where sign-up is closed, 429 for too many tries.
+    """
+    settings = services.settings
+    if settings.signup == "closed":
+        raise Refusal(ErrorType.FORBIDDEN, "Sign-up is closed here. Ask somebody on an account for an invitation.")
+    email = rules.checked_email(wanted.email)
+    name = _name(wanted.account_name, email)
+    await slow_down(services.limits, "signup", email, device, settings)
+    pepper = settings.key_pepper or ""
+    proof = challenge.checked(pepper, wanted.challenge_token) if settings.signup_challenge == "required" else None
+    known = [email, email.partition("@")[0], name]
+    await services.passwords.apart(lambda: rules.check_password(wanted.password, known))
+    hashed = await services.passwords.hashed(wanted.password)
+    notice = await services.limits.check(f"signup-notice:{email}", NOTICES_PER_HOUR / 3600, burst_s=3600)
+    async with services.pool.acquire() as connection, connection.transaction():
+        at = clock.now()
+        if proof is not None and not await people.SPEND.records(connection, proof, at + challenge.LIFETIME):
+            raise challenge.spent()
+        made = await open_with_owner(connection, NewOwner(email, hashed), name=name, plan=Plan.FREE)
+        if made is not None:
+            await ask_to_verify(connection, pepper, made.owner_id, email)
+        elif notice.allowed:
+            await enqueue(connection, SystemMailKind.ADDRESS_TAKEN, email, at=at)
+    return email
+
+
+async def ask_to_verify(connection: Conn, pepper: str, user: UUID, email: str) -> None:
+    """Send the link that confirms an address, within the caller's transaction; an earlier one is dead from then on."""
+    mail, at = ids.uuid7(), clock.now()
+    await tokens.issue(connection, token_of(pepper, mail), Purpose.VERIFY_EMAIL, user, at=at, detail=email)
+    await enqueue(connection, SystemMailKind.VERIFY_EMAIL, email, at=at, mail=mail)
+
+
+def _name(given: str | None, email: str) -> str:
+    return email.partition("@")[0] if given is None else checked_line(given, "accountName", MAX_NAME)

@@ -1,0 +1,71 @@
+"""Confirming a person's address: the link that sign-up sent, and another one when they ask for it."""
+
+from datetime import datetime
+from uuid import UUID
+
+import asyncpg
+
+from engine.areas.people import store as people
+from engine.areas.people.service import record_person_event
+from engine.areas.people.store import PersonRow
+from engine.areas.sessions.rules import Device
+from engine.areas.sessions.session_auth import Person
+from engine.areas.tokens import rules as token_rules
+from engine.areas.tokens import store as tokens
+from engine.areas.tokens.rules import Purpose
+from engine.base import clock
+from engine.base.errors import ErrorType, Refusal
+from engine.base.events import AccountEvent
+from engine.flows.people.log_in import slow_down, too_many
+from engine.flows.people.open_session import remember
+from engine.flows.people.services import PeopleServices
+from engine.flows.people.sign_up import ask_to_verify
+from engine.store.queries import Conn, Queries
+
+PER_MINUTE, PER_DAY = 5, 20  # links that one person may ask for
+
+_SQL = Queries.beside(__file__, "verify_email.sql")
+_MARK = _SQL.command("mark_verified")
+
+
+async def verify(services: PeopleServices, token: str, device: Device) -> None:
+    """Take the token's word that its person reads their mail; 400 for a token that is no good, 429 for guessing."""
+    await slow_down(services.limits, "verify", None, device, services.settings)
+    async with services.pool.acquire() as connection, connection.transaction():
+        person, address = await used_up(connection, token, Purpose.VERIFY_EMAIL, clock.now())
+        if address not in (None, person.email):  # sent to an address that is theirs no more
+            raise token_rules.spent()
+        await remember(connection, person.id, device)
+        if await mark_verified(connection, person.id):
+            await record_person_event(connection, person.id, AccountEvent.MEMBER_EMAIL_VERIFIED, {})
+
+
+async def used_up(connection: Conn, token: str, purpose: Purpose, at: datetime) -> tuple[PersonRow, str | None]:
+    """Whose token it was, locked, and what it confirms; raises the 400 of a token that is no good.
+
+    The person is locked before the token, as by those who burn all tokens of somebody.
+    """
+    person = await people.LOCK.first(connection, await tokens.holder(connection, token, purpose, at))
+    burnt = await tokens.burn(connection, token, purpose, at)
+    if person is None:
+        raise token_rules.spent()
+    return person, burnt.detail
+
+
+async def send_again(services: PeopleServices, person: Person) -> None:
+    """Another link; the earlier one is dead from then on. 409 when the address is confirmed, 429 past the bounds."""
+    if person.row.email_verified:
+        raise Refusal(ErrorType.INVALID_STATE, "Your address is confirmed already.", status="verified")
+    name = f"verify-send:{person.user_id}"
+    for bucket, most, seconds in ((f"{name}:minute", PER_MINUTE, 60), (f"{name}:day", PER_DAY, 86_400)):
+        standing = await services.limits.check(bucket, most / seconds, burst_s=seconds)
+        if not standing.allowed:
+            raise too_many(standing.retry_after_s)
+    async with services.pool.acquire() as connection, connection.transaction():
+        await ask_to_verify(connection, services.settings.key_pepper or "", person.user_id, person.row.email)
+
+
+async def mark_verified(connection: Conn, user: UUID) -> bool:
+    """The person's address is confirmed; False when it was already."""
+    rows: list[asyncpg.Record] = await _MARK.records(connection, user, clock.now())
+    return bool(rows)

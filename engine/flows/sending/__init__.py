@@ -1,0 +1,1 @@
+"""Work on messages: accept, schedule, release, hold back, settle, complain."""

@@ -1,0 +1,49 @@
+"""Append events to account logs: the one place where Python code extends the hash chain.
+
+The insert statement also queues each event for the webhook endpoints that want its type (`log.sql`). Statements that
+write events together with other rows (`accept.sql`, `settle.sql`) do the same in SQL.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from uuid import UUID
+
+from engine.base import clock
+from engine.base.errors import not_found
+from engine.base.events import AccountEvent
+from engine.ledger import heads, log
+from engine.ledger.heads import Head
+from engine.ledger.log import Entry, LogRow
+from engine.store.queries import Conn
+
+
+async def append_events(connection: Conn, entries: Sequence[Entry]) -> list[LogRow]:
+    """Lock the accounts' heads, then append the entries in their order within the caller's transaction.
+
+    Return the stored events. Entries of accounts that were erased meanwhile are left out.
+    """
+    if not entries:
+        return []
+    return await append_locked(connection, await heads.lock(connection, {one.account_id for one in entries}), entries)
+
+
+async def append_locked(connection: Conn, locked: dict[UUID, Head], entries: Iterable[Entry]) -> list[LogRow]:
+    """Append the entries of the accounts whose heads the caller has locked, and save the heads."""
+    events = log.seal_all(locked, [one for one in entries if one.account_id in locked])
+    if events:
+        await log.append(connection, events)
+    if locked:
+        await heads.save(connection, locked.values())
+    return events
+
+
+async def record_event(
+    connection: Conn, account: UUID, kind: AccountEvent, detail: Mapping[str, object], *, actor: str | None = None
+) -> None:
+    """Append one account event of the type `kind` within the caller's transaction.
+
+    `actor` is who did it: the id of a person (`usr_…`) or an API key (`key_…`), `operator` or `service`.
+    Raises a 404 if the account was erased meanwhile.
+    """
+    told = detail if actor is None else {**detail, "actor": actor}
+    if not await append_events(connection, [Entry(account, kind, log.detail_text(told), clock.now())]):
+        raise not_found("account")

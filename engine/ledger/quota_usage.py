@@ -1,0 +1,97 @@
+"""Count accepted messages: move account heads to the present day, and lease from the platform's ceiling.
+
+Acceptance and the release of scheduled messages count alike.
+"""
+
+from collections.abc import Iterable
+from datetime import date, timedelta
+from uuid import UUID
+
+from msgspec import Struct
+
+from engine.ledger import quota
+from engine.ledger.heads import Head
+from engine.store.queries import Conn, Queries, columns
+
+_SQL = Queries.beside(__file__, "quota_usage.sql")
+_DAY_COUNTS = _SQL.command("day_counts")
+_LEASE = _SQL.command("lease_ceiling")
+_ADD_LEASED = _SQL.command("add_leased")
+_COUNT_SIMULATED = _SQL.command("count_simulated")
+
+LEASE_CHUNK = 1_000
+
+
+class Simulated(Struct, frozen=True):
+    """What the simulator adds to an account's day: messages to nobody but its recipients, and these by their fate."""
+
+    account_id: UUID
+    day: date
+    messages: int = 0
+    settled: int = 0
+    bounced: int = 0
+    complained: int = 0
+
+
+async def turn_all(connection: Conn, locked: dict[UUID, Head], day: date) -> None:
+    """Turn locked heads to the day; the figures of the day before are read only for those that are reviewed."""
+    reviewed = [account for account, head in locked.items() if quota.due_for_review(head, day)]
+    counts = {}
+    if reviewed:
+        rows = await _DAY_COUNTS.records(connection, reviewed, day - timedelta(days=1))
+        counts = {row["account_id"]: row for row in rows}
+    for account, head in locked.items():
+        row = counts.get(account)
+        if row is None:
+            quota.turn_to(head, day)
+            continue
+        quota.turn_to(
+            head,
+            day,
+            bounced=row["bounced"],
+            complained=row["complained"],
+            settled=row["settled"],
+            simulated=row["simulated"],
+        )
+
+
+async def count_simulated(connection: Conn, counts: Iterable[Simulated]) -> None:
+    """Add to what was simulated, within the transaction that counts the same as any mail; heads must be locked."""
+    rows = [(one.account_id, one.day, one.messages, one.settled, one.bounced, one.complained) for one in counts]
+    if rows:
+        await _COUNT_SIMULATED.execute(connection, *columns(rows, 6))
+
+
+class Ceiling:
+    """The platform's daily ceiling as one process sees it: a lease of part of it."""
+
+    def __init__(self, ceiling: int) -> None:
+        self._ceiling = ceiling
+        self._day: date | None = None
+        self._left = 0
+
+    def room(self, day: date) -> int:
+        """Messages this process may still accept on that day without asking again."""
+        return self._left if self._day == day else 0
+
+    async def reserve(self, connection: Conn, day: date, need: int) -> None:
+        """Lease more when the room is smaller than the need; a lease is committed on its own."""
+        if self.room(day) >= need:
+            return
+        async with connection.transaction():
+            rows = await _LEASE.records(connection, day, need - self.room(day), LEASE_CHUNK, self._ceiling)
+            granted = int(rows[0]["granted"])
+            await _ADD_LEASED.execute(connection, day, granted)
+        self._left = self.room(day) + granted
+        self._day = day
+
+    def take(self, day: date, count: int) -> None:
+        """Count accepted messages against the lease."""
+        if self._day == day:
+            self._left -= count
+
+    async def give_back(self, connection: Conn) -> None:
+        """Return what is unused."""
+        if self._day is not None and self._left:
+            await _ADD_LEASED.execute(connection, self._day, -self._left)
+            self._left = 0
