@@ -1,6 +1,6 @@
-"""One relay process: opens what acceptance needs, serves both ports, drains on SIGTERM.
+"""Run one process of SMTP submission (kind `relay`): open services, serve both ports, drain on SIGTERM.
 
-Started by `ops.processes.relay`, which knows where the certificate lies.
+`ops.processes.relay` starts it and finds the certificate.
 """
 
 import asyncio
@@ -28,18 +28,18 @@ from engine.store.limits import Limits
 from engine.store.migrate import open_current
 from engine.store.postgres import close_pool
 from engine.store.presence import Figures, Presence, Rate
-from mta.relay.certificates import Certificates
-from mta.relay.intake import Intake
-from mta.relay.logins import Logins
-from mta.relay.server import Relay
+from mta.smtp.server.certificates import ServerCertificate
+from mta.submission.auth import SubmissionAuth
+from mta.submission.server import SubmissionServer
+from mta.submission.submit import Submitter
 
 END_S: Final = 3.0
 
 _log = structlog.get_logger("relay")
 
 
-class Services(Struct):
-    """What one process has for accepting."""
+class SubmissionServices(Struct):
+    """The services of one process, from `open_services` to `close_services`."""
 
     pool: asyncpg.Pool
     client: redis_store.Client
@@ -47,15 +47,17 @@ class Services(Struct):
     keys: Keys
     hints: Hints
     stamps: Stamps
-    relay: Relay
+    server: SubmissionServer
     rate: Rate
 
 
-async def open_services(settings: Settings, certificate: Path, key: Path, *, name: str = "relay-1") -> Services:
-    """Everything but the open ports; raises RuntimeError for a setting that is missing."""
+async def open_services(
+    settings: Settings, certificate: Path, key: Path, *, name: str = "relay-1"
+) -> SubmissionServices:
+    """Open everything but the ports; raises RuntimeError for a missing setting."""
     if settings.database_url is None or settings.redis_url is None or settings.key_pepper is None:
-        raise RuntimeError("the relay needs WAYBILL_DATABASE_URL, WAYBILL_REDIS_URL and WAYBILL_KEY_PEPPER")
-    certificates = Certificates(certificate, key)
+        raise RuntimeError("SMTP submission needs WAYBILL_DATABASE_URL, WAYBILL_REDIS_URL and WAYBILL_KEY_PEPPER")
+    served_certificate = ServerCertificate(certificate, key)
     pool = await open_current(settings.database_url, name=name, smallest=1, largest=8)
     client = redis_store.connect(settings.redis_url)
     hints = Hints(client)
@@ -64,20 +66,20 @@ async def open_services(settings: Settings, certificate: Path, key: Path, *, nam
     rate = Rate()
     on_flush = rate.flushed(functools.partial(metrics.flushed, "accept"))
     acceptor = Acceptor(pool, hints, settings, on_flush=on_flush)
-    relay = Relay(
+    server = SubmissionServer(
         settings,
-        certificates=certificates,
-        logins=Logins(keys, limits, settings),
+        certificate=served_certificate,
+        auth=SubmissionAuth(keys, limits, settings),
         limits=limits,
-        intake=Intake(acceptor, settings.mail_host),
+        submitter=Submitter(acceptor, settings.mail_host),
     )
     stamps = Stamps(pool, [keys.cache, *acceptor.caches])
-    return Services(pool, client, acceptor, keys, hints, stamps, relay, rate)
+    return SubmissionServices(pool, client, acceptor, keys, hints, stamps, server, rate)
 
 
-async def close_services(services: Services, grace_s: float) -> None:
-    """Finish what was begun, then close."""
-    await services.relay.drain(grace_s)
+async def close_services(services: SubmissionServices, grace_s: float) -> None:
+    """Drain the server for up to `grace_s` seconds, write what is pending, and close."""
+    await services.server.drain(grace_s)
     metrics.TALLY.write()
     await services.acceptor.drain()
     await services.keys.write_last_uses()
@@ -94,14 +96,14 @@ async def run(
     *,
     name: str = "relay",
 ) -> None:
-    """Serve until SIGTERM or SIGINT; `given` as for `Relay.start`."""
+    """Serve until SIGTERM or SIGINT; `given` are open sockets, as for `SubmissionServer.start`."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     services = await open_services(settings, certificate, key, name=name)
-    services.relay.start(given)
-    gc.freeze()  # what is loaded by now stays: no collection needs to look at it again
-    gc.set_threshold(50_000, 20, 100)  # messages make few cycles; the default looks 70 times as often
+    services.server.start(given)
+    gc.freeze()  # the collector need not scan modules that stay loaded
+    gc.set_threshold(50_000, 20, 100)  # messages make few cycles; the default collects 70 times as often
     handed.tell_ready()
     _log.info("serving", port=settings.submission_port, tls_port=settings.submission_tls_port)
     work = asyncio.create_task(_background(services, name))
@@ -109,9 +111,9 @@ async def run(
     await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
     if work.done():
         ended.cancel()
-        work.result()  # raises what ended it: the supervisor starts a fresh process
-    _log.info("draining", sessions=services.relay.sessions)
-    await services.relay.drain(settings.drain_s)
+        work.result()  # raise its exception: the supervisor starts a new process
+    _log.info("draining", sessions=services.server.sessions)
+    await services.server.drain(settings.drain_s)
     work.cancel()
     with suppress(asyncio.CancelledError):
         await asyncio.wait({work}, timeout=END_S)
@@ -119,16 +121,16 @@ async def run(
     _log.info("stopped")
 
 
-async def _background(services: Services, name: str) -> None:
-    figures = lambda: Figures(in_hand=services.relay.sessions, rate=services.rate.of())  # noqa: E731
+async def _background(services: SubmissionServices, name: str) -> None:
+    figures = lambda: Figures(in_hand=services.server.sessions, rate=services.rate.of())  # noqa: E731
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(Presence(services.pool, kind="relay", name=name, figures=figures).run())
         tasks.create_task(services.stamps.run())
         tasks.create_task(_housekeeping(services))
 
 
-async def _housekeeping(services: Services) -> None:
-    """Counts every second, last uses of keys every half minute."""
+async def _housekeeping(services: SubmissionServices) -> None:
+    """Write metrics every second, and the keys' last uses every half minute."""
     lost = ticks = 0
     while True:
         await asyncio.sleep(1)

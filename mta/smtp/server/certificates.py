@@ -1,4 +1,4 @@
-"""The relay's TLS certificate: loaded from two files, and again when they change, without a restart."""
+"""Load a server's TLS certificate from two files, and load it again when they change, without a restart."""
 
 import asyncio
 import ssl
@@ -7,14 +7,14 @@ from typing import Final
 
 import structlog
 
-LOOK_S: Final = 2.0
+RELOAD_CHECK_S: Final = 2.0
 
-_log = structlog.get_logger("relay")
+_log = structlog.get_logger("smtp")
 _Stamp = tuple[tuple[int, int, int], ...]
 
 
-class Certificates:
-    """Holds the context that new handshakes use. Raises OSError at first when the files can't be used."""
+class ServerCertificate:
+    """The TLS context for new handshakes. The constructor raises OSError when the files can't be used."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self._files = (certificate, key)
@@ -22,27 +22,34 @@ class Certificates:
         self.context = _context(certificate, key)
 
     async def watch(self) -> None:
-        """Look at the files every `LOOK_S` seconds until cancelled."""
+        """Check the files every `RELOAD_CHECK_S` seconds until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_S)
-            await asyncio.to_thread(self.look)
+            await asyncio.sleep(RELOAD_CHECK_S)
+            await asyncio.to_thread(self.reload_if_changed)
 
-    def look(self) -> None:
-        """Load the files again when they have changed. What can't be used yet (one of the two may be on its way) is
-        tried again; until then the old certificate serves."""
+    def reload_if_changed(self) -> None:
+        """Load the files again when they have changed.
+
+        Files that can't be used (an ACME client may have replaced only one of the two) are tried again at the next
+        check; until then the old certificate stays in use.
+        """
         try:
             stamp = self._stamped()
             if stamp == self._stamp:
                 return
             self.context = _context(*self._files)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            _log.error("certificate not usable", files=[str(file) for file in self._files], error=str(error))
+            _log.error(
+                "certificate files can't be used; the old certificate stays in use",
+                files=[str(file) for file in self._files],
+                error=str(error),
+            )
             return
         self._stamp = stamp
         _log.info("certificate loaded", file=str(self._files[0]))
 
     def _stamped(self) -> _Stamp:
-        """What changes with the files, symbolic links followed: ACME clients move those."""
+        """Return what changes with the files; follows symbolic links, which ACME clients replace."""
         found = [file.stat() for file in self._files]
         return tuple((one.st_ino, one.st_mtime_ns, one.st_size) for one in found)
 

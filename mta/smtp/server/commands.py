@@ -1,4 +1,4 @@
-"""SMTP command lines read: verbs, paths and parameters (RFC 5321 4.1, RFC 1870, 4954, 6152, 6531); pure."""
+"""Parse SMTP command lines: verbs, paths and parameters (RFC 5321 4.1, RFC 1870, 4954, 6152, 6531); no I/O."""
 
 import re
 from typing import Final
@@ -7,55 +7,57 @@ from msgspec import Struct
 
 from engine.mail.address import MAX_ADDRESS
 
-COMMAND: Final = 512  # octets with CRLF: RFC 5321 4.5.3.1.4
-PATHS: Final = COMMAND + 26 + 17 + 10 + 500  # MAIL with SIZE, BODY, SMTPUTF8 and AUTH: RFC 1870, 6152, 6531, 4954
-AUTHENTICATION: Final = 12_288  # RFC 4954 4
+MAX_COMMAND: Final = 512  # octets with CRLF: RFC 5321 4.5.3.1.4
+MAX_PATH_COMMAND: Final = (
+    MAX_COMMAND + 26 + 17 + 10 + 500
+)  # MAIL with SIZE, BODY, SMTPUTF8 and AUTH: RFC 1870, 6152, 6531, 4954
+MAX_AUTH_LINE: Final = 12_288  # RFC 4954 4
 MAX_PARAMETERS: Final = 16
 
-# Blanks after the colon are no part of the grammar; common clients write one, and it can't be misread.
+# The grammar has no blanks after the colon, but common clients write one, and it can't be misread.
 _mail = re.compile(r"FROM:[ ]{0,4}<([^<>]*)>(.*)", re.IGNORECASE).fullmatch
 _rcpt = re.compile(r"TO:[ ]{0,4}<([^<>]*)>(.*)", re.IGNORECASE).fullmatch
 _route = re.compile(r"@[^:\s]+:").match  # RFC 5321 4.1.2: source routes are to be ignored
 _parameter = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]*)(?:=([!-<>-~\x80-\U0010ffff]+))?").fullmatch
-_host = re.compile(r"[A-Za-z0-9_.:\[\]-]{1,255}").fullmatch  # RFC 5321 4.1.1.1, and the underscores of real life
+_host = re.compile(r"[A-Za-z0-9_.:\[\]-]{1,255}").fullmatch  # RFC 5321 4.1.1.1; real host names have underscores, too
 _controls = re.compile(rb"[\x00-\x1f\x7f]").search
-# What a browser says when a web page makes it talk to this port.
+# The first word of a browser that a web page makes talk to this port.
 _FOREIGN: Final = frozenset({"GET", "POST", "PUT", "HEAD", "OPTIONS", "DELETE", "PATCH", "CONNECT"})
 
 
 class BadCommand(ValueError):  # noqa: N818 - named for what the client gave
-    """The command can't be carried out; `reply` is what the client hears."""
+    """The command can't be carried out; `reply` is the SMTP reply to it."""
 
     def __init__(self, reply: str) -> None:
         super().__init__(reply)
         self.reply = reply
 
 
-class Command(Struct, frozen=True):
-    """One line: the verb in capitals and what follows it, without blanks around."""
+class SmtpCommand(Struct, frozen=True):
+    """One command: the verb in capitals, and the argument without blanks around it."""
 
     verb: str
     argument: str
 
 
-class Mail(Struct, frozen=True):
-    """MAIL FROM. `size` is what the client declares, 0 when it does not."""
+class MailCommand(Struct, frozen=True):
+    """The argument of MAIL FROM. `size` is what the client declares, 0 without."""
 
     sender: str
     size: int = 0
     smtputf8: bool = False
 
 
-def most_octets(line: bytes) -> int:
-    """How long the line that begins so may be, its CRLF not counted."""
+def max_line_octets(line: bytes) -> int:
+    """Return the limit of a line that begins like this, without its CRLF."""
     verb = line[:4].upper()
     if verb == b"AUTH":
-        return AUTHENTICATION
-    return (PATHS if verb in (b"MAIL", b"RCPT") else COMMAND) - 2
+        return MAX_AUTH_LINE
+    return (MAX_PATH_COMMAND if verb in (b"MAIL", b"RCPT") else MAX_COMMAND) - 2
 
 
-def parsed(line: bytes) -> Command:
-    """The command of a line; raises BadCommand for control characters and octets that are no UTF-8."""
+def parse_command(line: bytes) -> SmtpCommand:
+    """Parse a line; raises BadCommand for control characters and for octets that are not UTF-8."""
     if _controls(line) is not None:
         raise BadCommand("501 5.5.2 Control characters can't stand in a command")
     try:
@@ -63,24 +65,26 @@ def parsed(line: bytes) -> Command:
     except UnicodeDecodeError:
         raise BadCommand("501 5.5.2 The command is not in UTF-8") from None
     verb, _, argument = text.partition(" ")
-    return Command(verb.upper(), argument.strip(" "))
+    return SmtpCommand(verb.upper(), argument.strip(" "))
 
 
-def is_foreign(verb: str) -> bool:
-    """True for the words of another protocol: there is no point in going on."""
+def is_foreign_protocol(verb: str) -> bool:
+    """True when the client speaks another protocol, such as HTTP."""
     return verb in _FOREIGN
 
 
-def host_of(argument: str) -> str:
-    """The name that a client gives in EHLO or HELO."""
+def parse_host(argument: str) -> str:
+    """Return the host name or address literal of EHLO or HELO."""
     if _host(argument) is None:
         raise BadCommand("501 5.5.4 Say EHLO with a host name or an address literal")
     return argument
 
 
-def mail_of(argument: str, *, extended: bool, most: int) -> Mail:
-    """MAIL's argument. `extended`: the client said EHLO, so parameters may follow; `most` octets are the largest
-    message."""
+def parse_mail(argument: str, *, extended: bool, max_octets: int) -> MailCommand:
+    """Parse the argument of MAIL.
+
+    `extended`: the client said EHLO, so parameters may follow. `max_octets` is the size of the largest message.
+    """
     found = _mail(argument)
     if found is None:
         raise BadCommand("501 5.5.4 Syntax: MAIL FROM:<address>")
@@ -89,17 +93,17 @@ def mail_of(argument: str, *, extended: bool, most: int) -> Mail:
     if given.pop("SMTPUTF8", None) is not None:
         raise BadCommand("501 5.5.4 SMTPUTF8 takes no value")
     sender = _path(found[1], smtputf8=smtputf8, bad="553 5.1.7")
-    size = _size(given.pop("SIZE", ""), most)
+    size = _size(given.pop("SIZE", ""), max_octets)
     body = given.pop("BODY", "7BIT")
     if body is None or body.upper() not in ("7BIT", "8BITMIME"):
         raise BadCommand("501 5.5.4 BODY is 7BIT or 8BITMIME")
-    given.pop("AUTH", None)  # RFC 4954 5: who submitted it first is nothing that we pass on
+    given.pop("AUTH", None)  # RFC 4954 5: the original submitter is not passed on
     _refuse_others(given)
-    return Mail(sender, size, smtputf8)
+    return MailCommand(sender, size, smtputf8)
 
 
-def rcpt_of(argument: str, *, smtputf8: bool, extended: bool) -> str:
-    """The address in RCPT's argument, not yet looked at as an address."""
+def parse_rcpt(argument: str, *, smtputf8: bool, extended: bool) -> str:
+    """Return the address in the argument of RCPT; only its length and characters are checked."""
     found = _rcpt(argument)
     if found is None:
         raise BadCommand("501 5.5.4 Syntax: RCPT TO:<address>")
@@ -121,7 +125,7 @@ def _path(path: str, *, smtputf8: bool, bad: str) -> str:
 
 
 def _parameters(text: str, *, extended: bool) -> dict[str, str | None]:
-    """Parameters by name in capitals; None where one has no value."""
+    """Return parameters by name in capitals; None for one without a value."""
     if text and not text.startswith(" "):
         raise BadCommand("501 5.5.4 A blank must follow the address")
     words = text.split()
@@ -137,14 +141,14 @@ def _parameters(text: str, *, extended: bool) -> dict[str, str | None]:
     return found
 
 
-def _size(text: str | None, most: int) -> int:
+def _size(text: str | None, max_octets: int) -> int:
     if text == "":
         return 0
     if text is None or not (text.isascii() and text.isdigit()) or len(text) > 20:  # RFC 1870 4
         raise BadCommand("501 5.5.4 SIZE is a number of octets")
     size = int(text)
-    if size > most:
-        raise BadCommand(f"552 5.3.4 [payload_too_large] The message may have {most} octets at the most")
+    if size > max_octets:
+        raise BadCommand(f"552 5.3.4 [payload_too_large] The message may have {max_octets} octets at the most")
     return size
 
 

@@ -1,7 +1,7 @@
-"""A refusal as an SMTP reply: code, enhanced code (RFC 3463, RFC 5248), the registry's type, the sentence.
+"""Write a refusal as an SMTP reply: code, enhanced code (RFC 3463, RFC 5248), the registry's type, the sentence.
 
-`550 5.7.1 [domain_not_verified] …`: the type stands between brackets right after the enhanced code, always, so
-that a program that sends through the relay can branch on it as one that uses the API does.
+`550 5.7.1 [domain_not_verified] …`: the type always stands in brackets right after the enhanced code, so that a
+program that sends over SMTP can branch on it as one that uses the API does.
 """
 
 import re
@@ -23,7 +23,7 @@ _BY_TYPE: Final[dict[ErrorType, str]] = {
     ErrorType.SUPPRESSED: "550 5.7.1",
     ErrorType.ATTACHMENT_BLOCKED: "550 5.7.0",
     ErrorType.TEMPLATE_ERROR: "550 5.6.0",
-    # What ends by itself is temporary: a client that keeps a queue sends it again, and nothing is lost.
+    # Refusals that end by themselves are temporary: a client with a queue sends the message again.
     ErrorType.RATE_LIMITED: "451 4.7.0",
     ErrorType.DAILY_LIMIT_REACHED: "452 4.7.1",
     ErrorType.MONTHLY_LIMIT_REACHED: "452 4.7.1",
@@ -41,14 +41,14 @@ BY_FLAW: Final[dict[Flaw, str]] = {
 _unprintable = re.compile(r"[^\x20-\x7e]").sub
 
 
-def of_refusal(refusal: Refusal) -> str:
-    """The reply for a refusal of the registry."""
+def refusal_reply(refusal: Refusal) -> str:
+    """Return the reply for a refusal of the registry."""
     codes = "452 4.3.1" if isinstance(refusal, NoRoom) else _BY_TYPE.get(refusal.kind)
     if codes is None:
         codes = "451 4.3.0" if refusal.status >= 500 or refusal.status == 429 else "550 5.7.1"
-    return refused(codes, refusal.kind, refusal.message)
+    return reply_line(codes, refusal.kind, refusal.message)
 
 
-def refused(codes: str, kind: ErrorType, sentence: str) -> str:
-    """One reply line in ASCII, cut to what SMTP allows."""
+def reply_line(codes: str, kind: ErrorType, sentence: str) -> str:
+    """Return one reply line in ASCII, cut to the length that SMTP allows."""
     return _unprintable("?", f"{codes} [{kind.value}] {sentence}")[:MAX_REPLY]
