@@ -170,7 +170,7 @@ class Sink:
         """It is over."""
         self._conversations.discard(conversation)
 
-    def heard(self, line: bytes) -> None:
+    def log_command(self, line: bytes) -> None:
         """A command came."""
         if self._keeps_commands:
             self.commands.append(line.decode("utf-8", "replace"))

@@ -1,4 +1,4 @@
-"""The server side of one SMTP conversation with the sink."""
+"""One SMTP session of the local sink, on the line and content buffer of the real servers."""
 
 import asyncio
 import re
@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol, cast
 
+from mta.smtp.server.buffer import CONTENT_END, LineFlaw, SmtpBuffer, unstuffed
 from ops.local.sink_script import (
     REFUSALS,
     SLOW_S,
@@ -22,12 +23,11 @@ MAX_LINE: Final = 4_096
 MAX_RECIPIENTS: Final = 1_000
 _PATH = re.compile(rb"[^<]*<(.*)>([^>]*)")
 _SIZE = re.compile(rb"(?:^|\s)SIZE=(\d{1,20})(?:\s|$)", re.IGNORECASE)
-_END: Final = b"\r\n.\r\n"
 _TLS_S: Final = 30.0
 
 
 class SinkHost(Protocol):
-    """What a conversation needs from its server."""
+    """What a session needs from the sink."""
 
     name: str
     max_size: int
@@ -36,26 +36,30 @@ class SinkHost(Protocol):
     tls: ssl.SSLContext | None
 
     def extensions(self, *, secured: bool) -> list[str]:
-        """The EHLO lines after the first."""
+        """Return the EHLO lines after the first."""
 
-    def joined(self, conversation: "SinkSession") -> bool:
-        """Count a new conversation; False when there are too many."""
+    def joined(self, session: "SinkSession") -> bool:
+        """Count a new session; False when there are too many."""
 
-    def left(self, conversation: "SinkSession") -> None:
-        """The conversation is over."""
+    def left(self, session: "SinkSession") -> None:
+        """Forget a session that ended."""
 
-    def heard(self, line: bytes) -> None:
-        """A command came."""
+    def log_command(self, line: bytes) -> None:
+        """Remember a command that arrived."""
 
-    def accept(self, conversation: "SinkSession", content: bytes) -> str:
-        """Keep a message; returns its id."""
+    def accept(self, session: "SinkSession", content: bytes) -> str:
+        """Keep a message; return its id."""
 
     def spawn(self, handshake: Coroutine[Any, Any, None]) -> None:
-        """Run a handshake in a task that the server owns."""
+        """Run a TLS handshake in a task that the sink owns."""
+
+
+def _max_line(_beginning: bytes) -> int:
+    return MAX_LINE
 
 
 class SinkSession(asyncio.Protocol):
-    """Reads commands as they come, pipelined or not, and answers all of a group in one write."""
+    """One client: obeys commands as they arrive, pipelined or not, and answers a group in one write."""
 
     def __init__(self, host: SinkHost) -> None:
         self.helo = ""
@@ -66,15 +70,13 @@ class SinkSession(asyncio.Protocol):
         self._host = host
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray()
-        self._at = 0  # up to here the buffer has been dealt with
-        self._searched = 0  # no end of content before here
+        self._buffer = SmtpBuffer()
         self._in_content = False
         self._oversize = False
         self._held: asyncio.TimerHandle | None = None
         self._handshaking = False
         self._replies: list[bytes] = []
-        self._words: str | None = None  # a scripted reply in place of the ordinary one
+        self._scripted_reply: str | None = None  # in place of the usual one
         self._verbs: dict[bytes, Callable[[bytes], None]] = {
             b"EHLO": self._ehlo, b"HELO": self._helo, b"MAIL": self._mail, b"RCPT": self._rcpt,
             b"DATA": self._data, b"RSET": self._rset, b"NOOP": self._noop, b"QUIT": self._quit,
@@ -83,14 +85,14 @@ class SinkSession(asyncio.Protocol):
 
     @property
     def peer_port(self) -> int:
-        """The client's port; 0 when it has gone."""
+        """Return the client's port; 0 when the connection is closed."""
         peer = None if self._transport is None else self._transport.get_extra_info("peername")
         return int(peer[1]) if peer else 0
 
     # -- asyncio.Protocol ----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Greet."""
+        """Send the greeting, or 421 when there are too many sessions."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are not subclasses
         self.last_active = self._loop.time()
         if not self._host.joined(self):
@@ -102,23 +104,23 @@ class SinkSession(asyncio.Protocol):
         self._run()
 
     def data_received(self, data: bytes) -> None:
-        """Commands or content."""
+        """Take commands or content."""
         self.last_active = self._loop.time()
-        self._buffer += data
+        self._buffer.feed(data)
         if self._held is None and not self._handshaking:
             self._run()
         elif len(self._buffer) > self._host.max_size * 2 + 65_536:
-            self.hang_up()  # pipelined behind a reply that is held back, without end
+            self.hang_up()  # endless pipelining behind a delayed reply
 
     def connection_lost(self, _exc: Exception | None) -> None:
-        """Over."""
+        """End the session."""
         self._transport = None
         if self._held is not None:
             self._held.cancel()
         self._host.left(self)
 
     def hang_up(self) -> None:
-        """Write what is due and close."""
+        """Write the pending replies and close."""
         self._flush()
         if self._transport is not None:
             self._transport.close()
@@ -127,28 +129,24 @@ class SinkSession(asyncio.Protocol):
     # -- reading -------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        """Deal with all that is complete, then answer in one write."""
+        """Take all complete lines and contents, then answer in one write."""
         while self._held is None and self._transport is not None:
             if not (self._take_content() if self._in_content else self._take_line()):
                 break
-        if self._at:
-            del self._buffer[: self._at]
-            self._searched = max(0, self._searched - self._at)
-            self._at = 0
         self._flush()
 
     def _take_line(self) -> bool:
-        end = self._buffer.find(b"\n", self._at)
-        if end < 0 or end - self._at > MAX_LINE:
-            if len(self._buffer) - self._at > MAX_LINE:
-                self._say("500 5.5.2 line too long")
-                self.hang_up()
+        """Obey the next command; False when there is none."""
+        received = self._buffer.take_line(_max_line)
+        if received is None and not self._buffer.discarded_line:
             return False
-        line = bytes(self._buffer[self._at : end])
-        self._at = end + 1
-        if line.endswith(b"\r"):
-            line = line[:-1]
-        self._host.heard(line)
+        if received is None or received.flaw is not None:
+            bare = received is not None and received.flaw is LineFlaw.BARE
+            self._say("500 5.5.2 lines end with CRLF" if bare else "500 5.5.2 line too long")
+            self.hang_up()
+            return False
+        line = received.octets
+        self._host.log_command(line)
         verb = self._verbs.get(line[:4].upper(), self._unknown)
         if self._host.scripts:
             self._perform(line.decode("utf-8", "replace"), lambda: verb(line))
@@ -157,37 +155,23 @@ class SinkSession(asyncio.Protocol):
         return True
 
     def _take_content(self) -> bool:
-        if self._buffer.startswith(b".\r\n", self._at):  # no content at all
-            end, after = self._at, self._at + 3
-        else:
-            found = self._buffer.find(_END, max(self._at, self._searched))
-            if found < 0:
-                self._searched = max(self._at, len(self._buffer) - len(_END) + 1)
-                self._shed()
-                return False
-            end, after = found + 2, found + len(_END)
-        content = bytes(self._buffer[self._at : end])
-        self._at = after
+        """Keep the message whose final dot has come; False when it is missing."""
+        end = self._buffer.find_content_end()
+        if end < 0:
+            if len(self._buffer) > self._host.max_size + len(CONTENT_END):
+                self._oversize = True  # the reply to the final dot says so
+                self._buffer.discard_content()
+            return False
+        content = unstuffed(self._buffer.take_content(end, keep=not self._oversize))
         self._in_content = False
-        if content.startswith(b"."):
-            content = content[1:]
-        if b"\r\n.." in content:
-            content = content.replace(b"\r\n..", b"\r\n.")
         self._perform(".", lambda: self._final_dot(content))
         return True
-
-    def _shed(self) -> None:
-        """Content beyond the bound is read and forgotten; the reply to the dot will say so."""
-        if len(self._buffer) - self._at > self._host.max_size + len(_END):
-            self._oversize = True
-            del self._buffer[self._at : -len(_END)]
-            self._searched = self._at
 
     # -- writing and scripted behaviour ----------------------------------------------------------
 
     def _say(self, reply: str) -> None:
-        words, self._words = self._words, None
-        self._replies.append((words or reply).encode() + b"\r\n")
+        scripted, self._scripted_reply = self._scripted_reply, None
+        self._replies.append((scripted or reply).encode() + b"\r\n")
 
     def _flush(self) -> None:
         if self._replies and self._transport is not None:
@@ -212,13 +196,13 @@ class SinkSession(asyncio.Protocol):
         elif script.reply is not None and script.reply[:1] in "45":
             self._say(script.reply)
         elif not script.close or script.reply is not None:
-            self._words = script.reply
+            self._scripted_reply = script.reply
             act()
         if script.close or (script.reply or "").startswith("421"):
             self.hang_up()
 
     def _hold(self, delay_s: float, then: Callable[[], None]) -> None:
-        """Answer what is done, then nothing until `delay_s` have passed."""
+        """Write the pending replies, then do nothing for `delay_s` seconds."""
         self._flush()
         self._held = self._loop.call_later(delay_s, self._release, then)
 
@@ -228,7 +212,7 @@ class SinkSession(asyncio.Protocol):
         self._run()
 
     def _drip(self, reply: bytes, each_s: float, *, close: bool = False) -> None:
-        """One octet per `each_s` seconds."""
+        """Write `reply` octet by octet, one per `each_s` seconds."""
         self._flush()
         if self._transport is not None:
             self._transport.write(reply[:1])
@@ -277,16 +261,16 @@ class SinkSession(asyncio.Protocol):
             self._recipient(path[1].decode("utf-8", "replace"))
 
     def _recipient(self, address: str) -> None:
-        habit = behaviour_of(address)
-        if habit is SinkBehaviour.TARPIT:
+        behaviour = behaviour_of(address)
+        if behaviour is SinkBehaviour.TARPIT:
             self.recipients.append(address)
             self._drip(b"250 2.1.5 ok\r\n", seconds_named(address, TARPIT_S))
             return
-        if habit is SinkBehaviour.DEFER and not self._host.first_tries.first(habit, address):
-            habit = None
-        if habit in REFUSALS:
-            self._say(REFUSALS[habit])
-            if habit is SinkBehaviour.BUSY:
+        if behaviour is SinkBehaviour.DEFER and not self._host.first_tries.first(behaviour, address):
+            behaviour = None
+        if behaviour in REFUSALS:
+            self._say(REFUSALS[behaviour])
+            if behaviour is SinkBehaviour.BUSY:
                 self.hang_up()
             return
         self.recipients.append(address)
@@ -298,7 +282,7 @@ class SinkSession(asyncio.Protocol):
             return
         self._in_content = True
         self._oversize = False
-        self._searched = self._at
+        self._buffer.begin_content()
         self._say("354 go ahead")
 
     def _final_dot(self, content: bytes) -> None:
@@ -308,11 +292,11 @@ class SinkSession(asyncio.Protocol):
             return
         delay_s = 0.0
         for address in self.recipients:
-            habit = behaviour_of(address)
-            if habit is SinkBehaviour.DROP and self._host.first_tries.first(habit, address):
+            behaviour = behaviour_of(address)
+            if behaviour is SinkBehaviour.DROP and self._host.first_tries.first(behaviour, address):
                 self.hang_up()
                 return
-            if habit is SinkBehaviour.SLOW:
+            if behaviour is SinkBehaviour.SLOW:
                 delay_s = max(delay_s, seconds_named(address, SLOW_S))
         if delay_s:
             self._hold(delay_s, lambda: self._keep(content))
@@ -356,9 +340,8 @@ class SinkSession(asyncio.Protocol):
             return
         self._say("220 2.0.0 ready")
         self._flush()
-        # RFC 3207 6: what came in plaintext behind the command may have been put there by somebody else.
+        # RFC 3207 6: plaintext octets behind the command may have been injected.
         self._buffer.clear()
-        self._at = 0
         self._transport.pause_reading()
         self._handshaking = True
         self._host.spawn(self._handshake(self._transport, self._host.tls))
@@ -368,7 +351,7 @@ class SinkSession(asyncio.Protocol):
             secured = await self._loop.start_tls(
                 transport, self, context, server_side=True, ssl_handshake_timeout=_TLS_S
             )
-        except OSError:  # ssl.SSLError and time-outs are; the client went away or can't
+        except OSError:  # ssl.SSLError and time-outs are; the client disconnected or can't do TLS
             transport.abort()
             self.connection_lost(None)
             return

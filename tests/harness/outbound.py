@@ -28,7 +28,7 @@ from mta.outbound.mta_sts_fetch import Fetcher
 from mta.outbound.prepare import Preparer
 from mta.outbound.route import Router
 from mta.outbound.security import Security
-from mta.simulator.complaints import Complaints
+from mta.simulator.complaints import SimulatedComplaints
 from mta.simulator.server import Simulator
 from ops.local.sink import Sink
 from ops.local.sink_session import SinkSession
@@ -81,7 +81,7 @@ class Mta:
         self._opened.push_async_callback(resolver.close)
         simulator = await Simulator.start(settings, pool, slow_s=SLOW_S)
         self._opened.push_async_callback(simulator.close)
-        complaints = self.complaints = Complaints(pool, simulator.domain, delay_s=COMPLAINT_S)
+        complaints = self.complaints = SimulatedComplaints(pool, simulator.domain, delay_s=COMPLAINT_S)
         self._opened.push_async_callback(complaints.drain)
         router = Router.from_settings(settings, resolver, simulator_port=simulator.port)
         self._opened.push_async_callback(router.close)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.base.errors import REGISTRY, ErrorType, Refusal
 from engine.base.memory_pool import MemoryPool, Reservation
 from mta.smtp.server import commands, proxy_protocol
-from mta.smtp.server.buffer import CONTENT_END, LineFlaw, unstuffed
+from mta.smtp.server.buffer import CONTENT_END, LineFlaw, ReceivedLine, unstuffed
 from mta.smtp.server.commands import BadCommand
 from mta.smtp.server.reader import (
     MAX_DISCARDED,
@@ -170,7 +170,7 @@ async def test_lines_are_the_same_however_they_are_cut(lines: list[bytes], place
     reader, _ = fed(cut(b"".join(line + b"\r\n" for line in lines), places))
     for line in lines:
         found = await reader.line(lambda _line: 8)
-        assert found == ((line, None) if len(line) <= 8 else (b"", LineFlaw.LONG))
+        assert found == (ReceivedLine(line) if len(line) <= 8 else ReceivedLine(b"", LineFlaw.LONG))
     with pytest.raises(ClientGone):
         await reader.line(lambda _line: 8)
 

@@ -39,7 +39,7 @@ class Witness(CountingSink):
     def joined(self, conversation: SinkSession) -> bool:
         self.callers[caller(conversation)] += 1
         if caller(conversation) in self.unwanted:
-            conversation._words = BLOCKED
+            conversation._scripted_reply = BLOCKED
         return super().joined(conversation)
 
     def accept(self, conversation: SinkSession, content: bytes) -> str:

@@ -6,9 +6,12 @@ that accepts a bare LF as a line end can be made to read one message as two (SMT
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 CONTENT_END: Final = b"\r\n.\r\n"
+_DOT_LINE: Final = b".\r\n"
 _VERB_OCTETS: Final = 16  # enough of a line to look up its limit
 
 
@@ -19,7 +22,7 @@ class LineFlaw(StrEnum):
     BARE = "bare"  # ended by a line feed without carriage return
 
 
-class ReceivedLine(NamedTuple):
+class ReceivedLine(Struct, frozen=True, gc=False):
     """One line without its CRLF; `octets` is empty when it has a `flaw`."""
 
     octets: bytes
@@ -76,8 +79,6 @@ class SmtpBuffer:
 
     def begin_content(self) -> None:
         """Read content from here on."""
-        # The CRLF that ended the DATA command is the one before the first line (RFC 5321 4.1.1.4).
-        self._octets[:0] = b"\r\n"
         self._searched = self._discarded = 0
 
     @property
@@ -86,11 +87,18 @@ class SmtpBuffer:
         return self._discarded + len(self._octets)
 
     def find_content_end(self) -> int:
-        """Return the place of the final dot's line, or -1 while it is missing; searches each octet once."""
-        end = self._octets.find(CONTENT_END, self._searched)
-        if end < 0:
+        """Return how many octets stand before the line of the final dot, or -1 while it is missing.
+
+        Searches each octet once.
+        """
+        # The CRLF that ended the DATA command may begin the end of empty content (RFC 5321 4.1.1.4).
+        if not self._discarded and self._octets.startswith(_DOT_LINE):
+            return 0
+        found = self._octets.find(CONTENT_END, self._searched)
+        if found < 0:
             self._searched = max(0, len(self._octets) - len(CONTENT_END) + 1)
-        return end
+            return -1
+        return found + 2
 
     def discard_content(self) -> None:
         """Forget the content that arrived, except for octets that may begin its end."""
@@ -101,8 +109,8 @@ class SmtpBuffer:
 
     def take_content(self, end: int, *, keep: bool = True) -> bytes:
         """Remove the content whose end `find_content_end` found, and return it with its dots still stuffed."""
-        octets = bytes(self._octets[2 : end + 2]) if keep else b""
-        del self._octets[: end + len(CONTENT_END)]
+        octets = bytes(self._octets[:end]) if keep else b""
+        del self._octets[: end + len(_DOT_LINE)]
         self._searched = self._discarded = 0
         return octets
 

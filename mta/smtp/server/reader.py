@@ -39,8 +39,10 @@ class SmtpReader:
     replies. A client that sends too far ahead is paused.
     """
 
-    def __init__(self, before_wait: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, before_wait: Callable[[], Awaitable[None]], *, max_discarded: int = MAX_DISCARDED) -> None:
+        """`max_discarded`: octets of a line that is too long; beyond them the client counts as gone."""
         self._before_wait = before_wait
+        self._max_discarded = max_discarded
         self._buffer = SmtpBuffer()
         self._ended = False
         self._waiter: asyncio.Future[None] | None = None
@@ -69,7 +71,7 @@ class SmtpReader:
     async def line(self, max_octets: Callable[[bytes], int]) -> ReceivedLine:
         """Return the next line; `max_octets(its beginning)` is its limit. Raises ClientGone."""
         while (line := self._buffer.take_line(max_octets)) is None:
-            if self._buffer.discarded_line > MAX_DISCARDED:
+            if self._buffer.discarded_line > self._max_discarded:
                 raise ClientGone
             await self._fill()
         return line
