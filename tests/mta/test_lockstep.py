@@ -78,7 +78,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "strayed"),
+    ("name", "broke_on_commands"),
     [
         ("pipelining-liar-short", True),
         ("pipelining-liar-over", True),

@@ -1,7 +1,7 @@
-"""What a server's certificate chain is worth: names, dates, and whether it leads to an authority we trust.
+"""Verify a server's certificate chain: names, dates, and whether it leads to a trusted authority.
 
-The handshake itself checks nothing (`tls`), so that one connection serves every policy: what the peer showed is
-judged afterwards, and the policy decides what the judgement means.
+The handshake itself verifies nothing (`tls`), so that one connection serves every policy: the chain is verified
+afterwards, and the policy decides what a failure means.
 """
 
 import warnings
@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from mta.smtp.client.tls_failures import TlsFailure, TlsFailureType
 
-MAX_SHOWN = 12  # certificates of a chain that are looked at; real ones have two to four
+MAX_SHOWN = 12  # certificates of a chain that are read; real chains have two to four
 _BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Alpine, Arch
     "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, Red Hat
@@ -37,7 +37,7 @@ class PeerCertificates(Struct, frozen=True):
 
     @classmethod
     def parsed(cls, encoded: Sequence[bytes]) -> "PeerCertificates | None":
-        """From DER, leaf first; None for none, or when the leaf can't be read. Others that can't be are left out."""
+        """Parse DER, leaf first; None without a readable leaf. Unreadable others are left out."""
         found = [_loaded(der) for der in encoded[:MAX_SHOWN]]
         if not found or found[0] is None:
             return None
@@ -45,7 +45,7 @@ class PeerCertificates(Struct, frozen=True):
 
 
 class CertificateAuthorities:
-    """Certificates that a chain may lead to."""
+    """The trusted certificates that a chain must lead to."""
 
     def __init__(self, certificates: Sequence[x509.Certificate]) -> None:
         self.count = len(certificates)
@@ -53,10 +53,10 @@ class CertificateAuthorities:
 
     @classmethod
     def of_file(cls, path: Path | None = None) -> "CertificateAuthorities":
-        """Those of a PEM file, or the system's; OSError when a file that was named can't be read.
+        """Load a PEM file, or the system's authorities; raises OSError when `path` can't be read.
 
-        Where the system has none, no server can be verified: mail to domains that ask for it waits, and the log
-        says why.
+        Without any authorities no server can be verified: mail to domains that require it waits, and the log says
+        why.
         """
         chosen = path or next((bundle for bundle in map(Path, _BUNDLES) if bundle.is_file()), None)
         found = cls(_bundled(chosen.read_bytes()) if chosen is not None else ())
@@ -65,7 +65,7 @@ class CertificateAuthorities:
         return found
 
     def certificate_failure(self, shown: PeerCertificates, name: str, at: datetime) -> str | None:
-        """None when the leaf leads to one of these at `at` (aware) and is for `name`; else why not, in a few words.
+        """Return None when the leaf leads to an authority at `at` (aware) and is for `name`, else a short reason.
 
         RFC 5280 section 6 by way of `cryptography`: signatures, dates, CA flags, path lengths and name constraints.
         """
@@ -88,7 +88,7 @@ class CertificateAuthorities:
 def chain_failure(
     shown: PeerCertificates | None, name: str, authorities: CertificateAuthorities, at: datetime
 ) -> TlsFailure | None:
-    """What keeps the chain from vouching for the server `name` (a host name, lower case); None when nothing does."""
+    """Return why the chain does not verify the server `name` (a host name, lower case); None when it does."""
     if shown is None:
         return TlsFailure(TlsFailureType.NOT_TRUSTED, "no readable certificate")
     if not shown.leaf.not_valid_before_utc <= at <= shown.leaf.not_valid_after_utc:
@@ -102,22 +102,22 @@ def chain_failure(
 
 
 def covers(certificate: x509.Certificate, names: Sequence[str]) -> bool:
-    """True when the certificate is for one of the host names. Only subjectAltName counts (RFC 9525 2)."""
+    """Return True if the certificate is for one of the host names. Only subjectAltName counts (RFC 9525 2)."""
     return any(_matches(pattern, name) for pattern in _names(certificate) for name in names)
 
 
 def _loaded(der: bytes) -> x509.Certificate | None:
     with warnings.catch_warnings():
-        # Some old authorities have serial numbers below 1; they are to be trusted as long as the system does.
+        # Some old authorities have serial numbers below 1; the system still trusts them.
         warnings.simplefilter("ignore", CryptographyDeprecationWarning)
         try:
             return x509.load_der_x509_certificate(der)
-        except ValueError:  # a certificate that OpenSSL takes and the stricter parser does not
+        except ValueError:  # OpenSSL accepts some certificates that this stricter parser rejects
             return None
 
 
 def _bundled(pem: bytes) -> list[x509.Certificate]:
-    """Each certificate of a PEM bundle by itself: one that can't be read costs only itself."""
+    """Parse each certificate of a PEM bundle; skip unreadable ones."""
     found = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CryptographyDeprecationWarning)  # as above
@@ -138,7 +138,7 @@ def _names(certificate: x509.Certificate) -> list[str]:
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """RFC 6125 6.4.3: a wildcard stands for the whole leftmost label."""
+    """Return True if `pattern` covers `name`; a wildcard stands for the whole leftmost label (RFC 6125 6.4.3)."""
     if pattern.startswith("*."):
         return name.partition(".")[2] == pattern[2:]
     return pattern == name
@@ -154,8 +154,8 @@ def _may_sign(_policy: Policy, _certificate: x509.Certificate, found: x509.KeyUs
         raise ValueError("an issuer that may not sign certificates")
 
 
-# What RFC 5280 requires and no more: the rules of the web's authorities (key identifiers, extended key usage,
-# criticality) would refuse private authorities that mail servers live with.
+# Only what RFC 5280 requires: the stricter rules for web authorities (key identifiers, extended key usage,
+# criticality) would reject private authorities that mail servers use.
 _CA = (
     ExtensionPolicy.permit_all()
     .require_present(x509.BasicConstraints, Criticality.AGNOSTIC, _authority)
@@ -165,7 +165,7 @@ _LEAF = ExtensionPolicy.permit_all().require_present(x509.SubjectAlternativeName
 
 
 def _brief(error: Exception) -> str:
-    """The reason without the certificate that the library prints with it."""
+    """Return the reason without the certificate that the library prints."""
     text = str(error).removeprefix("validation failed: ").partition(" (encountered processing")[0]
     text = "".join(letter if letter.isprintable() else " " for letter in text)[:160]
     if "candidates exhausted" in text and text.endswith("exhausted: all candidates exhausted with no interior errors"):

@@ -1,7 +1,7 @@
 """One SMTP connection to a remote server: socket, clock and time-outs around the pure `session`.
 
-The only place of the service that opens sockets towards mail servers. Whatever the server does ends up as a
-value in a Transaction, or in ConnectFailed while opening; only our own bugs raise anything else.
+The only module that opens sockets towards mail servers. Everything that a server does becomes a value in a
+Transaction, or ConnectFailed while opening; any other exception is a bug.
 """
 
 import asyncio
@@ -36,16 +36,16 @@ from mta.smtp.client.transcript import Json, TlsDetails, TranscriptStep, opening
 
 __all__ = ["ConnectFailed", "Envelope", "SmtpConnection", "SmtpTimeouts", "TlsMode", "Transaction"]
 
-# Content up to here goes out in one write with its final dot, and the kernel takes all of it at once: a connection has
-# nothing else under way then, and room for twice as much from its first octet on.
+# Content up to this size is written at once with its final dot: the socket buffer of an otherwise idle connection has
+# room for twice as much.
 _WHOLE = 16 * 1024
 _CHUNK = 128 * 1024
-_NAP_S = 0.005  # between looks whether the kernel has taken what was written
+_NAP_S = 0.005  # between checks whether the kernel has taken all written octets
 _LAST_WORDS = 4_096  # octets still to write at the end that are commands, not the rest of a message
 
 
 class SmtpConnection(asyncio.Protocol):
-    """A session that takes one envelope after another. Made by `SmtpConnection.open`; for one task at a time."""
+    """An open session that sends one envelope after another. `SmtpConnection.open` makes it; for one task at a time."""
 
     @classmethod
     async def open(
@@ -62,12 +62,12 @@ class SmtpConnection(asyncio.Protocol):
         watch: SmtpTrace | None = None,
         cut: OpeningAbort | None = None,
     ) -> "SmtpConnection":
-        """Connect to `address` (IP address, port), greet, negotiate TLS: a connection that is `usable`.
+        """Connect to `address` (IP address, port), greet, negotiate TLS; return a `usable` connection.
 
         `server_name` is the MX host name, for SNI and the certificate verdict; `dane` goes with TlsMode.DANE;
-        `certificates` judges by other authorities than the system's; `watch` is told what is said, as long as
-        somebody watches; `cut` ends the opening early, as a time-out. Raises ConnectFailed and nothing else; where
-        that has a `fault`, the caller may try once more with TlsMode.OFF, if plaintext is allowed.
+        `certificates` verifies by other authorities than the system's; `watch` traces the session while an operator
+        watches its domain; `cut` ends the opening early, like a time-out. Raises only ConnectFailed; when that has a
+        `fault`, the caller may retry with TlsMode.OFF if plaintext is allowed.
         """
         limits = timeouts or SmtpTimeouts()
         loop = asyncio.get_running_loop()
@@ -117,7 +117,7 @@ class SmtpConnection(asyncio.Protocol):
         watched: tuple[SmtpTrace | None, str] = (None, ""),
     ) -> None:
         self.server_name = server_name
-        self.certificate_failure: TlsFailure | None = None  # why the server's certificate does not vouch for it
+        self.certificate_failure: TlsFailure | None = None  # why the server's certificate was not verified
         self.messages_sent = 0  # envelopes whose content was written
         self.idle_since = loop.time()
         self._loop = loop
@@ -141,7 +141,7 @@ class SmtpConnection(asyncio.Protocol):
         self._paused = False
         self._sending = False
         self._is_cut = False  # while it was opened
-        self._going: _OngoingSend | None = None  # what the present `send` was asked to do
+        self._going: _OngoingSend | None = None  # the envelope that `send` is sending
         self._opening: tuple[Json, ...] = ()
         self._opening_octets = 0
         self._limits = {
@@ -164,17 +164,17 @@ class SmtpConnection(asyncio.Protocol):
 
     @property
     def begun(self) -> Envelope | None:
-        """The envelope that `upcoming` gave and whose commands are already out: the next one to send."""
+        """The envelope from `upcoming` whose commands were already written: the next one to send."""
         return self._session.begun
 
     @property
     def features(self) -> ServerFeatures:
-        """What the server offers."""
+        """The extensions that the server offers."""
         return self._session.features
 
     @property
     def tls(self) -> TlsDetails | None:
-        """What the handshake agreed on; None in plaintext."""
+        """The negotiated TLS; None in plaintext."""
         return self._session.tls
 
     @property
@@ -193,11 +193,11 @@ class SmtpConnection(asyncio.Protocol):
         return self._session.ended
 
     def disable_pipelining(self) -> None:
-        """Say one command at a time from now on, even where the server offers PIPELINING."""
+        """Send one command at a time from now on, even if the server offers PIPELINING."""
         self._session.disable_pipelining()
 
     def _attend(self, watch: SmtpTrace, how: str) -> None:
-        """Tell whoever watches now; one look while nobody does."""
+        """Start or stop tracing; without a watched domain this costs one look-up."""
         if not watch.domains:
             self._session.tap = None
         elif self._session.tap is None:
@@ -214,7 +214,7 @@ class SmtpConnection(asyncio.Protocol):
         upcoming: Callable[[], Envelope | None] | None = None,
         before_content: Callable[[], bool] | None = None,
     ) -> Transaction:
-        """Perform one transaction; what the server did stands in the answers, in recipient order.
+        """Perform one transaction; return the server's answers in recipient order.
 
         `before_content` is asked right before content is written, and of long content again before each piece and
         before the final dot: False drops the connection instead and answers Break LOCAL. `upcoming` is asked just
@@ -273,9 +273,9 @@ class SmtpConnection(asyncio.Protocol):
             self._session.content_written(self._loop.time())
 
     def _chunks(self, going: "_OngoingSend") -> list[bytes]:
-        """What is to be written now; nothing when the right to send was lost."""
+        """Return the chunks to write now; none when the right to send was lost."""
         session = self._session
-        # First what takes its time, such as signing: a process that is stopped in it may have lost its right after.
+        # Prepare the next envelope first, which may sign: a process that is suspended there may lose its right to send.
         upcoming = going.upcoming() if going.upcoming is not None and session.features.pipelining else None
         now = self._loop.time()
         if not going.may_go_on():
@@ -287,8 +287,11 @@ class SmtpConnection(asyncio.Protocol):
     async def _write_slowly(
         self, chunks: list[bytes], exchange: PendingTransaction, may_go_on: Callable[[], bool]
     ) -> None:
-        """Large content piece by piece, as fast as the peer reads. The final dot waits until all before it has left
-        this process: what is still here would go out by itself when a stopped process is resumed."""
+        """Write large content piece by piece, as fast as the peer reads.
+
+        The final dot waits until the kernel has all content: octets still in this process would be sent without a
+        check when a suspended process resumes.
+        """
         *content, ending = chunks
         for chunk in content:
             view = memoryview(chunk)
@@ -317,12 +320,12 @@ class SmtpConnection(asyncio.Protocol):
         return not exchange.done
 
     def _unwritten(self) -> int:
-        """Octets that the kernel has not taken yet, those behind TLS included."""
+        """Return the octets that the kernel has not taken yet, buffered TLS records included."""
         open_ones = {id(one): one for one in (self._transport, self._socket) if one is not None}
         return sum(one.get_write_buffer_size() for one in open_ones.values())
 
     async def close(self) -> None:
-        """QUIT, wait a moment for the answer, close. Never raises for what the server does."""
+        """Send QUIT, wait a moment for the reply, close. Nothing that the server does raises."""
         session, transport = self._session, self._transport
         if transport is None or transport.is_closing():
             return
@@ -348,7 +351,7 @@ class SmtpConnection(asyncio.Protocol):
 
     async def _open(self, connect: Json) -> None:
         session = self._session
-        session.opening_steps.insert(0, connect)  # a quick greeting may be there already
+        session.opening_steps.insert(0, connect)  # the greeting may have arrived already
         while session.state not in (ClientState.READY, ClientState.ENDED):
             if session.state is ClientState.HANDSHAKE:
                 await self._handshake()
@@ -376,7 +379,7 @@ class SmtpConnection(asyncio.Protocol):
         return ConnectFailed(phase, outcome, opening(session.opening_steps), fault=fault, resumed=self._resumed)
 
     def _cut_short(self) -> None:
-        """End the opening as if its time-out had passed."""
+        """End the opening as its time-out would."""
         self._is_cut = True
         now = self._loop.time()
         phase = self._session.waiting
@@ -387,7 +390,7 @@ class SmtpConnection(asyncio.Protocol):
         self._rouse()
 
     async def _handshake(self) -> None:
-        """STARTTLS was answered 220; reading has been paused since, so no plaintext can slip in behind it."""
+        """Negotiate TLS after the 220 reply; reading is paused, so that no plaintext gets in."""
         if self._transport is None:
             return
         self._resumed = client_context(self._mode).offers(self._sni)
@@ -427,7 +430,7 @@ class SmtpConnection(asyncio.Protocol):
         self._drop()
 
     def _keep_session(self) -> None:
-        """For the next connection to the same name. Now, because tickets come behind the handshake."""
+        """Keep the TLS session for the next connection; only now, since tickets follow the handshake."""
         tls = self._session.tls
         if self._sni is None or tls is None or tls.resumed or self._transport is None:
             return
@@ -438,14 +441,14 @@ class SmtpConnection(asyncio.Protocol):
     # -- asyncio.Protocol ----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is up."""
+        """Store the transport."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are not subclasses
         self._socket = self._socket or self._transport
         if self._watched is not None:
             self._attend(self._watched, "connected")
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from the server: feed the session and write what it says at once."""
+        """Feed the session, and write the commands that it returns at once."""
         session = self._session
         commands = session.received(data, self._loop.time())
         if commands:
@@ -463,8 +466,10 @@ class SmtpConnection(asyncio.Protocol):
             self._rouse()
 
     def _go_on(self, going: "_OngoingSend") -> None:
-        """Write short content as soon as it is invited, for a task that sleeps in `send`: it need not be woken for
-        that. One that is awake, or cancelled by now, sees to it itself."""
+        """Write short content right after the 354 reply, without waking the task that sleeps in `send`.
+
+        A task that is awake or was cancelled does it itself.
+        """
         wake = self._wake
         if wake is None or wake.done() or self._paused or going.exchange.size > _WHOLE:
             return
@@ -474,11 +479,11 @@ class SmtpConnection(asyncio.Protocol):
             wake.set_exception(error)
 
     def eof_received(self) -> bool:
-        """The server will say no more: close."""
+        """Close: the server sends no more."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone."""
+        """Answer open transactions and wake the task."""
         detail = "the peer closed the connection" if exc is None else f"connection lost: {error_text(exc)}"
         self._session.fail(Break(BreakKind.CLOSED, detail), self._loop.time())
         self._transport = self._socket = None
@@ -487,11 +492,11 @@ class SmtpConnection(asyncio.Protocol):
         self._rouse()
 
     def pause_writing(self) -> None:
-        """The peer reads more slowly than we write."""
+        """Stop writing: the peer reads too slowly."""
         self._paused = True
 
     def resume_writing(self) -> None:
-        """There is room again."""
+        """Go on writing."""
         self._paused = False
         self._rouse()
 
@@ -502,7 +507,7 @@ class SmtpConnection(asyncio.Protocol):
             self._transport.write(data)
 
     async def _sleep(self) -> None:
-        """Until something happened: bytes, room to write, the end, or a deadline."""
+        """Wait for octets, room to write, the end of the session, or a deadline."""
         self._wake = self._loop.create_future()
         try:
             await self._wake
@@ -514,9 +519,10 @@ class SmtpConnection(asyncio.Protocol):
             self._wake.set_result(None)
 
     def _watch(self) -> None:
-        """See to it that a timer runs. It rings at least once in the shortest limit and only then looks at
-        the deadline, so that a message costs no timer; no stage can begin after one rang and be over before
-        the next one does, so nothing is noticed late.
+        """Start the timer unless it runs.
+
+        It fires at least once per shortest limit and only then compares the deadline, so that a message costs no
+        timer. No stage can begin after one firing and exceed its limit before the next, so no time-out is late.
         """
         if self._timer is None:
             self._ring_at(self._deadline())
@@ -526,7 +532,7 @@ class SmtpConnection(asyncio.Protocol):
         self._timer = self._loop.call_at(at, self._rings)
 
     def _deadline(self) -> float:
-        """When the stage that the session is in must be over."""
+        """Return when the present stage must be over."""
         session = self._session
         phase = session.waiting
         if phase is None:
@@ -556,7 +562,7 @@ class SmtpConnection(asyncio.Protocol):
         self._rouse()
 
     def _settle_end(self) -> None:
-        """A session that is over has no use for its socket: flush a last QUIT, but don't linger for it."""
+        """Close the socket of an ended session: flush a last QUIT, without lingering."""
         transport = self._transport
         if self._session.state is not ClientState.ENDED or transport is None or transport.is_closing():
             return
@@ -579,7 +585,7 @@ class SmtpConnection(asyncio.Protocol):
 
 
 class _OngoingSend(Struct, frozen=True):
-    """An envelope on its way, and what its caller wants to be asked before its content goes out."""
+    """The envelope that `send` is sending, and its caller's hooks."""
 
     exchange: PendingTransaction
     upcoming: Callable[[], Envelope | None] | None

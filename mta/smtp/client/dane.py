@@ -1,4 +1,4 @@
-"""DANE for SMTP (RFC 7672): whether the certificates of a server are those that its domain publishes in signed DNS."""
+"""DANE for SMTP (RFC 7672): match a server's certificates with the TLSA records in signed DNS."""
 
 import hashlib
 import hmac
@@ -20,7 +20,7 @@ _DIGEST_OCTETS = {SHA256: 32, SHA512: 64}
 
 
 class DanePolicy(Struct, frozen=True):
-    """What signed DNS says of one server.
+    """The TLSA records of one server.
 
     `base` is the name that the records were found under and the one to ask for in the handshake (RFC 7672 8.1).
     `names` are those a certificate may be for (3.2.2). `records` are the usable ones.
@@ -32,7 +32,7 @@ class DanePolicy(Struct, frozen=True):
 
 
 def usable(records: Sequence[Tlsa]) -> tuple[Tlsa, ...]:
-    """The records that a mail client can use; of digests over the same thing the strongest alone.
+    """Return the records that a mail client can use; of digests over the same data only the strongest.
 
     RFC 7672 3.1 for usages, RFC 7671 9 for the digests: a weak one must not serve where a stronger is published.
     """
@@ -42,9 +42,9 @@ def usable(records: Sequence[Tlsa]) -> tuple[Tlsa, ...]:
 
 
 def match(dane: DanePolicy, shown: PeerCertificates | None, at: datetime) -> str | TlsFailure:
-    """How the certificates match, `dane-ee` or `dane-ta`, or why they don't.
+    """Return how the certificates match, `dane-ee` or `dane-ta`, or why they don't.
 
-    An end entity match looks at neither name nor dates (RFC 7672 3.1.1); a trust anchor match at both (3.1.2).
+    An end entity match ignores name and dates (RFC 7672 3.1.1); a trust anchor match checks both (3.1.2).
     """
     if shown is None:
         return TlsFailure(TlsFailureType.VALIDATION_FAILURE, "no readable certificate")
@@ -71,7 +71,7 @@ def _is_usable(record: Tlsa) -> bool:
 
 
 def _anchors(records: Sequence[Tlsa], shown: PeerCertificates) -> list[x509.Certificate]:
-    """The trust anchors at hand: those the server sent (RFC 7672 3.1.2 obliges it to), and those in DNS whole."""
+    """Return the trust anchors that the server sent (RFC 7672 3.1.2 requires it) or that DNS holds in full."""
     wanted = [one for one in records if one.usage == TRUST_ANCHOR]
     found = [certificate for certificate in shown.others if any(_fits(one, certificate) for one in wanted)]
     for one in wanted:
@@ -89,7 +89,7 @@ def _fits(record: Tlsa, certificate: x509.Certificate) -> bool:
 
 
 def _public_key(certificate: x509.Certificate) -> bytes:
-    """The SubjectPublicKeyInfo octet by octet as it stands in the certificate: encoded anew, unusual keys would differ.
+    """Return the SubjectPublicKeyInfo as it stands in the certificate: encoded anew, unusual keys would differ.
 
     RFC 5280 4.1: TBSCertificate ::= SEQUENCE { [0] version, serial, signature, issuer, validity, subject, key, ... }.
     """
@@ -103,7 +103,7 @@ def _public_key(certificate: x509.Certificate) -> bytes:
 
 
 def _content(der: bytes, place: int) -> tuple[int, int]:
-    """Where the content of the element at `place` begins and ends; of a certificate that has been parsed already."""
+    """Return where the content of the DER element at `place` begins and ends; `der` was parsed before."""
     length, start = der[place + 1], place + 2
     if length & 0x80:
         octets = length & 0x7F

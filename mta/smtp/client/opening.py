@@ -1,6 +1,6 @@
-"""How a connection to a mail server may come about: its time-outs, and what a failed attempt says.
+"""The time-outs of a connection, and the description of a failed opening.
 
-`connection` opens the socket; what went wrong there is put into words here, for the waybill and for the next try.
+`connection` opens the socket; this module describes a failure, for the waybill and for the next attempt.
 """
 
 import errno
@@ -19,7 +19,7 @@ _SHORTAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, 
 
 
 class SmtpTimeouts(Struct, frozen=True, kw_only=True):
-    """Seconds a stage may take as a whole: a reply that trickles in does not prolong it (RFC 5321 4.5.3.2)."""
+    """Seconds that a whole stage may take; a reply that trickles in does not extend it (RFC 5321 4.5.3.2)."""
 
     connect_s: float = 30.0  # Postfix smtp_connect_timeout
     tls_s: float = 60.0  # handshake
@@ -29,11 +29,11 @@ class SmtpTimeouts(Struct, frozen=True, kw_only=True):
     block_s: float = 180.0  # each 128 KB of content
     content_s: float = 1_800.0  # all of it
     final_dot_s: float = 600.0  # an early cut delivers twice
-    quit_s: float = 2.0  # manners, within reason
+    quit_s: float = 2.0  # wait for the reply to QUIT only briefly
 
 
 class OpeningAbort:
-    """Ends one opening before its time-outs do: `make` is called by whoever needs its place."""
+    """Ends one opening before its time-outs, when another delivery needs its connection slot."""
 
     __slots__ = ("_end", "made")
 
@@ -42,21 +42,21 @@ class OpeningAbort:
         self._end: Callable[[], None] | None = None
 
     def ends(self, end: Callable[[], None] | None) -> None:
-        """Let `end` end the present stage of the opening."""
+        """Set how to end the present stage of the opening."""
         self._end = end
 
     def make(self) -> None:
-        """End the opening now; without effect on one that has come about."""
+        """End the opening now; without effect once it succeeded."""
         if not self.made and self._end is not None:
             self.made = True
             self._end()
 
 
 class ConnectFailed(Exception):  # noqa: N818 - named for what happened
-    """No session came about: `outcome` at `phase`, and the steps up to there.
+    """The opening failed with `outcome` at `phase`; `transcript` has the steps so far.
 
-    `fault` is set when TLS is to blame; the server might take the mail in plaintext. `resumed` says that the
-    handshake tried to take up an earlier session: a full one may do.
+    `fault` is set when TLS is the cause: the server might take the mail in plaintext. `resumed` says that the
+    handshake tried to resume a session: a full handshake may succeed.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class ConnectFailed(Exception):  # noqa: N818 - named for what happened
 
 
 def sni(name: str) -> str | None:
-    """The name to ask for in a handshake: never an address (RFC 6066 3)."""
-    if ":" not in name and not name[-1:].isdigit():  # as good as all: spare the exception
+    """Return the server name to send in a handshake; None for an IP address (RFC 6066 3)."""
+    if ":" not in name and not name[-1:].isdigit():  # nearly all names: saves the exception
         return name.lower()
     try:
         ipaddress.ip_address(name)
@@ -88,9 +88,9 @@ def sni(name: str) -> str | None:
 
 
 def blames_tls(phase: Phase, outcome: Break, *, secured: bool) -> bool:
-    """True when the way a session broke says that the server can't do TLS.
+    """Return True if the way a session broke means that the server can't do TLS.
 
-    In TLS 1.3 a server that dislikes the handshake says so behind it: then the first EHLO over TLS breaks.
+    In TLS 1.3 a server rejects a handshake after it: then the first EHLO over TLS breaks.
     """
     if outcome.kind is BreakKind.LOCAL:
         return False
@@ -100,7 +100,7 @@ def blames_tls(phase: Phase, outcome: Break, *, secured: bool) -> bool:
 
 
 def connect_break(error: OSError, limit_s: float, *, cut: bool = False) -> Break:
-    """Why there is no connection; a shortage of ours says nothing about the server."""
+    """Describe why connecting failed; a local shortage is not the server's failure."""
     if isinstance(error, TimeoutError):
         return Break(BreakKind.TIMEOUT, f"no connection within {limit_s:.3g} s{CUT_SHORT if cut else ''}")
     if error.errno in _SHORTAGE:
@@ -109,13 +109,13 @@ def connect_break(error: OSError, limit_s: float, *, cut: bool = False) -> Break
 
 
 def handshake_failure(error: OSError | ValueError) -> str:
-    """Why the handshake failed."""
+    """Describe why the handshake failed."""
     if isinstance(error, ssl.SSLError) and error.reason:
         return f"handshake failed: {error.reason.replace('_', ' ').lower()}"
     return f"handshake failed: {error_text(error)}"
 
 
 def error_text(error: Exception) -> str:
-    """An error in one short printable sentence."""
+    """Return an error as one short printable sentence."""
     text = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
     return "".join(letter if letter.isprintable() else " " for letter in text)[:200]

@@ -1,4 +1,4 @@
-"""Why TLS did not come up to what was asked of it, in the words of TLS reports."""
+"""TLS failures, by the result types of TLS reports."""
 
 from enum import StrEnum
 
@@ -12,7 +12,7 @@ class TlsFailureType(StrEnum):
     HOST_MISMATCH = "certificate-host-mismatch"
     EXPIRED = "certificate-expired"
     NOT_TRUSTED = "certificate-not-trusted"
-    VALIDATION_FAILURE = "validation-failure"  # whatever has no type of its own, such as a failed handshake
+    VALIDATION_FAILURE = "validation-failure"  # failures without an own type, such as a failed handshake
     TLSA_INVALID = "tlsa-invalid"
     DNSSEC_INVALID = "dnssec-invalid"
     STS_FETCH_ERROR = "sts-policy-fetch-error"

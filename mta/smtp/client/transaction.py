@@ -1,4 +1,4 @@
-"""One envelope under way, and what came of it: an answer per recipient and the steps that led there."""
+"""One envelope in progress, and its result: an answer per recipient and the transcript steps."""
 
 from typing import cast
 
@@ -10,7 +10,7 @@ from mta.smtp.client.transcript import Json, TranscriptStep, conversation
 
 
 class Transaction(Struct, frozen=True, gc=False):
-    """What came back for an envelope: `answers[i]` belongs to `recipients[i]`.
+    """The result of sending an envelope: `answers[i]` belongs to `recipients[i]`.
 
     A Break at `Phase.BODY` leaves open whether the message was taken; at any earlier phase it was not.
     """
@@ -19,35 +19,35 @@ class Transaction(Struct, frozen=True, gc=False):
     answers: tuple[Answer, ...]
     opening: tuple[Json, ...]  # the session's own steps: connect, greeting, EHLO, TLS
     steps: tuple[TranscriptStep, ...]
-    opening_octets: int | None = None  # their weight, reckoned once a session
-    pipelined: bool = False  # its commands went out as a group
+    opening_octets: int | None = None  # their size in JSON, computed once a session
+    pipelined: bool = False  # its commands were sent as a group
     broke_on_commands: bool = False  # the session broke over them, before any content
 
     @property
     def transcript(self) -> list[Json]:
-        """The conversation for the waybill: session and transaction, under 4 KB of JSON, no content."""
+        """Return the conversation for the waybill: session and transaction, under 4 KB of JSON, no content."""
         return conversation(self.opening, self.steps, self.recipients, opened_octets=self.opening_octets)
 
     def transcript_of(self, recipient: int) -> list[Json]:
-        """As `transcript`, with the RCPT step of that one recipient only."""
+        """Return `transcript` with only the RCPT step of that recipient."""
         return conversation(self.opening, self.steps, self.recipients, only=recipient)
 
 
 class PendingTransaction:
-    """One envelope on its way: an answer per recipient, filled as replies come in."""
+    """One envelope in progress: an answer per recipient, filled as replies arrive."""
 
     __slots__ = ("accepted", "answers", "began", "behind", "done", "envelope", "mail", "pending", "size", "steps")
 
     def __init__(self, envelope: Envelope) -> None:
         self.envelope = envelope
         self.answers: list[Answer | None] = [None] * len(envelope.recipients)
-        self.pending: list[int] = []  # recipients whose RCPT goes over the wire
+        self.pending: list[int] = []  # recipients whose RCPT is sent
         self.mail = ""  # its MAIL command
         self.size = 0  # of the content
         self.accepted = 0
         self.steps: list[TranscriptStep] = []
-        self.began: float | None = None  # when its first reply became the next one due
-        self.behind = False  # its commands went out behind the content of another
+        self.began: float | None = None  # when its first reply became the next one expected
+        self.behind = False  # its commands were pipelined behind the content of another
         self.done = False
 
     def settle(self, answer: Answer) -> None:
@@ -68,7 +68,7 @@ class PendingTransaction:
         pipelined: bool = False,
         broke_on_commands: bool = False,
     ) -> Transaction:
-        """The result; only when `done`."""
+        """Return the result; only when `done`."""
         assert None not in self.answers
         answers = cast("list[Answer]", self.answers)
         return Transaction(
