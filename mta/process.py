@@ -36,7 +36,7 @@ from mta.outbound.route import Router
 from mta.outbound.security import Security
 from mta.outbound.settling import SettlingThread
 from mta.outbound.sources_bind import check_sources
-from mta.simulator.complaints import Complaints
+from mta.simulator.complaints import SimulatedComplaints
 from mta.simulator.server import Simulator
 from shards.member import Member
 
@@ -101,7 +101,7 @@ async def run(settings: Settings, name: str) -> None:
     listener = redis_store.connect(settings.redis_url, timeout_s=30)
     resolver = Resolver.from_settings(settings)
     simulator = await Simulator.start(settings, pool)
-    complaints = Complaints(pool, simulator.domain)
+    complaints = SimulatedComplaints(pool, simulator.domain)
     router = Router.from_settings(settings, resolver, simulator_port=simulator.port)
     security = Security(settings, pool, resolver)
     preparer = Preparer(pool, settings, BlackBox(settings.state / "mta" / f"{name}.hand"))
@@ -174,7 +174,7 @@ async def _work(
     stamps: Stamps,
     wakes: Wakes,
     woken: WokenShards,
-    complaints: Complaints,
+    complaints: SimulatedComplaints,
 ) -> None:
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(presence.run())

@@ -35,7 +35,7 @@ from loadtests.drill.silent_verdict import HarmfulMailCost, HealthySender, Serie
 from loadtests.drill.stage import account_id, database_url, first_access, played_in_world
 from loadtests.drill.verdict import read_ledger
 from loadtests.drill.world import DrillWorld
-from ops.local.dns import Behaviour
+from ops.local.dns import DnsBehaviour
 from ops.local.sink_store import entries
 
 NAME: Final = "silent-sites"
@@ -87,7 +87,7 @@ def _run_case(case: SilentCase, seconds: float) -> DrillReport:
     async def play(service: Service, world: DrillWorld) -> DrillReport:
         world.names.steady(records(case))
         if case.kind is SilentServerKind.DNS_SILENT:
-            world.names.behave_under(ZONE, Behaviour(drop=True))
+            world.names.behave_under(ZONE, DnsBehaviour(drop=True))
         harmful = await open_accounts(service, "harmful", case.accounts)
         async with SilentServers(case, service.sink_port):
             return await _Drill(service, case, first_access(service), harmful).measured(seconds)

@@ -1,1 +1,1 @@
-"""Recipients whose fate is known beforehand: a mail server of the process itself, and the complaints that follow."""
+"""Recipients whose outcome is known beforehand: a mail server inside each mta process, and complaints about mail."""

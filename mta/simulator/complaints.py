@@ -1,7 +1,7 @@
-"""Complaints about what `complained@` took: seconds after the delivery is on record, by the way of every complaint.
+"""Record a complaint for mail to `complained@`, seconds after its delivery is recorded, like any other complaint.
 
-They wait in memory. A process that drains makes its own at once; one that was killed leaves them to the next that
-starts, which looks for them among the messages of the last minutes.
+Pending complaints wait in memory. A process that drains records its own at once. After a kill, the next process that
+starts looks for missing complaints among the messages of the last minutes.
 """
 
 import asyncio
@@ -32,18 +32,19 @@ _log = structlog.get_logger("simulator")
 _DELIVERED_LATELY = Queries.beside(__file__, "complaints.sql").command("delivered_lately")
 
 
-class Complaints:
-    """Of one process: `settled` hears of every attempt, `run` beside the loop, then `drain`."""
+class SimulatedComplaints:
+    """The pending complaints of one process: call `settled` for every attempt, and `drain` after `run` ended."""
 
     def __init__(self, pool: asyncpg.Pool, domain: str, *, delay_s: float = DELAY_S) -> None:
         self._pool = pool
         self._domain = domain
         self._delay_s = delay_s
-        self._waiting: deque[tuple[float, UUID, int]] = deque(maxlen=MAX_WAITING)  # when, message, place; oldest first
+        # Due time, message, place of the recipient; oldest first.
+        self._waiting: deque[tuple[float, UUID, int]] = deque(maxlen=MAX_WAITING)
         self._came = asyncio.Event()
 
     def settled(self, attempt: Attempt) -> None:
-        """This attempt is on record."""
+        """Schedule complaints for the simulated recipients of a recorded attempt."""
         if not attempt.simulated:
             return
         for one in attempt.results:
@@ -52,7 +53,7 @@ class Complaints:
                 self._add(attempt.row.message_id, one.place)
 
     async def run(self) -> None:
-        """Complain when it is time, until cancelled."""
+        """Record each complaint when it is due, until cancelled."""
         await self._find()
         while True:
             if not self._waiting:
@@ -63,7 +64,7 @@ class Complaints:
                 await asyncio.sleep(AGAIN_S)
 
     async def drain(self) -> None:
-        """Make those that wait now, as far as a moment allows."""
+        """Record pending complaints at once, for at most `DRAIN_S` seconds."""
         ends = time.monotonic() + DRAIN_S
         while self._waiting and time.monotonic() < ends and await self._next():
             pass
@@ -73,27 +74,27 @@ class Complaints:
         self._came.set()
 
     async def _next(self) -> bool:
-        """The oldest of them; False: Postgres is away, and it goes on waiting."""
+        """Record the oldest complaint; False when Postgres is unavailable and the complaint stays pending."""
         _, message, place = self._waiting[0]
         try:
             await complain(self._pool, message, place, at=clock.now(), simulated=True)
         except DatabaseUnavailable as error:
-            _log.warning("simulated complaint waits", error=repr(error))
+            _log.warning("simulated complaint delayed: database unavailable", error=repr(error))
             return False
-        except Exception:  # noqa: BLE001 - process loop: a fault costs this complaint, not the next
-            _log.exception("no simulated complaint", message=str(message))
+        except Exception:  # noqa: BLE001 - process loop: an error drops this complaint only
+            _log.exception("simulated complaint failed", message=str(message))
         self._waiting.popleft()
         return True
 
     async def _find(self) -> None:
-        """What a process that was killed may have left; a complaint that came already comes no second time."""
+        """Schedule complaints that a killed process may have left; one recorded already is not recorded again."""
         now = clock.now()
         since, until = (ids.floor_of(clock.milliseconds(at)) for at in (now - LOOK_BACK, now + LOOK_BACK))
         ending = f"@{self._domain}"
         try:
             found = await _DELIVERED_LATELY.records(self._pool, since, until, Part.COMPLAINED.value, ending, MAX_FOUND)
         except DatabaseUnavailable as error:
-            _log.warning("simulated complaints not looked for", error=repr(error))
+            _log.warning("search for missing simulated complaints failed: database unavailable", error=repr(error))
             return
         for row in found:
             self._add(row["message_id"], row["place"])

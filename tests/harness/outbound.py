@@ -28,10 +28,10 @@ from mta.outbound.mta_sts_fetch import Fetcher
 from mta.outbound.prepare import Preparer
 from mta.outbound.route import Router
 from mta.outbound.security import Security
-from mta.simulator.complaints import Complaints
+from mta.simulator.complaints import SimulatedComplaints
 from mta.simulator.server import Simulator
 from ops.local.sink import Sink
-from ops.local.sink_protocol import Conversation
+from ops.local.sink_session import SinkSession
 from shards.member import Member
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.patience import PATIENCE_S
@@ -48,7 +48,7 @@ class CountingSink(Sink):
 
     most_open = 0
 
-    def joined(self, conversation: Conversation) -> bool:
+    def joined(self, conversation: SinkSession) -> bool:
         """Count, as the sink does."""
         welcome = super().joined(conversation)
         self.most_open = max(self.most_open, len(self._conversations))
@@ -81,7 +81,7 @@ class Mta:
         self._opened.push_async_callback(resolver.close)
         simulator = await Simulator.start(settings, pool, slow_s=SLOW_S)
         self._opened.push_async_callback(simulator.close)
-        complaints = self.complaints = Complaints(pool, simulator.domain, delay_s=COMPLAINT_S)
+        complaints = self.complaints = SimulatedComplaints(pool, simulator.domain, delay_s=COMPLAINT_S)
         self._opened.push_async_callback(complaints.drain)
         router = Router.from_settings(settings, resolver, simulator_port=simulator.port)
         self._opened.push_async_callback(router.close)

@@ -14,7 +14,7 @@ import msgspec
 
 from engine.base.settings import Settings
 from loadtests.ports import reserve_port
-from mta.relay.process import Services, close_services, open_services
+from mta.submission.process import SubmissionServices, close_services, open_services
 from ops.local import certificate
 from tests.harness.accounts import TestAccount
 from tests.harness.patience import PATIENCE_S
@@ -27,7 +27,7 @@ class TestRelay:
 
     __test__ = False
 
-    def __init__(self, settings: Settings, services: Services) -> None:
+    def __init__(self, settings: Settings, services: SubmissionServices) -> None:
         self.settings = settings
         self.services = services
         self.clients: list[Client] = []
@@ -82,7 +82,7 @@ async def relaying(settings: Settings, folder: Path, **changes: Any) -> AsyncIte
     files = certificate.ensure(folder, own.mail_host)
     services = await open_services(own, *files)
     stamps = asyncio.create_task(services.stamps.run())
-    services.relay.start()
+    services.server.start()
     running = TestRelay(own, services)
     try:
         yield running

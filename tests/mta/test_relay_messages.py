@@ -242,7 +242,7 @@ async def test_too_large_content_is_refused_after_its_end_and_the_session_goes_o
     reply = await client.send(account, message(account, body=("x" * 98 + "\r\n") * (limit // 50)))
     assert reply.startswith("552 5.3.4 [payload_too_large] ")
     assert (await client.send(account, message(account))).startswith("250 ")
-    assert relay.services.relay.memory.held == 0
+    assert relay.services.server.memory.held == 0
 
 
 async def test_content_of_exactly_the_limit_passes_whatever_dots_it_holds(

@@ -15,9 +15,9 @@ import pytest
 
 from engine.base import clock, transfer_rate
 from engine.base.settings import Settings
-from mta.relay import frame, proxy
-from mta.relay.logins import BURST_S, FAILURES_PER_S
-from mta.relay.process import close_services
+from mta.smtp.server import aiosmtpd_session, proxy_protocol
+from mta.submission.auth import BURST_S, FAILURES_PER_S
+from mta.submission.process import close_services
 from ops.local import certificate
 from tests.harness.accounts import TestAccount, add_key, make_account, revoke_key, set_status
 from tests.harness.patience import PATIENCE_S
@@ -38,7 +38,7 @@ async def account(pool: asyncpg.Pool) -> TestAccount:
 async def until_sessions(relay: TestRelay, count: int, timeout_s: float = PATIENCE_S) -> None:
     """Wait until so many are open."""
     async with asyncio.timeout(timeout_s):
-        while relay.services.relay.sessions != count:
+        while relay.services.server.sessions != count:
             await asyncio.sleep(0.02)
 
 
@@ -143,7 +143,7 @@ async def test_nothing_below_tls_1_2_is_spoken(relay: TestRelay) -> None:
 
 @pytest.mark.parametrize("tls", [False, True])
 async def test_a_broken_handshake_gives_its_place_back(tls: bool, relay: TestRelay) -> None:
-    before = relay.services.relay.sessions
+    before = relay.services.server.sessions
     client = await relay.client()
     if not tls:
         await client.reply()
@@ -164,12 +164,12 @@ async def test_a_changed_certificate_is_shown_without_a_restart(
     async with relaying(settings, tmp_path) as relay:
         old = await _shown(relay)
         fresh = certificate.ensure(tmp_path / "fresh", "other.test")
-        certificates = relay.services.relay._certificates
+        certificates = relay.services.server._certificate
         fresh[0].replace(tmp_path / "certificate.pem")
-        certificates.look()  # the key is not there yet
+        certificates.reload_if_changed()  # the key is not there yet
         assert await _shown(relay) == old
         fresh[1].replace(tmp_path / "certificate.key")
-        certificates.look()
+        certificates.reload_if_changed()
         assert await _shown(relay) != old
 
 
@@ -208,7 +208,9 @@ async def test_who_does_not_log_in_is_sent_away(settings: Settings, tmp_path: Pa
 async def test_a_long_session_ends_between_two_messages(
     settings: Settings, pool: asyncpg.Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mta.relay.frame.SOFT_END", 0.2)  # a busy machine needs room between the two ends
+    monkeypatch.setattr(
+        "mta.smtp.server.aiosmtpd_session.SOFT_END", 0.2
+    )  # a busy machine needs room between the two ends
     account = await make_account(pool)
     async with relaying(settings, tmp_path, relay_session_s=5.0) as relay:
         client = await relay.logged_in(account)
@@ -234,7 +236,7 @@ async def test_slow_content_is_cut_off(
                 await asyncio.sleep(0.02)
         assert (await client.reply()).startswith("421 4.4.2 ")
         await until_sessions(relay, 0)
-        assert relay.services.relay.memory.held == 0
+        assert relay.services.server.memory.held == 0
 
 
 # -- numbers ---------------------------------------------------------------------------------------------
@@ -293,13 +295,13 @@ async def test_content_of_all_sessions_is_bounded_together(
         await first.envelope(account)
         await first.write(large)
         async with asyncio.timeout(PATIENCE_S):
-            while relay.services.relay.memory.held < 600_000:
+            while relay.services.server.memory.held < 600_000:
                 await asyncio.sleep(0.01)
         assert (await second.send(account, large)).startswith("452 4.3.1 [unavailable] ")
         await first.write(b".\r\n")
         assert (await first.reply()).startswith("250 ")
         assert (await second.send(account, large)).startswith("250 ")
-        assert relay.services.relay.memory.held == 0
+        assert relay.services.server.memory.held == 0
         await first.close()
         await second.close()
 
@@ -307,21 +309,21 @@ async def test_content_of_all_sessions_is_bounded_together(
 async def test_a_client_that_leaves_in_the_middle_leaves_no_message(
     relay: TestRelay, account: TestAccount, pool: asyncpg.Pool
 ) -> None:
-    before = relay.services.relay.sessions
+    before = relay.services.server.sessions
     client = await relay.logged_in(account)
     await client.envelope(account)
     await client.write(message(account) * 1_000)
     await client.close()
     await until_sessions(relay, before)
-    assert relay.services.relay.memory.held == 0
+    assert relay.services.server.memory.held == 0
     assert await pool.fetchval("SELECT count(*) FROM messages WHERE account_id = $1", account.id) == 0
 
 
 async def test_a_client_that_reads_no_replies_is_held_back_and_cut_off(
     settings: Settings, pool: asyncpg.Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frame, "MAX_IDLING", 10**9)
-    monkeypatch.setattr(frame, "ENDING_S", 0.5)
+    monkeypatch.setattr(aiosmtpd_session, "MAX_IDLE_COMMANDS", 10**9)
+    monkeypatch.setattr(aiosmtpd_session, "CLOSE_S", 0.5)
     account = await make_account(pool)
     async with relaying(settings, tmp_path, relay_idle_s=2.0) as relay:
         client = await relay.logged_in(account)
@@ -344,7 +346,7 @@ async def test_a_drain_lets_a_message_under_way_end_and_sends_the_idle_away(
         await busy.envelope(account)
         await busy.write(message(account))
         await stuck.envelope(account)
-        draining = asyncio.create_task(relay.services.relay.drain(2.0))
+        draining = asyncio.create_task(relay.services.server.drain(2.0))
         assert (await idle.reply()).startswith("421 4.3.2 ")
         assert await idle.ended()
         with pytest.raises(OSError):
@@ -361,7 +363,7 @@ async def test_a_drain_lets_a_message_under_way_end_and_sends_the_idle_away(
 async def test_a_drain_with_nobody_there_is_short(settings: Settings, tmp_path: Path) -> None:
     async with relaying(settings, tmp_path) as relay:
         async with asyncio.timeout(PATIENCE_S):
-            await relay.services.relay.drain(600.0)
+            await relay.services.server.drain(600.0)
     await close_services(relay.services, 0)  # twice is once
 
 
@@ -370,7 +372,7 @@ async def test_a_drain_with_nobody_there_is_short(settings: Settings, tmp_path: 
 
 V1 = b"PROXY TCP4 192.0.2.7 198.51.100.1 40000 587\r\n"
 V2 = (
-    proxy.SIGNATURE
+    proxy_protocol.SIGNATURE
     + b"\x21\x11\x00\x0f"
     + bytes((192, 0, 2, 7, 198, 51, 100, 1))
     + b"\x9c\x40\x02\x4b"
@@ -397,7 +399,7 @@ async def test_a_proxy_header_names_the_client(header: bytes, together: bool, be
         await asyncio.sleep(0.05)
     client = Client(reader, writer)
     assert (await client.reply()).startswith("220 ")
-    assert dict(behind.services.relay._by_address) == {"192.0.2.7": 1}
+    assert dict(behind.services.server._listener.seats._by_client) == {"192.0.2.7": 1}
     second = Client(*await asyncio.open_connection("127.0.0.1", behind.port))
     await second.write(header)
     assert (await second.reply()).startswith("421 4.3.2 ")  # one session for that client, whoever carries it
@@ -447,6 +449,6 @@ async def test_strangers_can_not_name_another_client(behind: TestRelay) -> None:
     client = await behind.client(source="127.0.0.5")
     await client.write(V1)
     assert (await client.reply()).startswith(("554 5.5.1 ", "220 "))
-    assert "192.0.2.7" not in behind.services.relay._by_address
+    assert "192.0.2.7" not in behind.services.server._listener.seats._by_client
     await client.close()
     await until_sessions(behind, 0)

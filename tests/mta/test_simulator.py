@@ -12,7 +12,7 @@ from engine.base.errors import Refusal
 from engine.base.settings import SourceIp
 from engine.flows.accounts import suspend
 from engine.mail.simulator import Part, domain_of, part_of
-from mta.simulator.complaints import Complaints
+from mta.simulator.complaints import SimulatedComplaints
 from mta.simulator.server import Simulator
 from ops.explain import explain
 from tests.harness.accounts import make_account
@@ -185,7 +185,7 @@ async def test_a_process_that_starts_makes_the_complaints_that_one_killed_left(h
 
     await here.mta("mta-2")
     await here.until_step(message, "complained")
-    late = Complaints(here.pool, DOMAIN, delay_s=0.0)
+    late = SimulatedComplaints(here.pool, DOMAIN, delay_s=0.0)
     await late._find()
     assert not late._waiting
     assert (await here.steps(message)).count("complained") == 1
@@ -224,7 +224,7 @@ async def talk(server: Simulator, *commands: bytes) -> list[bytes]:
 async def test_the_server_knows_its_trade_and_keeps_to_its_bounds(here: World) -> None:
     mta = await here.mta()
     server = await Simulator.start(mta.settings, here.pool, slow_s=0.0)
-    server.most_bytes = 1_000
+    server.max_bytes = 1_000
     hello, mail = b"EHLO me\r\n", b"MAIL FROM:<a@b.test> SIZE=10\r\n"
     to = f"RCPT TO:<{at('slow')}>\r\n".encode()
     try:
@@ -237,7 +237,7 @@ async def test_the_server_knows_its_trade_and_keeps_to_its_bounds(here: World) -
         forged = f"RCPT TO:<{at('deferred')}>\r\n".encode()
         said = await talk(server, hello, mail, forged, to, b"DATA\r\n", b"x" * 1_500 + b"\r\n.\r\n", b"y" * 5_000)
         assert [one[:9] for one in said[3:]] == [b"452 4.2.2", b"250 2.1.5", b"354 go on", b"552 5.3.4", b""]
-        server._most_sessions = 0
+        server._max_sessions = 0
         assert await talk(server) == [b"421 4.3.2 too many connections"]
     finally:
         await server.close()

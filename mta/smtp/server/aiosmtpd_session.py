@@ -1,0 +1,368 @@
+"""An SMTP server session on top of aiosmtpd: every use of aiosmtpd's private parts is in this file.
+
+aiosmtpd provides the asyncio protocol, the table of commands and the AUTH mechanisms. This class replaces reading
+(`reader`), since aiosmtpd accepts a bare line feed as the end of a command and stores one within a message, and the
+command loop: it answers pipelined commands in one write and limits every client in number, size and time.
+
+`tests/contracts/test_aiosmtpd.py` pins the version and the signatures that this file relies on.
+"""
+
+import asyncio
+import binascii
+import ssl
+from abc import abstractmethod
+from base64 import b64decode, b64encode
+from typing import Any, Final, cast
+
+import structlog
+from aiosmtpd.smtp import MISSING, SMTP, AuthResult, LoginPassword
+
+from mta.smtp.server import commands
+from mta.smtp.server.buffer import LineFlaw
+from mta.smtp.server.commands import BadCommand, SmtpCommand
+from mta.smtp.server.reader import ClientGone, SmtpReader
+
+MAX_ERRORS: Final = 20  # commands answered 5yz in a row, as Postfix's smtpd_hard_error_limit
+MAX_IDLE_COMMANDS: Final = 100  # commands without a message among them, as Postfix's smtpd_junk_command_limit
+MAX_PENDING_REPLIES: Final = 64  # replies to pipelined commands that are written together
+GREETING_PAUSE_S: Final = 0.005  # a client that sends something in it did not wait for the greeting
+CLOSE_S: Final = 5.0  # the connection of a client that does not read the last reply is aborted after it
+HANDSHAKE_S: Final = 30.0  # of TLS
+SOFT_END: Final = 0.9  # of a session's time: from then on it ends between two messages
+
+# RFC 2920 3.1: a client must wait for the reply to these before it sends more.
+_LAST_OF_A_GROUP: Final = frozenset({"EHLO", "HELO", "STARTTLS", "AUTH", "DATA"})
+_IDLE_COMMANDS: Final = frozenset({"EHLO", "HELO", "NOOP", "RSET", "VRFY", "EXPN", "HELP"})
+
+_log = structlog.get_logger("smtp")
+
+
+class _NoHooks:
+    """The handler that aiosmtpd requires; it has no hooks, since subclasses implement the commands themselves."""
+
+
+_NO_HOOKS: Final = _NoHooks()
+
+
+class AiosmtpdSession(SMTP):
+    """One client's connection, from the greeting to its end; a subclass adds the commands as `smtp_VERB` methods.
+
+    `address` is the client's, for limits and logs; `secured`: TLS from the first octet. `start_session_time` sets how
+    long the session may last; one command may take `idle_s`.
+    """
+
+    AuthLoginUsernameChallenge = "Username:"
+    AuthLoginPasswordChallenge = "Password:"
+
+    def __init__(
+        self, *, hostname: str, max_message_bytes: int, address: str, secured: bool, session_s: float, idle_s: float
+    ) -> None:
+        self.address = address
+        self.secured = secured
+        self.closing = False
+        self.draining = False
+        self.reader = SmtpReader(self.flush)
+        self.errors = self.idle_commands = 0
+        self._idle_s = idle_s
+        self._early = False  # the client sent something before the greeting
+        self._replies: list[bytes] = []
+        self._deadline = self._timer_at = 0.0
+        self.start_session_time(session_s)
+        super().__init__(
+            _NO_HOOKS,
+            data_size_limit=max_message_bytes,
+            enable_SMTPUTF8=True,
+            hostname=hostname,
+            ident="ESMTP Waybill",
+            authenticator=_accept_any,
+            loop=asyncio.get_running_loop(),
+        )
+
+    # -- what a subclass decides ---------------------------------------------------------------------
+
+    @abstractmethod
+    def refusal_before(self, verb: str) -> str | None:
+        """Return the reply that refuses `verb` at this point of the session, such as 530 before AUTH, or None."""
+
+    @property
+    @abstractmethod
+    def in_transaction(self) -> bool:
+        """True from MAIL until the message has its answer."""
+
+    @property
+    @abstractmethod
+    def may_end_early(self) -> bool:
+        """True when the session may end before the client's next transaction once it has lasted long."""
+
+    @abstractmethod
+    def session_ended(self) -> None:
+        """Release what the session holds; called when the connection is lost or its handshake failed."""
+
+    # -- what a subclass uses ------------------------------------------------------------------------
+
+    @property
+    def task(self) -> "asyncio.Task[None] | None":
+        """The task that runs the session."""
+        return self._handler_coroutine
+
+    @property
+    def wire(self) -> asyncio.Transport | None:
+        """The transport, plain or TLS; None when the connection is lost."""
+        return cast("asyncio.Transport | None", self.transport)
+
+    def drain(self) -> None:
+        """End the session as soon as the message in progress has its answer: at once when there is none."""
+        self.draining = True
+        if not self.in_transaction:
+            self._cut("421 4.3.2 The server is being restarted; connect again")
+
+    def abort(self) -> None:
+        """Drop the connection now."""
+        wire = self.wire
+        if wire is not None:
+            wire.abort()
+
+    def say(self, reply: str) -> None:
+        """Add a reply; the loop writes the replies to a group of commands together."""
+        self._replies.append(reply.encode() + b"\r\n")
+
+    def fault(self, reply: str) -> None:
+        """Add a reply to a client's mistake; too many of them end the session."""
+        self.say("421 4.7.0 Too many errors" if self.count_fault() else reply)
+
+    def count_fault(self) -> bool:
+        """Count a mistake; True when that was one too many and the session ends."""
+        self.errors += 1
+        if self.errors > MAX_ERRORS:
+            self.closing = True
+        return self.errors > MAX_ERRORS
+
+    async def flush(self) -> None:
+        """Write the pending replies, and wait while the client does not read them."""
+        if self._replies:
+            written = b"".join(self._replies)
+            self._replies.clear()
+            self._writer.write(written)
+            await self._writer.drain()
+
+    def start_session_time(self, duration_s: float) -> None:
+        """Allow the session `duration_s` seconds from now; after most of them it ends between two messages."""
+        now = asyncio.get_running_loop().time()
+        self._ends_at = now + duration_s
+        self._soft_end_at = now + duration_s * SOFT_END
+
+    def allow(self, duration_s: float | None = None) -> None:
+        """Allow the client `duration_s` seconds from now until its next line, `idle_s` without."""
+        self._reset_timeout(duration_s)
+
+    async def upgrade_to_tls(self, context: ssl.SSLContext) -> bool:
+        """Answer STARTTLS and negotiate TLS; False when the handshake failed and the session is over.
+
+        Raises ClientGone when the client left.
+        """
+        wire = self.wire
+        if wire is None:
+            raise ClientGone
+        wire.pause_reading()  # until the handshake reads: nothing in plaintext can slip in between
+        self.say("220 2.0.0 Go ahead")
+        await self.flush()
+        self.allow(HANDSHAKE_S)
+        try:
+            secured = await self.loop.start_tls(
+                wire, self, context, server_side=True, ssl_handshake_timeout=HANDSHAKE_S
+            )
+        except OSError as error:  # ssl.SSLError is one
+            _log.info("TLS handshake failed", peer=self.address, error=str(error)[:200])
+            self.closing = True
+            wire.abort()
+            self.session_ended()  # asyncio tells the handshake's own protocol of the end, and not this one
+            return False
+        if secured is None:  # the client left in the middle of it
+            raise ClientGone
+        self.transport = secured
+        self._writer._transport = secured  # type: ignore[attr-defined]  # noqa: SLF001 - as aiosmtpd does itself
+        self._over_ssl = True  # of asyncio.StreamReaderProtocol: eof closes
+        self.secured = True
+        return True
+
+    async def ask_password(self, argument: str) -> bytes | None:
+        """Run the AUTH mechanism that `argument` names and return the password; None when it failed and has said why.
+
+        Raises BadCommand for an unknown mechanism.
+        """
+        words = argument.split()
+        method = self._auth_methods.get(words[0].upper()) if words else None
+        if method is None or len(words) > 2:
+            raise BadCommand("504 5.5.4 Use AUTH PLAIN or AUTH LOGIN")
+        if words[1:] == ["="]:  # RFC 4954 4: an initial response of no octets
+            words[1] = ""
+        result: AuthResult = await method.method(self, words)
+        presented = result.auth_data
+        return presented.password if isinstance(presented, LoginPassword) else None
+
+    # -- aiosmtpd's AUTH mechanisms --------------------------------------------------------------------
+
+    async def push(self, status: str | bytes) -> None:
+        """Add a reply of an AUTH mechanism."""
+        self._replies.append((status.encode() if isinstance(status, str) else status) + b"\r\n")
+
+    async def challenge_auth(self, challenge: str | bytes, *_: Any, **__: Any) -> Any:
+        """Send one challenge of an AUTH mechanism (RFC 4954 4); return the answer, or MISSING for an unusable one."""
+        octets = challenge.encode() if isinstance(challenge, str) else challenge
+        self.say(f"334 {b64encode(octets).decode()}")
+        line = await self.reader.line(_max_answer)
+        self.allow()
+        if line.flaw is not None or line.octets == b"*":
+            await self.push("501 5.7.0 AUTH was ended")
+            return MISSING
+        try:
+            return b64decode(line.octets, validate=True)
+        except binascii.Error:
+            await self.push("501 5.5.2 That is not base64")
+            return MISSING
+
+    # -- asyncio.Protocol ------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Hand octets from the client to the reader."""
+        self._early = True
+        wire = self.wire
+        if wire is not None:
+            self.reader.feed(data, wire)
+
+    def eof_received(self) -> bool:
+        """End reading; a plaintext connection stays open for the replies that the client may still wait for."""
+        self.reader.end()
+        return not self.secured
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """End the session."""
+        self.reader.end()
+        super().connection_lost(error)
+        self.session_ended()
+
+    # -- aiosmtpd's timer ------------------------------------------------------------------------------
+
+    def _reset_timeout(self, duration: float | None = None) -> None:
+        """Move the deadline of the client's next line; the timer runs on and looks at it (aiosmtpd's name)."""
+        now = self.loop.time()
+        self._deadline = min(now + (duration or self._idle_s), self._ends_at)
+        if self._timeout_handle is None or self._deadline < self._timer_at:
+            self._start_timer(self._deadline)
+
+    def _timeout_cb(self) -> None:
+        """End the session when its deadline has passed (aiosmtpd's name)."""
+        if self.loop.time() < self._deadline:
+            self._start_timer(self._deadline)
+        else:
+            self._cut("421 4.4.2 The session took too long; connect again")
+
+    def _start_timer(self, at: float) -> None:
+        if self._timeout_handle is not None:
+            self._timeout_handle.cancel()
+        self._timer_at = at
+        self._timeout_handle = self.loop.call_at(at, self._timeout_cb)
+
+    # -- the command loop ------------------------------------------------------------------------------
+
+    async def _handle_client(self) -> None:
+        """Run the session (aiosmtpd's name)."""
+        try:
+            await self._converse()
+        except (ClientGone, ConnectionError):
+            pass
+        except Exception:  # noqa: BLE001 - one session's bug must be counted and end no other
+            _log.exception("session failed", peer=self.address)
+            self._cut("421 4.3.0 Something is wrong here; nothing was accepted")
+        finally:
+            self.closing = True
+            self._close()
+
+    async def _converse(self) -> None:
+        await asyncio.sleep(GREETING_PAUSE_S)
+        if self._early or self.draining:
+            busy = "421 4.3.2 The server is being restarted; connect again"
+            self.say("554 5.5.1 The server speaks first" if self._early else busy)
+            await self.flush()
+            return
+        self.say(f"220 {self.hostname} {self.__ident__}")
+        while not self.closing:
+            line = await self.reader.line(commands.max_line_octets)
+            self.allow()
+            if line.flaw is not None:
+                self._refuse_line(line.flaw)
+                continue
+            try:
+                await self._obey(commands.parse_command(line.octets))
+            except BadCommand as error:
+                self.fault(error.reply)
+            if self._has_lasted_long() and not self.closing:
+                self.say("421 4.3.2 This session ends here; connect again")
+                self.closing = True
+            if len(self._replies) > MAX_PENDING_REPLIES:
+                await self.flush()
+        await self.flush()
+
+    def _refuse_line(self, flaw: LineFlaw) -> None:
+        """Answer an unusable line; after a bare line feed, commands and content can't be told apart safely."""
+        if flaw is LineFlaw.LONG:
+            self.fault("500 5.5.2 The line is too long")
+        else:
+            self.fault("500 5.5.2 Lines end with CRLF")
+            self.closing = True
+
+    async def _obey(self, command: SmtpCommand) -> None:
+        verb = command.verb
+        method = self._smtp_methods.get(verb)
+        if commands.is_foreign_protocol(verb):
+            self.say("554 5.5.1 This is a mail server")
+            self.closing = True
+        elif method is None:
+            self.fault("500 5.5.1 The command is not known here")
+        elif (refusal := self.refusal_before(verb)) is not None:
+            self.fault(refusal)
+        elif verb in _LAST_OF_A_GROUP and self.reader.pending:
+            # RFC 2920 3.1, RFC 3207 4: the client did not wait for this reply, or somebody injected commands.
+            self.say(f"554 5.5.1 Nothing may follow {verb} before its reply")
+            self.closing = True
+        elif verb in _IDLE_COMMANDS and self._count_idle_command():
+            self.say("421 4.7.0 Too many commands without a message")
+            self.closing = True
+        else:
+            await method(command.argument)
+
+    def _count_idle_command(self) -> bool:
+        self.idle_commands += 1
+        return self.idle_commands > MAX_IDLE_COMMANDS
+
+    def _has_lasted_long(self) -> bool:
+        """True between two messages once the service is stopping or the session's time is nearly over."""
+        over = self.draining or self.loop.time() > self._soft_end_at
+        return over and self.may_end_early and not self.in_transaction
+
+    # -- the end ---------------------------------------------------------------------------------------
+
+    def _cut(self, reply: str) -> None:
+        """Write a last reply, wherever the session stands, and close."""
+        wire = self.wire
+        if wire is None or wire.is_closing():
+            return
+        self.closing = True
+        wire.write(b"".join(self._replies) + reply.encode() + b"\r\n")
+        self._replies.clear()
+        self._close()
+
+    def _close(self) -> None:
+        wire = self.wire
+        if wire is not None:
+            wire.close()
+            self.loop.call_later(CLOSE_S, wire.abort)
+
+
+def _max_answer(_line: bytes) -> int:
+    return commands.MAX_AUTH_LINE
+
+
+def _accept_any(_server: object, _session: object, _envelope: object, _mechanism: str, presented: object) -> AuthResult:
+    """Hand the password on: aiosmtpd's mechanisms call this, but checking it takes a database and an await."""
+    return AuthResult(success=True, auth_data=presented)

@@ -1,0 +1,156 @@
+"""Wait for lines and content of one SMTP client, within limits of size and memory (`buffer` finds them)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from engine.base.errors import Refusal
+from engine.base.memory_pool import Reservation
+from mta.smtp.server.buffer import CONTENT_END, ReceivedLine, SmtpBuffer, max_stuffed, unstuffed
+
+MAX_UNREAD: Final = 256 * 1024  # octets a client may send before the server reads them
+MAX_DISCARDED: Final = 16 * 1024 * 1024  # octets of one line, before the client is disconnected
+
+
+class ClientGone(ConnectionError):  # noqa: N818 - named for what happened
+    """The client closed the connection."""
+
+
+class ContentDropped(StrEnum):
+    """Why content was read and not kept."""
+
+    SIZE = "size"
+    MEMORY = "memory"
+
+
+class ReceivedContent(NamedTuple):
+    """A whole message as sent, dots unstuffed; empty when `dropped`."""
+
+    octets: bytes
+    dropped: ContentDropped | None
+    size: int  # octets received, without the final dot
+
+
+class SmtpReader:
+    """The unread octets of one client for one reading task; the protocol feeds it.
+
+    The reader awaits `before_wait` whenever nothing is left to read without waiting: the moment to write pending
+    replies. A client that sends too far ahead is paused.
+    """
+
+    def __init__(self, before_wait: Callable[[], Awaitable[None]], *, max_discarded: int = MAX_DISCARDED) -> None:
+        """`max_discarded`: octets of a line that is too long; beyond them the client counts as gone."""
+        self._before_wait = before_wait
+        self._max_discarded = max_discarded
+        self._buffer = SmtpBuffer()
+        self._ended = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._transport: asyncio.ReadTransport | None = None
+        self._paused = False
+
+    @property
+    def pending(self) -> bool:
+        """True when the client has sent more than was taken so far."""
+        return len(self._buffer) > 0
+
+    def feed(self, data: bytes, transport: asyncio.ReadTransport) -> None:
+        """Add octets from the client; pauses `transport` when too many are unread."""
+        self._buffer.feed(data)
+        if self._waiter is not None:
+            self._wake()
+        elif len(self._buffer) > MAX_UNREAD and not self._paused:
+            self._paused, self._transport = True, transport
+            transport.pause_reading()
+
+    def end(self) -> None:
+        """Tell the reader that no more octets will come."""
+        self._ended = True
+        self._wake()
+
+    async def line(self, max_octets: Callable[[bytes], int]) -> ReceivedLine:
+        """Return the next line; `max_octets(its beginning)` is its limit. Raises ClientGone."""
+        while (line := self._buffer.take_line(max_octets)) is None:
+            if self._buffer.discarded_line > self._max_discarded:
+                raise ClientGone
+            await self._fill()
+        return line
+
+    async def content(
+        self, max_octets: int, reservation: Reservation, on_wait: Callable[[int], None]
+    ) -> ReceivedContent:
+        """Return everything up to the final dot; beyond `max_octets`, or without memory for it, it is dropped.
+
+        `on_wait` is given the number of octets that arrived, before each wait for more. The caller releases the
+        reservation. Raises ClientGone.
+        """
+        buffer, limit = self._buffer, max_stuffed(max_octets)
+        dropped: ContentDropped | None = None
+        buffer.begin_content()
+        reservation.begin(on_revoke=buffer.discard_content)
+        while (end := buffer.find_content_end()) < 0:
+            dropped = dropped or _reserve(len(buffer), limit, reservation)
+            if dropped is not None:
+                buffer.discard_content()
+            on_wait(buffer.content_octets)
+            await self._fill()
+        dropped = dropped or _reserve(end, limit, reservation)
+        size = buffer.content_octets - len(buffer) + end
+        stuffed = buffer.take_content(end, keep=dropped is None)
+        if dropped is not None:
+            return ReceivedContent(b"", dropped, size)
+        reservation.complete()
+        content = unstuffed(stuffed)
+        if len(content) > max_octets:  # stuffed dots don't count (RFC 1870 3)
+            return ReceivedContent(b"", ContentDropped.SIZE, size)
+        return ReceivedContent(content, None, size)
+
+    async def skip_content(self, max_octets: int) -> int:
+        """Read content up to the final dot without keeping it; return its octets. Raises ClientGone.
+
+        A client that sends more than twice `max_octets` counts as gone.
+        """
+        buffer = self._buffer
+        buffer.begin_content()
+        while (end := buffer.find_content_end()) < 0:
+            buffer.discard_content()
+            if buffer.content_octets > 2 * max_octets:
+                raise ClientGone
+            await self._fill()
+        size = buffer.content_octets - len(buffer) + end
+        buffer.take_content(end, keep=False)
+        return size
+
+    async def _fill(self) -> None:
+        """Wait until more octets have come."""
+        before = len(self._buffer)
+        await self._before_wait()
+        if len(self._buffer) > before:
+            return
+        if self._ended:
+            raise ClientGone
+        if self._paused and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+def _reserve(size: int, limit: int, reservation: Reservation) -> ContentDropped | None:
+    """Reserve memory for content of `size`; return why the content is dropped, if it is."""
+    if size > limit + len(CONTENT_END):
+        reservation.release()
+        return ContentDropped.SIZE
+    try:
+        reservation.take(max(0, size - reservation.octets))
+    except Refusal:
+        reservation.release()
+        return ContentDropped.MEMORY
+    return None

@@ -1,0 +1,323 @@
+"""An SMTP submission session: STARTTLS, AUTH, and messages.
+
+The methods `smtp_VERB` carry the names by which aiosmtpd finds commands.
+"""
+# ruff: noqa: N802 - smtp_MAIL and its like are aiosmtpd's names
+
+import ssl
+from typing import Final, Protocol
+
+import structlog
+from engine.areas.api_keys.key_auth import Caller
+
+from engine.areas.emails.types import MAX_RECIPIENTS
+from engine.base.errors import ErrorType, Refusal, unavailable
+from engine.base.memory_pool import MemoryPool
+from engine.base.plans import CAPS, Plan
+from engine.base.settings import Settings
+from engine.base.transfer_rate import TransferRate
+from engine.mail.address import BadAddress, Mailbox, canonical, parse_mailbox
+from engine.store import rate_limits
+from engine.store.database_errors import DatabaseUnavailable
+from engine.store.rate_limits import RateLimiter
+from mta.smtp.server import commands
+from mta.smtp.server.aiosmtpd_session import AiosmtpdSession
+from mta.smtp.server.commands import BadCommand
+from mta.smtp.server.reader import ContentDropped, ReceivedContent
+from mta.submission import replies
+from mta.submission.auth import LoginRefused, SubmissionAuth, SubmissionLogin
+from mta.submission.submit import SubmittedEnvelope, Submitter
+
+MAX_RCPT: Final = 1_000  # RCPT commands in one transaction, those answered 452 among them
+
+_WITHOUT_TLS: Final = frozenset({"EHLO", "HELO", "NOOP", "RSET", "STARTTLS", "AUTH", "HELP", "QUIT"})
+_WITHOUT_LOGIN: Final = _WITHOUT_TLS
+
+_log = structlog.get_logger("relay")
+
+
+class SessionServer(Protocol):
+    """What a session needs from the server of its process."""
+
+    settings: Settings
+    auth: SubmissionAuth
+    limits: RateLimiter
+    submitter: Submitter
+    memory: MemoryPool
+
+    @property
+    def tls_context(self) -> ssl.SSLContext:
+        """The TLS context for new handshakes."""
+
+    def count_connection(self, result: str) -> None:
+        """Count a connection by its result, such as `handshake` for one that failed."""
+
+    def session_ended(self, session: "SubmissionSession") -> None:
+        """Free what the session holds."""
+
+
+class SubmissionSession(AiosmtpdSession):
+    """One customer's mail program. Nothing but HELP and its like is answered before TLS and AUTH."""
+
+    def __init__(self, server: SessionServer, address: str, *, secured: bool) -> None:
+        settings = server.settings
+        self._server = server
+        self._login: SubmissionLogin | None = None
+        self._greeted = self._extended = False  # HELO or EHLO was said; it was EHLO
+        self._sender: str | None = None  # of the message in progress, as MAIL gave it
+        self._smtputf8 = False
+        self._recipients: dict[str, Mailbox] = {}
+        self._rcpts = 0
+        self._overflowed = False
+        super().__init__(
+            hostname=settings.mail_host,
+            max_message_bytes=settings.max_message_bytes,
+            address=address,
+            secured=secured,
+            session_s=settings.relay_login_s,
+            idle_s=settings.relay_idle_s,
+        )
+
+    # -- the session -----------------------------------------------------------------------------------
+
+    @property
+    def in_transaction(self) -> bool:
+        """True from MAIL until the message has its answer."""
+        return self._sender is not None
+
+    @property
+    def may_end_early(self) -> bool:
+        """True after AUTH: before it, the time to log in is the only limit."""
+        return self._login is not None
+
+    def session_ended(self) -> None:
+        """Free the session's seat."""
+        self._server.session_ended(self)
+
+    def refusal_before(self, verb: str) -> str | None:
+        """Refuse commands that need TLS or AUTH before these (RFC 3207 4, RFC 4954 6)."""
+        if not self.secured and verb not in _WITHOUT_TLS:
+            return "530 5.7.0 Say STARTTLS first"
+        if self._login is None and verb not in _WITHOUT_LOGIN:
+            return "530 5.7.0 [unauthorized] Say AUTH first"
+        return None
+
+    def _forget_transaction(self) -> None:
+        self._sender = None
+        self._smtputf8 = self._overflowed = False
+        self._recipients = {}
+        self._rcpts = 0
+
+    # -- greeting, TLS and AUTH ------------------------------------------------------------------------
+
+    async def smtp_EHLO(self, hostname: str) -> None:
+        """Greet the client and list the extensions (RFC 5321 4.1.1.1)."""
+        commands.parse_host(hostname)
+        self._greeted = True
+        self._extended = True
+        self._forget_transaction()
+        lines = [
+            self.hostname, "PIPELINING", f"SIZE {self._server.settings.max_message_bytes}", "8BITMIME", "SMTPUTF8",
+            "ENHANCEDSTATUSCODES",
+        ]  # fmt: skip
+        # RFC 4954 4, RFC 3207 4.2: passwords only over TLS, and TLS once.
+        lines.append("AUTH PLAIN LOGIN" if self.secured else "STARTTLS")
+        for line in lines[:-1]:
+            self.say(f"250-{line}")
+        self.say(f"250 {lines[-1]}")
+
+    async def smtp_HELO(self, hostname: str) -> None:
+        """Greet a client that uses no extensions."""
+        commands.parse_host(hostname)
+        self._greeted = True
+        self._extended = False
+        self._forget_transaction()
+        self.say(f"250 {self.hostname}")
+
+    async def smtp_STARTTLS(self, argument: str) -> None:
+        """Negotiate TLS, then forget what the client said before (RFC 3207 4.2)."""
+        if self.secured:
+            raise BadCommand("503 5.5.1 TLS is on already")
+        if argument:
+            raise BadCommand("501 5.5.4 STARTTLS takes nothing")
+        if not await self.upgrade_to_tls(self._server.tls_context):
+            self._server.count_connection("handshake")
+            return
+        self._greeted = self._extended = False
+        self._forget_transaction()
+
+    async def smtp_AUTH(self, argument: str) -> None:
+        """Log in by PLAIN or LOGIN, over TLS only: any user name, and an API key as the password."""
+        if not self.secured:
+            raise BadCommand("538 5.7.11 Say STARTTLS first; a password sent in clear should be revoked")
+        if self._login is not None:
+            raise BadCommand("503 5.5.1 You are logged in already")
+        if not self._extended:
+            raise BadCommand("503 5.5.1 Say EHLO first")
+        password = await self.ask_password(argument)
+        if password is None:  # the mechanism has said why: cancelled, or not base64
+            self.count_fault()
+        else:
+            await self._log_in(password)
+
+    async def _log_in(self, password: bytes) -> None:
+        try:
+            self._login = await self._server.auth.log_in(password, self.address)
+        except LoginRefused as refused:
+            if refused.too_often:
+                self.say("421 4.7.0 [rate_limited] Too many failed logins; try again later")
+                self.closing = True
+            else:
+                self.fault(
+                    "535 5.7.8 [unauthorized] The password must be a valid API key with the scope emails:send; any "
+                    "user name will do"
+                )
+            return
+        except (DatabaseUnavailable, OSError) as error:
+            _log.warning("login not checked: database unavailable", error=repr(error))
+            self.say("454 4.7.0 [unavailable] Logins can't be checked just now; try again shortly")
+            return
+        self.start_session_time(self._server.settings.relay_session_s)
+        self.allow()
+        self.errors = self.idle_commands = 0
+        self.say("235 2.7.0 Welcome")
+
+    async def smtp_MAIL(self, argument: str) -> None:
+        """Begin a message.
+
+        Only the form of the sender is checked: bounces return to Waybill, and From decides which domain sends.
+        """
+        if not self._greeted:
+            raise BadCommand("503 5.5.1 Say EHLO first")
+        if self._sender is not None:
+            raise BadCommand("503 5.5.1 A message is under way; say RSET to begin another")
+        asked = commands.parse_mail(
+            argument, extended=self._extended, max_octets=self._server.settings.max_message_bytes
+        )
+        refusal = await self._refusal_to_send()
+        if refusal is not None:
+            self.say(replies.refusal_reply(refusal))
+            return
+        self._sender = asked.sender
+        self._smtputf8 = asked.smtputf8
+        self.say("250 2.1.0 ok")
+
+    async def _refusal_to_send(self) -> Refusal | None:
+        """Return why this session may not send now: its key was revoked, or its rate is exceeded."""
+        try:
+            caller = await self._current_caller()
+            rate = self._server.settings.request_rate or CAPS[Plan(caller.plan)].requests_per_second
+            standing = await self._server.limits.check(f"key:{caller.key_id}", rate)
+        except Refusal as refusal:
+            self.closing = True  # every later command would be refused for the same reason
+            return refusal
+        except (DatabaseUnavailable, OSError):
+            return unavailable()
+        return None if standing.allowed else rate_limits.refusal(standing)
+
+    async def _current_caller(self) -> Caller:
+        assert self._login is not None
+        return await self._server.auth.check_again(self._login)
+
+    async def smtp_RCPT(self, argument: str) -> None:
+        """Add a recipient; the same one twice counts once."""
+        if self._sender is None:
+            raise BadCommand("503 5.5.1 Say MAIL first")
+        self._rcpts += 1
+        if self._rcpts > MAX_RCPT:
+            self.say("421 4.7.0 Too many recipients")
+            self.closing = True
+            return
+        address = commands.parse_rcpt(argument, smtputf8=self._smtputf8, extended=self._extended)
+        try:
+            mailbox = parse_mailbox(address)
+            key = canonical(mailbox.address)
+        except BadAddress as error:
+            raise BadCommand(replies.reply_line("553 5.1.3", ErrorType.INVALID_ADDRESS, str(error))) from None
+        if key not in self._recipients and len(self._recipients) == MAX_RECIPIENTS:
+            # RFC 5321 4.5.3.1.10: the client sends to these now and to the others in another transaction.
+            self._overflowed = True
+            self.say(f"452 4.5.3 A message goes to at most {MAX_RECIPIENTS} recipients at once")
+            return
+        self._recipients.setdefault(key, mailbox)
+        self.say("250 2.1.5 ok")
+
+    async def smtp_DATA(self, argument: str) -> None:
+        """Read the message, submit it, and answer with the result."""
+        if self._sender is None:
+            raise BadCommand("503 5.5.1 Say MAIL first")
+        if not self._recipients:
+            raise BadCommand("554 5.5.1 There is no valid recipient")
+        if argument:
+            raise BadCommand("501 5.5.4 DATA takes nothing")
+        self.say("354 End with a dot on a line of its own")
+        settings = self._server.settings
+        pace = TransferRate(
+            self.loop.time(), deadline_s=settings.relay_session_s, min_bytes_per_s=settings.body_min_bytes_per_s
+        )
+        assert self._login is not None
+        caller = self._login.caller
+        reservation = self._server.memory.open(caller.account_id, caller.key_id)
+        try:
+            content = await self.reader.content(
+                settings.max_message_bytes, reservation, lambda size: self._allow_content(pace, size)
+            )
+            self.allow()
+            self.say(await self._submit(content))
+        finally:
+            reservation.release()
+            self._forget_transaction()
+
+    def _allow_content(self, pace: TransferRate, size: int) -> None:
+        """Limit the wait for more content to the idle time, and to what the minimum rate allows for `size` octets."""
+        allowed = min(self._server.settings.relay_idle_s, pace.patience_s(size, self.loop.time()))
+        self.allow(max(allowed, 0.001))
+
+    async def _submit(self, content: ReceivedContent) -> str:
+        if content.dropped is ContentDropped.SIZE:
+            most = self._server.settings.max_message_bytes
+            return replies.reply_line("552 5.3.4", ErrorType.PAYLOAD_TOO_LARGE, f"The message may have {most} octets.")
+        if content.dropped is ContentDropped.MEMORY:
+            return replies.reply_line(
+                "452 4.3.1", ErrorType.UNAVAILABLE, "The server is busy receiving large messages; try again shortly."
+            )
+        envelope = SubmittedEnvelope(tuple(self._recipients.values()), self._smtputf8, self._overflowed)
+        try:
+            caller = await self._current_caller()
+        except Refusal as refusal:
+            self.closing = True
+            return replies.refusal_reply(refusal)
+        except (DatabaseUnavailable, OSError):
+            return replies.refusal_reply(unavailable())
+        reply = await self._server.submitter.submit(caller, envelope, content.octets)
+        if reply.startswith("2"):
+            self.errors = self.idle_commands = 0
+        return reply
+
+    async def smtp_RSET(self, argument: str) -> None:
+        """Forget the message in progress."""
+        if argument:
+            raise BadCommand("501 5.5.4 RSET takes nothing")
+        self._forget_transaction()
+        self.say("250 2.0.0 ok")
+
+    async def smtp_NOOP(self, _: str) -> None:
+        """Do nothing, as RFC 5321 4.1.1.9 defines NOOP."""
+        self.say("250 2.0.0 ok")
+
+    async def smtp_VRFY(self, _: str) -> None:
+        """Answer without telling whether an address exists (RFC 5321 7.3)."""
+        self.say("252 2.5.0 Send a message and see")
+
+    async def smtp_EXPN(self, _: str) -> None:
+        """Refuse EXPN: there are no mailing lists."""
+        raise BadCommand("502 5.5.1 EXPN is not for this server")
+
+    async def smtp_HELP(self, _: str) -> None:
+        """Explain how to log in."""
+        self.say("214 2.0.0 Log in with any user name and an API key as the password")
+
+    async def smtp_QUIT(self, _: str) -> None:
+        """End the session."""
+        self.say("221 2.0.0 Bye")
+        self.closing = True

@@ -1,0 +1,93 @@
+"""Submit a message that came over SMTP: read it, accept it, and return the reply to its final dot.
+
+The reply follows the commit: a 250 means that the message is stored and queued, as a 202 of the API does.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+from msgspec import Struct
+
+from engine.areas.api_keys.key_auth import Caller
+from engine.areas.emails import submitted
+from engine.areas.emails.submitted import Submitted
+from engine.areas.emails.types import Accepted, SendRequest
+from engine.base.errors import ErrorType, Refusal, invalid, unavailable
+from engine.flows.sending.accept import LARGE_REQUEST_BYTES, Acceptor, Door
+from engine.mail.address import Mailbox
+from engine.mail.submitted import Unsendable
+from engine.store import metrics
+from engine.store.database_errors import DatabaseUnavailable
+from mta.submission import counters, replies
+
+SOURCE: Final = "smtp"
+
+_log = structlog.get_logger("relay")
+
+
+class SubmittedEnvelope(Struct, frozen=True):
+    """What the SMTP commands said about a message.
+
+    `overflowed`: the client named more recipients than one message can have, and sends to the others in another
+    transaction.
+    """
+
+    recipients: Sequence[Mailbox]
+    smtputf8: bool
+    overflowed: bool
+
+
+class Submitter:
+    """Submits messages for one process."""
+
+    def __init__(self, acceptor: Acceptor, host: str) -> None:
+        self._acceptor = acceptor
+        self._host = host
+
+    async def submit(self, caller: Caller, envelope: SubmittedEnvelope, content: bytes) -> str:
+        """Accept the message; return the reply to its final dot."""
+        try:
+            accepted = await self._accept(caller, envelope, content)
+        except Unsendable as error:
+            reply = replies.reply_line(replies.BY_FLAW[error.flaw], ErrorType.INVALID_REQUEST, str(error))
+            return _refused(ErrorType.INVALID_REQUEST, caller, reply)
+        except Refusal as refusal:
+            return _refused(refusal.kind, caller, replies.refusal_reply(refusal))
+        except (DatabaseUnavailable, OSError) as error:
+            _log.warning("message not accepted: database unavailable", error=repr(error))
+            return _refused(ErrorType.UNAVAILABLE, caller, replies.refusal_reply(unavailable()))
+        metrics.TALLY.add(counters.MESSAGES, accepted.status)
+        if accepted.status == "duplicate":
+            differs = ", which was another message" if accepted.body_differs else ""
+            return f"250 2.0.0 duplicate of {accepted.id}{differs}"
+        return f"250 2.0.0 {accepted.status} as {accepted.id}"
+
+    async def _accept(self, caller: Caller, envelope: SubmittedEnvelope, content: bytes) -> Accepted:
+        read = await self._read(envelope, content)
+        if envelope.overflowed and read.idempotency_key is not None:
+            # The other recipients would arrive with the same key, and count as a replay of this message.
+            raise invalid(
+                "X-Waybill-Idempotency-Key",
+                "A message with X-Waybill-Idempotency-Key can't be divided among several transactions: name all its "
+                "recipients in one, or leave the key out.",
+            )
+        door = Door(caller.account_id, SOURCE, caller.reach)
+        if isinstance(read, SendRequest):
+            return await self._acceptor.accept(read, door, size_hint=len(content))
+        return await self._acceptor.accept_submitted(read, door, size_hint=len(content))
+
+    async def _read(self, envelope: SubmittedEnvelope, content: bytes) -> Submitted | SendRequest:
+        if len(content) <= LARGE_REQUEST_BYTES:
+            return submitted.read(content, envelope.recipients, smtputf8=envelope.smtputf8, host=self._host)
+        return await asyncio.to_thread(
+            submitted.read, content, envelope.recipients, smtputf8=envelope.smtputf8, host=self._host
+        )
+
+
+def _refused(kind: ErrorType, caller: Caller, reply: str) -> str:
+    metrics.TALLY.add(counters.MESSAGES, kind.value)
+    metrics.TALLY.add(metrics.REFUSED, kind.value)
+    _log.info("message refused", key=caller.key_id, type=kind.value)
+    return reply
