@@ -8,8 +8,8 @@ import ssl
 from typing import Final, Protocol
 
 import structlog
-from engine.areas.api_keys.key_auth import Caller
 
+from engine.areas.api_keys.key_auth import Caller
 from engine.areas.emails.types import MAX_RECIPIENTS
 from engine.base.errors import ErrorType, Refusal, unavailable
 from engine.base.memory_pool import MemoryPool
