@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ops.local.sink_store import Entry, entries
+from ops.local.sink_store import SinkEntry, entries
 
 LAST = "LAST"
 _HREF = re.compile(r"""<a\b[^>]*?\bhref\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>]+))""", re.IGNORECASE)
@@ -60,7 +60,7 @@ def readable(mail: dict[str, Any]) -> str:
     return "\n".join(one for one in lines if one)
 
 
-def _find(kept: list[Entry], wanted: str) -> Entry:
+def _find(kept: list[SinkEntry], wanted: str) -> SinkEntry:
     if not kept:
         raise ValueError("Nothing has arrived in the sink yet.")
     if wanted.upper() == LAST:

@@ -29,7 +29,7 @@ from mta.outbound.sockets import Sockets
 from mta.outbound.tls_report import TlsSession
 from mta.outbound.transactions import is_undecided, joined, not_reached
 from mta.outbound.trial import Opened, Tried
-from mta.smtp.connection import Connection, Envelope, Transaction
+from mta.smtp.client.connection import Envelope, SmtpConnection, Transaction
 
 MAX_TRIES = 3  # connections that may die under a delivery before that counts as an attempt
 STALE_S = 5.0  # a delivery that waited longer is looked up in the suppressions again
@@ -146,7 +146,7 @@ class Worker:
         site.opens_s = time.monotonic() - began
         return opened
 
-    async def _use(self, connection: Connection) -> None:
+    async def _use(self, connection: SmtpConnection) -> None:
         opened_at = time.monotonic()
         while not self._stop and not self._must_leave(connection):
             most = self._pacer.limits.messages_per_connection
@@ -177,7 +177,7 @@ class Worker:
         finally:
             self._sockets.busy(id(self))
 
-    def _must_leave(self, connection: Connection) -> bool:
+    def _must_leave(self, connection: SmtpConnection) -> bool:
         """The place of this connection is wanted elsewhere, or the servers are left alone."""
         if self._begun is not None:
             return False
@@ -224,7 +224,7 @@ class Worker:
             self._site.put(self._begun, first=True)
             self._begun = None
 
-    async def _deliver_large(self, connection: Connection, delivery: Delivery) -> None:
+    async def _deliver_large(self, connection: SmtpConnection, delivery: Delivery) -> None:
         """One of the few large bodies at a time; the connection may have gone while this one waited for its turn."""
         light = delivery.row
         async with self._preparer.large:
@@ -238,7 +238,7 @@ class Worker:
             delivery.row = light
 
     async def _deliver(
-        self, connection: Connection, delivery: Delivery, upcoming: Callable[[], Envelope | None] | None
+        self, connection: SmtpConnection, delivery: Delivery, upcoming: Callable[[], Envelope | None] | None
     ) -> None:
         reused = connection.messages_sent > 0
         if self._sessions and delivery.row.domain not in self._counted:
@@ -282,7 +282,7 @@ class Worker:
             self._proven.failed(delivery.row.domain)
 
     async def _send(
-        self, connection: Connection, delivery: Delivery, upcoming: Callable[[], Envelope | None] | None
+        self, connection: SmtpConnection, delivery: Delivery, upcoming: Callable[[], Envelope | None] | None
     ) -> Transaction:
         """One transaction, or as many in a row as the site's limit of recipients makes of it."""
         may_send = functools.partial(self._report.may_send, delivery)

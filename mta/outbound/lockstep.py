@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from engine.mail.replies import Phase
-from mta.smtp.connection import Transaction
+from mta.smtp.client.connection import Transaction
 
 PROVED_S: Final = 86_400.0
 TRIAL_S: Final = 900.0  # longer than any transaction of small mail takes
@@ -38,13 +38,15 @@ class LockStep:
     def wants_again(self, site: str, transaction: Transaction) -> bool:
         """Learn from a transaction; True: it broke over pipelined commands, nothing of it was sent, and it is to be
         tried again over a new connection."""
-        strayed = transaction.strayed and all(answer.phase is not Phase.BODY for answer in transaction.answers)
+        broke_on_commands = transaction.broke_on_commands and all(
+            answer.phase is not Phase.BODY for answer in transaction.answers
+        )
         state = self._state(site)
         if not transaction.pipelined:
             if state == "trial" and transaction.steps:  # else nothing was said to the server
-                self._set(site, "cleared" if strayed else "proved")
+                self._set(site, "cleared" if broke_on_commands else "proved")
             return False
-        if not strayed or state == "cleared":
+        if not broke_on_commands or state == "cleared":
             return False
         if state is None:
             self._set(site, "trial")

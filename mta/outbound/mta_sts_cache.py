@@ -21,7 +21,7 @@ from engine.store.group_commit import GroupCommit
 from engine.store.queries import Queries
 from engine.store.resolver import FAILURE_TTL_S, Answered, Records, Resolver, TemporaryFailure
 from mta.outbound.mta_sts import InvalidPolicy, StsPolicy, parse, record_id
-from mta.smtp.faults import Fault, FaultKind
+from mta.smtp.client.tls_failures import TlsFailure, TlsFailureType
 
 TXT_S = 4.0  # mail waits for it, and what is kept rules without it
 FETCH_AGAIN_S = 300.0  # RFC 8461 3.3: not more often than every five minutes after a failure
@@ -59,7 +59,7 @@ class Held(Struct, frozen=True):
 class Fetches(Protocol):
     """Who fetches policies."""
 
-    async def fetch(self, domain: str) -> bytes | Fault:
+    async def fetch(self, domain: str) -> bytes | TlsFailure:
         """What `domain` serves as its policy, or why there is none; see Fetcher."""
 
 
@@ -75,7 +75,7 @@ class StsPolicies:
         resolver: Resolver,
         fetcher: "Fetches",
         *,
-        on_fault: Callable[[str, Fault], None],
+        on_fault: Callable[[str, TlsFailure], None],
     ) -> None:
         self._pool = pool
         self._resolver = resolver
@@ -139,13 +139,13 @@ class StsPolicies:
             return None
         async with self._slots:
             body = await self._fetcher.fetch(domain)
-        if isinstance(body, Fault):
+        if isinstance(body, TlsFailure):
             self._fault(domain, wanted, body)
             return None
         try:
             policy = parse(body)
         except InvalidPolicy as error:
-            self._fault(domain, wanted, Fault(FaultKind.STS_INVALID, str(error)))
+            self._fault(domain, wanted, TlsFailure(TlsFailureType.STS_INVALID, str(error)))
             return None
         self._failed.pop((domain, wanted), None)
         expires_at = now + timedelta(seconds=policy.max_age_s)
@@ -155,7 +155,7 @@ class StsPolicies:
             _log.warning("policy not kept", domain=domain, error=repr(error))  # it serves this delivery all the same
         return policy
 
-    def _fault(self, domain: str, wanted: str, fault: Fault) -> None:
+    def _fault(self, domain: str, wanted: str, fault: TlsFailure) -> None:
         _log.info("no MTA-STS policy", domain=domain, type=fault.kind.value, reason=fault.reason)
         self._failed.pop((domain, wanted), None)
         if len(self._failed) >= _MAX_FAILED:

@@ -18,7 +18,7 @@ from engine.base.settings import Settings
 from engine.store.http_client import Names, anybody, sockets_of
 from engine.store.resolver import Resolver
 from mta.outbound.mta_sts import MAX_OCTETS
-from mta.smtp.faults import Fault, FaultKind
+from mta.smtp.client.tls_failures import TlsFailure, TlsFailureType
 
 FETCH_S = 20.0  # RFC 8461 3.3 suggests a minute, but mail of the domain waits meanwhile
 HTTPS = 443
@@ -53,32 +53,32 @@ class Fetcher:
         may_dial = anybody if settings.allow_private_mx else is_public
         return cls(resolver, may_dial=may_dial, authorities=settings.tls_authorities)
 
-    async def fetch(self, domain: str) -> bytes | Fault:
+    async def fetch(self, domain: str) -> bytes | TlsFailure:
         """The text that `domain` (A-labels) serves, at most 64 KB, or why there is none."""
         try:
             async with asyncio.timeout(self._timeout_s), self._session() as session:
                 return await self._get(session, f"mta-sts.{domain}")
         except TimeoutError:
-            return Fault(FaultKind.STS_FETCH_ERROR, f"no answer within {self._timeout_s:g} s")
+            return TlsFailure(TlsFailureType.STS_FETCH_ERROR, f"no answer within {self._timeout_s:g} s")
         except (aiohttp.ClientSSLError, ssl.SSLError) as error:
-            return Fault(FaultKind.STS_WEBPKI_INVALID, _words(error))
+            return TlsFailure(TlsFailureType.STS_WEBPKI_INVALID, _words(error))
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            return Fault(FaultKind.STS_FETCH_ERROR, _words(error))
+            return TlsFailure(TlsFailureType.STS_FETCH_ERROR, _words(error))
 
-    async def _get(self, session: aiohttp.ClientSession, host: str) -> bytes | Fault:
+    async def _get(self, session: aiohttp.ClientSession, host: str) -> bytes | TlsFailure:
         port = "" if self._port == HTTPS else f":{self._port}"
         async with session.get(f"https://{host}{port}{_PATH}", allow_redirects=False) as response:
             if response.status != 200:
-                return Fault(FaultKind.STS_FETCH_ERROR, f"the policy host answers {response.status}")
+                return TlsFailure(TlsFailureType.STS_FETCH_ERROR, f"the policy host answers {response.status}")
             if response.content_type != "text/plain":
-                return Fault(FaultKind.STS_FETCH_ERROR, "the policy is not text/plain")
+                return TlsFailure(TlsFailureType.STS_FETCH_ERROR, "the policy is not text/plain")
             parts: list[bytes] = []
             size = 0
             while size <= MAX_OCTETS and (part := await response.content.read(MAX_OCTETS + 1 - size)):
                 parts.append(part)
                 size += len(part)
         if size > MAX_OCTETS:
-            return Fault(FaultKind.STS_FETCH_ERROR, f"the policy exceeds {MAX_OCTETS:,} octets")
+            return TlsFailure(TlsFailureType.STS_FETCH_ERROR, f"the policy exceeds {MAX_OCTETS:,} octets")
         return b"".join(parts)
 
     def _session(self) -> aiohttp.ClientSession:

@@ -23,7 +23,7 @@ from engine.mail import dkim
 from engine.mail.return_path import SHARED, key_of, return_path
 from engine.store.caches import Cache
 from mta.outbound.blackbox import BlackBox
-from mta.smtp.connection import Envelope
+from mta.smtp.client.connection import Envelope
 
 MAX_LARGE = 8  # bodies over queue.LARGE_BYTES that a process holds at once: at most 8 x 40 MiB
 _KEPT_SIGNATURES = 1_000

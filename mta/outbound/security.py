@@ -15,7 +15,7 @@ from mta.outbound.mta_sts_cache import Fetches, StsPolicies
 from mta.outbound.route import Route
 from mta.outbound.tls_policy import WITHOUT, MinTls, Policies, TlsPolicy
 from mta.outbound.tls_report import TlsReport, TlsSession
-from mta.smtp.faults import Fault
+from mta.smtp.client.tls_failures import TlsFailure
 
 FLUSH_S = 10.0
 FORGET_S = 3600.0
@@ -83,7 +83,7 @@ class _FetchesLater:
         self._resolver = resolver
         self._fetcher: Fetches | None = None
 
-    async def fetch(self, domain: str) -> bytes | Fault:
+    async def fetch(self, domain: str) -> bytes | TlsFailure:
         """See Fetcher."""
         if self._fetcher is None:
             self._fetcher = await asyncio.to_thread(self._made)

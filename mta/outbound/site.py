@@ -23,7 +23,7 @@ from mta.outbound.route import Route
 from mta.outbound.sources_bind import Source
 from mta.outbound.sources_health import Standing
 from mta.outbound.tls_policy import WITHOUT
-from mta.smtp.connection import Connection
+from mta.smtp.client.connection import SmtpConnection
 
 IDLE_S = 5.0  # how long a connection waits for more mail
 CONNECTION_AGE_S = 300.0  # Postfix smtp_connection_reuse_time_limit
@@ -201,7 +201,7 @@ class Site:
                 self.group.idle.pop(self, None)
 
 
-def worn_out(connection: Connection, opened_at: float, most_messages: int) -> bool:
+def worn_out(connection: SmtpConnection, opened_at: float, most_messages: int) -> bool:
     """True when a connection has done its share."""
     return (
         not connection.usable

@@ -21,10 +21,10 @@ from mta.outbound.slots import Claim
 from mta.outbound.sources_bind import Source
 from mta.outbound.tls_policy import WITHOUT, Demand, TlsPolicy
 from mta.outbound.trial import Opened, Trial, Tried
-from mta.smtp.connection import ConnectFailed, Connection, Timeouts, TlsMode
-from mta.smtp.opening import Cut
-from mta.smtp.tls import Judge, judge
-from mta.smtp.watch import Watch
+from mta.smtp.client.connection import ConnectFailed, SmtpConnection, SmtpTimeouts, TlsMode
+from mta.smtp.client.opening import OpeningAbort
+from mta.smtp.client.tls import CertificateVerifier, certificate_verifier
+from mta.smtp.client.trace import SmtpTrace
 
 MAX_ADDRESSES = 5  # Postfix smtp_mx_address_limit
 BROKEN_TLS_S = 3600.0  # an hour of plaintext for a server that has been mended, against a second connection each time
@@ -36,7 +36,9 @@ _NO_ANSWER = frozenset({BreakKind.TIMEOUT, BreakKind.REFUSED, BreakKind.CLOSED})
 class Sockets:
     """The connections of one process: their slots, and what is known of the hosts that they go to."""
 
-    def __init__(self, settings: Settings, certificates: Judge | None = None, watch: Watch | None = None) -> None:
+    def __init__(
+        self, settings: Settings, certificates: CertificateVerifier | None = None, watch: SmtpTrace | None = None
+    ) -> None:
         self._settings = settings
         self._watch = watch
         self.lock_step = LockStep()
@@ -48,8 +50,8 @@ class Sockets:
         self._stopped = False
         self._idle: dict[int, Callable[[], None]] = {}
         self._broken_tls: OrderedDict[str, tuple[float, str]] = OrderedDict()
-        self._certificates = certificates or judge(settings.tls_authorities)
-        self._timeouts = Timeouts(
+        self._certificates = certificates or certificate_verifier(settings.tls_authorities)
+        self._timeouts = SmtpTimeouts(
             connect_s=settings.connect_timeout_s,
             reply_s=settings.reply_timeout_s,
             final_dot_s=settings.final_dot_timeout_s,
@@ -167,7 +169,7 @@ class Sockets:
             opened = await self._try(claim, trial, host, key, policy.of(host.name))
             if opened is not None:
                 if self.lock_step.of(route.site):
-                    opened.connection.in_lock_step()
+                    opened.connection.disable_pipelining()
                 return opened
             if self._stopped:
                 break
@@ -225,11 +227,11 @@ class Sockets:
 
     async def _connect(
         self, claim: Claim, mx: str, key: HostKey, mode: TlsMode, demand: Demand, source: Source | None
-    ) -> Connection:
-        cut = Cut()
+    ) -> SmtpConnection:
+        cut = OpeningAbort()
         self.slots.opening(claim, key, cut.make)
         try:
-            return await Connection.open(
+            return await SmtpConnection.open(
                 (key.ip, key.port),
                 server_name=mx,
                 helo=self._settings.mail_host if source is None else source.helo,

@@ -31,9 +31,9 @@ from mta.outbound.mta_sts import StsMode, StsPolicy
 from mta.outbound.mta_sts_cache import Held, StsPolicies
 from mta.outbound.route import Route
 from mta.outbound.tls_report import PolicyType
-from mta.smtp.dane import TRUST_ANCHOR, Dane, usable
-from mta.smtp.faults import Fault, FaultKind
-from mta.smtp.tls import TlsMode
+from mta.smtp.client.dane import TRUST_ANCHOR, DanePolicy, usable
+from mta.smtp.client.tls import TlsMode
+from mta.smtp.client.tls_failures import TlsFailure, TlsFailureType
 
 ASKED = "minTls"
 LOOK_UP_S = 4.0  # for the TLSA records of all hosts, and for the TXT record beside them
@@ -58,15 +58,17 @@ class Demand(Struct, frozen=True):
     mode: TlsMode = TlsMode.OPPORTUNISTIC
     whose: str = ""
     counted: PolicyType | None = None
-    dane: Dane | None = None
+    dane: DanePolicy | None = None
     tested: bool = False
-    refused: Fault | None = None
-    noted: Fault | None = None
+    refused: TlsFailure | None = None
+    noted: TlsFailure | None = None
 
 
 _OPPORTUNISTIC = Demand()
 _UNKNOWN = Demand(
-    TlsMode.VERIFIED, "", refused=Fault(FaultKind.VALIDATION_FAILURE, "the TLS policy for this server is not known yet")
+    TlsMode.VERIFIED,
+    "",
+    refused=TlsFailure(TlsFailureType.VALIDATION_FAILURE, "the TLS policy for this server is not known yet"),
 )
 
 
@@ -168,7 +170,7 @@ class Policies:
             until = min(until, found.until)
             match found:
                 case TemporaryFailure():
-                    fault = Fault(FaultKind.DNSSEC_INVALID, found.detail)
+                    fault = TlsFailure(TlsFailureType.DNSSEC_INVALID, found.detail)
                     return Demand(TlsMode.DANE, "DANE", "tlsa", refused=fault), until
                 case Records() if found.authentic:
                     return by_dane(found, base, question.domain), until
@@ -194,8 +196,8 @@ def by_dane(found: Records[Tlsa], base: str, domain: str) -> Demand:
     records = usable(found.values)
     if records:
         names = tuple(dict.fromkeys((base, domain)))
-        return Demand(TlsMode.DANE, "DANE", "tlsa", Dane(base, names, records))
-    fault = Fault(FaultKind.TLSA_INVALID, "none of the TLSA records can be used")
+        return Demand(TlsMode.DANE, "DANE", "tlsa", DanePolicy(base, names, records))
+    fault = TlsFailure(TlsFailureType.TLSA_INVALID, "none of the TLSA records can be used")
     return Demand(TlsMode.ENCRYPTED, "DANE", "tlsa", noted=fault)
 
 
@@ -205,7 +207,9 @@ def by_sts(policy: StsPolicy | None, host: str) -> Demand:
         return _OPPORTUNISTIC
     stranger = None
     if not policy.allows(host):
-        stranger = Fault(FaultKind.VALIDATION_FAILURE, "not among the mail servers that the MTA-STS policy names")
+        stranger = TlsFailure(
+            TlsFailureType.VALIDATION_FAILURE, "not among the mail servers that the MTA-STS policy names"
+        )
     if policy.mode is StsMode.TESTING:
         return Demand(TlsMode.OPPORTUNISTIC, "MTA-STS testing", "sts", tested=True, noted=stranger)
     return Demand(TlsMode.VERIFIED, "MTA-STS", "sts", refused=stranger)

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from engine.base import clock
 from engine.store.queries import Queries, columns
-from mta.smtp.faults import Fault
+from mta.smtp.client.tls_failures import TlsFailure
 
 KEEP = timedelta(days=60)  # a report is due the next day; two months let an operator look back
 MAX_KEYS = 20_000  # while Postgres is away; what comes beyond is not counted
@@ -31,7 +31,7 @@ class TlsSession(Struct, frozen=True):
     policy: PolicyType
     mx: str
     ip: str
-    fault: Fault | None = None
+    fault: TlsFailure | None = None
 
 
 class _Count(Struct):
@@ -59,7 +59,7 @@ class TlsReport:
             reason = "" if one.fault is None else one.fault.reason[:200]
             self._add((today, domain, one.policy, result, one.mx), _Count(one.ip, reason, 1))
 
-    def count_fetch(self, domain: str, fault: Fault) -> None:
+    def count_fetch(self, domain: str, fault: TlsFailure) -> None:
         """Count a policy that could not be fetched or read: no server was asked (RFC 8460 4.3.2.2)."""
         self.count(domain, (TlsSession("sts", "", "", fault),))
 

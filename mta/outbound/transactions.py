@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
-from mta.smtp.connection import Transaction
+from mta.smtp.client.connection import Transaction
 
 
 def joined(done: Sequence[Transaction]) -> Transaction:

@@ -8,19 +8,19 @@ from mta.outbound.route import Route
 from mta.outbound.sources_bind import Source
 from mta.outbound.tls_policy import Demand
 from mta.outbound.tls_report import TlsSession
-from mta.smtp.connection import ConnectFailed, Connection, TlsMode
-from mta.smtp.faults import Fault, FaultKind
-from mta.smtp.transcript import Json
+from mta.smtp.client.connection import ConnectFailed, SmtpConnection, TlsMode
+from mta.smtp.client.tls_failures import TlsFailure, TlsFailureType
+from mta.smtp.client.transcript import Json
 
 _PLAINTEXT_TEXT = 160  # characters: the waybill has 4 KB for all
-_OF_CERTIFICATES = frozenset({FaultKind.HOST_MISMATCH, FaultKind.EXPIRED, FaultKind.NOT_TRUSTED})
+_OF_CERTIFICATES = frozenset({TlsFailureType.HOST_MISMATCH, TlsFailureType.EXPIRED, TlsFailureType.NOT_TRUSTED})
 
 
 class Opened(Struct, frozen=True):
     """A connection that takes mail. `shown` is what the waybill says of it: `tls`, why there is none, and the source
     address where one is configured."""
 
-    connection: Connection
+    connection: SmtpConnection
     mx: str
     shown: dict[str, object]
     sessions: tuple[TlsSession, ...] = ()
@@ -49,7 +49,7 @@ class Trial:
         self._last: tuple[Answer, str] | None = None
         self._insecure: tuple[Answer, str] | None = None  # the first that TLS is to blame for: waiting won't mend it
 
-    def refused(self, mx: str, demand: Demand, fault: Fault) -> None:
+    def refused(self, mx: str, demand: Demand, fault: TlsFailure) -> None:
         """The policy rules a host out without asking it."""
         step: Json = {"step": Phase.TLS.value, "to": mx, "break": fault.reason}
         self.steps += (step,)
@@ -64,7 +64,7 @@ class Trial:
             self._blame(mx, demand, failed.fault)
             self._count(mx, ip, demand, failed.fault)
 
-    def opened(self, mx: str, ip: str, demand: Demand, connection: Connection, plaintext: str) -> Opened:
+    def opened(self, mx: str, ip: str, demand: Demand, connection: SmtpConnection, plaintext: str) -> Opened:
         """A connection: what the waybill and the reports say of it."""
         tls = connection.tls
         fault = demand.noted
@@ -72,13 +72,13 @@ class Trial:
             why = (plaintext or connection.plaintext)[:_PLAINTEXT_TEXT]
             shown: dict[str, object] = {"tls": None, "plaintext": why}
             if demand.tested:
-                kind = FaultKind.VALIDATION_FAILURE if plaintext else FaultKind.STARTTLS_NOT_SUPPORTED
-                fault = fault or Fault(kind, why)
+                kind = TlsFailureType.VALIDATION_FAILURE if plaintext else TlsFailureType.STARTTLS_NOT_SUPPORTED
+                fault = fault or TlsFailure(kind, why)
         else:
             policy = {"policy": demand.whose} if demand.whose else {}
             shown = {"tls": {**tls.shown, **policy}}
             if demand.tested:
-                fault = fault or connection.doubt
+                fault = fault or connection.certificate_failure
         self._count(mx, ip, demand, fault)
         return Opened(connection, mx, self._from | shown, tuple(self._sessions))
 
@@ -88,12 +88,12 @@ class Trial:
         answer, mx = self._insecure or self._last or (nobody, self._mx)
         return Tried(answer, self.steps, mx, tuple(self._sessions), {**self._from, "tls": None})
 
-    def _blame(self, mx: str, demand: Demand, fault: Fault) -> None:
+    def _blame(self, mx: str, demand: Demand, fault: TlsFailure) -> None:
         if self._insecure is None and demand.mode is not TlsMode.OPPORTUNISTIC:
             what = f"its certificate is {fault.reason}" if fault.kind in _OF_CERTIFICATES else fault.reason
             words = f"{mx} does not meet {demand.whose or 'its TLS policy'}: {what}"
             self._insecure = (Answer(Phase.TLS, Break(BreakKind.TLS, words)), mx)
 
-    def _count(self, mx: str, ip: str, demand: Demand, fault: Fault | None) -> None:
+    def _count(self, mx: str, ip: str, demand: Demand, fault: TlsFailure | None) -> None:
         if demand.counted is not None:
             self._sessions.append(TlsSession(demand.counted, mx, ip, fault))

@@ -22,7 +22,7 @@ from engine.flows.settle import Attempt
 from engine.store.caches import Cache
 from engine.store.queries import Queries
 from mta.outbound.route import Route
-from mta.smtp.watch import Watch, masked
+from mta.smtp.client.trace import SmtpTrace, masked
 
 MINUTES = 10  # that are looked back
 MIN_OTHERS = 2  # accounts: the figures of a single other one would be its own, and not ours to show
@@ -106,7 +106,7 @@ class Witness:
         self._pool = pool
         self.answers = Answers()
         self.cache: Cache[str, dict[str, datetime]] = Cache("traces", self._load)
-        self.watch = Watch()  # for the connections
+        self.watch = SmtpTrace()  # for the connections
         self._site_of: OrderedDict[str, str] = OrderedDict()
         self._told: deque[str] = deque()
         self._left_out = 0

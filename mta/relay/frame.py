@@ -16,11 +16,11 @@ from engine.base.memory_pool import MemoryPool
 from engine.base.settings import Settings
 from engine.mail.address import Mailbox
 from engine.store.rate_limits import RateLimiter
-from mta.relay import commands
-from mta.relay.commands import BadCommand
-from mta.relay.inbox import Flaw, Gone, Inbox
-from mta.relay.intake import Intake
-from mta.relay.logins import Login, Logins
+from mta.smtp.server import commands
+from mta.smtp.server.commands import BadCommand
+from mta.smtp.server.reader import ClientGone, LineFlaw, SmtpReader
+from mta.submission.auth import SubmissionAuth, SubmissionLogin
+from mta.submission.submit import Submitter
 
 MAX_ERRORS: Final = 20  # commands answered 5yz in a row, as Postfix's smtpd_hard_error_limit
 MAX_IDLING: Final = 100  # commands without a message among them, as Postfix's smtpd_junk_command_limit
@@ -41,16 +41,16 @@ class Desk(Protocol):
     """What a session needs of its process."""
 
     settings: Settings
-    logins: Logins
+    logins: SubmissionAuth
     limits: RateLimiter
-    intake: Intake
+    intake: Submitter
     memory: MemoryPool
 
     @property
     def context(self) -> ssl.SSLContext:
         """The TLS context for new handshakes."""
 
-    def left(self, session: "Frame") -> None:
+    def left(self, session: "SubmissionSession") -> None:
         """A session is over."""
 
 
@@ -61,10 +61,10 @@ class _NoHooks:
 _NO_HOOKS: Final = _NoHooks()
 
 
-class Frame(SMTP):
+class SubmissionSession(SMTP):
     """One client. `address` is where it sits, for limits and logs; `secured`: TLS from the first octet.
 
-    `mta.relay.dialog.Dialog` adds the commands.
+    `mta.submission.session.Dialog` adds the commands.
     """
 
     AuthLoginUsernameChallenge = "Username:"
@@ -74,10 +74,10 @@ class Frame(SMTP):
         self._desk = desk
         self._address = address
         self._secured = secured
-        self._inbox = Inbox(self._flush)
+        self._inbox = SmtpReader(self._flush)
         self._early = False
         self._replies: list[bytes] = []
-        self._login: Login | None = None
+        self._login: SubmissionLogin | None = None
         self._greeted = self._extended = False  # HELO or EHLO was said; it was EHLO
         self._sender: str | None = None  # of the message under way, as MAIL gave it
         self._smtputf8 = False
@@ -190,7 +190,7 @@ class Frame(SMTP):
     async def _handle_client(self) -> None:
         try:
             await self._converse()
-        except (Gone, ConnectionError):
+        except (ClientGone, ConnectionError):
             pass
         except Exception:  # noqa: BLE001 - one session's bug must be counted and end no other
             _log.exception("session failed", peer=self._address)
@@ -208,15 +208,15 @@ class Frame(SMTP):
             return
         self._say(f"220 {self.hostname} {self.__ident__}")
         while not self._closing:
-            line = await self._inbox.line(commands.most_octets)
+            line = await self._inbox.line(commands.max_line_octets)
             self._reset_timeout()
             if line.flaw is not None:
-                long = line.flaw is Flaw.LONG
+                long = line.flaw is LineFlaw.LONG
                 self._fault("500 5.5.2 The line is too long" if long else "500 5.5.2 Lines end with CRLF")
                 self._closing |= not long
                 continue
             try:
-                await self._obey(commands.parsed(line.octets))
+                await self._obey(commands.parse_command(line.octets))
             except BadCommand as error:
                 self._fault(error.reply)
             if self._is_over() and not self._closing:
@@ -231,10 +231,10 @@ class Frame(SMTP):
         over = self._draining or self.loop.time() > self._soft_end_at
         return over and self._login is not None and self._sender is None
 
-    async def _obey(self, command: commands.Command) -> None:
+    async def _obey(self, command: commands.SmtpCommand) -> None:
         verb = command.verb
         method = self._smtp_methods.get(verb)
-        if commands.is_foreign(verb):
+        if commands.is_foreign_protocol(verb):
             self._say("554 5.5.1 This is a mail server")
             self._closing = True
         elif method is None:

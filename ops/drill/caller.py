@@ -17,7 +17,7 @@ from ops.drill.sends import Access
 from ops.drill.service import Service
 from ops.drill.stage import account_id, database_url
 from ops.drill.verdict import read_ledger
-from ops.local.sink_store import Entry, entries
+from ops.local.sink_store import SinkEntry, entries
 
 _ANSWER_S: Final = 30.0
 _CONNECTIONS: Final = 100
@@ -111,9 +111,9 @@ class State:
         finally:
             await connection.close()
 
-    async def arrivals(self) -> dict[str, list[Entry]]:
+    async def arrivals(self) -> dict[str, list[SinkEntry]]:
         """What came to the sink, by address."""
-        found: dict[str, list[Entry]] = {}
+        found: dict[str, list[SinkEntry]] = {}
         for entry in await asyncio.to_thread(lambda: list(entries(self._service.sink))):
             for address in entry.recipients:
                 found.setdefault(address, []).append(entry)

@@ -34,7 +34,7 @@ from ops.drill.service import Service
 from ops.drill.stage import account_id, database_url, first_access, new_access, played
 from ops.drill.verdict import Verdict
 from ops.fleet import PRELOAD
-from ops.local.sink_store import Entry, entries
+from ops.local.sink_store import SinkEntry, entries
 
 NAME: Final = "clock"
 RATE: Final = 40.0
@@ -245,7 +245,7 @@ async def _posted(state: State) -> None:
 # -- what must hold ----------------------------------------------------------------------------------------------------
 
 
-def _scheduled_checks(due: dict[str, float], arrived: Sequence[Entry], waiting: int) -> list[Check]:
+def _scheduled_checks(due: dict[str, float], arrived: Sequence[SinkEntry], waiting: int) -> list[Check]:
     came: dict[str, list[float]] = {}
     for entry in arrived:
         for address in set(entry.recipients) & due.keys():
@@ -262,7 +262,7 @@ def _scheduled_checks(due: dict[str, float], arrived: Sequence[Entry], waiting: 
     ]  # fmt: skip
 
 
-def _retry_checks(client: Client, arrived: Sequence[Entry]) -> list[Check]:
+def _retry_checks(client: Client, arrived: Sequence[SinkEntry]) -> list[Check]:
     """The first step of the ladder is a second, and the sink greylists by a first refusal."""
     came = {address: _seconds(entry.at) for entry in arrived for address in entry.recipients}
     put_off = [one for one in client.sends if expects_greylisting(one) and one.address in came]
@@ -309,7 +309,7 @@ def _webhook_checks(moved: Clock, hook: Hook) -> list[Check]:
     ]  # fmt: skip
 
 
-def _signed_check(moved: Clock, sink: Path, arrived: Sequence[Entry]) -> Check:
+def _signed_check(moved: Clock, sink: Path, arrived: Sequence[SinkEntry]) -> Check:
     """A signature is made within a minute before the arrival, and kept for the next try."""
     total, wrong = 0, []
     for entry in arrived:
@@ -322,7 +322,7 @@ def _signed_check(moved: Clock, sink: Path, arrived: Sequence[Entry]) -> Check:
     return Check("DKIM signatures carry the host's time at the signing", held, f"{len(wrong)} of {total} do not")
 
 
-def _signed_at(sink: Path, entry: Entry) -> Iterator[int]:
+def _signed_at(sink: Path, entry: SinkEntry) -> Iterator[int]:
     if entry.file is None:
         return
     with (sink / entry.file).open("rb") as file:

@@ -19,7 +19,7 @@ from ops.drill.sends import Access, Client, Send
 from ops.drill.service import Part, Service
 from ops.drill.stage import account_id, database_url, first_access, played_in_world
 from ops.drill.world import World
-from ops.local.dns import Behaviour, Responder
+from ops.local.dns import DnsBehaviour, Responder
 from ops.ports import reserve_port
 
 NAME: Final = "names"
@@ -130,17 +130,17 @@ def _misbehave(names: Responder, domain: str) -> None:
     names.set(server, "AAAA", [])
     match domain:
         case "timeout.test":
-            names.behave(domain, Behaviour(drop=True))
+            names.behave(domain, DnsBehaviour(drop=True))
         case "mute-mx.test":
-            names.behave(server, Behaviour(drop=True))
+            names.behave(server, DnsBehaviour(drop=True))
         case "failing.test":
-            names.behave(domain, Behaviour(rcode="SERVFAIL"))
+            names.behave(domain, DnsBehaviour(rcode="SERVFAIL"))
         case "failing-mx.test":
-            names.behave(server, Behaviour(rcode="SERVFAIL"))
+            names.behave(server, DnsBehaviour(rcode="SERVFAIL"))
         case "refusing.test":
-            names.behave(domain, Behaviour(rcode="REFUSED"))
+            names.behave(domain, DnsBehaviour(rcode="REFUSED"))
         case "gone.test":
-            names.behave(domain, Behaviour(rcode="NXDOMAIN"))
+            names.behave(domain, DnsBehaviour(rcode="NXDOMAIN"))
         case "null.test":
             names.null_mx(domain)
         case "bare.test":
@@ -158,19 +158,19 @@ def _misbehave_and_deliver(names: Responder, domain: str, server: str) -> None:
     match domain:
         case "cut.test":
             for name in (domain, server):
-                names.behave(name, Behaviour(truncate=True))
+                names.behave(name, DnsBehaviour(truncate=True))
         case "many.test":
             names.set(domain, "MX", [f"{number} mx{number}.{domain}." for number in range(_MANY)])
             for number in range(_MANY):
                 names.set(f"mx{number}.{domain}", "A", [_LOCAL])
                 names.set(f"mx{number}.{domain}", "AAAA", [])
         case "half.test":
-            names.behave(server, Behaviour(rcode="SERVFAIL"), "AAAA")
+            names.behave(server, DnsBehaviour(rcode="SERVFAIL"), "AAAA")
         case "second.test":
             names.set(domain, "MX", [f"5 absent.{domain}.", f"10 {server}."])
-            names.behave(f"absent.{domain}", Behaviour(rcode="NXDOMAIN"))
+            names.behave(f"absent.{domain}", DnsBehaviour(rcode="NXDOMAIN"))
         case "late.test":
-            names.behave(domain, Behaviour(delay_s=1.0))
+            names.behave(domain, DnsBehaviour(delay_s=1.0))
 
 
 def _heal(names: Responder, domain: str) -> None:

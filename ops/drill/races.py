@@ -23,7 +23,7 @@ from ops.drill.report import Check, Report, combined
 from ops.drill.sends import Access
 from ops.drill.service import Service
 from ops.drill.stage import account_id, database_url, new_access, played, until_empty
-from ops.local.sink_store import Entry
+from ops.local.sink_store import SinkEntry
 
 AT_ONCE: Final = 30
 DOMAINS_AT_ONCE: Final = 10
@@ -260,7 +260,7 @@ async def _suppress(service: Service, rounds: int, rng: random.Random) -> Report
     return await _as_told(service, access, "suppress", accepted, statuses, [check])
 
 
-def _after(copies: list[Entry], at: float) -> bool:
+def _after(copies: list[SinkEntry], at: float) -> bool:
     return any(datetime.fromisoformat(copy.at).timestamp() > at for copy in copies)
 
 

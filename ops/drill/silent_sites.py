@@ -35,7 +35,7 @@ from ops.drill.silent_verdict import Count, Load, Sender, Series, judged, series
 from ops.drill.stage import account_id, database_url, first_access, played_in_world
 from ops.drill.verdict import read_ledger
 from ops.drill.world import World
-from ops.local.dns import Behaviour
+from ops.local.dns import DnsBehaviour
 from ops.local.sink_store import entries
 
 NAME: Final = "silent-sites"
@@ -78,7 +78,7 @@ def _run_case(case: Case, seconds: float) -> Report:
     async def play(service: Service, world: World) -> Report:
         world.names.steady(records(case))
         if case.kind is Kind.DNS_SILENT:
-            world.names.behave_under(ZONE, Behaviour(drop=True))
+            world.names.behave_under(ZONE, DnsBehaviour(drop=True))
         harmful = await open_accounts(service, "harmful", case.accounts)
         async with SilentServers(case, service.sink_port):
             return await _Drill(service, case, first_access(service), harmful).measured(seconds)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from ops.local.sink import Sink
-from ops.local.sink_protocol import Conversation
+from ops.local.sink_session import SinkSession
 from ops.local.sink_store import MailStore, StoreMode
 
 _FIRST: Final = 10  # of the last octet; the addresses before it are other people's habits
@@ -22,16 +22,16 @@ class SiteSink(Sink):
         self._run = "drill"
         self.domain = domain
         self.most_open = 0
-        self._here: set[Conversation] = set()
+        self._here: set[SinkSession] = set()
 
-    def joined(self, conversation: Conversation) -> bool:
+    def joined(self, conversation: SinkSession) -> bool:
         """Count, as the sink does."""
         welcome = super().joined(conversation)
         self._here.add(conversation)
         self.most_open = max(self.most_open, len(self._here))
         return welcome
 
-    def left(self, conversation: Conversation) -> None:
+    def left(self, conversation: SinkSession) -> None:
         """Likewise."""
         super().left(conversation)
         self._here.discard(conversation)

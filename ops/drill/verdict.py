@@ -16,7 +16,7 @@ from engine.ledger import log
 from ops.drill.faults import Struck
 from ops.drill.report import Check, Report
 from ops.drill.sends import Send, expects_greylisting, key_of
-from ops.local.sink_store import Entry, entries
+from ops.local.sink_store import SinkEntry, entries
 
 _PAGE = 5_000
 _HEAD_BYTES = 64 * 1024
@@ -231,15 +231,15 @@ def _is_lost(send: Send, statuses: Mapping[str, Status], arrived: Collection[str
     return send.address not in arrived and statuses.get(send.message_id or "") is not Status.BOUNCED
 
 
-def _by_address(received: Iterable[Entry]) -> dict[str, list[Entry]]:
-    found: dict[str, list[Entry]] = {}
+def _by_address(received: Iterable[SinkEntry]) -> dict[str, list[SinkEntry]]:
+    found: dict[str, list[SinkEntry]] = {}
     for entry in received:
         for address in entry.recipients:
             found.setdefault(address, []).append(entry)
     return found
 
 
-def _message_ids(store: Path, copies: Iterable[Entry]) -> set[str]:
+def _message_ids(store: Path, copies: Iterable[SinkEntry]) -> set[str]:
     found = set()
     for copy in copies:
         assert copy.file is not None
@@ -263,7 +263,7 @@ def _held(start: float, end: float, struck: Iterable[Struck]) -> float:
     return sum(max(0.0, min(end, one.until) - max(start, one.at)) for one in struck)
 
 
-def _longest_wait(accepted: Iterable[Send], arrived: Mapping[str, Sequence[Entry]]) -> float:
+def _longest_wait(accepted: Iterable[Send], arrived: Mapping[str, Sequence[SinkEntry]]) -> float:
     waits = [
         _seconds(arrived[send.address][0].at) - send.answered_at
         for send in accepted

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
-KEPT: Final = b"250 2.0.0 ok: kept as "  # the sink's words; see `ops.local.sink_protocol`
+KEPT: Final = b"250 2.0.0 ok: kept as "  # the sink's words; see `ops.local.sink_session`
 _CHUNK: Final = 64 * 1024
 _SMALL_BUFFER: Final = 64 * 1024  # of the kernel's, so that a sender that is not read from knows it soon
 _CONNECT_S: Final = 10.0

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from ops.local.sink_store import Entry
+from ops.local.sink_store import SinkEntry
 
 PARTS: Final = (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
 
@@ -71,7 +71,7 @@ class Course(Struct):
         return at - self.began
 
 
-def read(folder: Path, entries: Iterable[Entry]) -> Course:
+def read(folder: Path, entries: Iterable[SinkEntry]) -> Course:
     """From the ledger in `folder` and the sink's index. Raises ValueError when the load never began."""
     spans = {what: float(at) for at, what in _rows(folder / "span.csv")}
     if "began" not in spans:

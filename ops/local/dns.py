@@ -54,7 +54,7 @@ _UDP_DEFAULT: Final = 512  # RFC 1035 4.2.1, without EDNS
 _HOST: Final = "127.0.0.1"
 
 
-class Behaviour(Struct, frozen=True):
+class DnsBehaviour(Struct, frozen=True):
     """How questions about a name are answered instead of, or before, what the zone says."""
 
     rcode: str | None = None  # "SERVFAIL", "NXDOMAIN", "REFUSED"
@@ -63,7 +63,7 @@ class Behaviour(Struct, frozen=True):
     delay_s: float = 0.0
 
 
-class Question(NamedTuple):
+class LoggedQuestion(NamedTuple):
     """One question that came."""
 
     name: str
@@ -78,10 +78,10 @@ class Responder:
         """`fallback` is asked for names the zone lacks: records, [] for none, None for a name that doesn't
         exist. With `cache`, answers from `steady` are kept encoded.
         """
-        self.questions: deque[Question] = deque(maxlen=log)
+        self.questions: deque[LoggedQuestion] = deque(maxlen=log)
         self._zone: dict[str, dict[str, tuple[int, list[str]]]] = {}
-        self._behaviours: dict[tuple[str, str | None], Behaviour] = {}
-        self._suffixes: dict[str, Behaviour] = {}
+        self._behaviours: dict[tuple[str, str | None], DnsBehaviour] = {}
+        self._suffixes: dict[str, DnsBehaviour] = {}
         self._fallback = fallback
         self._steady: Callable[[str, str], list[str] | None] | None = None
         self._caches = cache
@@ -101,14 +101,14 @@ class Responder:
         """The name takes no mail (RFC 7505)."""
         self.set(name, "MX", ["0 ."])
 
-    def behave(self, name: str, behaviour: Behaviour | None, rdtype: str | None = None) -> None:
+    def behave(self, name: str, behaviour: DnsBehaviour | None, rdtype: str | None = None) -> None:
         """Misbehave for a name, or for one type of it; None ends that."""
         key = (_plain(name), rdtype.upper() if rdtype else None)
         self._behaviours.pop(key, None)
         if behaviour is not None:
             self._behaviours[key] = behaviour
 
-    def behave_under(self, suffix: str, behaviour: Behaviour) -> None:
+    def behave_under(self, suffix: str, behaviour: DnsBehaviour) -> None:
         """Misbehave for a name and all below it."""
         self._suffixes[_plain(suffix)] = behaviour
 
@@ -180,18 +180,18 @@ class Responder:
         elif len(self._tasks) < _PENDING:  # else as lost as any datagram
             self._spawn(self._answer_udp(request, sender, plain if steady is None else None))
 
-    def _plain(self, request: bytes) -> dns_plain.Plain | None:
+    def _plain(self, request: bytes) -> dns_plain.PlainQuestion | None:
         """A question that can be answered without dnspython, and whose answer is nobody's special wish."""
         plain = dns_plain.read(request) if self._caches else None
-        if plain is None or plain.name in self._zone or self._behaviour(plain.name, plain.rdtype) != Behaviour():
+        if plain is None or plain.name in self._zone or self._behaviour(plain.name, plain.rdtype) != DnsBehaviour():
             return None
         return plain
 
-    def _log(self, plain: dns_plain.Plain | None) -> None:
+    def _log(self, plain: dns_plain.PlainQuestion | None) -> None:
         if plain is not None:
-            self.questions.append(Question(plain.name, plain.rdtype, "udp"))
+            self.questions.append(LoggedQuestion(plain.name, plain.rdtype, "udp"))
 
-    async def _answer_udp(self, request: bytes, sender: tuple[str, int], plain: dns_plain.Plain | None) -> None:
+    async def _answer_udp(self, request: bytes, sender: tuple[str, int], plain: dns_plain.PlainQuestion | None) -> None:
         values = None if plain is None or self._fallback is None else await self._fallback(plain.name, plain.rdtype)
         response = None if plain is None or values is None else dns_plain.answer(request, plain, _CHANGING_TTL, values)
         if response is None:
@@ -239,7 +239,7 @@ class Responder:
             return None
         asked = query.question[0]
         name, rdtype = _plain(asked.name.to_text()), dns.rdatatype.to_text(asked.rdtype)
-        self.questions.append(Question(name, rdtype, transport))
+        self.questions.append(LoggedQuestion(name, rdtype, transport))
         behaviour = self._behaviour(name, rdtype)
         if behaviour.delay_s:
             await asyncio.sleep(behaviour.delay_s)
@@ -260,14 +260,14 @@ class Responder:
                 self._cache.popitem(last=False)
         return encoded
 
-    def _behaviour(self, name: str, rdtype: str) -> Behaviour:
+    def _behaviour(self, name: str, rdtype: str) -> DnsBehaviour:
         known = self._behaviours.get((name, rdtype)) or self._behaviours.get((name, None))
         if known is not None:
             return known
         for suffix, behaviour in self._suffixes.items():
             if name == suffix or name.endswith("." + suffix):
                 return behaviour
-        return Behaviour()
+        return DnsBehaviour()
 
     async def _fill(self, response: dns.message.Message, owner: dns.name.Name, name: str, rdtype: str) -> bool:
         """Put the records in, following CNAMEs; True when the answer will never change."""
@@ -392,8 +392,8 @@ def local_world(published: Lookup, sink: str = _HOST) -> Responder:
 
     responder = Responder(fallback=changing, cache=True, log=0)
     responder.steady(fixed)
-    responder.behave_under("nxdomain.test", Behaviour(rcode="NXDOMAIN"))
-    responder.behave_under("servfail.test", Behaviour(rcode="SERVFAIL"))
+    responder.behave_under("nxdomain.test", DnsBehaviour(rcode="NXDOMAIN"))
+    responder.behave_under("servfail.test", DnsBehaviour(rcode="SERVFAIL"))
     return responder
 
 

@@ -40,9 +40,9 @@ import uvloop
 
 from engine.base.clock import iso, now
 from ops.local import certificate
-from ops.local.sink_protocol import Conversation
-from ops.local.sink_script import FirstTries, Script, Scripts
-from ops.local.sink_store import MailStore, Received, StoreMode
+from ops.local.sink_script import FirstTries, ScriptedReplies, ScriptedReply
+from ops.local.sink_session import SinkSession
+from ops.local.sink_store import MailStore, SinkMessage, StoreMode
 
 MAX_SIZE: Final = 52_428_800
 KEPT: Final = timedelta(days=14)
@@ -71,16 +71,16 @@ class Sink:
         self.name = name
         self.max_size = max_size
         self.tls = tls
-        self.scripts = Scripts()
+        self.scripts = ScriptedReplies()
         self.first_tries = FirstTries()
-        self.messages: deque[Received] = deque(maxlen=remember)
+        self.messages: deque[SinkMessage] = deque(maxlen=remember)
         self.commands: deque[str] = deque(maxlen=remember)
         self.count = 0
         self.connections = 0  # ever accepted
         self._extensions = extensions
         self._store = store
         self._keeps_commands = remember > 0
-        self._conversations: set[Conversation] = set()
+        self._conversations: set[SinkSession] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrival = asyncio.Event()
         self._server: asyncio.Server | None = None
@@ -91,7 +91,7 @@ class Sink:
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> tuple[str, int]:
         """Listen; returns the address, with the port that was free when `port` is 0."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Conversation(self), host, port, backlog=1_024)
+        self._server = await loop.create_server(lambda: SinkSession(self), host, port, backlog=1_024)
         self._sweeper = loop.call_later(_SWEEP_S, self._sweep)
         return self.address
 
@@ -139,8 +139,10 @@ class Sink:
         drip_s: float | None = None,
         times: int | None = None,
     ) -> None:
-        """Answer `command` out of the ordinary (see `Script`); `CONNECT` is the greeting, `.` the final dot."""
-        self.scripts.add(Script(command, reply, delay_s=delay_s, close=close, raw=raw, drip_s=drip_s, times=times))
+        """Answer `command` out of the ordinary (see `ScriptedReply`); `CONNECT` is the greeting, `.` the final dot."""
+        self.scripts.add(
+            ScriptedReply(command, reply, delay_s=delay_s, close=close, raw=raw, drip_s=drip_s, times=times)
+        )
 
     async def until(self, count: int, timeout_s: float = 60.0) -> None:
         """Until `count` messages have come in all; raises TimeoutError."""
@@ -158,13 +160,13 @@ class Sink:
             lines.append("STARTTLS")
         return lines
 
-    def joined(self, conversation: Conversation) -> bool:
+    def joined(self, conversation: SinkSession) -> bool:
         """Count a conversation; False when there are too many."""
         self.connections += 1
         self._conversations.add(conversation)
         return len(self._conversations) <= _MAX_CONVERSATIONS
 
-    def left(self, conversation: Conversation) -> None:
+    def left(self, conversation: SinkSession) -> None:
         """It is over."""
         self._conversations.discard(conversation)
 
@@ -173,10 +175,10 @@ class Sink:
         if self._keeps_commands:
             self.commands.append(line.decode("utf-8", "replace"))
 
-    def accept(self, conversation: Conversation, content: bytes) -> str:
+    def accept(self, conversation: SinkSession, content: bytes) -> str:
         """Keep a message; returns its id. What the store can't write raises and ends the conversation."""
         place = next(self._numbers)
-        received = Received(
+        received = SinkMessage(
             id=f"{self._run}-{place}",
             at=iso(now()),
             sender=conversation.sender or "",

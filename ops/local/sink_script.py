@@ -10,7 +10,7 @@ _REMEMBERED: Final = 100_000  # recipients whose first try is kept in mind
 _MAX_SECONDS: Final = 900.0
 
 
-class Habit(StrEnum):
+class SinkBehaviour(StrEnum):
     """The local part, before a plus tag, that draws a certain behaviour; see the docstring of `sink`."""
 
     BOUNCE = "bounce"
@@ -24,18 +24,18 @@ class Habit(StrEnum):
 
 
 REFUSALS: Final = {
-    Habit.BOUNCE: "550 5.1.1 no such user here",
-    Habit.BLOCK: "550 5.7.1 rejected by policy: this sender is blocked",
-    Habit.FULL: "452 4.2.2 mailbox full",
-    Habit.DEFER: "451 4.7.1 greylisted, try again later",
-    Habit.BUSY: "421 4.3.2 too busy, closing the connection",
+    SinkBehaviour.BOUNCE: "550 5.1.1 no such user here",
+    SinkBehaviour.BLOCK: "550 5.7.1 rejected by policy: this sender is blocked",
+    SinkBehaviour.FULL: "452 4.2.2 mailbox full",
+    SinkBehaviour.DEFER: "451 4.7.1 greylisted, try again later",
+    SinkBehaviour.BUSY: "421 4.3.2 too busy, closing the connection",
 }
-_HABITS: Final = {habit.value: habit for habit in Habit}
+_HABITS: Final = {habit.value: habit for habit in SinkBehaviour}
 SLOW_S: Final = 2.0
 TARPIT_S: Final = 10.0
 
 
-def habit_of(address: str) -> Habit | None:
+def behaviour_of(address: str) -> SinkBehaviour | None:
     """`slow+3@any.test` draws Habit.SLOW; most addresses draw none."""
     local = address.partition("@")[0]
     return _HABITS.get(local.partition("+")[0].lower())
@@ -53,9 +53,9 @@ class FirstTries:
     """Remembers which addresses have been tried; the oldest are forgotten when there are too many."""
 
     def __init__(self) -> None:
-        self._seen: OrderedDict[tuple[Habit, str], None] = OrderedDict()
+        self._seen: OrderedDict[tuple[SinkBehaviour, str], None] = OrderedDict()
 
-    def first(self, habit: Habit, address: str) -> bool:
+    def first(self, habit: SinkBehaviour, address: str) -> bool:
         """True on the first call for this address, tag included."""
         key = (habit, address.lower())
         if key in self._seen:
@@ -66,7 +66,7 @@ class FirstTries:
         return True
 
 
-class Script(Struct):
+class ScriptedReply(Struct):
     """One scripted behaviour. `command` is matched as a prefix, without regard to case.
 
     A reply of class 2 or 3 replaces only the words; one of class 4 or 5 is given instead of doing what was
@@ -82,16 +82,16 @@ class Script(Struct):
     times: int | None = None  # how often it applies; None: always
 
 
-class Scripts:
+class ScriptedReplies:
     """The scripted behaviours of one sink; the newest match wins."""
 
     def __init__(self) -> None:
-        self._scripts: list[Script] = []
+        self._scripts: list[ScriptedReply] = []
 
     def __bool__(self) -> bool:
         return bool(self._scripts)
 
-    def add(self, script: Script) -> None:
+    def add(self, script: ScriptedReply) -> None:
         """From now on `script` applies."""
         self._scripts.insert(0, script)
 
@@ -99,7 +99,7 @@ class Scripts:
         """Back to the ordinary."""
         self._scripts.clear()
 
-    def take(self, line: str) -> Script | None:
+    def take(self, line: str) -> ScriptedReply | None:
         """The behaviour for `line`, counted as used."""
         for script in self._scripts:
             if line.upper().startswith(script.command.upper()):

@@ -24,7 +24,7 @@ class StoreMode(StrEnum):
     COUNT = "count"  # nothing
 
 
-class Received(Struct, frozen=True, kw_only=True):
+class SinkMessage(Struct, frozen=True, kw_only=True):
     """One message that was accepted. `content` is what came, dot-stuffing undone; it never reaches the index."""
 
     id: str
@@ -39,7 +39,7 @@ class Received(Struct, frozen=True, kw_only=True):
     port: int = 0  # of the client's side; 0: unknown
 
 
-class Entry(Struct, frozen=True, kw_only=True, rename={"sender": "from", "recipients": "to"}):
+class SinkEntry(Struct, frozen=True, kw_only=True, rename={"sender": "from", "recipients": "to"}):
     """A line of `index.ndjson`; `file` is relative to the store."""
 
     id: str
@@ -73,14 +73,14 @@ class MailStore:
     ) -> None:
         self.close()
 
-    def keep(self, received: Received, place: int) -> None:
+    def keep(self, received: SinkMessage, place: int) -> None:
         """Write content, then the index line that points to it. `place` spreads files over 256 folders."""
         if self._index is None:
             return
         file = None
         if self.mode is StoreMode.FILES:
             file = self._write(received, f"{MESSAGES}/{place % _FOLDERS:02x}")
-        entry = Entry(
+        entry = SinkEntry(
             id=received.id, at=received.at, sender=received.sender, recipients=received.recipients,
             helo=received.helo, tls=received.tls, size=received.size, test_id=received.test_id, file=file,
             port=received.port,
@@ -120,7 +120,7 @@ class MailStore:
             os.close(self._index)
             self._index = None
 
-    def _write(self, received: Received, folder: str) -> str:
+    def _write(self, received: SinkMessage, folder: str) -> str:
         if folder not in self._made:
             (self.folder / folder).mkdir(parents=True, exist_ok=True)
             self._made.add(folder)
@@ -135,7 +135,7 @@ class MailStore:
         return file
 
 
-def entries(folder: Path) -> list[Entry]:
+def entries(folder: Path) -> list[SinkEntry]:
     """All index lines of a store, oldest first; a line cut off by a crash is left out."""
     try:
         lines = (folder / INDEX).read_bytes().split(b"\n")
@@ -144,7 +144,7 @@ def entries(folder: Path) -> list[Entry]:
     return _decoded(lines)
 
 
-def _decoded(lines: Iterable[bytes]) -> list[Entry]:
+def _decoded(lines: Iterable[bytes]) -> list[SinkEntry]:
     found = []
     for line in lines:
         with suppress(msgspec.DecodeError):  # the cut-off one, and the empty one after the last line end
@@ -157,7 +157,7 @@ def _is_older(line: bytes, before: str) -> bool:
     return all(entry.at < before for entry in _decoded([line]))
 
 
-_ENTRY = msgspec.json.Decoder(Entry)
+_ENTRY = msgspec.json.Decoder(SinkEntry)
 
 
 def _open_index(path: Path) -> int:

@@ -12,7 +12,7 @@ import pytest
 
 from engine.base import ids
 from engine.base.settings import HostPort, Settings
-from ops.local.dns import Behaviour, Responder
+from ops.local.dns import DnsBehaviour, Responder
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Answer, Api, serving
 from tests.harness.cloudflare import TOKEN, CloudflareServer
@@ -276,7 +276,7 @@ async def test_dns_that_is_away_decides_nothing_and_the_answer_says_so(
     own: Api, account: TestAccount, zone: Responder
 ) -> None:
     domain = await added(own, account)
-    zone.behave_under(domain["name"], Behaviour(rcode="SERVFAIL"))
+    zone.behave_under(domain["name"], DnsBehaviour(rcode="SERVFAIL"))
     answer = await own.post(f"/v1/domains/{domain['id']}/verify", account.token, body=b"")
 
     assert answer.status == 200

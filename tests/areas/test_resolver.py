@@ -28,7 +28,7 @@ from engine.store.resolver import (
     TemporaryFailure,
     ascii_domain,
 )
-from ops.local.dns import Behaviour, Responder
+from ops.local.dns import DnsBehaviour, Responder
 from ops.ports import reserve_port
 from tests.harness.patience import PATIENCE_S
 
@@ -111,7 +111,7 @@ async def test_missing_name_and_missing_type_are_told_apart(zone: Responder) -> 
 
 @pytest.mark.parametrize("rcode", ["SERVFAIL", "REFUSED", "NOTIMP"])
 async def test_failing_server_is_a_temporary_failure(zone: Responder, rcode: str) -> None:
-    zone.behave("b.test", Behaviour(rcode=rcode))
+    zone.behave("b.test", DnsBehaviour(rcode=rcode))
     async with asking(at(zone)) as resolver:
         found = await resolver.mx("b.test")
     assert isinstance(found, TemporaryFailure)
@@ -119,7 +119,7 @@ async def test_failing_server_is_a_temporary_failure(zone: Responder, rcode: str
 
 
 async def test_silent_server_is_a_temporary_failure_within_the_budget(zone: Responder) -> None:
-    zone.behave("b.test", Behaviour(drop=True))
+    zone.behave("b.test", DnsBehaviour(drop=True))
     async with asking(at(zone), query_timeout_s=600.0, budget_s=0.2) as resolver:
         began = time.monotonic()
         found = await resolver.mx("b.test")
@@ -129,7 +129,7 @@ async def test_silent_server_is_a_temporary_failure_within_the_budget(zone: Resp
 
 async def test_lost_packet_is_asked_again(zone: Responder) -> None:
     zone.set("b.test", "MX", ["10 mx.b.test."])
-    zone.behave("b.test", Behaviour(drop=True))
+    zone.behave("b.test", DnsBehaviour(drop=True))
     async with asking(at(zone)) as resolver:
         looking = asyncio.create_task(resolver.mx("b.test"))
         await asyncio.sleep(0.1)
@@ -219,7 +219,7 @@ async def test_forgeries_and_noise_are_skipped_and_the_ad_bit_is_kept() -> None:
 
 async def test_callers_at_the_same_time_share_one_question(zone: Responder) -> None:
     zone.set("b.test", "MX", ["10 mx.b.test."])
-    zone.behave("b.test", Behaviour(delay_s=0.05))
+    zone.behave("b.test", DnsBehaviour(delay_s=0.05))
     async with asking(at(zone)) as resolver:
         found = await asyncio.gather(*(resolver.mx("b.test") for _ in range(100)))
     assert asked(zone, "b.test") == 1
@@ -228,7 +228,7 @@ async def test_callers_at_the_same_time_share_one_question(zone: Responder) -> N
 
 async def test_cancelled_caller_leaves_the_answer_to_the_others(zone: Responder) -> None:
     zone.set("b.test", "MX", ["10 mx.b.test."])
-    zone.behave("b.test", Behaviour(delay_s=0.05))
+    zone.behave("b.test", DnsBehaviour(delay_s=0.05))
     async with asking(at(zone)) as resolver:
         first = asyncio.create_task(resolver.mx("b.test"))
         second = asyncio.create_task(resolver.mx("b.test"))

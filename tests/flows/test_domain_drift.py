@@ -15,7 +15,7 @@ from engine.base.settings import Settings
 from engine.flows import domain_drift as flow
 from engine.flows.add_domain import remove_domain
 from engine.store.postgres import open_pool
-from ops.local.dns import Behaviour, Responder
+from ops.local.dns import DnsBehaviour, Responder
 from tests.conftest import NewDatabase
 from tests.flows.domains import Place
 from tests.harness.accounts import TestAccount
@@ -90,7 +90,7 @@ async def test_drift_is_told_at_the_second_round_and_mended_at_the_next(place: P
 async def test_dns_that_fails_for_days_costs_no_domain_its_standing(place: Place) -> None:
     account = await place.account()
     domain = await place.verified(account, name())
-    place.zone.behave_under(domain.name, Behaviour(rcode="SERVFAIL"))
+    place.zone.behave_under(domain.name, DnsBehaviour(rcode="SERVFAIL"))
     for _ in range(5):
         await round_of(place, domain)
 
@@ -128,7 +128,7 @@ async def test_what_a_dead_worker_had_claimed_comes_round_again(place: Place) ->
     domain = await place.add(account, name())
     await now_due(place, domain)
     work = asyncio.create_task(flow.check_due(place.pool, place.settings))
-    place.zone.behave_under(domain.name, Behaviour(drop=True))
+    place.zone.behave_under(domain.name, DnsBehaviour(drop=True))
     await asyncio.sleep(0.3)
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)

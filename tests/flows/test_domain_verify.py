@@ -14,7 +14,7 @@ from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.flows import verify_domain as flow
 from engine.flows.add_domain import add_domain, remove_domain
-from ops.local.dns import Behaviour, Responder
+from ops.local.dns import DnsBehaviour, Responder
 from tests.flows.domains import Place, finding, publish
 from tests.harness.patience import PATIENCE_S
 
@@ -110,8 +110,8 @@ async def test_a_changed_key_is_a_miss_too_and_the_event_shows_what_stands_there
     assert (failed["records"][0]["status"], failed["records"][0]["found"]) == ("mismatch", ["v=DKIM1; p=AAAA"])
 
 
-@pytest.mark.parametrize("behaviour", [Behaviour(rcode="SERVFAIL"), Behaviour(rcode="REFUSED")])
-async def test_dns_that_does_not_answer_decides_nothing_and_says_so(place: Place, behaviour: Behaviour) -> None:
+@pytest.mark.parametrize("behaviour", [DnsBehaviour(rcode="SERVFAIL"), DnsBehaviour(rcode="REFUSED")])
+async def test_dns_that_does_not_answer_decides_nothing_and_says_so(place: Place, behaviour: DnsBehaviour) -> None:
     account = await place.account()
     domain = await place.verified(account, name())
     host = f"wb1._domainkey.{domain.name}"
@@ -128,7 +128,7 @@ async def test_an_optional_record_without_answer_keeps_nothing_from_being_decide
     account = await place.account()
     domain = await place.add(account, name())
     await place.publish(domain, "wb1")
-    place.zone.behave(f"_dmarc.{domain.name}", Behaviour(rcode="SERVFAIL"))
+    place.zone.behave(f"_dmarc.{domain.name}", DnsBehaviour(rcode="SERVFAIL"))
     found = await place.verify(account, domain)
 
     assert found.domain.status == "verified"
@@ -138,7 +138,7 @@ async def test_an_optional_record_without_answer_keeps_nothing_from_being_decide
 async def test_a_name_server_that_never_answers_holds_a_check_for_a_bounded_time(place: Place) -> None:
     account = await place.account()
     domain = await place.add(account, name())
-    place.zone.behave_under(domain.name, Behaviour(drop=True))
+    place.zone.behave_under(domain.name, DnsBehaviour(drop=True))
     started = time.monotonic()
     found = await place.verify(account, domain)
 
@@ -252,7 +252,7 @@ async def test_while_dns_does_not_tell_of_the_holder_the_name_stays(place: Place
     wanted = await place.add(second, held.name)
     await under_wb3(place, wanted)
     await place.publish(wanted, "wb3")
-    place.zone.behave(f"wb1._domainkey.{held.name}", Behaviour(rcode="SERVFAIL"))
+    place.zone.behave(f"wb1._domainkey.{held.name}", DnsBehaviour(rcode="SERVFAIL"))
 
     assert (await place.verify(second, wanted)).domain.status == "pending"
     assert (await place.row(first, held.id)).status == "verified"
@@ -306,7 +306,7 @@ async def test_a_domain_that_is_removed_during_its_check_is_gone(place: Place) -
     account = await place.account()
     domain = await place.add(account, name())
     await place.publish(domain)
-    place.zone.behave(f"wb1._domainkey.{domain.name}", Behaviour(delay_s=0.3))
+    place.zone.behave(f"wb1._domainkey.{domain.name}", DnsBehaviour(delay_s=0.3))
     check = asyncio.create_task(place.verify(account, domain))
     await asyncio.sleep(0.1)
     await remove_domain(place.pool, account.id, domain.id)

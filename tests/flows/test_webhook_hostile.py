@@ -11,7 +11,7 @@ import pytest
 
 from engine.base.settings import Settings
 from engine.store.http_client import HttpFailure, HttpReply
-from ops.local.dns import Behaviour, Responder
+from ops.local.dns import DnsBehaviour, Responder
 from tests.conftest import NewDatabase
 from tests.harness.receiver import Hostile, Receiver, World, client_of, failed, post, request_of, saying, world
 
@@ -62,7 +62,7 @@ async def test_an_interim_answer_before_the_answer_is_harmless() -> None:
 
 
 async def test_names_that_are_not_answered_for_end_in_time(zone: Responder) -> None:
-    zone.behave("a.test", Behaviour(drop=True))
+    zone.behave("a.test", DnsBehaviour(drop=True))
     async with client_of(zone) as client:
         found = failed(await post(client, "http://a.test/", timeout_s=0.5))
 

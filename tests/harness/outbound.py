@@ -31,7 +31,7 @@ from mta.outbound.security import Security
 from mta.simulator.complaints import Complaints
 from mta.simulator.server import Simulator
 from ops.local.sink import Sink
-from ops.local.sink_protocol import Conversation
+from ops.local.sink_session import SinkSession
 from shards.member import Member
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.patience import PATIENCE_S
@@ -48,7 +48,7 @@ class CountingSink(Sink):
 
     most_open = 0
 
-    def joined(self, conversation: Conversation) -> bool:
+    def joined(self, conversation: SinkSession) -> bool:
         """Count, as the sink does."""
         welcome = super().joined(conversation)
         self.most_open = max(self.most_open, len(self._conversations))

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from engine.base.settings import Settings
-from mta.relay.process import Services, close_services, open_services
+from mta.submission.process import SubmissionServices, close_services, open_services
 from ops.local import certificate
 from ops.ports import reserve_port
 from tests.harness.accounts import TestAccount
@@ -27,7 +27,7 @@ class TestRelay:
 
     __test__ = False
 
-    def __init__(self, settings: Settings, services: Services) -> None:
+    def __init__(self, settings: Settings, services: SubmissionServices) -> None:
         self.settings = settings
         self.services = services
         self.clients: list[Client] = []

@@ -26,7 +26,7 @@ from ops import operate
 from ops.drill.sends import Access
 from ops.drill.service import Service, temporary
 from ops.fleet import ROOT
-from ops.local.sink_store import Entry, entries
+from ops.local.sink_store import SinkEntry, entries
 from tests.harness.api import Answer, Api
 from tests.harness.patience import PATIENCE_S
 
@@ -138,12 +138,12 @@ def steps(found: Mapping[str, Any]) -> list[str]:
     return [event["type"] for event in found["waybill"]]
 
 
-def arrived(service: Service, address: str) -> list[Entry]:
+def arrived(service: Service, address: str) -> list[SinkEntry]:
     """What the sink took for this address."""
     return [entry for entry in entries(service.sink) if address in entry.recipients]
 
 
-def octets(service: Service, entry: Entry) -> bytes:
+def octets(service: Service, entry: SinkEntry) -> bytes:
     """The message as it came over the wire."""
     assert entry.file is not None
     return (service.sink / entry.file).read_bytes()

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import NameOID
 
-from mta.smtp.tls import TlsMode, sessions
+from mta.smtp.client.tls import TlsMode, client_context
 from ops.local.dns import Responder
 from tests.harness.tcp import listening
 
@@ -77,7 +77,7 @@ class Certified:
 def forget_sessions() -> None:
     """Forget all client sessions of this process, so that the next handshakes are full ones."""
     for mode in TlsMode:
-        sessions(mode)._kept.clear()
+        client_context(mode)._kept.clear()
 
 
 def authority(name: str = "authority") -> Certified:

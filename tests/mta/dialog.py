@@ -27,7 +27,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from engine.mail.replies import Answer, Break, Reply
-from mta.smtp.envelope import Envelope, stuffed
+from mta.smtp.client.envelope import Envelope, dot_stuffed
 
 FOLDER = Path(__file__).parent.parent / "dialogs"
 HELO = "client.test"
@@ -71,7 +71,7 @@ def load(path: Path) -> Dialog:
 
 def content_of(envelope: Envelope) -> bytes:
     """What goes over the wire for it, final dot included."""
-    return b"".join(stuffed(envelope.content)) + b".\r\n"
+    return b"".join(dot_stuffed(envelope.content)) + b".\r\n"
 
 
 def outcome(prefix: str, answer: Answer) -> str:

@@ -10,9 +10,9 @@ import pytest
 from msgspec import structs
 
 from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
-from mta.smtp.certificates import Authorities
-from mta.smtp.connection import ConnectFailed, Connection, Envelope, Timeouts, TlsMode, Transaction
-from mta.smtp.tls import Judge, sessions
+from mta.smtp.client.certificates import CertificateAuthorities
+from mta.smtp.client.connection import ConnectFailed, Envelope, SmtpConnection, SmtpTimeouts, TlsMode, Transaction
+from mta.smtp.client.tls import CertificateVerifier, client_context
 from ops.local import certificate
 from ops.local.sink import Sink
 from tests.harness.patience import PATIENCE_S, until
@@ -20,7 +20,7 @@ from tests.harness.tcp import listening
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
-PATIENT = Timeouts(quit_s=0.2)
+PATIENT = SmtpTimeouts(quit_s=0.2)
 BODY = b"Subject: hello\r\n\r\nhello\r\n"
 
 
@@ -38,11 +38,11 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
 async def connect(
     address: tuple[str, int],
     tls: TlsMode = TlsMode.OFF,
-    timeouts: Timeouts = PATIENT,
+    timeouts: SmtpTimeouts = PATIENT,
     name: str = "mx.peer.test",
     source_ip: str | None = None,
-) -> Connection:
-    return await Connection.open(
+) -> SmtpConnection:
+    return await SmtpConnection.open(
         address, server_name=name, helo="client.test", tls=tls, timeouts=timeouts, source_ip=source_ip
     )
 
@@ -89,7 +89,7 @@ async def test_messages_follow_one_another_on_one_connection(sink: Sink) -> None
 
 
 async def test_a_large_message_in_parts_arrives_whole(sink: Sink) -> None:
-    connection = await connect(sink.address, timeouts=Timeouts())
+    connection = await connect(sink.address, timeouts=SmtpTimeouts())
     parts = (b"Header: 1\r\n", b"\r\n" + b".dots\r\n" * 1_500_000)
     transaction = await connection.send(envelope("a@peer.test", content=parts))
     assert outcome(transaction) == (Phase.BODY, 250)
@@ -98,7 +98,7 @@ async def test_a_large_message_in_parts_arrives_whole(sink: Sink) -> None:
 
 
 async def test_a_thousand_recipients_go_in_one_transaction(sink: Sink) -> None:
-    connection = await connect(sink.address, timeouts=Timeouts())
+    connection = await connect(sink.address, timeouts=SmtpTimeouts())
     transaction = await connection.send(envelope(*(f"user{number}@peer.test" for number in range(1_000))))
     assert {outcome(transaction, place) for place in range(1_000)} == {(Phase.BODY, 250)}
     assert len(sink.messages[0].recipients) == 1_000
@@ -224,7 +224,7 @@ async def test_upcoming_is_not_asked_where_the_server_takes_no_pipelining() -> N
 
 async def test_cancelling_a_send_drops_the_connection(sink: Sink) -> None:
     sink.script(".", delay_s=5.0)
-    connection = await connect(sink.address, timeouts=Timeouts())
+    connection = await connect(sink.address, timeouts=SmtpTimeouts())
     task = asyncio.create_task(connection.send(envelope()))
     await asyncio.sleep(0.05)
     task.cancel()
@@ -458,11 +458,13 @@ async def test_odd_server_names_out_of_dns_do_no_harm(context: ssl.SSLContext, n
 
 async def test_the_verdict_on_a_certificate_names_what_is_wrong(context: ssl.SSLContext) -> None:
     async with Sink(tls=context) as sink:
-        sessions(TlsMode.OPPORTUNISTIC).forget("mx.peer.test")
+        client_context(TlsMode.OPPORTUNISTIC).forget("mx.peer.test")
         connection = await connect(sink.address, TlsMode.OPPORTUNISTIC)
         assert connection._transport is not None
         session = connection._transport.get_extra_info("ssl_object")
         later = datetime.now(UTC) + timedelta(days=9_000)
-        judgement = Judge(Authorities([])).judged(session, "mx.peer.test", kept=connection._shown, at=later)
+        judgement = CertificateVerifier(CertificateAuthorities([])).judged(
+            session, "mx.peer.test", kept=connection._shown, at=later
+        )
         assert judgement.facts.certificate == "unverified: outside its dates"
         await connection.close()

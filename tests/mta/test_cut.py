@@ -6,8 +6,8 @@ import socket
 import pytest
 
 from engine.mail.replies import Break, BreakKind, Phase
-from mta.smtp.connection import ConnectFailed, Connection, TlsMode
-from mta.smtp.opening import CUT_SHORT, Cut
+from mta.smtp.client.connection import ConnectFailed, SmtpConnection, TlsMode
+from mta.smtp.client.opening import CUT_SHORT, OpeningAbort
 from tests.mta.test_connection import serving
 
 GREETING, EHLO = b"220 mx.peer.test\r\n", b"250-mx.peer.test\r\n250 STARTTLS\r\n"
@@ -15,9 +15,9 @@ GREETING, EHLO = b"220 mx.peer.test\r\n", b"250-mx.peer.test\r\n250 STARTTLS\r\n
 
 async def cut_short(address: tuple[str, int], reached: asyncio.Event, ends: str = "_cut_short") -> ConnectFailed:
     """What an opening raises that is cut once `reached` is set. `ends`: what ends the stage that is meant."""
-    cut = Cut()
+    cut = OpeningAbort()
     opening = asyncio.create_task(
-        Connection.open(address, server_name="mx.peer.test", helo="c.test", tls=TlsMode.OPPORTUNISTIC, cut=cut)
+        SmtpConnection.open(address, server_name="mx.peer.test", helo="c.test", tls=TlsMode.OPPORTUNISTIC, cut=cut)
     )
     async with asyncio.timeout(10):
         await reached.wait()
@@ -77,6 +77,6 @@ async def test_a_connect_that_gets_no_answer_timed_out() -> None:
 
 
 def test_a_cut_without_a_stage_changes_nothing() -> None:
-    cut = Cut()
+    cut = OpeningAbort()
     cut.make()
     assert not cut.made

@@ -19,12 +19,12 @@ from engine.store.resolver import Records, Resolver, Tlsa
 from mta.outbound import tls_policy
 from mta.outbound.route import Route, Router
 from mta.outbound.tls_policy import WITHOUT, Demand, MinTls, Policies, TlsPolicy
-from mta.smtp.certificates import Authorities, Shown
-from mta.smtp.connection import ConnectFailed, Connection, Timeouts, TlsMode
-from mta.smtp.dane import Dane, match, usable
-from mta.smtp.faults import Fault, FaultKind
-from mta.smtp.tls import Judge
-from ops.local.dns import Behaviour
+from mta.smtp.client.certificates import CertificateAuthorities, PeerCertificates
+from mta.smtp.client.connection import ConnectFailed, SmtpConnection, SmtpTimeouts, TlsMode
+from mta.smtp.client.dane import DanePolicy, match, usable
+from mta.smtp.client.tls import CertificateVerifier
+from mta.smtp.client.tls_failures import TlsFailure, TlsFailureType
+from ops.local.dns import DnsBehaviour
 from ops.local.sink import Sink
 from tests.harness.transport import Certified, SignedDns, authority, forget_sessions, self_signed
 
@@ -84,9 +84,9 @@ def test_the_stronger_digest_of_the_same_thing_stands_alone() -> None:
 
 
 def found(certified: Certified, *records: Tlsa, others: tuple[Certified, ...] = (), at: datetime = NOW) -> object:
-    shown = Shown(certified.certificate, tuple(one.certificate for one in others))
-    result = match(Dane(MX, (MX, DOMAIN), records), shown, at)
-    return result.kind if isinstance(result, Fault) else result
+    shown = PeerCertificates(certified.certificate, tuple(one.certificate for one in others))
+    result = match(DanePolicy(MX, (MX, DOMAIN), records), shown, at)
+    return result.kind if isinstance(result, TlsFailure) else result
 
 
 @pytest.mark.parametrize("matching", [0, 1, 2])
@@ -96,7 +96,7 @@ def test_an_end_entity_matches_by_certificate_or_key_whole_or_digested(selector:
     thing = server.public_key if selector else server.der
     data = (thing, sha256(thing), sha512(thing))[matching]
     assert found(server, Tlsa(3, selector, matching, data)) == "dane-ee"
-    assert found(self_signed(MX), Tlsa(3, selector, matching, data)) is FaultKind.VALIDATION_FAILURE
+    assert found(self_signed(MX), Tlsa(3, selector, matching, data)) is TlsFailureType.VALIDATION_FAILURE
 
 
 def test_an_end_entity_needs_neither_name_nor_date() -> None:
@@ -113,7 +113,7 @@ def test_an_unusual_key_is_compared_octet_by_octet() -> None:
         .serial_number(2**150).not_valid_before(NOW).not_valid_after(NOW + timedelta(days=1)).sign(key, hashes.SHA256())
     )  # fmt: skip
     held = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    assert match(Dane(MX, (MX,), (Tlsa(3, 1, 0, held),)), Shown(certificate, ()), NOW) == "dane-ee"
+    assert match(DanePolicy(MX, (MX,), (Tlsa(3, 1, 0, held),)), PeerCertificates(certificate, ()), NOW) == "dane-ee"
 
 
 def test_a_trust_anchor_vouches_for_a_chain_a_name_and_its_dates() -> None:
@@ -125,18 +125,18 @@ def test_a_trust_anchor_vouches_for_a_chain_a_name_and_its_dates() -> None:
     assert found(server, by_middle, others=(middle,)) == "dane-ta"
     assert found(middle.leaf(DOMAIN), by_middle, others=(middle,)) == "dane-ta"  # RFC 7672 3.2.2: the next hop
     assert found(middle.leaf("*.peer.test"), by_middle, others=(middle,)) == "dane-ta"
-    assert found(server, by_root, others=(middle,)) is FaultKind.VALIDATION_FAILURE  # the anchor was not sent
+    assert found(server, by_root, others=(middle,)) is TlsFailureType.VALIDATION_FAILURE  # the anchor was not sent
     assert found(server, Tlsa(2, 0, 0, root.der), others=(middle,)) == "dane-ta"  # but DNS may hold it whole
-    assert found(middle.leaf("mx.other.test"), by_middle, others=(middle,)) is FaultKind.HOST_MISMATCH
-    assert found(middle.leaf(MX, at=NOW - timedelta(days=1)), by_middle, others=(middle,)) is FaultKind.EXPIRED
-    assert found(server, by_root, others=(root,)) is FaultKind.NOT_TRUSTED  # the link between is missing
+    assert found(middle.leaf("mx.other.test"), by_middle, others=(middle,)) is TlsFailureType.HOST_MISMATCH
+    assert found(middle.leaf(MX, at=NOW - timedelta(days=1)), by_middle, others=(middle,)) is TlsFailureType.EXPIRED
+    assert found(server, by_root, others=(root,)) is TlsFailureType.NOT_TRUSTED  # the link between is missing
     stranger = authority("middle")
-    assert found(server, Tlsa(2, 0, 1, sha256(stranger.der)), others=(middle, stranger)) is FaultKind.NOT_TRUSTED
+    assert found(server, Tlsa(2, 0, 1, sha256(stranger.der)), others=(middle, stranger)) is TlsFailureType.NOT_TRUSTED
 
 
 def test_a_trust_anchor_record_for_the_servers_own_certificate_is_no_match() -> None:
     server = self_signed(MX)
-    assert found(server, Tlsa(2, 0, 1, sha256(server.der))) is FaultKind.VALIDATION_FAILURE
+    assert found(server, Tlsa(2, 0, 1, sha256(server.der))) is TlsFailureType.VALIDATION_FAILURE
 
 
 def test_one_match_among_several_records_is_enough() -> None:
@@ -146,7 +146,7 @@ def test_one_match_among_several_records_is_enough() -> None:
 
 
 def test_a_server_that_shows_nothing_matches_nothing() -> None:
-    assert isinstance(match(Dane(MX, (MX,), (Tlsa(3, 1, 1, DIGEST),)), None, NOW), Fault)
+    assert isinstance(match(DanePolicy(MX, (MX,), (Tlsa(3, 1, 1, DIGEST),)), None, NOW), TlsFailure)
 
 
 # -- what a host must hold --------------------------------------------------------------------------
@@ -192,7 +192,7 @@ async def test_signed_records_demand_the_certificate_they_name(zone: SignedDns) 
     policy = await policy_of(zone)
     demand = policy.of(MX)
     assert (demand.mode, demand.counted, policy.key) == (TlsMode.DANE, "tlsa", "+dane")
-    assert demand.dane == Dane(MX, (MX, DOMAIN), (Tlsa(3, 1, 1, DIGEST),))
+    assert demand.dane == DanePolicy(MX, (MX, DOMAIN), (Tlsa(3, 1, 1, DIGEST),))
 
 
 async def test_a_resolver_that_is_not_trusted_is_not_asked(zone: SignedDns) -> None:
@@ -209,7 +209,7 @@ async def test_without_records_or_without_signatures_nothing_is_demanded(zone: S
         assert (await demand_of(zone)).mode is TlsMode.OPPORTUNISTIC
     zone.set("unsigned.test", "A", ["192.0.2.1"])
     zone.set(DOMAIN, "MX", ["10 unsigned.test."])
-    zone.behave("_25._tcp.unsigned.test", Behaviour(rcode="SERVFAIL"))
+    zone.behave("_25._tcp.unsigned.test", DnsBehaviour(rcode="SERVFAIL"))
     zone.signed = {DOMAIN}
     assert (await demand_of(zone, "unsigned.test")).mode is TlsMode.OPPORTUNISTIC
 
@@ -220,20 +220,22 @@ async def test_records_under_insecure_delegation_are_not_believed(zone: SignedDn
     assert (await demand_of(zone)).mode is TlsMode.OPPORTUNISTIC
 
 
-@pytest.mark.parametrize("behaviour", [Behaviour(rcode="SERVFAIL"), Behaviour(drop=True), Behaviour(rcode="REFUSED")])
-async def test_a_failing_look_up_rules_the_host_out(zone: SignedDns, behaviour: Behaviour) -> None:
+@pytest.mark.parametrize(
+    "behaviour", [DnsBehaviour(rcode="SERVFAIL"), DnsBehaviour(drop=True), DnsBehaviour(rcode="REFUSED")]
+)
+async def test_a_failing_look_up_rules_the_host_out(zone: SignedDns, behaviour: DnsBehaviour) -> None:
     zone.behave(f"_25._tcp.{MX}", behaviour)
     policy = await policy_of(zone)
     refused = policy.of(MX).refused
     assert refused is not None
-    assert refused.kind is FaultKind.DNSSEC_INVALID
+    assert refused.kind is TlsFailureType.DNSSEC_INVALID
     assert policy.until < math.inf
 
 
 async def test_a_slow_look_up_does_not_hold_the_mail_for_long(zone: SignedDns, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tls_policy, "LOOK_UP_S", 0.1)
     zone.tlsa(MX, 25, (3, 1, 1, DIGEST))
-    zone.behave(f"_25._tcp.{MX}", Behaviour(delay_s=0.3))
+    zone.behave(f"_25._tcp.{MX}", DnsBehaviour(delay_s=0.3))
     refused = (await demand_of(zone)).refused
     assert refused is not None
     assert "no answer within 0.1 s" in refused.reason
@@ -244,7 +246,7 @@ async def test_records_that_cannot_be_used_demand_tls_with_any_certificate(zone:
     demand = await demand_of(zone)
     assert (demand.mode, demand.refused) == (TlsMode.ENCRYPTED, None)
     assert demand.noted is not None
-    assert demand.noted.kind is FaultKind.TLSA_INVALID
+    assert demand.noted.kind is TlsFailureType.TLSA_INVALID
 
 
 async def test_a_malformed_record_is_one_that_cannot_be_used(zone: SignedDns) -> None:
@@ -276,7 +278,7 @@ async def test_a_domain_without_mx_is_its_own_host(zone: SignedDns) -> None:
     zone.set(DOMAIN, "A", ["192.0.2.1"])
     zone.tlsa(DOMAIN, 25, (3, 1, 1, DIGEST))
     demand = await demand_of(zone, DOMAIN)
-    assert demand.dane == Dane(DOMAIN, (DOMAIN,), (Tlsa(3, 1, 1, DIGEST),))
+    assert demand.dane == DanePolicy(DOMAIN, (DOMAIN,), (Tlsa(3, 1, 1, DIGEST),))
 
 
 async def test_hosts_of_one_domain_each_have_their_own_demand(zone: SignedDns) -> None:
@@ -324,15 +326,15 @@ async def test_a_policy_is_found_once_for_many_messages(zone: SignedDns) -> None
 # -- over real connections ---------------------------------------------------------------------------
 
 
-async def connect(sink: Sink, *records: Tlsa, base: str = MX) -> Connection:
-    return await Connection.open(
+async def connect(sink: Sink, *records: Tlsa, base: str = MX) -> SmtpConnection:
+    return await SmtpConnection.open(
         sink.address,
         server_name=MX,
         helo="client.test",
         tls=TlsMode.DANE,
-        dane=Dane(base, (base, DOMAIN), records),
-        certificates=Judge(Authorities([])),
-        timeouts=Timeouts(connect_s=2.0, tls_s=2.0, reply_s=2.0, quit_s=0.2),
+        dane=DanePolicy(base, (base, DOMAIN), records),
+        certificates=CertificateVerifier(CertificateAuthorities([])),
+        timeouts=SmtpTimeouts(connect_s=2.0, tls_s=2.0, reply_s=2.0, quit_s=0.2),
     )
 
 
@@ -350,7 +352,9 @@ async def test_a_server_with_the_named_certificate_takes_mail_and_another_does_n
     assert failed.value.phase is Phase.TLS
     assert isinstance(failed.value.outcome, Break)
     assert failed.value.outcome.kind is BreakKind.TLS
-    assert failed.value.fault == Fault(FaultKind.VALIDATION_FAILURE, "none of the certificates matches a TLSA record")
+    assert failed.value.fault == TlsFailure(
+        TlsFailureType.VALIDATION_FAILURE, "none of the certificates matches a TLSA record"
+    )
     assert failed.value.resumed
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from engine.mail.replies import Break, BreakKind
-from mta.smtp.connection import ConnectFailed, Connection, Timeouts, TlsMode
-from mta.smtp.envelope import Envelope
-from mta.smtp.exchange import Exchange
-from mta.smtp.session import Session, State
-from mta.smtp.transcript import Tls
+from mta.smtp.client.connection import ConnectFailed, SmtpConnection, SmtpTimeouts, TlsMode
+from mta.smtp.client.envelope import Envelope
+from mta.smtp.client.session import ClientSession, ClientState
+from mta.smtp.client.transaction import PendingTransaction
+from mta.smtp.client.transcript import TlsDetails
 from ops.local import certificate
 from tests.mta.dialog import HELO, Dialog, Line, files, load, matches, outcome
 
@@ -47,10 +47,10 @@ class _Pure:
 
     def __init__(self, dialog: Dialog) -> None:
         self.dialog = dialog
-        self.session = Session(HELO, starttls=dialog.tls, required=dialog.required, now=0.0)
+        self.session = ClientSession(HELO, starttls=dialog.tls, required=dialog.required, now=0.0)
         self.said = b""
         self.queue = list(enumerate(dialog.envelopes, 1))
-        self.current: tuple[int, Exchange] | None = None
+        self.current: tuple[int, PendingTransaction] | None = None
         self.outcomes: list[str] = []
 
     def play(self) -> list[str]:
@@ -79,8 +79,8 @@ class _Pure:
             assert self.said.startswith(line.raw), f"line {line.number}: {self.said!r}"
             self.said = self.said[len(line.raw) :]
         elif line.kind == "handshake":
-            assert self.session.state is State.HANDSHAKE
-            self.said += self.session.secured(Tls("TLSv1.3", "cipher", "unverified"), 0.0)
+            assert self.session.state is ClientState.HANDSHAKE
+            self.said += self.session.secured(TlsDetails("TLSv1.3", "cipher", "unverified"), 0.0)
         elif line.kind in ("close", "silence"):
             self.pump()
             kind = BreakKind.CLOSED if line.kind == "close" else BreakKind.TIMEOUT
@@ -88,9 +88,9 @@ class _Pure:
 
     def pump(self) -> None:
         """All that the client can do without hearing more."""
-        while self.session.state in (State.READY, State.ENDED):
+        while self.session.state in (ClientState.READY, ClientState.ENDED):
             if self.current is None:
-                opened = self.session.state is State.READY or self.outcomes
+                opened = self.session.state is ClientState.READY or self.outcomes
                 if not self.queue or not opened:
                     return
                 number, envelope = self.queue.pop(0)
@@ -117,7 +117,7 @@ class _Pure:
 
 
 class _Server:
-    """Plays the server's part on a socket while a `Connection` plays its own."""
+    """Plays the server's part on a socket while a `SmtpConnection` plays its own."""
 
     def __init__(self, dialog: Dialog, context: ssl.SSLContext) -> None:
         self.dialog = dialog
@@ -140,11 +140,11 @@ class _Server:
     async def client(self, host: str, port: int) -> list[str]:
         silent = any(line.kind == "silence" for line in self.dialog.lines)
         limit = SHORT_S if silent else PATIENCE_S
-        timeouts = Timeouts(reply_s=limit, data_s=limit, final_dot_s=limit, quit_s=SHORT_S)
+        timeouts = SmtpTimeouts(reply_s=limit, data_s=limit, final_dot_s=limit, quit_s=SHORT_S)
         mode = TlsMode.OPPORTUNISTIC if self.dialog.tls else TlsMode.OFF
         mode = TlsMode.ENCRYPTED if self.dialog.required else mode
         try:
-            connection = await Connection.open(
+            connection = await SmtpConnection.open(
                 (host, port), server_name="mx.peer.test", helo=HELO, tls=mode, timeouts=timeouts
             )
         except ConnectFailed as failed:
@@ -156,7 +156,7 @@ class _Server:
         await connection.close()
         return outcomes
 
-    async def send_all(self, connection: Connection) -> list[str]:
+    async def send_all(self, connection: SmtpConnection) -> list[str]:
         outcomes: list[str] = []
         envelopes = self.dialog.envelopes
         for number, envelope in enumerate(envelopes, 1):

@@ -15,8 +15,8 @@ from engine.base.settings import Settings
 from engine.store.resolver import Resolver
 from mta.outbound import route, tls_policy
 from mta.outbound.tls_report_mail import destinations
-from ops.local.dns import Behaviour
-from ops.local.sink_protocol import Conversation
+from ops.local.dns import DnsBehaviour
+from ops.local.sink_session import SinkSession
 from tests.harness.outbound import CountingSink, World
 from tests.harness.patience import PATIENCE_S
 from tests.mta.processes import process
@@ -30,7 +30,7 @@ class Crowded(CountingSink):
     says_why = True
     turned_away = 0
 
-    def joined(self, conversation: Conversation) -> bool:
+    def joined(self, conversation: SinkSession) -> bool:
         """Count, and turn away."""
         welcome = super().joined(conversation) and len(self._conversations) <= 1
         if not welcome:
@@ -238,7 +238,7 @@ async def test_an_ipv6_address_is_used_where_ipv4_is_dead(here: World) -> None:
 
 async def test_a_truncated_answer_and_a_chain_of_aliases_lead_to_the_server(here: World) -> None:
     here.dns.set("cut.test", "MX", [f"{n} mx{n}.cut.test." for n in range(200)])
-    here.dns.behave("cut.test", Behaviour(truncate=True), "MX")
+    here.dns.behave("cut.test", DnsBehaviour(truncate=True), "MX")
     here.dns.set("mx0.cut.test", "CNAME", ["a.chain.test."])
     for one, following in zip("abcd", "bcde", strict=True):
         here.dns.set(f"{one}.chain.test", "CNAME", [f"{following}.chain.test."])
@@ -267,7 +267,7 @@ async def test_a_domain_that_names_loopback_or_private_servers_bounces_and_nobod
 
 
 async def test_silent_name_servers_defer_one_domain_and_delay_no_other(here: World) -> None:
-    here.dns.behave_under("mute.test", Behaviour(drop=True))
+    here.dns.behave_under("mute.test", DnsBehaviour(drop=True))
     stuck = await here.send_many(20, lambda n: f"reader{n}@d{n}.mute.test")
     await here.mta(retry_ladder_s=LATER_S)
     bystander = await here.send("ann@peer.test")

@@ -22,7 +22,7 @@ import dns.resolver
 import pytest
 
 from ops.local import dns_plain
-from ops.local.dns import Behaviour, Published, Question, Responder, local_world
+from ops.local.dns import DnsBehaviour, LoggedQuestion, Published, Responder, local_world
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ async def test_records_are_answered_whatever_the_case_of_the_name(responder: Res
     assert [text.lower() for text in found] == ["10 a.peer.test.", "20 b.peer.test."]
     assert await ask(responder, "a.peer.test.", "A") == ["192.0.2.1", "192.0.2.2"]
     assert await ask(responder, "a.peer.test", "AAAA") == ["2001:db8::1"]
-    assert responder.questions[0] == Question("peer.test", "MX", "udp")
+    assert responder.questions[0] == LoggedQuestion("peer.test", "MX", "udp")
 
 
 async def test_no_such_type_is_not_no_such_name(responder: Responder) -> None:
@@ -86,14 +86,14 @@ async def test_aliases_are_followed_and_loops_end(responder: Responder) -> None:
 @pytest.mark.parametrize(
     ("behaviour", "error"),
     [
-        (Behaviour(rcode="SERVFAIL"), dns.resolver.NoNameservers),
-        (Behaviour(rcode="NXDOMAIN"), dns.resolver.NXDOMAIN),
-        (Behaviour(rcode="REFUSED"), dns.resolver.NoNameservers),
-        (Behaviour(drop=True), dns.resolver.LifetimeTimeout),
+        (DnsBehaviour(rcode="SERVFAIL"), dns.resolver.NoNameservers),
+        (DnsBehaviour(rcode="NXDOMAIN"), dns.resolver.NXDOMAIN),
+        (DnsBehaviour(rcode="REFUSED"), dns.resolver.NoNameservers),
+        (DnsBehaviour(drop=True), dns.resolver.LifetimeTimeout),
     ],
 )
 async def test_it_misbehaves_when_told_to_and_only_then(
-    responder: Responder, behaviour: Behaviour, error: type[Exception]
+    responder: Responder, behaviour: DnsBehaviour, error: type[Exception]
 ) -> None:
     responder.set("peer.test", "A", ["192.0.2.1"])
     responder.set("peer.test", "MX", ["10 peer.test."])
@@ -108,7 +108,7 @@ async def test_it_misbehaves_when_told_to_and_only_then(
 async def test_a_delay_holds_one_name_and_no_other(responder: Responder) -> None:
     responder.set("slow.test", "A", ["192.0.2.1"])
     responder.set("quick.test", "A", ["192.0.2.2"])
-    responder.behave("slow.test", Behaviour(delay_s=1.0))
+    responder.behave("slow.test", DnsBehaviour(delay_s=1.0))
     started = time.monotonic()
     slow = asyncio.create_task(ask(responder, "slow.test", "A"))
     await asyncio.sleep(0)
@@ -120,7 +120,7 @@ async def test_a_delay_holds_one_name_and_no_other(responder: Responder) -> None
 
 async def test_a_truncated_answer_is_whole_over_tcp(responder: Responder) -> None:
     responder.set("peer.test", "MX", ["10 mx.peer.test."])
-    responder.behave("peer.test", Behaviour(truncate=True))
+    responder.behave("peer.test", DnsBehaviour(truncate=True))
     assert await ask(responder, "peer.test", "MX") == ["10 mx.peer.test."]
     assert [question.transport for question in responder.questions] == ["udp", "tcp"]
 

@@ -8,16 +8,16 @@ import pytest
 
 from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
 from mta.outbound.lockstep import CLEARED_S, PROVED_S, LockStep
-from mta.smtp.connection import Connection, Timeouts, TlsMode, Transaction
-from mta.smtp.envelope import Envelope
-from mta.smtp.transcript import Step
+from mta.smtp.client.connection import SmtpConnection, SmtpTimeouts, TlsMode, Transaction
+from mta.smtp.client.envelope import Envelope
+from mta.smtp.client.transcript import TranscriptStep
 from tests.harness.outbound import World
 from tests.mta.dialog import FOLDER, load
 
 LATER_S = (600.0,)
 OK = Answer(Phase.BODY, Reply(250, "ok"))
 GONE = Answer(Phase.RCPT, Break(BreakKind.CLOSED, "gone"))
-STEPS = (Step(Phase.MAIL, Reply(250, "ok"), 0.0),)
+STEPS = (TranscriptStep(Phase.MAIL, Reply(250, "ok"), 0.0),)
 
 
 class Clock:
@@ -27,14 +27,14 @@ class Clock:
         return self.now
 
 
-def transaction(*answers: Answer, pipelined: bool, strayed: bool) -> Transaction:
+def transaction(*answers: Answer, pipelined: bool, broke_on_commands: bool) -> Transaction:
     recipients = tuple(f"r{n}@b.test" for n in range(len(answers)))
-    return Transaction(recipients, answers, (), STEPS, None, pipelined, strayed)
+    return Transaction(recipients, answers, (), STEPS, None, pipelined, broke_on_commands)
 
 
-STRAYED = transaction(GONE, pipelined=True, strayed=True)
-BROKEN_AGAIN = transaction(GONE, pipelined=False, strayed=True)
-WENT_WELL = transaction(OK, pipelined=False, strayed=False)
+STRAYED = transaction(GONE, pipelined=True, broke_on_commands=True)
+BROKEN_AGAIN = transaction(GONE, pipelined=False, broke_on_commands=True)
+WENT_WELL = transaction(OK, pipelined=False, broke_on_commands=False)
 
 
 def test_a_site_that_takes_mail_only_in_lock_step_is_spoken_to_so_for_a_day() -> None:
@@ -64,8 +64,8 @@ def test_a_site_that_breaks_in_lock_step_too_is_not_suspected_again_for_an_hour(
 
 def test_what_was_partly_sent_is_never_tried_again_for_this() -> None:
     known = LockStep()
-    assert not known.wants_again("s", transaction(OK, GONE, pipelined=True, strayed=True))
-    assert not known.wants_again("s", transaction(OK, pipelined=True, strayed=False))
+    assert not known.wants_again("s", transaction(OK, GONE, pipelined=True, broke_on_commands=True))
+    assert not known.wants_again("s", transaction(OK, pipelined=True, broke_on_commands=False))
     assert not known.of("s")
 
 
@@ -92,7 +92,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         ("happy-pipelined", False),
     ],
 )
-async def test_which_conversations_raise_the_suspicion(name: str, *, strayed: bool) -> None:
+async def test_which_conversations_raise_the_suspicion(name: str, *, broke_on_commands: bool) -> None:
     """The server's part of a dialogue, said without listening to more than how many lines came."""
     dialog = load(FOLDER / f"{name}.smtp")
     said: asyncio.Queue[bool] = asyncio.Queue()
@@ -115,9 +115,9 @@ async def test_which_conversations_raise_the_suspicion(name: str, *, strayed: bo
         said.put_nowait(True)
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    limits = Timeouts(reply_s=0.3, data_s=0.3, final_dot_s=0.3, quit_s=0.1)
+    limits = SmtpTimeouts(reply_s=0.3, data_s=0.3, final_dot_s=0.3, quit_s=0.1)
     host, port = server.sockets[0].getsockname()[:2]
-    connection = await Connection.open(
+    connection = await SmtpConnection.open(
         (host, port), server_name="mx.peer.test", helo="client.test", tls=TlsMode.OFF, timeouts=limits
     )
     transactions = []
@@ -133,7 +133,7 @@ async def test_which_conversations_raise_the_suspicion(name: str, *, strayed: bo
     server.close()
     await server.wait_closed()
 
-    assert transactions[-1].strayed is strayed
+    assert transactions[-1].broke_on_commands is broke_on_commands
 
 
 # -- the whole engine --------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import pytest
 
 from mta.outbound import site
-from ops.local.dns import Behaviour
+from ops.local.dns import DnsBehaviour
 from tests.harness.outbound import World
 
 BARE = ("PIPELINING", "8BITMIME", "ENHANCEDSTATUSCODES")
@@ -231,7 +231,7 @@ async def test_an_address_that_needs_smtputf8_bounces_where_the_server_lacks_it(
 
 async def test_domains_that_take_no_mail_bounce_at_once(here: World) -> None:
     here.dns.null_mx("nullmx.test")
-    here.dns.behave("gone.test", Behaviour(rcode="NXDOMAIN"))
+    here.dns.behave("gone.test", DnsBehaviour(rcode="NXDOMAIN"))
     null, gone = await here.send("ann@nullmx.test"), await here.send("ann@gone.test")
     await here.mta()
     await here.until_idle()
@@ -243,7 +243,7 @@ async def test_domains_that_take_no_mail_bounce_at_once(here: World) -> None:
 
 
 async def test_a_failing_name_server_defers(here: World) -> None:
-    here.dns.behave("lame.test", Behaviour(rcode="SERVFAIL"))
+    here.dns.behave("lame.test", DnsBehaviour(rcode="SERVFAIL"))
     message = await here.send("ann@lame.test")
     await here.mta(retry_ladder_s=LATER_S)
     await here.until_step(message, "deferred")

@@ -17,8 +17,8 @@ from engine.store.resolver import Resolver
 from mta.outbound import sockets
 from mta.outbound.mta_sts_fetch import Fetcher
 from mta.outbound.tls_report import KEEP, TlsReport, TlsSession
-from mta.smtp.faults import Fault, FaultKind
-from ops.local.dns import Behaviour
+from mta.smtp.client.tls_failures import TlsFailure, TlsFailureType
+from ops.local.dns import DnsBehaviour
 from tests.harness.outbound import CountingSink, World
 from tests.harness.transport import Certified, PolicyHost, authority, forget_sessions, policy_host, self_signed
 
@@ -229,7 +229,7 @@ async def test_a_policy_seen_once_rules_after_a_restart_with_dns_and_policy_host
     await here.until_step(await here.send(f"ann@{DOMAIN}"), "deferred")
     await mta.stop()
     here.mtas.remove(mta)
-    here.dns.behave(f"_mta-sts.{DOMAIN}", Behaviour(rcode="SERVFAIL"))
+    here.dns.behave(f"_mta-sts.{DOMAIN}", DnsBehaviour(rcode="SERVFAIL"))
     policy.response = b""
     await here.live(tls_authorities=root.pem(tmp_path), retry_ladder_s=LATER_S)
     message = await here.send(f"bob@{DOMAIN}")
@@ -318,7 +318,7 @@ async def test_dane_that_fails_defers_although_mta_sts_would_be_content(
     here.dns.signed.add(DOMAIN)
     here.dns.tlsa(MX, here.settings.sink_port, (3, 1, 1, b"x" * 32))
     if trouble == "servfail":
-        here.dns.behave(f"_{here.settings.sink_port}._tcp.{MX}", Behaviour(rcode="SERVFAIL"))
+        here.dns.behave(f"_{here.settings.sink_port}._tcp.{MX}", DnsBehaviour(rcode="SERVFAIL"))
     await here.live(dnssec_trusted=True, tls_authorities=root.pem(tmp_path), retry_ladder_s=LATER_S)
     message = await here.send(f"ann@{DOMAIN}")
     await here.until_step(message, "deferred")
@@ -339,7 +339,7 @@ async def test_a_host_whose_tlsa_look_up_fails_is_passed_over_for_the_next(here:
     here.dns.set(f"bad.{DOMAIN}", "A", ["127.0.0.4"])
     here.dns.set(MX, "A", [SERVER])
     here.dns.signed.add(DOMAIN)
-    here.dns.behave(f"_{here.settings.sink_port}._tcp.bad.{DOMAIN}", Behaviour(rcode="SERVFAIL"))
+    here.dns.behave(f"_{here.settings.sink_port}._tcp.bad.{DOMAIN}", DnsBehaviour(rcode="SERVFAIL"))
     here.dns.tlsa(MX, here.settings.sink_port, (3, 1, 1, sha256(server.public_key)))
     await here.live(dnssec_trusted=True)
     await here.until_step(await here.send(f"ann@{DOMAIN}"), "delivered")
@@ -449,7 +449,7 @@ async def test_a_busy_server_at_starttls_is_not_asked_in_plaintext(here: World, 
 async def test_counts_of_processes_add_up_and_old_ones_are_deleted(here: World) -> None:
     day = datetime(2026, 11, 20, 23, 59, tzinfo=UTC)
     reports = [TlsReport(here.pool, lambda: day) for _ in range(2)]
-    fault = Fault(FaultKind.EXPIRED, "outside its dates")
+    fault = TlsFailure(TlsFailureType.EXPIRED, "outside its dates")
     for report in reports:
         for _ in range(3):
             report.count("a.test", (TlsSession("sts", "mx.a.test", "192.0.2.1"),))

@@ -11,9 +11,20 @@ from hypothesis import strategies as st
 
 from engine.base.errors import REGISTRY, ErrorType, Refusal
 from engine.base.memory_pool import MemoryPool, Reservation
-from mta.relay import commands, proxy, replies
-from mta.relay.commands import BadCommand
-from mta.relay.inbox import END, MAX_AHEAD, MAX_THROWN, Content, Dropped, Flaw, Gone, Inbox, unstuffed
+from mta.smtp.server import commands, proxy_protocol
+from mta.smtp.server.commands import BadCommand
+from mta.smtp.server.reader import (
+    CONTENT_END,
+    MAX_DISCARDED,
+    MAX_UNREAD,
+    ClientGone,
+    ContentDropped,
+    LineFlaw,
+    ReceivedContent,
+    SmtpReader,
+    unstuffed,
+)
+from mta.submission import replies
 
 UNHURRIED = settings(deadline=None, database=None)
 pieces = st.sampled_from([b"\r", b"\n", b"\r\n", b".", b"..", b"a", b"\r\n.\r\n", b"\0", b"\r\n.", b".\r\n"])
@@ -41,7 +52,7 @@ def cut(octets: bytes, places: Sequence[int]) -> list[bytes]:
     return [octets[a:b] for a, b in itertools.pairwise(marks)]
 
 
-def fed(octets: Sequence[bytes], *, end: bool = True) -> tuple[Inbox, Wire]:
+def fed(octets: Sequence[bytes], *, end: bool = True) -> tuple[SmtpReader, Wire]:
     """An inbox that gets one piece each time it has to wait, then the end."""
     left = list(octets)
     wire = Wire()
@@ -55,11 +66,11 @@ def fed(octets: Sequence[bytes], *, end: bool = True) -> tuple[Inbox, Wire]:
         if end:
             inbox.end()
 
-    inbox = Inbox(more)
+    inbox = SmtpReader(more)
     return inbox, wire
 
 
-async def content_of(octets: Sequence[bytes], most: int = 10_000, held: Reservation | None = None) -> Content:
+async def content_of(octets: Sequence[bytes], most: int = 10_000, held: Reservation | None = None) -> ReceivedContent:
     inbox, _ = fed(octets)
     return await inbox.content(most, held or memory().open("an account"), lambda _size: None)
 
@@ -76,15 +87,15 @@ def memory(total: int = 10**9) -> MemoryPool:
 async def test_content_ends_at_the_first_real_end_however_it_is_cut(
     before: bytes, places: list[int], after: bytes
 ) -> None:
-    octets = before + END + after
+    octets = before + CONTENT_END + after
     whole = b"\r\n" + octets
-    end = whole.index(END)
+    end = whole.index(CONTENT_END)
     inbox, _ = fed(cut(octets, places), end=False)
     found = await inbox.content(10_000, memory().open("an account"), lambda _size: None)
     raw = whole[2 : end + 2]
-    assert found == Content(unstuffed(raw), None, len(raw))
+    assert found == ReceivedContent(unstuffed(raw), None, len(raw))
     rest = bytes(inbox._buffer)
-    assert (whole[end + len(END) :]).startswith(rest)
+    assert (whole[end + len(CONTENT_END) :]).startswith(rest)
 
 
 @UNHURRIED
@@ -103,13 +114,13 @@ async def test_content_beyond_the_bounds_is_read_and_dropped() -> None:
     fits = await content_of([line] * 9 + [b".\r\n"], 900, first)
     assert (len(fits.octets), fits.dropped) == (900, None)
     assert 900 <= pool.held <= 905
-    assert (await content_of([line] * 2 + [b".\r\n"], 900, pool.open("second"))).dropped is Dropped.MEMORY
+    assert (await content_of([line] * 2 + [b".\r\n"], 900, pool.open("second"))).dropped is ContentDropped.MEMORY
     first.release()
     assert pool.held == 0
-    assert (await content_of([line] * 9 + [b"x\r\n.\r\n"], 900, first)).dropped is Dropped.SIZE
+    assert (await content_of([line] * 9 + [b"x\r\n.\r\n"], 900, first)).dropped is ContentDropped.SIZE
     first.release()
     found = await content_of([line] * 5_000 + [b".\r\n"], 900, pool.open("first"))
-    assert (found.octets, found.dropped, pool.held) == (b"", Dropped.SIZE, 0)
+    assert (found.octets, found.dropped, pool.held) == (b"", ContentDropped.SIZE, 0)
     assert found.size == pytest.approx(500_000, abs=10)
 
 
@@ -124,28 +135,28 @@ async def test_content_that_arrives_gives_way_to_an_account_that_holds_less() ->
     pool.open("small").take(200)
 
     assert (large.revoked, pool.held) == (True, 200)
-    inbox.feed(b"y" * 50 + END, wire)
+    inbox.feed(b"y" * 50 + CONTENT_END, wire)
     found = await reading
-    assert (found.dropped, found.octets, found.size, pool.held) == (Dropped.MEMORY, b"", 952, 200)
+    assert (found.dropped, found.octets, found.size, pool.held) == (ContentDropped.MEMORY, b"", 952, 200)
 
 
 async def test_a_client_that_leaves_gets_no_content() -> None:
     inbox, _ = fed([b"x" * 500, b"y" * 100])
-    with pytest.raises(Gone):
+    with pytest.raises(ClientGone):
         await inbox.content(10_000, memory(1_000).open("an account"), lambda _size: None)
 
 
 async def test_a_client_far_ahead_is_held_back_until_somebody_reads() -> None:
     inbox, wire = fed([])
-    inbox.feed(b"x" * MAX_AHEAD, wire)
+    inbox.feed(b"x" * MAX_UNREAD, wire)
     assert wire.paused == 0
     inbox.feed(b"NOOP\r\n", wire)
     inbox.feed(b"NOOP\r\n", wire)
     assert (wire.paused, wire.resumed) == (1, 0)
     found = await inbox.line(lambda _line: 100)
-    assert found.flaw is Flaw.LONG
+    assert found.flaw is LineFlaw.LONG
     assert (await inbox.line(lambda _line: 100)).octets == b"NOOP"
-    with pytest.raises(Gone):
+    with pytest.raises(ClientGone):
         await inbox.line(lambda _line: 100)
 
 
@@ -161,21 +172,21 @@ async def test_lines_are_the_same_however_they_are_cut(lines: list[bytes], place
     inbox, _ = fed(cut(b"".join(line + b"\r\n" for line in lines), places))
     for line in lines:
         found = await inbox.line(lambda _line: 8)
-        assert found == ((line, None) if len(line) <= 8 else (b"", Flaw.LONG))
-    with pytest.raises(Gone):
+        assert found == ((line, None) if len(line) <= 8 else (b"", LineFlaw.LONG))
+    with pytest.raises(ClientGone):
         await inbox.line(lambda _line: 8)
 
 
 @pytest.mark.parametrize("places", [[], [1], [2], [1, 2, 3, 4, 5]])
 async def test_a_bare_line_feed_ends_no_line(places: list[int]) -> None:
     inbox, _ = fed(cut(b"a\nb\r\n", places))
-    assert (await inbox.line(lambda _line: 8)).flaw is Flaw.BARE
+    assert (await inbox.line(lambda _line: 8)).flaw is LineFlaw.BARE
     assert (await inbox.line(lambda _line: 8)).octets == b"b"
 
 
 async def test_an_endless_line_is_not_listened_to_for_ever() -> None:
-    inbox, _ = fed([b"x" * 1_000_000] * (MAX_THROWN // 1_000_000 + 2))
-    with pytest.raises(Gone):
+    inbox, _ = fed([b"x" * 1_000_000] * (MAX_DISCARDED // 1_000_000 + 2))
+    with pytest.raises(ClientGone):
         await inbox.line(lambda _line: 510)
     assert len(inbox._buffer) <= 2_000_000
 
@@ -198,8 +209,8 @@ def test_any_argument_is_read_or_refused_with_a_reply(text: str) -> None:
     for argument in (text, f"FROM:<{text}>", f"FROM:<a@b.test> {text}", f"TO:<{text}>"):
         for extended in (True, False):
             for read in (
-                lambda: commands.mail_of(argument, extended=extended, most=1_000),  # noqa: B023 - called at once
-                lambda: commands.rcpt_of(argument, smtputf8=extended, extended=extended),  # noqa: B023 - as above
+                lambda: commands.parse_mail(argument, extended=extended, most=1_000),  # noqa: B023 - called at once
+                lambda: commands.parse_rcpt(argument, smtputf8=extended, extended=extended),  # noqa: B023 - as above
             ):
                 assert (refusal_of(read) or "5")[0] == "5"
 
@@ -207,7 +218,7 @@ def test_any_argument_is_read_or_refused_with_a_reply(text: str) -> None:
 @UNHURRIED
 @given(st.binary(max_size=40))
 def test_any_line_is_a_command_or_refused(line: bytes) -> None:
-    refusal = refusal_of(lambda: commands.parsed(line))
+    refusal = refusal_of(lambda: commands.parse_command(line))
     controls = any(octet < 0x20 or octet == 0x7F for octet in line)
     if controls or refusal is not None:
         assert (refusal or "").startswith("501 5.5.2 ")
@@ -217,8 +228,8 @@ def test_addresses_are_bounded() -> None:
     long = "a" * 243 + "@people.test"
     assert len(long) == 255
     with pytest.raises(BadCommand, match=r"553 5\.1\.3"):
-        commands.rcpt_of(f"TO:<{long}>", smtputf8=False, extended=True)
-    assert commands.rcpt_of(f"TO:<{long[1:]}>", smtputf8=False, extended=True) == long[1:]
+        commands.parse_rcpt(f"TO:<{long}>", smtputf8=False, extended=True)
+    assert commands.parse_rcpt(f"TO:<{long[1:]}>", smtputf8=False, extended=True) == long[1:]
 
 
 # -- replies -----------------------------------------------------------------------------------------
@@ -226,7 +237,7 @@ def test_addresses_are_bounded() -> None:
 
 @pytest.mark.parametrize("kind", list(ErrorType))
 def test_every_refusal_has_a_reply_that_names_its_type(kind: ErrorType) -> None:
-    reply = replies.of_refusal(Refusal(kind, "It is so: ü\r\n250 ok" + "x" * 1_000))
+    reply = replies.refusal_reply(Refusal(kind, "It is so: ü\r\n250 ok" + "x" * 1_000))
     code, enhanced, name = reply.split(" ")[:3]
     assert name == f"[{kind.value}]"
     assert code[0] == enhanced[0]
@@ -243,7 +254,7 @@ def test_every_refusal_has_a_reply_that_names_its_type(kind: ErrorType) -> None:
 
 def version_2(command: int, family: int, addresses: bytes, more: bytes = b"") -> bytes:
     tail = addresses + more
-    return proxy.SIGNATURE + bytes((command, family)) + len(tail).to_bytes(2, "big") + tail
+    return proxy_protocol.SIGNATURE + bytes((command, family)) + len(tail).to_bytes(2, "big") + tail
 
 
 V4 = bytes((192, 0, 2, 7, 198, 51, 100, 1, 0x9C, 0x40, 0x02, 0x4B))
@@ -266,10 +277,10 @@ V6 = ip_address("2001:db8::7").packed + ip_address("2001:db8::1").packed + b"\x9
 )
 def test_a_proxy_header_is_read_at_its_last_octet_and_no_sooner(octets: bytes, client: str | None) -> None:
     for length in range(len(octets)):
-        assert proxy.parse(octets[:length]) is None
-    expected = proxy.Header(None if client is None else ip_address(client), len(octets))
-    assert proxy.parse(octets) == expected
-    assert proxy.parse(octets + b"\x16\x03\x01EHLO\r\n") == expected
+        assert proxy_protocol.parse_proxy_header(octets[:length]) is None
+    expected = proxy_protocol.ProxyHeader(None if client is None else ip_address(client), len(octets))
+    assert proxy_protocol.parse_proxy_header(octets) == expected
+    assert proxy_protocol.parse_proxy_header(octets + b"\x16\x03\x01EHLO\r\n") == expected
 
 
 @pytest.mark.parametrize(
@@ -285,16 +296,16 @@ def test_a_proxy_header_is_read_at_its_last_octet_and_no_sooner(octets: bytes, c
     ],
 )  # fmt: skip
 def test_what_is_no_proxy_header_is_refused(octets: bytes) -> None:
-    with pytest.raises(proxy.BadProxy):
-        proxy.parse(octets)
+    with pytest.raises(proxy_protocol.BadProxyHeader):
+        proxy_protocol.parse_proxy_header(octets)
 
 
 @UNHURRIED
 @given(st.binary(max_size=60))
 def test_any_octets_are_a_header_or_not(octets: bytes) -> None:
-    for start in (b"", b"PROXY ", proxy.SIGNATURE, proxy.SIGNATURE + b"\x21\x11\x00\x0c"):
+    for start in (b"", b"PROXY ", proxy_protocol.SIGNATURE, proxy_protocol.SIGNATURE + b"\x21\x11\x00\x0c"):
         try:
-            found = proxy.parse(start + octets)
-        except proxy.BadProxy:
+            found = proxy_protocol.parse_proxy_header(start + octets)
+        except proxy_protocol.BadProxyHeader:
             continue
         assert found is None or found.length <= len(start + octets)

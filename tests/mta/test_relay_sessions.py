@@ -15,9 +15,9 @@ import pytest
 
 from engine.base import clock, transfer_rate
 from engine.base.settings import Settings
-from mta.relay import frame, proxy
-from mta.relay.logins import BURST_S, FAILURES_PER_S
-from mta.relay.process import close_services
+from mta.smtp.server import proxy_protocol
+from mta.submission.auth import BURST_S, FAILURES_PER_S
+from mta.submission.process import close_services
 from ops.local import certificate
 from tests.harness.accounts import TestAccount, add_key, make_account, revoke_key, set_status
 from tests.harness.patience import PATIENCE_S
@@ -208,7 +208,7 @@ async def test_who_does_not_log_in_is_sent_away(settings: Settings, tmp_path: Pa
 async def test_a_long_session_ends_between_two_messages(
     settings: Settings, pool: asyncpg.Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mta.relay.frame.SOFT_END", 0.2)  # a busy machine needs room between the two ends
+    monkeypatch.setattr("mta.submission.session.SOFT_END", 0.2)  # a busy machine needs room between the two ends
     account = await make_account(pool)
     async with relaying(settings, tmp_path, relay_session_s=5.0) as relay:
         client = await relay.logged_in(account)
@@ -370,7 +370,7 @@ async def test_a_drain_with_nobody_there_is_short(settings: Settings, tmp_path: 
 
 V1 = b"PROXY TCP4 192.0.2.7 198.51.100.1 40000 587\r\n"
 V2 = (
-    proxy.SIGNATURE
+    proxy_protocol.SIGNATURE
     + b"\x21\x11\x00\x0f"
     + bytes((192, 0, 2, 7, 198, 51, 100, 1))
     + b"\x9c\x40\x02\x4b"

@@ -14,7 +14,7 @@ from engine.delivery.outcome import Category, Verdict, classify
 from engine.mail.replies import Break, BreakKind, Phase, Reply
 from engine.store.resolver import Resolver
 from mta.outbound.route import Host, Route, Router, Unroutable, is_here, own_names
-from ops.local.dns import Behaviour, Responder
+from ops.local.dns import DnsBehaviour, Responder
 
 PUBLIC = ("192.88.100.1", "8.8.8.8", "9.9.9.9")
 
@@ -120,8 +120,8 @@ async def test_domain_with_neither_mx_nor_address_bounces(zone: Responder) -> No
         assert (await refused(router, "b.test")).enhanced == "5.1.2"
 
 
-@pytest.mark.parametrize("behaviour", [Behaviour(rcode="SERVFAIL"), Behaviour(drop=True)])
-async def test_failing_dns_defers(zone: Responder, behaviour: Behaviour) -> None:
+@pytest.mark.parametrize("behaviour", [DnsBehaviour(rcode="SERVFAIL"), DnsBehaviour(drop=True)])
+async def test_failing_dns_defers(zone: Responder, behaviour: DnsBehaviour) -> None:
     zone.behave("b.test", behaviour)
     zone.set("c.test", "MX", ["10 mx.c.test."])
     zone.behave("mx.c.test", behaviour)
@@ -132,7 +132,7 @@ async def test_failing_dns_defers(zone: Responder, behaviour: Behaviour) -> None
 
 async def test_failing_mx_lookup_never_falls_back_to_the_address(zone: Responder) -> None:
     host(zone, "b.test", "8.8.8.8")
-    zone.behave("b.test", Behaviour(rcode="SERVFAIL"), "MX")
+    zone.behave("b.test", DnsBehaviour(rcode="SERVFAIL"), "MX")
     async with routing(zone) as router:
         await deferred(router, "b.test")
 
@@ -140,7 +140,7 @@ async def test_failing_mx_lookup_never_falls_back_to_the_address(zone: Responder
 async def test_hosts_that_cannot_be_found_are_left_out(zone: Responder) -> None:
     zone.set("b.test", "MX", ["10 gone.b.test.", "20 failing.b.test.", "30 good.b.test."])
     host(zone, "good.b.test", "8.8.8.8")
-    zone.behave("failing.b.test", Behaviour(rcode="SERVFAIL"))
+    zone.behave("failing.b.test", DnsBehaviour(rcode="SERVFAIL"))
     async with routing(zone) as router:
         assert [found.name for found in (await routed(router, "b.test")).hosts] == ["good.b.test"]
 
@@ -154,7 +154,7 @@ async def test_mail_hosts_without_any_address_bounce(zone: Responder) -> None:
 async def test_broken_ipv6_lookup_leaves_ipv4(zone: Responder) -> None:
     zone.set("b.test", "MX", ["10 mx.b.test."])
     host(zone, "mx.b.test", "8.8.8.8")
-    zone.behave("mx.b.test", Behaviour(rcode="SERVFAIL"), "AAAA")
+    zone.behave("mx.b.test", DnsBehaviour(rcode="SERVFAIL"), "AAAA")
     async with routing(zone) as router:
         assert (await routed(router, "b.test")).hosts == (Host("mx.b.test", ("8.8.8.8",)),)
 
@@ -226,7 +226,7 @@ async def test_a_host_with_an_address_of_ours_is_ourselves_whatever_it_is_called
 async def test_while_our_own_name_is_not_found_mail_goes_out_as_ever(zone: Responder) -> None:
     zone.set("b.test", "MX", ["10 mx1.b.test."])
     host(zone, "mx1.b.test", "8.8.8.8")
-    zone.behave("mail.ours.test", Behaviour(drop=True))
+    zone.behave("mail.ours.test", DnsBehaviour(drop=True))
     async with routing(zone, own_names=["mail.ours.test"], listening=True) as router:
         assert [found.name for found in (await routed(router, "b.test")).hosts] == ["mx1.b.test"]
 

@@ -7,22 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
-from mta.smtp.envelope import Envelope, Features, Needs, stuffed
-from mta.smtp.replies import MAX_LINE, MAX_REPLY, MAX_TEXT, ReplyReader
-from mta.smtp.session import Session, State
-from mta.smtp.transcript import Step, Tls, conversation, opening, weighed, weight_of
+from mta.smtp.client.envelope import Envelope, EnvelopeNeeds, ServerFeatures, dot_stuffed
+from mta.smtp.client.replies import MAX_LINE, MAX_REPLY, MAX_TEXT, ReplyReader
+from mta.smtp.client.session import ClientSession, ClientState
+from mta.smtp.client.transcript import TlsDetails, TranscriptStep, conversation, opening, weighed, weight_of
 
 HELLO = Envelope("ann@sender.test", ("bob@peer.test",), b"Subject: hello\r\n\r\nhello\r\n")
 
 
-def ready(*extensions: str, now: float = 0.0) -> Session:
+def ready(*extensions: str, now: float = 0.0) -> ClientSession:
     """A session that has been greeted."""
-    session = Session("client.test", starttls=False, now=now)
+    session = ClientSession("client.test", starttls=False, now=now)
     session.received(b"220 mx.peer.test\r\n", now)
     lines = ["mx.peer.test", *extensions]
     ehlo = [f"250-{line}" for line in lines[:-1]] + [f"250 {lines[-1]}"]
     session.received(("\r\n".join(ehlo) + "\r\n").encode(), now)
-    assert session.state is State.READY
+    assert session.state is ClientState.READY
     return session
 
 
@@ -100,7 +100,7 @@ def test_a_reply_is_bounded_in_line_length_lines_and_octets() -> None:
 def test_stuffing_can_be_undone_and_never_ends_the_content_early(lines: list[bytes], data: st.DataObject) -> None:
     whole = b"\r\n".join(lines)
     cut = data.draw(st.integers(0, len(whole)))
-    wire = b"".join(stuffed((whole[:cut], whole[cut:])))
+    wire = b"".join(dot_stuffed((whole[:cut], whole[cut:])))
     assert wire == b"" or wire.endswith(b"\r\n")
     sent = wire.split(b"\r\n")[:-1]
     assert b"." not in sent
@@ -109,13 +109,15 @@ def test_stuffing_can_be_undone_and_never_ends_the_content_early(lines: list[byt
 
 
 def test_extensions_are_read_whatever_their_case_and_order() -> None:
-    features = Features.parsed(["size 35882577", "Pipelining", "SMTPUTF8", "X-ODD", "", "8bitmime", "CHUNKING"])
-    assert features == Features(pipelining=True, size=35_882_577, eight_bit=True, smtputf8=True, declares_size=True)
+    features = ServerFeatures.parsed(["size 35882577", "Pipelining", "SMTPUTF8", "X-ODD", "", "8bitmime", "CHUNKING"])
+    assert features == ServerFeatures(
+        pipelining=True, size=35_882_577, eight_bit=True, smtputf8=True, declares_size=True
+    )
 
 
 @pytest.mark.parametrize("limit", ["SIZE", "SIZE 0", "SIZE x", "SIZE -5", "SIZE ٣", "SIZE " + "9" * 21])
 def test_a_size_without_a_usable_number_is_no_limit(limit: str) -> None:
-    assert Features.parsed([limit]).size is None
+    assert ServerFeatures.parsed([limit]).size is None
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,7 @@ def test_a_size_without_a_usable_number_is_no_limit(limit: str) -> None:
     ],
 )  # fmt: skip
 def test_an_address_that_would_end_its_command_is_not_written(address: str, unsafe: bool) -> None:
-    needs = Needs.of(Envelope("ann@sender.test", (address,), b"x"))
+    needs = EnvelopeNeeds.of(Envelope("ann@sender.test", (address,), b"x"))
     assert needs.unsafe == ((0,) if unsafe else ())
     assert needs.smtputf8 == (not address.isascii())
 
@@ -183,7 +185,7 @@ def test_a_refusal_while_content_is_being_written_is_the_answer_and_the_end() ->
     session.content(following, 0.0)
     session.received(b"552 5.3.4 too big\r\n", 1.0)
     assert exchange.answers == [Answer(Phase.BODY, Reply(552, "5.3.4 too big", "5.3.4"))]
-    assert session.state is State.ENDED
+    assert session.state is ClientState.ENDED
     second, _ = session.begin(following, 1.0)
     (answer,) = second.transaction(()).answers
     assert answer.phase is Phase.MAIL
@@ -211,15 +213,15 @@ def test_content_that_is_withheld_leaves_the_phase_before_the_body() -> None:
 
 
 def test_what_was_learnt_before_tls_is_forgotten() -> None:
-    session = Session("client.test", starttls=True, now=0.0)
+    session = ClientSession("client.test", starttls=True, now=0.0)
     session.received(b"220 mx\r\n", 0.0)
     session.received(b"250-mx\r\n250-SIZE 10\r\n250-PIPELINING\r\n250 STARTTLS\r\n", 0.0)
     session.received(b"220 go\r\n", 0.0)
     assert session.state.value == "handshake"
-    assert session.secured(Tls("TLSv1.3", "c", "unverified"), 0.0) == b"EHLO client.test\r\n"
+    assert session.secured(TlsDetails("TLSv1.3", "c", "unverified"), 0.0) == b"EHLO client.test\r\n"
     session.received(b"250 mx\r\n", 0.0)
-    assert session.features == Features()
-    assert session.state is State.READY
+    assert session.features == ServerFeatures()
+    assert session.state is ClientState.READY
 
 
 # -- transcripts -------------------------------------------------------------------------------------
@@ -253,12 +255,12 @@ def test_a_transcript_shows_each_reply_with_its_milliseconds_and_no_content() ->
 def test_a_transcript_stays_under_4_kb_of_json(recipients: int, text: str) -> None:
     long = Reply(550, text * MAX_TEXT)
     opened = opening([{"step": "connect", "to": "mx.peer.test [192.0.2.1]:25", "ms": 1.0}] + [
-        Step(phase, long, 1.0) for phase in (Phase.GREETING, Phase.EHLO, Phase.STARTTLS, Phase.EHLO)
+        TranscriptStep(phase, long, 1.0) for phase in (Phase.GREETING, Phase.EHLO, Phase.STARTTLS, Phase.EHLO)
     ])  # fmt: skip
     assert weighed(opened) == (opened, weight_of(opened))
-    steps = [Step(Phase.MAIL, long, 12.5)]
-    steps += [Step(Phase.RCPT, long, 300.0, place) for place in range(recipients)]
-    steps += [Step(Phase.DATA, long, 1.0), Step(Phase.BODY, long, 600.0)]
+    steps = [TranscriptStep(Phase.MAIL, long, 12.5)]
+    steps += [TranscriptStep(Phase.RCPT, long, 300.0, place) for place in range(recipients)]
+    steps += [TranscriptStep(Phase.DATA, long, 1.0), TranscriptStep(Phase.BODY, long, 600.0)]
     addresses = ["é" * 300 + "@peer.test"] * recipients
     shown = conversation(opened, steps, addresses)
     assert len(json.dumps(shown)) < 4_096

@@ -17,14 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from mta.smtp.connection import Connection, Envelope, Timeouts, TlsMode
+from mta.smtp.client.connection import Envelope, SmtpConnection, SmtpTimeouts, TlsMode
 from ops.local import certificate
 from ops.local.sink import Sink
 from ops.local.sink_store import INDEX, MailStore, StoreMode, entries
 from tests.harness.patience import PATIENCE_S
 
 BODY = b"X-Test-Id: t-17\r\nSubject: hello\r\n\r\n.hello\r\n"
-QUICK = Timeouts(reply_s=2.0, final_dot_s=2.0, quit_s=0.5)
+QUICK = SmtpTimeouts(reply_s=2.0, final_dot_s=2.0, quit_s=0.5)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ async def sink() -> AsyncIterator[Sink]:
 
 async def deliver(sink: Sink, *recipients: str, content: bytes = BODY) -> list[str]:
     """One message over a connection of its own: a code or a kind of break per recipient."""
-    connection = await Connection.open(
+    connection = await SmtpConnection.open(
         sink.address, server_name="sink.test", helo="client.test", tls=TlsMode.OFF, timeouts=QUICK
     )
     transaction = await connection.send(Envelope("ann@sender.test", recipients, content))
@@ -271,7 +271,7 @@ def process(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_the_process_takes_mail_and_stops_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     with process("--store", str(tmp_path)) as (running, port):
-        connection = await Connection.open(
+        connection = await SmtpConnection.open(
             ("127.0.0.1", port), server_name="sink.test", helo="client.test", tls=TlsMode.OPPORTUNISTIC
         )
         assert connection.tls is not None

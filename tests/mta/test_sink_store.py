@@ -10,12 +10,12 @@ import pytest
 
 from engine.base.clock import iso, now
 from ops.local import sink
-from ops.local.sink_store import INDEX, MailStore, Received, StoreMode, entries
+from ops.local.sink_store import INDEX, MailStore, SinkMessage, StoreMode, entries
 from tests.harness.patience import PATIENCE_S
 
 
-def received(name: str, at: str) -> Received:
-    return Received(
+def received(name: str, at: str) -> SinkMessage:
+    return SinkMessage(
         id=name, at=at, sender="a@s.test", recipients=("b@a.test",), helo="x", tls=None, size=5, test_id=None,
         content=b"hello",
     )  # fmt: skip

@@ -16,7 +16,7 @@ from engine.delivery import sites_store, sources_store
 from engine.delivery.sources import Assignment, Member
 from mta.outbound import sources_health
 from ops import sites as ops_sites
-from ops.local.sink_protocol import Conversation
+from ops.local.sink_session import SinkSession
 from tests.harness.accounts import make_account
 from tests.harness.outbound import CountingSink, World
 from tests.harness.patience import PATIENCE_S
@@ -36,13 +36,13 @@ class Witness(CountingSink):
         self.callers: Counter[str] = Counter()
         self.unwanted: set[str] = set()
 
-    def joined(self, conversation: Conversation) -> bool:
+    def joined(self, conversation: SinkSession) -> bool:
         self.callers[caller(conversation)] += 1
         if caller(conversation) in self.unwanted:
             conversation._words = BLOCKED
         return super().joined(conversation)
 
-    def accept(self, conversation: Conversation, content: bytes) -> str:
+    def accept(self, conversation: SinkSession, content: bytes) -> str:
         self.came.append((caller(conversation), conversation.helo, tuple(conversation.recipients)))
         return super().accept(conversation, content)
 
@@ -51,7 +51,7 @@ class Witness(CountingSink):
         return Counter(ip for ip, _, _ in self.came)
 
 
-def caller(conversation: Conversation) -> str:
+def caller(conversation: SinkSession) -> str:
     assert conversation._transport is not None
     return str(conversation._transport.get_extra_info("peername")[0])
 

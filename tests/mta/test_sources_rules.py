@@ -31,7 +31,7 @@ from mta.outbound.route import Host, Route
 from mta.outbound.sources import reachable
 from mta.outbound.sources_bind import Source, check_sources, sources_of
 from mta.outbound.sources_health import blocks
-from mta.smtp.binding import connected_from
+from mta.smtp.client.source_address import connect_from
 
 NEVER_OURS = "203.0.113.9"  # RFC 5737
 
@@ -210,7 +210,7 @@ def test_a_delivering_process_says_in_a_line_which_source_is_wrong() -> None:
 async def test_a_connection_comes_from_its_source() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
-        await connected_from("127.0.0.4", server.getsockname()) as made,
+        await connect_from("127.0.0.4", server.getsockname()) as made,
     ):
         accepted, peer = server.accept()
         accepted.close()
@@ -221,4 +221,4 @@ async def test_a_connection_comes_from_its_source() -> None:
 
 async def test_a_source_that_this_host_does_not_have_gives_an_error_and_leaves_no_socket() -> None:
     with pytest.raises(OSError, match="assign"):
-        await connected_from(NEVER_OURS, ("127.0.0.1", 9))
+        await connect_from(NEVER_OURS, ("127.0.0.1", 9))

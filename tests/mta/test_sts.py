@@ -19,9 +19,9 @@ from mta.outbound.mta_sts import MAX_OCTETS, MAX_S, InvalidPolicy, StsMode, StsP
 from mta.outbound.mta_sts_cache import Held, StsPolicies
 from mta.outbound.mta_sts_fetch import Fetcher
 from mta.outbound.tls_policy import by_sts
-from mta.smtp.faults import Fault, FaultKind
-from mta.smtp.tls import TlsMode
-from ops.local.dns import Behaviour, Responder
+from mta.smtp.client.tls import TlsMode
+from mta.smtp.client.tls_failures import TlsFailure, TlsFailureType
+from ops.local.dns import DnsBehaviour, Responder
 from tests.harness.patience import PATIENCE_S
 from tests.harness.transport import Certified, PolicyHost, answer, authority, policy_host
 
@@ -206,9 +206,9 @@ def fetcher(resolver: Resolver, host: PolicyHost, root: Certified, tmp_path: Pat
     return Fetcher(resolver, may_dial=lambda _: True, authorities=root.pem(tmp_path), port=host.port, timeout_s=2.0)
 
 
-async def fault_of(fetcher: Fetcher, domain: str = DOMAIN) -> Fault:
+async def fault_of(fetcher: Fetcher, domain: str = DOMAIN) -> TlsFailure:
     found = await fetcher.fetch(domain)
-    assert isinstance(found, Fault), found
+    assert isinstance(found, TlsFailure), found
     assert found.reason.isprintable()
     return found
 
@@ -226,7 +226,7 @@ async def test_a_policy_is_fetched_from_its_well_known_place(host: PolicyHost, f
 async def test_a_redirect_is_not_followed(host: PolicyHost, fetcher: Fetcher, status: str) -> None:
     where = f"Location: https://mta-sts.{DOMAIN}:{host.port}/.well-known/mta-sts.txt\r\n"
     host.response = answer(b"", status=status, more=where)
-    assert (await fault_of(fetcher)).kind is FaultKind.STS_FETCH_ERROR
+    assert (await fault_of(fetcher)).kind is TlsFailureType.STS_FETCH_ERROR
     assert len(host.requests) == 1
 
 
@@ -248,7 +248,7 @@ async def test_a_redirect_is_not_followed(host: PolicyHost, fetcher: Fetcher, st
 )
 async def test_anything_but_a_whole_plain_text_is_an_error(host: PolicyHost, fetcher: Fetcher, response: bytes) -> None:
     host.response = response
-    assert (await fault_of(fetcher)).kind is FaultKind.STS_FETCH_ERROR
+    assert (await fault_of(fetcher)).kind is TlsFailureType.STS_FETCH_ERROR
 
 
 async def test_parameters_and_case_of_the_content_type_do_not_matter(host: PolicyHost, fetcher: Fetcher) -> None:
@@ -268,7 +268,7 @@ async def test_the_certificate_must_be_good_for_the_policy_host(
         async with PolicyHost(certified.server(tmp_path)) as host:
             fetcher._port = host.port
             fault = await fault_of(fetcher)
-            assert fault.kind is FaultKind.STS_WEBPKI_INVALID
+            assert fault.kind is TlsFailureType.STS_WEBPKI_INVALID
             assert host.requests == []
 
 
@@ -283,10 +283,10 @@ async def test_a_private_policy_host_is_not_dialled(
 async def test_a_policy_host_that_does_not_exist_or_listen_is_an_error(
     zone: Responder, host: PolicyHost, fetcher: Fetcher
 ) -> None:
-    assert (await fault_of(fetcher, "nowhere.test")).kind is FaultKind.STS_FETCH_ERROR
+    assert (await fault_of(fetcher, "nowhere.test")).kind is TlsFailureType.STS_FETCH_ERROR
     zone.set("mta-sts.closed.test", "A", ["127.0.0.9"])
-    assert (await fault_of(fetcher, "closed.test")).kind is FaultKind.STS_FETCH_ERROR
-    zone.behave("mta-sts.lame.test", Behaviour(rcode="SERVFAIL"))
+    assert (await fault_of(fetcher, "closed.test")).kind is TlsFailureType.STS_FETCH_ERROR
+    zone.behave("mta-sts.lame.test", DnsBehaviour(rcode="SERVFAIL"))
     assert "SERVFAIL" in (await fault_of(fetcher, "lame.test")).reason
 
 
@@ -297,7 +297,7 @@ class Policies:
     """Policies of a process that has just started, on the test's database."""
 
     def __init__(self, pool: asyncpg.Pool, resolver: Resolver, fetcher: Fetcher) -> None:
-        self.faults: list[tuple[str, FaultKind]] = []
+        self.faults: list[tuple[str, TlsFailureType]] = []
         self.sts = StsPolicies(
             pool, resolver, fetcher, on_fault=lambda domain, fault: self.faults.append((domain, fault.kind))
         )
@@ -379,9 +379,9 @@ async def test_a_kept_policy_rules_whatever_becomes_of_the_record(
     assert kept is not None
     name = f"_mta-sts.{DOMAIN}"
     if trouble == "servfail":
-        zone.behave(name, Behaviour(rcode="SERVFAIL"))
+        zone.behave(name, DnsBehaviour(rcode="SERVFAIL"))
     elif trouble == "silence":
-        zone.behave(name, Behaviour(drop=True))
+        zone.behave(name, DnsBehaviour(drop=True))
     else:
         zone.set(name, "TXT", [] if trouble == "gone" else ["v=STSv1; nonsense"])
     forget_dns(resolver)
@@ -392,12 +392,12 @@ async def test_a_kept_policy_rules_whatever_becomes_of_the_record(
 @pytest.mark.parametrize(
     ("response", "kind"),
     [
-        (answer(b"", status="404 Not Found"), FaultKind.STS_FETCH_ERROR),
-        (answer(b"version: STSv1\n"), FaultKind.STS_INVALID),
+        (answer(b"", status="404 Not Found"), TlsFailureType.STS_FETCH_ERROR),
+        (answer(b"version: STSv1\n"), TlsFailureType.STS_INVALID),
     ],
 )
 async def test_a_kept_policy_rules_when_its_successor_cannot_be_fetched(
-    zone: Responder, policies: Policies, host: PolicyHost, resolver: Resolver, response: bytes, kind: FaultKind
+    zone: Responder, policies: Policies, host: PolicyHost, resolver: Resolver, response: bytes, kind: TlsFailureType
 ) -> None:
     kept = await policies.holds()
     zone.set(f"_mta-sts.{DOMAIN}", "TXT", ["v=STSv1; id=2;"])
@@ -412,7 +412,7 @@ async def test_a_slow_record_does_not_hold_the_mail_for_long(
 ) -> None:
     kept = await policies.holds()
     monkeypatch.setattr(mta_sts_cache, "TXT_S", 0.1)
-    zone.behave(f"_mta-sts.{DOMAIN}", Behaviour(delay_s=600.0))
+    zone.behave(f"_mta-sts.{DOMAIN}", DnsBehaviour(delay_s=600.0))
     forget_dns(resolver)
     async with asyncio.timeout(PATIENCE_S):
         assert await policies.holds() == kept
@@ -423,7 +423,7 @@ async def test_a_failed_fetch_is_not_repeated_for_every_message(policies: Polici
     for _ in range(5):
         assert await policies.holds() is None
     assert len(host.requests) == 1
-    assert policies.faults == [(DOMAIN, FaultKind.STS_FETCH_ERROR)]
+    assert policies.faults == [(DOMAIN, TlsFailureType.STS_FETCH_ERROR)]
 
 
 async def test_a_policy_past_its_max_age_no_longer_rules(

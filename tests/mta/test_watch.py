@@ -7,30 +7,30 @@ import pytest
 
 from engine.mail.replies import Break, BreakKind, Reply
 from mta.outbound.witness import MAX_OCTETS, packed
-from mta.smtp import watch as module
-from mta.smtp.envelope import Envelope
-from mta.smtp.session import Session
-from mta.smtp.watch import MAX_LINES_EACH, Watch, shown_command
+from mta.smtp.client import trace as module
+from mta.smtp.client.envelope import Envelope
+from mta.smtp.client.session import ClientSession
+from mta.smtp.client.trace import MAX_LINES_EACH, SmtpTrace, shown_command
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ANN = Envelope("b+token@bounces.a.test", ("ann@peer.test",), b"Subject: the code is 4711\r\n\r\nhello\r\n")
 EVE = Envelope("b+other@bounces.a.test", ("eve@quiet.test",), b"Subject: s\r\n\r\nhello\r\n")
 
 
-def watching(*domains: str) -> Watch:
-    made = Watch(lambda: 0.0, lambda: NOW)
+def watching(*domains: str) -> SmtpTrace:
+    made = SmtpTrace(lambda: 0.0, lambda: NOW)
     made.heed(dict.fromkeys(domains, NOW + timedelta(seconds=30)))
     return made
 
 
-def lines(watch: Watch) -> list[str]:
+def lines(watch: SmtpTrace) -> list[str]:
     return [f"{one['way']} {one['text']}" for one in watch.take()[0]]
 
 
 def test_a_session_is_told_line_by_line_and_only_of_the_domain_that_is_watched() -> None:
     watch = watching("peer.test")
     watch.serves("peer.test", ("mx.peer.test",))
-    session = Session("client.test", starttls=False, now=0.0)
+    session = ClientSession("client.test", starttls=False, now=0.0)
     session.tap = watch.tap("mx.peer.test", "192.0.2.1")
     session.received(b"220 mx\r\n", 0.1)
     session.received(b"250-mx\r\n250 PIPELINING\r\n", 0.2)
@@ -59,7 +59,7 @@ def test_a_session_is_told_line_by_line_and_only_of_the_domain_that_is_watched()
 def test_how_a_conversation_breaks_is_told() -> None:
     watch = watching("peer.test")
     watch.serves("peer.test", ("mx.peer.test",))
-    session = Session("client.test", starttls=False, now=0.0)
+    session = ClientSession("client.test", starttls=False, now=0.0)
     session.tap = watch.tap("mx.peer.test", "192.0.2.1")
     session.fail(Break(BreakKind.TIMEOUT, "no complete reply at greeting in time"), 300.0)
     assert lines(watch) == ["* timeout: no complete reply at greeting in time"]
@@ -82,7 +82,7 @@ def test_a_command_that_may_carry_a_secret_shows_its_verb_only(command: str, sho
 
 def test_lines_are_bounded_by_conversation_and_by_second() -> None:
     seconds = iter(range(10_000))
-    watch = Watch(lambda: float(next(seconds)), lambda: NOW)
+    watch = SmtpTrace(lambda: float(next(seconds)), lambda: NOW)
     watch.heed({"peer.test": NOW + timedelta(seconds=30)})
     tap = watch.tap("mx.peer.test", "192.0.2.1")
     for _ in range(MAX_LINES_EACH + 50):

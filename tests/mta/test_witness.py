@@ -15,7 +15,7 @@ from engine.base.settings import Settings
 from engine.delivery.outcome import Verdict
 from mta.outbound import witness
 from mta.outbound.witness import MIN_OTHERS, MINUTES, Answers
-from mta.smtp.watch import masked
+from mta.smtp.client.trace import masked
 from ops import trace
 from ops.local import certificate
 from tests.conftest import NewDatabase

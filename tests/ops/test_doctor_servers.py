@@ -20,7 +20,7 @@ from engine.store import metrics as figures
 from engine.store import partitions
 from engine.store.redis import connect
 from ops.embedded import Temporary
-from ops.local.dns import Behaviour, Responder
+from ops.local.dns import DnsBehaviour, Responder
 from ops.local.sink import Sink
 from ops.ports import reserve_port
 from ops.state import StateLock, make_state
@@ -310,7 +310,7 @@ async def test_a_reverse_name_that_does_not_lead_back_is_found(
 
 
 async def test_a_resolver_that_does_not_answer_is_found(live: tuple[dict[str, str], Responder]) -> None:
-    live[1].behave_under("host.test", Behaviour(rcode="SERVFAIL"))
+    live[1].behave_under("host.test", DnsBehaviour(rcode="SERVFAIL"))
     found = await examined(live[0])
 
     assert not found["dns"].ok

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from ops.doctor import sources as looked_at
-from ops.local.dns import Behaviour, Responder
+from ops.local.dns import DnsBehaviour, Responder
 from tests.ops.patient import examined
 
 A, B = "127.0.0.2", "127.0.0.3"
@@ -85,7 +85,7 @@ async def test_a_source_without_a_name_is_judged_by_the_mail_host(live: World) -
 
 
 async def test_dns_that_does_not_answer_is_no_missing_record(live: World) -> None:
-    live[1].behave(pointer(A), Behaviour(rcode="SERVFAIL"))
+    live[1].behave(pointer(A), DnsBehaviour(rcode="SERVFAIL"))
     found = (await examined(live[0]))[f"source {A}"]
 
     assert not found.ok

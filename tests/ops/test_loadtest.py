@@ -23,7 +23,7 @@ from ops.commands.load import loadtest
 from ops.loadtest import bounds, course, figures, page, peer_servers, peers, samples
 from ops.loadtest.catalogue import SCENARIOS
 from ops.loadtest.samples import Moment
-from ops.local.sink_store import Entry
+from ops.local.sink_store import SinkEntry
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIO_FILES = ROOT / "loadtests" / "scenarios"
@@ -31,8 +31,8 @@ BEGAN = 1_790_000_000.0
 CAN_LOAD = importlib.util.find_spec("locust") is not None and importlib.util.find_spec("matplotlib") is not None
 
 
-def entry(recipient: str, at: str) -> Entry:
-    return Entry(
+def entry(recipient: str, at: str) -> SinkEntry:
+    return SinkEntry(
         id="1",
         at=at,
         sender="shop@a.test",
@@ -68,7 +68,7 @@ def ledger(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def arrived() -> list[Entry]:
+def arrived() -> list[SinkEntry]:
     return [entry("m+0@a.test", "2026-09-21T14:13:20.600Z"), entry("m+1@a.test", "2026-09-21T14:13:22.000Z")]
 
 
@@ -106,7 +106,7 @@ def test_a_load_has_an_end_in_time_and_in_number() -> None:
     assert all(0 < one.seconds <= 3_600 and 0 < one.most <= 1_000_000 for one in SCENARIOS.values())
 
 
-def test_the_record_gives_rates_times_and_what_was_refused(ledger: Path, arrived: list[Entry]) -> None:
+def test_the_record_gives_rates_times_and_what_was_refused(ledger: Path, arrived: list[SinkEntry]) -> None:
     done = course.read(ledger, arrived)
 
     assert (done.seconds, len(done.ways), done.copies, done.strangers) == (2.0, 2, 0, 0)
@@ -118,7 +118,7 @@ def test_the_record_gives_rates_times_and_what_was_refused(ledger: Path, arrived
     assert group["deliver_ms"] == {"p50": 100.0, "p95": 500.0, "p99": 500.0, "max": 500.0}
 
 
-def test_a_copy_too_many_and_an_unasked_arrival_are_seen(ledger: Path, arrived: list[Entry]) -> None:
+def test_a_copy_too_many_and_an_unasked_arrival_are_seen(ledger: Path, arrived: list[SinkEntry]) -> None:
     done = course.read(ledger, [*arrived, arrived[0], entry("other@a.test", "2026-09-21T14:13:21.000Z")])
 
     assert (done.copies, done.strangers) == (1, 1)

@@ -12,8 +12,8 @@ from engine.mail.fields import MAX_HEADER
 from engine.mail.read import bodies, files
 from engine.mail.seven_bit import to_seven_bit
 from engine.mail.submitted import check_octets
-from mta.relay import commands
-from mta.relay.inbox import Inbox
+from mta.smtp.server import commands
+from mta.smtp.server.reader import SmtpReader
 from ops.bench.readers.cases import SIZE_BYTES, FunctionCase
 
 HEAD = b"From: a@b.test\r\nTo: c@d.test\r\n"
@@ -32,7 +32,7 @@ def feed(content: bytes, step: int) -> None:
         async def nothing() -> None:
             await asyncio.sleep(0)
 
-        inbox, transport = Inbox(nothing), _Transport()
+        inbox, transport = SmtpReader(nothing), _Transport()
         reservation = MemoryPool.for_accounts(SIZE_BYTES * 4, largest=SIZE_BYTES).open("account")
         reading = asyncio.create_task(inbox.content(SIZE_BYTES * 2, reservation, lambda _octets: None))
         await asyncio.sleep(0)
@@ -88,7 +88,7 @@ CASES = (
     FunctionCase(
         "SMTP command", "parameters without end", "line of 12 KB",
         lambda: b"MAIL FROM:<a@b.test>" + b" A=b" * 250,
-        lambda line: commands.mail_of(commands.parsed(line).argument, extended=True, most=1),
+        lambda line: commands.parse_mail(commands.parse_command(line).argument, extended=True, most=1),
     ),
     FunctionCase("MIME", "parts", _PARTS, _filled(b"--B\r\n\r\n\xc3\xbc\r\n", _MIXED), submission),
     FunctionCase("MIME", "lines that look like boundaries", "10,000 of them", _filled(b"--Bx\r\n", _MIXED), submission),

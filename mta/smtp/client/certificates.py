@@ -15,7 +15,7 @@ from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509.verification import Criticality, ExtensionPolicy, Policy, PolicyBuilder, Store, VerificationError
 from msgspec import Struct
 
-from mta.smtp.faults import Fault, FaultKind
+from mta.smtp.client.tls_failures import TlsFailure, TlsFailureType
 
 MAX_SHOWN = 12  # certificates of a chain that are looked at; real ones have two to four
 _BUNDLES = (
@@ -29,14 +29,14 @@ _END = b"-----END CERTIFICATE-----"
 _log = structlog.get_logger("mta")
 
 
-class Shown(Struct, frozen=True):
+class PeerCertificates(Struct, frozen=True):
     """The certificates of a peer: its own, and the others it sent."""
 
     leaf: x509.Certificate
     others: tuple[x509.Certificate, ...]
 
     @classmethod
-    def parsed(cls, encoded: Sequence[bytes]) -> "Shown | None":
+    def parsed(cls, encoded: Sequence[bytes]) -> "PeerCertificates | None":
         """From DER, leaf first; None for none, or when the leaf can't be read. Others that can't be are left out."""
         found = [_loaded(der) for der in encoded[:MAX_SHOWN]]
         if not found or found[0] is None:
@@ -44,7 +44,7 @@ class Shown(Struct, frozen=True):
         return cls(found[0], tuple(one for one in found[1:] if one is not None))
 
 
-class Authorities:
+class CertificateAuthorities:
     """Certificates that a chain may lead to."""
 
     def __init__(self, certificates: Sequence[x509.Certificate]) -> None:
@@ -52,7 +52,7 @@ class Authorities:
         self._store = Store(list(certificates)) if certificates else None
 
     @classmethod
-    def of_file(cls, path: Path | None = None) -> "Authorities":
+    def of_file(cls, path: Path | None = None) -> "CertificateAuthorities":
         """Those of a PEM file, or the system's; OSError when a file that was named can't be read.
 
         Where the system has none, no server can be verified: mail to domains that ask for it waits, and the log
@@ -64,7 +64,7 @@ class Authorities:
             _log.error("no certificate authorities found: no mail server can be verified", file=str(chosen))
         return found
 
-    def doubt(self, shown: Shown, name: str, at: datetime) -> str | None:
+    def certificate_failure(self, shown: PeerCertificates, name: str, at: datetime) -> str | None:
         """None when the leaf leads to one of these at `at` (aware) and is for `name`; else why not, in a few words.
 
         RFC 5280 section 6 by way of `cryptography`: signatures, dates, CA flags, path lengths and name constraints.
@@ -85,18 +85,20 @@ class Authorities:
         return None
 
 
-def fault_of(shown: Shown | None, name: str, authorities: Authorities, at: datetime) -> Fault | None:
+def chain_failure(
+    shown: PeerCertificates | None, name: str, authorities: CertificateAuthorities, at: datetime
+) -> TlsFailure | None:
     """What keeps the chain from vouching for the server `name` (a host name, lower case); None when nothing does."""
     if shown is None:
-        return Fault(FaultKind.NOT_TRUSTED, "no readable certificate")
+        return TlsFailure(TlsFailureType.NOT_TRUSTED, "no readable certificate")
     if not shown.leaf.not_valid_before_utc <= at <= shown.leaf.not_valid_after_utc:
-        return Fault(FaultKind.EXPIRED, "outside its dates")
+        return TlsFailure(TlsFailureType.EXPIRED, "outside its dates")
     if shown.leaf.issuer == shown.leaf.subject:
-        return Fault(FaultKind.NOT_TRUSTED, "self-signed")
+        return TlsFailure(TlsFailureType.NOT_TRUSTED, "self-signed")
     if not covers(shown.leaf, (name,)):
-        return Fault(FaultKind.HOST_MISMATCH, "for another name")
-    doubt = authorities.doubt(shown, name, at)
-    return None if doubt is None else Fault(FaultKind.NOT_TRUSTED, doubt)
+        return TlsFailure(TlsFailureType.HOST_MISMATCH, "for another name")
+    certificate_failure = authorities.certificate_failure(shown, name, at)
+    return None if certificate_failure is None else TlsFailure(TlsFailureType.NOT_TRUSTED, certificate_failure)
 
 
 def covers(certificate: x509.Certificate, names: Sequence[str]) -> bool:

@@ -24,7 +24,7 @@ _FEW: Final = 5  # steps: MAIL, RCPT, DATA, the dot, and one to spare; 5 x (300 
 Json = dict[str, Any]
 
 
-class Tls(Struct, frozen=True):
+class TlsDetails(Struct, frozen=True):
     """What a handshake agreed on; `certificate` is a verdict such as `unverified: self-signed`."""
 
     version: str
@@ -39,7 +39,7 @@ class Tls(Struct, frozen=True):
         return shown | {"resumed": True} if self.resumed else shown
 
 
-class Step(Struct, frozen=True, gc=False):
+class TranscriptStep(Struct, frozen=True, gc=False):
     """One step: what came back, after how many seconds, and for RCPT the recipient's place."""
 
     phase: Phase
@@ -48,12 +48,12 @@ class Step(Struct, frozen=True, gc=False):
     recipient: int | None = None
 
 
-def opening(steps: Sequence[Step | Json]) -> tuple[Json, ...]:
+def opening(steps: Sequence[TranscriptStep | Json]) -> tuple[Json, ...]:
     """Steps of the session itself (ready dicts pass as they are), within their share of the bound."""
     return weighed(steps)[0]
 
 
-def weighed(steps: Sequence[Step | Json]) -> tuple[tuple[Json, ...], int]:
+def weighed(steps: Sequence[TranscriptStep | Json]) -> tuple[tuple[Json, ...], int]:
     """`opening`, and the octets that it takes (`weight_of`): reckoned once a session."""
     shown: list[Json] = []
     size = 0
@@ -74,7 +74,7 @@ def weight_of(opened: Sequence[Json]) -> int:
 
 def conversation(
     opened: Sequence[Json],
-    steps: Sequence[Step],
+    steps: Sequence[TranscriptStep],
     recipients: Sequence[str],
     *,
     only: int | None = None,
@@ -113,26 +113,26 @@ def conversation(
     return [*opened, *shown]
 
 
-def said(outcome: Reply | Break) -> str:
+def outcome_text(outcome: Reply | Break) -> str:
     """A reply as the server wrote it, or how the conversation broke."""
     if isinstance(outcome, Reply):
         return f"{outcome.code} {outcome.text}" if outcome.text else str(outcome.code)
     return f"{outcome.kind.value}: {outcome.detail}"
 
 
-def _shown(step: Step, text_room: int, to: str | None = None) -> Json:
+def _shown(step: TranscriptStep, text_room: int, to: str | None = None) -> Json:
     shown: Json = {"step": step.phase.value}
     if to is not None:
         shown["to"] = _cut(to, _ADDRESS - 10)
     key = "reply" if isinstance(step.outcome, Reply) else "break"
-    shown[key] = _cut(said(step.outcome), text_room)
+    shown[key] = _cut(outcome_text(step.outcome), text_room)
     shown["ms"] = round(step.seconds * 1_000, 1)
     return shown
 
 
-def _price(step: Step, text_room: int, *, named: bool) -> int:
+def _price(step: TranscriptStep, text_room: int, *, named: bool) -> int:
     """The most octets the step can take."""
-    return min(text_room, _weight(said(step.outcome))) + _STEP_FRAME + (_ADDRESS if named else 0)
+    return min(text_room, _weight(outcome_text(step.outcome))) + _STEP_FRAME + (_ADDRESS if named else 0)
 
 
 def _after_rcpt(shown: Sequence[Json]) -> int:

@@ -20,12 +20,12 @@ import structlog
 from engine.base.memory_pool import MemoryPool
 from engine.base.settings import Settings
 from engine.store.rate_limits import RateLimiter
-from mta.relay import counts, proxy
-from mta.relay.certificates import Certificates
-from mta.relay.dialog import HANDSHAKE_S, Dialog
-from mta.relay.frame import Frame
-from mta.relay.intake import Intake
-from mta.relay.logins import Logins
+from mta.smtp.server import proxy_protocol
+from mta.smtp.server.certificates import ServerCertificate
+from mta.submission import metrics
+from mta.submission.auth import SubmissionAuth
+from mta.submission.session import HANDSHAKE_S, SubmissionSession
+from mta.submission.submit import Submitter
 
 BACKLOG: Final = 1_024
 MAX_AT_ONCE: Final = 16  # connections taken in one turn of the loop
@@ -41,11 +41,17 @@ Address = IPv4Address | IPv6Address
 _log = structlog.get_logger("relay")
 
 
-class Relay:
+class SubmissionServer:
     """All sessions of one process; the desk at which they ask for what they share."""
 
     def __init__(
-        self, settings: Settings, *, certificates: Certificates, logins: Logins, limits: RateLimiter, intake: Intake
+        self,
+        settings: Settings,
+        *,
+        certificates: ServerCertificate,
+        logins: SubmissionAuth,
+        limits: RateLimiter,
+        intake: Submitter,
     ) -> None:
         self.settings = settings
         self.logins = logins
@@ -55,7 +61,7 @@ class Relay:
         self._certificates = certificates
         self._listeners: dict[socket.socket, bool] = {}  # and whether TLS begins with the first octet
         self._tasks: set[asyncio.Task[None]] = set()
-        self._places: dict[Frame, str] = {}
+        self._places: dict[SubmissionSession, str] = {}
         self._by_address: Counter[str] = Counter()
         self._empty = asyncio.Event()
         self._draining = False
@@ -80,7 +86,7 @@ class Relay:
             self._listen(listener)
         self._spawn(self._certificates.watch())
 
-    def left(self, session: Frame) -> None:
+    def left(self, session: SubmissionSession) -> None:
         """A session is over."""
         address = self._places.pop(session, None)
         if address is not None:
@@ -148,8 +154,8 @@ class Relay:
         try:
             async with asyncio.timeout(HEADER_S):
                 header = await _header(connection)
-        except (OSError, TimeoutError, proxy.BadProxy) as error:
-            counts.SESSIONS.labels("proxy").inc()
+        except (OSError, TimeoutError, proxy_protocol.BadProxyHeader) as error:
+            metrics.SESSIONS.labels("proxy").inc()
             _log.warning("no PROXY header", peer=str(peer), error=str(error) or "time-out")
             connection.close()
             return
@@ -160,19 +166,19 @@ class Relay:
         place = _place(address)
         full = self.sessions >= self.settings.relay_sessions
         if self._draining or full or self._by_address[place] >= self.settings.relay_sessions_each:
-            counts.SESSIONS.labels("full").inc()
+            metrics.SESSIONS.labels("full").inc()
             if not secured:  # a client that waits for a handshake can't be told
                 with suppress(OSError):
                     connection.send(_BUSY)
             connection.close()
             return
         self._by_address[place] += 1
-        counts.OPEN.inc()
+        metrics.SESSIONS_OPEN.inc()
         self._spawn(self._open(connection, str(address), place, secured=secured))
 
     async def _open(self, connection: socket.socket, address: str, place: str, *, secured: bool) -> None:
         """Make a session of a connection; TLS from the first octet where `secured`."""
-        session = Dialog(self, address, secured=secured)
+        session = SubmissionSession(self, address, secured=secured)
         self._places[session] = place
         try:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -183,14 +189,14 @@ class Relay:
                 ssl_handshake_timeout=HANDSHAKE_S if secured else None,
             )
         except OSError as error:  # ssl.SSLError is one
-            counts.SESSIONS.labels("handshake").inc()
+            metrics.SESSIONS.labels("handshake").inc()
             _log.info("handshake failed", peer=address, error=str(error)[:200])
             self.left(session)
             return
         except BaseException:
             self.left(session)
             raise
-        counts.SESSIONS.labels("opened").inc()
+        metrics.SESSIONS.labels("opened").inc()
         if self._draining:  # it was on its way in when the others were told
             session.drain()
 
@@ -198,7 +204,7 @@ class Relay:
         self._by_address[place] -= 1
         if not self._by_address[place]:
             del self._by_address[place]
-        counts.OPEN.dec()
+        metrics.SESSIONS_OPEN.dec()
         if not self._by_address:
             self._empty.set()
 
@@ -226,7 +232,7 @@ def _place(address: Address) -> str:
     return str(IPv6Network((address, 64), strict=False)) if isinstance(address, IPv6Address) else str(address)
 
 
-async def _header(connection: socket.socket) -> proxy.Header:
+async def _header(connection: socket.socket) -> proxy_protocol.ProxyHeader:
     """Read the PROXY header and not an octet more: what follows may be a TLS handshake."""
     loop = asyncio.get_running_loop()
     seen = -1
@@ -234,8 +240,8 @@ async def _header(connection: socket.socket) -> proxy.Header:
         await _readable(loop, connection)
         octets = connection.recv(_PEEKED, socket.MSG_PEEK)
         if not octets:
-            raise proxy.BadProxy("the connection was closed")
-        header = proxy.parse(octets)
+            raise proxy_protocol.BadProxyHeader("the connection was closed")
+        header = proxy_protocol.parse_proxy_header(octets)
         if header is not None:
             connection.recv(header.length)
             return header

@@ -13,16 +13,25 @@ from msgspec import Struct
 
 from engine.mail.replies import Answer, Break, BreakKind, Phase
 from engine.store.deadlines import within
-from mta.smtp.binding import connected_from
-from mta.smtp.dane import Dane
-from mta.smtp.envelope import Envelope, Features
-from mta.smtp.exchange import Exchange, Transaction
-from mta.smtp.faults import Fault, FaultKind
-from mta.smtp.opening import CUT_SHORT, ConnectFailed, Cut, Timeouts, blames_tls, connect_break, sni, tls_failure, words
-from mta.smtp.session import Session, State
-from mta.smtp.tls import Judge, TlsMode, judge, sessions
-from mta.smtp.transcript import Json, Step, Tls, opening, said, weighed
-from mta.smtp.watch import Tap, Watch
+from mta.smtp.client.dane import DanePolicy
+from mta.smtp.client.envelope import Envelope, ServerFeatures
+from mta.smtp.client.opening import (
+    CUT_SHORT,
+    ConnectFailed,
+    OpeningAbort,
+    SmtpTimeouts,
+    blames_tls,
+    connect_break,
+    handshake_failure,
+    sni,
+)
+from mta.smtp.client.session import ClientSession, ClientState
+from mta.smtp.client.source_address import connect_from
+from mta.smtp.client.tls import CertificateVerifier, TlsMode, certificate_verifier, client_context
+from mta.smtp.client.tls_failures import TlsFailure, TlsFailureType
+from mta.smtp.client.trace import ConnectionTrace, SmtpTrace
+from mta.smtp.client.transaction import PendingTransaction, Transaction
+from mta.smtp.client.transcript import Json, TlsDetails, TranscriptStep, opening, outcome_text, weighed
 
 __all__ = ["ConnectFailed", "Connection", "Envelope", "Timeouts", "TlsMode", "Transaction"]
 
@@ -34,8 +43,8 @@ _NAP_S = 0.005  # between looks whether the kernel has taken what was written
 _LAST_WORDS = 4_096  # octets still to write at the end that are commands, not the rest of a message
 
 
-class Connection(asyncio.Protocol):
-    """A session that takes one envelope after another. Made by `Connection.open`; for one task at a time."""
+class SmtpConnection(asyncio.Protocol):
+    """A session that takes one envelope after another. Made by `SmtpConnection.open`; for one task at a time."""
 
     @classmethod
     async def open(
@@ -45,13 +54,13 @@ class Connection(asyncio.Protocol):
         server_name: str,
         helo: str,
         tls: TlsMode = TlsMode.OPPORTUNISTIC,
-        dane: Dane | None = None,
-        certificates: Judge | None = None,
-        timeouts: Timeouts | None = None,
+        dane: DanePolicy | None = None,
+        certificates: CertificateVerifier | None = None,
+        timeouts: SmtpTimeouts | None = None,
         source_ip: str | None = None,
-        watch: Watch | None = None,
-        cut: Cut | None = None,
-    ) -> "Connection":
+        watch: SmtpTrace | None = None,
+        cut: OpeningAbort | None = None,
+    ) -> "SmtpConnection":
         """Connect to `address` (IP address, port), greet, negotiate TLS: a connection that is `usable`.
 
         `server_name` is the MX host name, for SNI and the certificate verdict; `dane` goes with TlsMode.DANE;
@@ -59,18 +68,18 @@ class Connection(asyncio.Protocol):
         somebody watches; `cut` ends the opening early, as a time-out. Raises ConnectFailed and nothing else; where
         that has a `fault`, the caller may try once more with TlsMode.OFF, if plaintext is allowed.
         """
-        limits = timeouts or Timeouts()
+        limits = timeouts or SmtpTimeouts()
         loop = asyncio.get_running_loop()
         started = loop.time()
         connect: Json = {"step": Phase.CONNECT.value, "to": f"{server_name} [{address[0]}]:{address[1]}"}
-        cut = cut or Cut()
+        cut = cut or OpeningAbort()
         bound = within(limits.connect_s)
         try:
             with bound:
                 cut.ends(bound.expire)
                 way: dict[str, Any] = {"host": address[0], "port": address[1]}
                 if source_ip is not None:
-                    way = {"sock": await connected_from(source_ip, address)}
+                    way = {"sock": await connect_from(source_ip, address)}
                 _, connection = await loop.create_connection(
                     lambda: cls(helo, tls, limits, server_name, loop, dane, certificates, (watch, address[0])),
                     **way,
@@ -78,9 +87,9 @@ class Connection(asyncio.Protocol):
         except OSError as error:  # TimeoutError is one
             waited_s = loop.time() - started if cut.made else limits.connect_s
             broken = connect_break(error, waited_s, cut=cut.made)
-            connect |= {"break": said(broken), "ms": round((loop.time() - started) * 1_000, 1)}
+            connect |= {"break": outcome_text(broken), "ms": round((loop.time() - started) * 1_000, 1)}
             if watch is not None and watch.domains:
-                watch.tap(server_name, address[0]).note(None, said(broken), loop.time() - started)
+                watch.tap(server_name, address[0]).note(None, outcome_text(broken), loop.time() - started)
             raise ConnectFailed(Phase.CONNECT, broken, (connect,)) from None
         finally:
             cut.ends(None)
@@ -99,21 +108,21 @@ class Connection(asyncio.Protocol):
         self,
         helo: str,
         tls: TlsMode,
-        timeouts: Timeouts,
+        timeouts: SmtpTimeouts,
         server_name: str,
         loop: asyncio.AbstractEventLoop,
-        dane: Dane | None = None,
-        certificates: Judge | None = None,
-        watched: tuple[Watch | None, str] = (None, ""),
+        dane: DanePolicy | None = None,
+        certificates: CertificateVerifier | None = None,
+        watched: tuple[SmtpTrace | None, str] = (None, ""),
     ) -> None:
         self.server_name = server_name
-        self.doubt: Fault | None = None  # why the server's certificate does not vouch for it
+        self.certificate_failure: TlsFailure | None = None  # why the server's certificate does not vouch for it
         self.messages_sent = 0  # envelopes whose content was written
         self.idle_since = loop.time()
         self._loop = loop
         self._timeouts = timeouts
         required = tls not in (TlsMode.OFF, TlsMode.OPPORTUNISTIC)
-        self._session = Session(helo, starttls=tls is not TlsMode.OFF, required=required, now=loop.time())
+        self._session = ClientSession(helo, starttls=tls is not TlsMode.OFF, required=required, now=loop.time())
         self._mode = tls
         self._dane = dane
         self._judge = certificates
@@ -121,7 +130,7 @@ class Connection(asyncio.Protocol):
         self._shown: tuple[bytes, ...] = ()  # the certificates of a full handshake
         self._resumed = False  # the handshake offered an earlier session
         self._watched, self._ip = watched
-        self._tap: Tap | None = None  # of this connection, once somebody watched
+        self._tap: ConnectionTrace | None = None  # of this connection, once somebody watched
         self._transport: asyncio.Transport | None = None
         self._socket: asyncio.Transport | None = None  # below TLS, where there is any
         self._wake: asyncio.Future[None] | None = None
@@ -131,7 +140,7 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._sending = False
         self._is_cut = False  # while it was opened
-        self._going: _Going | None = None  # what the present `send` was asked to do
+        self._going: _OngoingSend | None = None  # what the present `send` was asked to do
         self._opening: tuple[Json, ...] = ()
         self._opening_octets = 0
         self._limits = {
@@ -150,7 +159,7 @@ class Connection(asyncio.Protocol):
     @property
     def usable(self) -> bool:
         """True when the next `send` can go over this connection (first of all the one `begun`)."""
-        return self._session.state is State.READY and not self._sending
+        return self._session.state is ClientState.READY and not self._sending
 
     @property
     def begun(self) -> Envelope | None:
@@ -158,12 +167,12 @@ class Connection(asyncio.Protocol):
         return self._session.begun
 
     @property
-    def features(self) -> Features:
+    def features(self) -> ServerFeatures:
         """What the server offers."""
         return self._session.features
 
     @property
-    def tls(self) -> Tls | None:
+    def tls(self) -> TlsDetails | None:
         """What the handshake agreed on; None in plaintext."""
         return self._session.tls
 
@@ -182,11 +191,11 @@ class Connection(asyncio.Protocol):
         """Why the session is over, None while it is not."""
         return self._session.ended
 
-    def in_lock_step(self) -> None:
+    def disable_pipelining(self) -> None:
         """Say one command at a time from now on, even where the server offers PIPELINING."""
-        self._session.in_lock_step()
+        self._session.disable_pipelining()
 
-    def _attend(self, watch: Watch, how: str) -> None:
+    def _attend(self, watch: SmtpTrace, how: str) -> None:
         """Tell whoever watches now; one look while nobody does."""
         if not watch.domains:
             self._session.tap = None
@@ -220,7 +229,7 @@ class Connection(asyncio.Protocol):
         try:
             now = self._loop.time()
             exchange, commands = self._session.begin(envelope, now)
-            going = self._going = _Going(exchange, upcoming, before_content or _always)
+            going = self._going = _OngoingSend(exchange, upcoming, before_content or _always)
             if commands:
                 self._write(commands)
             while not exchange.done:
@@ -236,17 +245,17 @@ class Connection(asyncio.Protocol):
             self._sending = False
             self._going = None
         self.idle_since = self._loop.time()
-        if self._session.state is State.ENDED:
+        if self._session.state is ClientState.ENDED:
             self._settle_end()
         session = self._session
         return exchange.transaction(
             self._opening,
             self._opening_octets,
             pipelined=session.features.pipelining,
-            strayed=session.state is State.ENDED and session.strayed(exchange),
+            broke_on_commands=session.state is ClientState.ENDED and session.broke_on_commands(exchange),
         )
 
-    async def _content(self, going: "_Going") -> None:
+    async def _content(self, going: "_OngoingSend") -> None:
         exchange = going.exchange
         if exchange.size <= _WHOLE and not self._paused:
             self._content_at_once(going)
@@ -257,12 +266,12 @@ class Connection(asyncio.Protocol):
             await self._write_slowly(chunks, exchange, going.may_go_on)
             self._session.content_written(self._loop.time())
 
-    def _content_at_once(self, going: "_Going") -> None:
+    def _content_at_once(self, going: "_OngoingSend") -> None:
         if chunks := self._chunks(going):
             self._write(b"".join(chunks))
             self._session.content_written(self._loop.time())
 
-    def _chunks(self, going: "_Going") -> list[bytes]:
+    def _chunks(self, going: "_OngoingSend") -> list[bytes]:
         """What is to be written now; nothing when the right to send was lost."""
         session = self._session
         # First what takes its time, such as signing: a process that is stopped in it may have lost its right after.
@@ -274,7 +283,9 @@ class Connection(asyncio.Protocol):
         self.messages_sent += 1
         return session.content(upcoming, now)
 
-    async def _write_slowly(self, chunks: list[bytes], exchange: Exchange, may_go_on: Callable[[], bool]) -> None:
+    async def _write_slowly(
+        self, chunks: list[bytes], exchange: PendingTransaction, may_go_on: Callable[[], bool]
+    ) -> None:
         """Large content piece by piece, as fast as the peer reads. The final dot waits until all before it has left
         this process: what is still here would go out by itself when a stopped process is resumed."""
         *content, ending = chunks
@@ -288,7 +299,9 @@ class Connection(asyncio.Protocol):
             self._write(ending)
         self._block_until = self._content_until = math.inf
 
-    async def _may_write(self, exchange: Exchange, may_go_on: Callable[[], bool], *, all_gone: bool = False) -> bool:
+    async def _may_write(
+        self, exchange: PendingTransaction, may_go_on: Callable[[], bool], *, all_gone: bool = False
+    ) -> bool:
         """Wait for room; False when the exchange was answered or broken half-way, or the right to send was lost."""
         self._block_until = self._loop.time() + self._timeouts.block_s
         while self._paused and not exchange.done:
@@ -312,7 +325,7 @@ class Connection(asyncio.Protocol):
         session, transport = self._session, self._transport
         if transport is None or transport.is_closing():
             return
-        if session.state is State.READY and not session.busy:
+        if session.state is ClientState.READY and not session.busy:
             self._write(session.quit(self._loop.time()))
             try:
                 with within(self._timeouts.quit_s):
@@ -335,8 +348,8 @@ class Connection(asyncio.Protocol):
     async def _open(self, connect: Json) -> None:
         session = self._session
         session.opening_steps.insert(0, connect)  # a quick greeting may be there already
-        while session.state not in (State.READY, State.ENDED):
-            if session.state is State.HANDSHAKE:
+        while session.state not in (ClientState.READY, ClientState.ENDED):
+            if session.state is ClientState.HANDSHAKE:
                 await self._handshake()
             else:
                 self._watch()
@@ -354,11 +367,11 @@ class Connection(asyncio.Protocol):
         phase, outcome = ended.phase, ended.outcome
         fault = session.fault
         if isinstance(outcome, Break):
-            session.opening_steps.append(Step(phase, outcome, self._loop.time() - session.waiting_since))
+            session.opening_steps.append(TranscriptStep(phase, outcome, self._loop.time() - session.waiting_since))
             if fault is None and not self._is_cut and blames_tls(phase, outcome, secured=session.tls is not None):
-                fault = Fault(FaultKind.VALIDATION_FAILURE, outcome.detail)
+                fault = TlsFailure(TlsFailureType.VALIDATION_FAILURE, outcome.detail)
         if fault is not None and self._resumed:
-            sessions(self._mode).forget(self._sni)
+            client_context(self._mode).forget(self._sni)
         return ConnectFailed(phase, outcome, opening(session.opening_steps), fault=fault, resumed=self._resumed)
 
     def _cut_short(self) -> None:
@@ -376,13 +389,13 @@ class Connection(asyncio.Protocol):
         """STARTTLS was answered 220; reading has been paused since, so no plaintext can slip in behind it."""
         if self._transport is None:
             return
-        self._resumed = sessions(self._mode).offers(self._sni)
-        kept = sessions(self._mode).shown(self._sni)
+        self._resumed = client_context(self._mode).offers(self._sni)
+        kept = client_context(self._mode).shown(self._sni)
         try:
             transport = await self._loop.start_tls(
                 self._transport,
                 self,
-                sessions(self._mode),
+                client_context(self._mode),
                 server_hostname=self._sni,
                 ssl_handshake_timeout=self._timeouts.tls_s,
                 ssl_shutdown_timeout=self._timeouts.quit_s,
@@ -390,19 +403,19 @@ class Connection(asyncio.Protocol):
         except (OSError, ValueError) as error:
             # ssl.SSLError, resets and the time-out are OSErrors; a host name out of DNS that can't be an SNI
             # name is a ValueError.
-            self._give_up_tls(tls_failure(error))
+            self._give_up_tls(handshake_failure(error))
             return
         self._transport = transport
-        if transport is None or self._session.state is not State.HANDSHAKE:
+        if transport is None or self._session.state is not ClientState.HANDSHAKE:
             # It closed, or spoke before we did: over TLS too nothing may come before EHLO.
             self._give_up_tls("the peer closed during the handshake")
             return
-        judgement = (self._judge or judge()).judged(
+        judgement = (self._judge or certificate_verifier()).judged(
             transport.get_extra_info("ssl_object"), self.server_name, kept=kept, dane=self._dane
         )
-        self.doubt = judgement.doubt
-        if judgement.doubt is not None and self._mode in (TlsMode.VERIFIED, TlsMode.DANE):
-            self._session.fault = judgement.doubt
+        self.certificate_failure = judgement.certificate_failure
+        if judgement.certificate_failure is not None and self._mode in (TlsMode.VERIFIED, TlsMode.DANE):
+            self._session.fault = judgement.certificate_failure
             self._give_up_tls(f"the server's certificate is not accepted: {judgement.facts.certificate}")
             return
         self._shown = judgement.shown
@@ -419,7 +432,7 @@ class Connection(asyncio.Protocol):
             return
         found = self._transport.get_extra_info("ssl_object").session
         if found is not None:
-            sessions(self._mode).keep(self._sni, found, self._shown)
+            client_context(self._mode).keep(self._sni, found, self._shown)
 
     # -- asyncio.Protocol ----------------------------------------------------------------------
 
@@ -439,16 +452,16 @@ class Connection(asyncio.Protocol):
         going = self._going
         if going is not None and session.content_due is going.exchange:
             self._go_on(going)
-        if session.state is State.HANDSHAKE and self._transport is not None:
+        if session.state is ClientState.HANDSHAKE and self._transport is not None:
             self._transport.pause_reading()
-        elif session.state is State.ENDED:
+        elif session.state is ClientState.ENDED:
             self._settle_end()
         else:
             self._watch()
         if going is None or going.exchange.done or session.content_due is going.exchange:
             self._rouse()
 
-    def _go_on(self, going: "_Going") -> None:
+    def _go_on(self, going: "_OngoingSend") -> None:
         """Write short content as soon as it is invited, for a task that sleeps in `send`: it need not be woken for
         that. One that is awake, or cancelled by now, sees to it itself."""
         wake = self._wake
@@ -544,7 +557,7 @@ class Connection(asyncio.Protocol):
     def _settle_end(self) -> None:
         """A session that is over has no use for its socket: flush a last QUIT, but don't linger for it."""
         transport = self._transport
-        if self._session.state is not State.ENDED or transport is None or transport.is_closing():
+        if self._session.state is not ClientState.ENDED or transport is None or transport.is_closing():
             return
         self._stop_timer()
         if transport.get_write_buffer_size() > _LAST_WORDS:
@@ -564,10 +577,10 @@ class Connection(asyncio.Protocol):
             self._timer = None
 
 
-class _Going(Struct, frozen=True):
+class _OngoingSend(Struct, frozen=True):
     """An envelope on its way, and what its caller wants to be asked before its content goes out."""
 
-    exchange: Exchange
+    exchange: PendingTransaction
     upcoming: Callable[[], Envelope | None] | None
     may_go_on: Callable[[], bool]
 

@@ -16,6 +16,7 @@ from typing import Final
 import asyncpg
 import structlog
 from msgspec import Struct
+from mta.submission.server import SubmissionServer
 
 from engine.areas.api_keys.keyring import TOUCH_S, Keys
 from engine.base.settings import Settings
@@ -28,17 +29,16 @@ from engine.store.migrate import open_current
 from engine.store.postgres import close_pool
 from engine.store.process_registry import ProcessLoad, ProcessRegistration, Rate
 from engine.store.rate_limits import RateLimiter
-from mta.relay.certificates import Certificates
-from mta.relay.intake import Intake
-from mta.relay.logins import Logins
-from mta.relay.server import Relay
+from mta.smtp.server.certificates import ServerCertificate
+from mta.submission.auth import SubmissionAuth
+from mta.submission.submit import Submitter
 
 END_S: Final = 3.0
 
 _log = structlog.get_logger("relay")
 
 
-class Services(Struct):
+class SubmissionServices(Struct):
     """What one process has for accepting."""
 
     pool: asyncpg.Pool
@@ -47,15 +47,17 @@ class Services(Struct):
     keys: Keys
     hints: Hints
     stamps: Stamps
-    relay: Relay
+    relay: SubmissionServer
     rate: Rate
 
 
-async def open_services(settings: Settings, certificate: Path, key: Path, *, name: str = "relay-1") -> Services:
+async def open_services(
+    settings: Settings, certificate: Path, key: Path, *, name: str = "relay-1"
+) -> SubmissionServices:
     """Everything but the open ports; raises RuntimeError for a setting that is missing."""
     if settings.database_url is None or settings.redis_url is None or settings.key_pepper is None:
         raise RuntimeError("the relay needs WAYBILL_DATABASE_URL, WAYBILL_REDIS_URL and WAYBILL_KEY_PEPPER")
-    certificates = Certificates(certificate, key)
+    certificates = ServerCertificate(certificate, key)
     pool = await open_current(settings.database_url, name=name, smallest=1, largest=8)
     client = redis_store.connect(settings.redis_url)
     hints = Hints(client)
@@ -64,18 +66,18 @@ async def open_services(settings: Settings, certificate: Path, key: Path, *, nam
     rate = Rate()
     on_flush = rate.flushed(functools.partial(metrics.flushed, "accept"))
     acceptor = Acceptor(pool, hints, settings, on_flush=on_flush)
-    relay = Relay(
+    relay = SubmissionServer(
         settings,
         certificates=certificates,
-        logins=Logins(keys, limits, settings),
+        logins=SubmissionAuth(keys, limits, settings),
         limits=limits,
-        intake=Intake(acceptor, settings.mail_host),
+        intake=Submitter(acceptor, settings.mail_host),
     )
     stamps = Stamps(pool, [keys.cache, *acceptor.caches])
-    return Services(pool, client, acceptor, keys, hints, stamps, relay, rate)
+    return SubmissionServices(pool, client, acceptor, keys, hints, stamps, relay, rate)
 
 
-async def close_services(services: Services, grace_s: float) -> None:
+async def close_services(services: SubmissionServices, grace_s: float) -> None:
     """Finish what was begun, then close."""
     await services.relay.drain(grace_s)
     metrics.TALLY.write()
@@ -94,7 +96,7 @@ async def run(
     *,
     name: str = "relay",
 ) -> None:
-    """Serve until SIGTERM or SIGINT; `given` as for `Relay.start`."""
+    """Serve until SIGTERM or SIGINT; `given` as for `SubmissionServer.start`."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -119,7 +121,7 @@ async def run(
     _log.info("stopped")
 
 
-async def _background(services: Services, name: str) -> None:
+async def _background(services: SubmissionServices, name: str) -> None:
     figures = lambda: ProcessLoad(in_hand=services.relay.sessions, rate=services.rate.of())  # noqa: E731
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(ProcessRegistration(services.pool, kind="relay", name=name, figures=figures).run())
@@ -127,7 +129,7 @@ async def _background(services: Services, name: str) -> None:
         tasks.create_task(_housekeeping(services))
 
 
-async def _housekeeping(services: Services) -> None:
+async def _housekeeping(services: SubmissionServices) -> None:
     """Counts every second, last uses of keys every half minute."""
     lost = ticks = 0
     while True:

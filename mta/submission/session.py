@@ -19,12 +19,13 @@ from engine.base.plans import CAPS, Plan
 from engine.base.transfer_rate import TransferRate
 from engine.mail.address import BadAddress, canonical, parse_mailbox
 from engine.store import rate_limits
-from mta.relay import commands, counts, replies
-from mta.relay.commands import BadCommand
-from mta.relay.frame import Frame
-from mta.relay.inbox import Content, Dropped, Gone
-from mta.relay.intake import Envelope
-from mta.relay.logins import Failed
+from mta.smtp.server import commands
+from mta.smtp.server.commands import BadCommand
+from mta.smtp.server.reader import ClientGone, ContentDropped, ReceivedContent
+from mta.submission import metrics, replies
+from mta.submission.auth import LoginRefused
+from mta.submission.session import SubmissionSession
+from mta.submission.submit import SubmittedEnvelope
 
 MAX_RCPT: Final = 1_000  # RCPT commands in one transaction, those answered 452 among them
 HANDSHAKE_S: Final = 30.0
@@ -32,12 +33,12 @@ HANDSHAKE_S: Final = 30.0
 _log = structlog.get_logger("relay")
 
 
-class Dialog(Frame):
+class SubmissionSession(SubmissionSession):
     """One client's session."""
 
     async def smtp_EHLO(self, hostname: str) -> None:
         """Greeting with extensions (RFC 5321 4.1.1.1)."""
-        commands.host_of(hostname)
+        commands.parse_host(hostname)
         self._greeted = True
         self._extended = True
         self._forget_transaction()
@@ -53,7 +54,7 @@ class Dialog(Frame):
 
     async def smtp_HELO(self, hostname: str) -> None:
         """Greeting without extensions."""
-        commands.host_of(hostname)
+        commands.parse_host(hostname)
         self._greeted = True
         self._extended = False
         self._forget_transaction()
@@ -67,7 +68,7 @@ class Dialog(Frame):
             raise BadCommand("501 5.5.4 STARTTLS takes nothing")
         wire = self._wire
         if wire is None:
-            raise Gone
+            raise ClientGone
         wire.pause_reading()  # until the handshake reads: nothing in clear can slip in between
         self._say("220 2.0.0 Go ahead")
         await self._flush()
@@ -77,14 +78,14 @@ class Dialog(Frame):
                 wire, self, self._desk.context, server_side=True, ssl_handshake_timeout=HANDSHAKE_S
             )
         except OSError as error:  # ssl.SSLError is one
-            counts.SESSIONS.labels("handshake").inc()
+            metrics.SESSIONS.labels("handshake").inc()
             _log.info("handshake failed", peer=self._address, error=str(error)[:200])
             self._closing = True
             wire.abort()
             self._desk.left(self)  # the handshake took our place as the one who hears of the end
             return
         if secured is None:  # the client left in the middle of it
-            raise Gone
+            raise ClientGone
         self.transport = secured
         self._writer._transport = secured  # type: ignore[attr-defined]  # noqa: SLF001 - as aiosmtpd does itself
         self._over_ssl = True  # of asyncio.StreamReaderProtocol: eof closes
@@ -115,7 +116,7 @@ class Dialog(Frame):
     async def _log_in(self, presented: LoginPassword) -> None:
         try:
             self._login = await self._desk.logins.login(presented.password, self._address)
-        except Failed as failed:
+        except LoginRefused as failed:
             if failed.too_often:
                 self._say("421 4.7.0 [rate_limited] Too many failed logins; try again later")
                 self._closing = True
@@ -156,10 +157,10 @@ class Dialog(Frame):
             raise BadCommand("503 5.5.1 Say EHLO first")
         if self._sender is not None:
             raise BadCommand("503 5.5.1 A message is under way; say RSET to begin another")
-        asked = commands.mail_of(argument, extended=self._extended, most=self._desk.settings.max_message_bytes)
+        asked = commands.parse_mail(argument, extended=self._extended, most=self._desk.settings.max_message_bytes)
         refusal = await self._unfit()
         if refusal is not None:
-            self._say(replies.of_refusal(refusal))
+            self._say(replies.refusal_reply(refusal))
             return
         self._sender = asked.sender
         self._smtputf8 = asked.smtputf8
@@ -191,12 +192,12 @@ class Dialog(Frame):
             self._say("421 4.7.0 Too many recipients")
             self._closing = True
             return
-        address = commands.rcpt_of(argument, smtputf8=self._smtputf8, extended=self._extended)
+        address = commands.parse_rcpt(argument, smtputf8=self._smtputf8, extended=self._extended)
         try:
             mailbox = parse_mailbox(address)
             key = canonical(mailbox.address)
         except BadAddress as error:
-            raise BadCommand(replies.refused("553 5.1.3", ErrorType.INVALID_ADDRESS, str(error))) from None
+            raise BadCommand(replies.reply_line("553 5.1.3", ErrorType.INVALID_ADDRESS, str(error))) from None
         if key not in self._recipients and len(self._recipients) == MAX_RECIPIENTS:
             # RFC 5321 4.5.3.1.10: the client sends to these now and to the others with another transaction.
             self._overflowed = True
@@ -236,22 +237,22 @@ class Dialog(Frame):
         allowed = min(self._desk.settings.relay_idle_s, pace.patience_s(size, self.loop.time()))
         self._reset_timeout(max(allowed, 0.001))
 
-    async def _taken(self, content: Content) -> str:
-        if content.dropped is Dropped.SIZE:
+    async def _taken(self, content: ReceivedContent) -> str:
+        if content.dropped is ContentDropped.SIZE:
             most = self._desk.settings.max_message_bytes
-            return replies.refused("552 5.3.4", ErrorType.PAYLOAD_TOO_LARGE, f"The message may have {most} octets.")
-        if content.dropped is Dropped.MEMORY:
-            return replies.refused(
+            return replies.reply_line("552 5.3.4", ErrorType.PAYLOAD_TOO_LARGE, f"The message may have {most} octets.")
+        if content.dropped is ContentDropped.MEMORY:
+            return replies.reply_line(
                 "452 4.3.1", ErrorType.UNAVAILABLE, "The server is busy receiving large messages; try again shortly."
             )
-        envelope = Envelope(tuple(self._recipients.values()), self._smtputf8, self._overflowed)
+        envelope = SubmittedEnvelope(tuple(self._recipients.values()), self._smtputf8, self._overflowed)
         try:
             caller = await self._caller()
         except Refusal as refusal:
             self._closing = True
-            return replies.of_refusal(refusal)
+            return replies.refusal_reply(refusal)
         except (DatabaseUnavailable, OSError):
-            return replies.of_refusal(unavailable())
+            return replies.refusal_reply(unavailable())
         reply = await self._desk.intake.take(caller, envelope, content.octets)
         if reply.startswith("2"):
             self._errors = self._idling = 0
@@ -287,4 +288,4 @@ class Dialog(Frame):
 
 
 def _longest_answer(_line: bytes) -> int:
-    return commands.AUTHENTICATION
+    return commands.MAX_AUTH_LINE

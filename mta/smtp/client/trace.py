@@ -1,6 +1,6 @@
 """SMTP conversations line by line, for an operator who watches a domain: what is shown, masked and bounded. No I/O.
 
-While nobody watches, `Watch.domains` is empty and a connection does nothing but look at that once a message.
+While nobody watches, `SmtpTrace.domains` is empty and a connection does nothing but look at that once a message.
 """
 
 import itertools
@@ -15,8 +15,8 @@ from typing import Any, Final
 from engine.base import clock
 from engine.mail.address import BadAddress, domain_name
 from engine.mail.replies import Break, Reply
-from mta.smtp.envelope import Envelope
-from mta.smtp.transcript import said
+from mta.smtp.client.envelope import Envelope
+from mta.smtp.client.transcript import outcome_text
 
 MAX_LINES_EACH: Final = 300  # of one connection
 MAX_A_SECOND: Final = 200  # of one process
@@ -29,7 +29,7 @@ _OPEN = frozenset({"EHLO", "HELO", "STARTTLS", "MAIL", "RCPT", "DATA", "RSET", "
 _ADDRESS = re.compile(r"([^\s<>@,;:\"'()\[\]])[^\s<>@,;:\"'()\[\]]*@")
 
 
-class Watch:
+class SmtpTrace:
     """What one process shows of its conversations: `take` it several times a second."""
 
     def __init__(
@@ -60,9 +60,9 @@ class Watch:
             for host in hosts:
                 self._hosts.setdefault(host, set()).add(name)
 
-    def tap(self, host: str, ip: str) -> "Tap":
+    def tap(self, host: str, ip: str) -> "ConnectionTrace":
         """For one connection."""
-        return Tap(self, f"{self._prefix}-{next(self._numbers):x}", host, ip)
+        return ConnectionTrace(self, f"{self._prefix}-{next(self._numbers):x}", host, ip)
 
     def of_host(self, host: str) -> list[str]:
         """The watched domains that a mail host serves."""
@@ -86,12 +86,12 @@ class Watch:
         self._lines.append({"at": clock.iso(self._wall()), **line})
 
 
-class Tap:
+class ConnectionTrace:
     """What is shown of one connection. `envelope` says whose line it is; None: it opens or ends the session."""
 
     __slots__ = ("_count", "_host", "_id", "_ip", "_watch")
 
-    def __init__(self, watch: Watch, conversation: str, host: str, ip: str) -> None:
+    def __init__(self, watch: SmtpTrace, conversation: str, host: str, ip: str) -> None:
         self._watch = watch
         self._id = conversation
         self._host = host
@@ -108,7 +108,7 @@ class Tap:
 
     def answer(self, envelope: Envelope | None, outcome: Reply | Break, seconds: float) -> None:
         """A reply, or how the conversation broke."""
-        self._show(envelope, "<" if isinstance(outcome, Reply) else "*", said(outcome), seconds)
+        self._show(envelope, "<" if isinstance(outcome, Reply) else "*", outcome_text(outcome), seconds)
 
     def note(self, envelope: Envelope | None, text: str, seconds: float | None = None) -> None:
         """What happened to the connection itself."""

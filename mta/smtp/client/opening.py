@@ -11,14 +11,14 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from engine.mail.replies import Break, BreakKind, Phase, Reply
-from mta.smtp.faults import Fault
-from mta.smtp.transcript import Json
+from mta.smtp.client.tls_failures import TlsFailure
+from mta.smtp.client.transcript import Json
 
 CUT_SHORT = ", cut short because other mail waited for a connection"
 _SHORTAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
 
 
-class Timeouts(Struct, frozen=True, kw_only=True):
+class SmtpTimeouts(Struct, frozen=True, kw_only=True):
     """Seconds a stage may take as a whole: a reply that trickles in does not prolong it (RFC 5321 4.5.3.2)."""
 
     connect_s: float = 30.0  # Postfix smtp_connect_timeout
@@ -32,7 +32,7 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     quit_s: float = 2.0  # manners, within reason
 
 
-class Cut:
+class OpeningAbort:
     """Ends one opening before its time-outs do: `make` is called by whoever needs its place."""
 
     __slots__ = ("_end", "made")
@@ -65,7 +65,7 @@ class ConnectFailed(Exception):  # noqa: N818 - named for what happened
         outcome: Reply | Break,
         transcript: tuple[Json, ...],
         *,
-        fault: Fault | None = None,
+        fault: TlsFailure | None = None,
         resumed: bool = False,
     ) -> None:
         super().__init__(phase, outcome)
@@ -105,17 +105,17 @@ def connect_break(error: OSError, limit_s: float, *, cut: bool = False) -> Break
         return Break(BreakKind.TIMEOUT, f"no connection within {limit_s:.3g} s{CUT_SHORT if cut else ''}")
     if error.errno in _SHORTAGE:
         return Break(BreakKind.LOCAL, f"we could not open a connection: {words(error)}")
-    return Break(BreakKind.REFUSED, words(error))
+    return Break(BreakKind.REFUSED, error_text(error))
 
 
-def tls_failure(error: OSError | ValueError) -> str:
+def handshake_failure(error: OSError | ValueError) -> str:
     """Why the handshake failed."""
     if isinstance(error, ssl.SSLError) and error.reason:
         return f"handshake failed: {error.reason.replace('_', ' ').lower()}"
     return f"handshake failed: {words(error)}"
 
 
-def words(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """An error in one short printable sentence."""
     text = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
     return "".join(letter if letter.isprintable() else " " for letter in text)[:200]

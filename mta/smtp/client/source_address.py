@@ -12,7 +12,7 @@ import socket
 _BIND_ADDRESS_NO_PORT = 24  # of IPPROTO_IP, for both families; Python 3.11 has no name for it
 
 
-async def connected_from(source_ip: str, address: tuple[str, int]) -> socket.socket:
+async def connect_from(source_ip: str, address: tuple[str, int]) -> socket.socket:
     """A socket bound to `source_ip` and connected to `address`, of the same family; raises OSError."""
     sock = socket.socket(socket.AF_INET6 if ":" in source_ip else socket.AF_INET, socket.SOCK_STREAM)
     try:

@@ -7,9 +7,11 @@ from msgspec import Struct
 
 from engine.mail.address import MAX_ADDRESS
 
-COMMAND: Final = 512  # octets with CRLF: RFC 5321 4.5.3.1.4
-PATHS: Final = COMMAND + 26 + 17 + 10 + 500  # MAIL with SIZE, BODY, SMTPUTF8 and AUTH: RFC 1870, 6152, 6531, 4954
-AUTHENTICATION: Final = 12_288  # RFC 4954 4
+MAX_COMMAND: Final = 512  # octets with CRLF: RFC 5321 4.5.3.1.4
+MAX_PATH_COMMAND: Final = (
+    MAX_COMMAND + 26 + 17 + 10 + 500
+)  # MAIL with SIZE, BODY, SMTPUTF8 and AUTH: RFC 1870, 6152, 6531, 4954
+MAX_AUTH_LINE: Final = 12_288  # RFC 4954 4
 MAX_PARAMETERS: Final = 16
 
 # Blanks after the colon are no part of the grammar; common clients write one, and it can't be misread.
@@ -31,14 +33,14 @@ class BadCommand(ValueError):  # noqa: N818 - named for what the client gave
         self.reply = reply
 
 
-class Command(Struct, frozen=True):
+class SmtpCommand(Struct, frozen=True):
     """One line: the verb in capitals and what follows it, without blanks around."""
 
     verb: str
     argument: str
 
 
-class Mail(Struct, frozen=True):
+class MailCommand(Struct, frozen=True):
     """MAIL FROM. `size` is what the client declares, 0 when it does not."""
 
     sender: str
@@ -46,15 +48,15 @@ class Mail(Struct, frozen=True):
     smtputf8: bool = False
 
 
-def most_octets(line: bytes) -> int:
+def max_line_octets(line: bytes) -> int:
     """How long the line that begins so may be, its CRLF not counted."""
     verb = line[:4].upper()
     if verb == b"AUTH":
-        return AUTHENTICATION
-    return (PATHS if verb in (b"MAIL", b"RCPT") else COMMAND) - 2
+        return MAX_AUTH_LINE
+    return (MAX_PATH_COMMAND if verb in (b"MAIL", b"RCPT") else MAX_COMMAND) - 2
 
 
-def parsed(line: bytes) -> Command:
+def parse_command(line: bytes) -> SmtpCommand:
     """The command of a line; raises BadCommand for control characters and octets that are no UTF-8."""
     if _controls(line) is not None:
         raise BadCommand("501 5.5.2 Control characters can't stand in a command")
@@ -63,22 +65,22 @@ def parsed(line: bytes) -> Command:
     except UnicodeDecodeError:
         raise BadCommand("501 5.5.2 The command is not in UTF-8") from None
     verb, _, argument = text.partition(" ")
-    return Command(verb.upper(), argument.strip(" "))
+    return SmtpCommand(verb.upper(), argument.strip(" "))
 
 
-def is_foreign(verb: str) -> bool:
+def is_foreign_protocol(verb: str) -> bool:
     """True for the words of another protocol: there is no point in going on."""
     return verb in _FOREIGN
 
 
-def host_of(argument: str) -> str:
+def parse_host(argument: str) -> str:
     """The name that a client gives in EHLO or HELO."""
     if _host(argument) is None:
         raise BadCommand("501 5.5.4 Say EHLO with a host name or an address literal")
     return argument
 
 
-def mail_of(argument: str, *, extended: bool, most: int) -> Mail:
+def parse_mail(argument: str, *, extended: bool, most: int) -> MailCommand:
     """MAIL's argument. `extended`: the client said EHLO, so parameters may follow; `most` octets are the largest
     message."""
     found = _mail(argument)
@@ -95,10 +97,10 @@ def mail_of(argument: str, *, extended: bool, most: int) -> Mail:
         raise BadCommand("501 5.5.4 BODY is 7BIT or 8BITMIME")
     given.pop("AUTH", None)  # RFC 4954 5: who submitted it first is nothing that we pass on
     _refuse_others(given)
-    return Mail(sender, size, smtputf8)
+    return MailCommand(sender, size, smtputf8)
 
 
-def rcpt_of(argument: str, *, smtputf8: bool, extended: bool) -> str:
+def parse_rcpt(argument: str, *, smtputf8: bool, extended: bool) -> str:
     """The address in RCPT's argument, not yet looked at as an address."""
     found = _rcpt(argument)
     if found is None:

@@ -20,14 +20,14 @@ from engine.flows.accept import LARGE_REQUEST_BYTES, Acceptor, Door
 from engine.mail.address import Mailbox
 from engine.mail.submitted import Unsendable
 from engine.store import metrics
-from mta.relay import counts, replies
+from mta.submission import metrics, replies
 
 SOURCE: Final = "smtp"
 
 _log = structlog.get_logger("relay")
 
 
-class Envelope(Struct, frozen=True):
+class SubmittedEnvelope(Struct, frozen=True):
     """What the commands said of a message. `overflowed`: the client named more recipients than fit, and will send
     to the others with another transaction."""
 
@@ -36,32 +36,32 @@ class Envelope(Struct, frozen=True):
     overflowed: bool
 
 
-class Intake:
+class Submitter:
     """Takes messages for one process."""
 
     def __init__(self, acceptor: Acceptor, host: str) -> None:
         self._acceptor = acceptor
         self._host = host
 
-    async def take(self, caller: Caller, envelope: Envelope, content: bytes) -> str:
+    async def take(self, caller: Caller, envelope: SubmittedEnvelope, content: bytes) -> str:
         """The reply to a message's final dot."""
         try:
             accepted = await self._accept(caller, envelope, content)
         except Unsendable as error:
-            reply = replies.refused(replies.BY_FLAW[error.flaw], ErrorType.INVALID_REQUEST, str(error))
+            reply = replies.reply_line(replies.BY_FLAW[error.flaw], ErrorType.INVALID_REQUEST, str(error))
             return _refused(ErrorType.INVALID_REQUEST, caller, reply)
         except Refusal as refusal:
-            return _refused(refusal.kind, caller, replies.of_refusal(refusal))
+            return _refused(refusal.kind, caller, replies.refusal_reply(refusal))
         except (DatabaseUnavailable, OSError) as error:
             _log.warning("unavailable", error=repr(error))
-            return _refused(ErrorType.UNAVAILABLE, caller, replies.of_refusal(unavailable()))
-        metrics.TALLY.add(counts.MESSAGES, accepted.status)
+            return _refused(ErrorType.UNAVAILABLE, caller, replies.refusal_reply(unavailable()))
+        metrics.TALLY.add(metrics.MESSAGES, accepted.status)
         if accepted.status == "duplicate":
             differs = ", which was another message" if accepted.body_differs else ""
             return f"250 2.0.0 duplicate of {accepted.id}{differs}"
         return f"250 2.0.0 {accepted.status} as {accepted.id}"
 
-    async def _accept(self, caller: Caller, envelope: Envelope, content: bytes) -> Accepted:
+    async def _accept(self, caller: Caller, envelope: SubmittedEnvelope, content: bytes) -> Accepted:
         read = await self._read(envelope, content)
         if envelope.overflowed and read.idempotency_key is not None:
             # The rest of the recipients would come with the same key, and count as a replay of this message.
@@ -75,7 +75,7 @@ class Intake:
             return await self._acceptor.accept(read, door, size_hint=len(content))
         return await self._acceptor.accept_submitted(read, door, size_hint=len(content))
 
-    async def _read(self, envelope: Envelope, content: bytes) -> Submitted | SendRequest:
+    async def _read(self, envelope: SubmittedEnvelope, content: bytes) -> Submitted | SendRequest:
         if len(content) <= LARGE_REQUEST_BYTES:
             return submitted.read(content, envelope.recipients, smtputf8=envelope.smtputf8, host=self._host)
         return await asyncio.to_thread(
@@ -84,7 +84,7 @@ class Intake:
 
 
 def _refused(kind: ErrorType, caller: Caller, reply: str) -> str:
-    metrics.TALLY.add(counts.MESSAGES, kind.value)
+    metrics.TALLY.add(metrics.MESSAGES, kind.value)
     metrics.TALLY.add(metrics.REFUSED, kind.value)
     _log.info("refused", key=caller.key_id, type=kind.value)
     return reply

@@ -1,7 +1,7 @@
 """The client side of an SMTP session as a state machine without I/O: bytes in, bytes to write out.
 
 `connection` owns the socket and the clock and asks this machine what to say. Each step returns the bytes to
-write; what came back stands in the `Exchange` of an envelope and in `ended`. Remote behaviour never raises.
+write; what came back stands in the `PendingTransaction` of an envelope and in `ended`. Remote behaviour never raises.
 Source: RFC 5321, with RFC 1870 (SIZE), 2920 (PIPELINING), 3207 (STARTTLS), 6152 (8BITMIME), 6531 (SMTPUTF8).
 """
 
@@ -13,12 +13,21 @@ from typing import Final
 from msgspec import Struct, structs
 
 from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
-from mta.smtp.envelope import Envelope, Features, Needs, mail_command, rcpt_command, refusal, stuffed, unwritable
-from mta.smtp.exchange import Exchange
-from mta.smtp.faults import Fault, FaultKind
-from mta.smtp.replies import Heard, ReplyReader
-from mta.smtp.transcript import Json, Step, Tls, said
-from mta.smtp.watch import Tap
+from mta.smtp.client.envelope import (
+    Envelope,
+    EnvelopeNeeds,
+    ServerFeatures,
+    dot_stuffed,
+    local_refusal,
+    mail_command,
+    rcpt_command,
+    unwritable,
+)
+from mta.smtp.client.replies import ParsedReply, ReplyReader
+from mta.smtp.client.tls_failures import TlsFailure, TlsFailureType
+from mta.smtp.client.trace import ConnectionTrace
+from mta.smtp.client.transaction import PendingTransaction
+from mta.smtp.client.transcript import Json, TlsDetails, TranscriptStep, outcome_text
 
 _OK: Final = 2
 _GO_AHEAD: Final = 3
@@ -29,7 +38,7 @@ _MAIL, _RCPT, _DATA, _BODY = Phase.MAIL, Phase.RCPT, Phase.DATA, Phase.BODY
 _OF_A_GROUP: Final = frozenset({_MAIL, _RCPT, _DATA})
 
 
-class State(StrEnum):
+class ClientState(StrEnum):
     """Where the session stands; only READY takes an envelope."""
 
     OPENING = "opening"  # greeting, EHLO, STARTTLS
@@ -39,19 +48,19 @@ class State(StrEnum):
     ENDED = "ended"
 
 
-_READY, _HANDSHAKE, _ENDED = State.READY, State.HANDSHAKE, State.ENDED
+_READY, _HANDSHAKE, _ENDED = ClientState.READY, ClientState.HANDSHAKE, ClientState.ENDED
 
 
-class _Due(Struct):
+class _AwaitedReply(Struct):
     """A reply that the server owes: who takes it, and for whom."""
 
-    take: Callable[["_Due", Heard], None]
+    take: Callable[["_AwaitedReply", ParsedReply], None]
     phase: Phase
-    exchange: Exchange | None = None
+    exchange: PendingTransaction | None = None
     recipient: int | None = None
 
 
-class Session:
+class ClientSession:
     """One connection's conversation. Times are monotonic seconds given by the caller."""
 
     def __init__(self, helo: str, *, starttls: bool, now: float, required: bool = False) -> None:
@@ -59,25 +68,25 @@ class Session:
 
         The greeting is awaited from `now` on.
         """
-        self.state = State.OPENING
-        self.features = Features()
-        self.tls: Tls | None = None
+        self.state = ClientState.OPENING
+        self.features = ServerFeatures()
+        self.tls: TlsDetails | None = None
         self.plaintext = ""  # why there is no TLS although it was wanted
-        self.fault: Fault | None = None  # why TLS did not come up to what is required
+        self.fault: TlsFailure | None = None  # why TLS did not come up to what is required
         self.ended: Answer | None = None  # why the session is over, and at which phase
-        self.opening_steps: list[Step | Json] = []
+        self.opening_steps: list[TranscriptStep | Json] = []
         self.waiting_since = now
-        self.tap: Tap | None = None  # somebody watches
-        self.content_due: Exchange | None = None  # 354 came: the caller writes `content` or withholds
+        self.tap: ConnectionTrace | None = None  # somebody watches
+        self.content_due: PendingTransaction | None = None  # 354 came: the caller writes `content` or withholds
         self._helo = helo
         self._starttls = starttls
         self._required = required
         self._now = now
         self._reader = ReplyReader()
-        self._due: deque[_Due] = deque((_Due(self._on_greeting, Phase.GREETING),))
+        self._due: deque[_AwaitedReply] = deque((_AwaitedReply(self._on_greeting, Phase.GREETING),))
         self._say: list[str] = []
-        self._current: Exchange | None = None
-        self._upcoming: Exchange | None = None
+        self._current: PendingTransaction | None = None
+        self._upcoming: PendingTransaction | None = None
         self._writing = False  # content is on its way and not wholly written
         self._open_transaction = False  # MAIL was accepted and neither content nor RSET followed
         self._asked_before = False  # content went over this session
@@ -121,7 +130,7 @@ class Session:
                 self._closing(heard.reply)
                 break
             if owed == 0:  # a reply to what was not yet said: out of step, or injected (RFC 3207 6)
-                self._end(self._unasked(said(heard.reply)))
+                self._end(self._unasked(outcome_text(heard.reply)))
                 break
             owed -= 1
             due = self._due.popleft()
@@ -131,7 +140,7 @@ class Session:
             self._check_reader()
         return self._spoken()
 
-    def secured(self, tls: Tls, now: float) -> bytes:
+    def secured(self, tls: TlsDetails, now: float) -> bytes:
         """The handshake succeeded: nothing learnt before it counts (RFC 3207 4.2). Returns EHLO."""
         self._now = now
         self.tls = tls
@@ -141,18 +150,18 @@ class Session:
         self.opening_steps.append(
             {"step": Phase.TLS.value, **tls.shown, "ms": round((now - self.waiting_since) * 1_000, 1)}
         )
-        self.features = Features()
+        self.features = ServerFeatures()
         self._reader = ReplyReader()
-        self.state = State.OPENING
+        self.state = ClientState.OPENING
         self.waiting_since = now
         self._greet()
         return self._spoken()
 
-    def in_lock_step(self) -> None:
+    def disable_pipelining(self) -> None:
         """Say one command at a time from now on, whatever the server offers; only when not `busy`."""
         self.features = structs.replace(self.features, pipelining=False)
 
-    def strayed(self, exchange: Exchange) -> bool:
+    def broke_on_commands(self, exchange: PendingTransaction) -> bool:
         """True when the session broke over the commands of this exchange, before any of its content: so do servers
         that offer PIPELINING and can't. Where not even the first reply came, it may as well have died before."""
         ended = self.ended
@@ -165,7 +174,7 @@ class Session:
             return exchange.began is not None or not self._asked_before
         return kind is BreakKind.TIMEOUT and (exchange.began is not None or exchange.behind)
 
-    def begin(self, envelope: Envelope, now: float) -> tuple[Exchange, bytes]:
+    def begin(self, envelope: Envelope, now: float) -> tuple[PendingTransaction, bytes]:
         """Start the transaction of `envelope`, or go on with it when it is the one `begun`.
 
         Returns its exchange and the commands to write. The exchange may be done at once: refused by our own
@@ -180,7 +189,7 @@ class Session:
             return exchange, b""
         if self._current is not None:
             raise RuntimeError("an envelope is under way")
-        exchange = Exchange(envelope)
+        exchange = PendingTransaction(envelope)
         if self.state is not _READY:
             lost = Break(BreakKind.LOCAL, "the session takes no message")
             self._finish_unanswered(exchange, Answer(_MAIL, _as_break(self.ended.outcome) if self.ended else lost))
@@ -204,16 +213,16 @@ class Session:
         self.content_due = None
         self._writing = True
         self._open_transaction = False
-        self._due.append(_Due(self._on_body, _BODY, exchange))
+        self._due.append(_AwaitedReply(self._on_body, _BODY, exchange))
         self._say.append(".\r\n")
         self._asked_before = True
         if self.tap is not None:
             self.tap.content(exchange.envelope, exchange.size)
         if upcoming is not None:
-            self._upcoming = Exchange(upcoming)
+            self._upcoming = PendingTransaction(upcoming)
             self._upcoming.behind = True
             self._start(self._upcoming)
-        return [*stuffed(exchange.envelope.content), self._spoken()]
+        return [*dot_stuffed(exchange.envelope.content), self._spoken()]
 
     def content_written(self, now: float) -> None:
         """All chunks of `content` have been written: from here the reply to the dot is awaited."""
@@ -223,10 +232,10 @@ class Session:
     def quit(self, now: float) -> bytes:
         """Say goodbye; only when READY and not busy."""
         self._now = self.waiting_since = now
-        self.state = State.QUITTING
+        self.state = ClientState.QUITTING
         if self.tap is not None:
             self.tap.command(None, "QUIT")
-        self._due.append(_Due(self._on_quit, _MAIL))
+        self._due.append(_AwaitedReply(self._on_quit, _MAIL))
         return b"QUIT\r\n"
 
     def fail(self, outcome: Break, now: float) -> None:
@@ -250,7 +259,7 @@ class Session:
 
     # -- opening -------------------------------------------------------------------------------
 
-    def _on_greeting(self, due: _Due, heard: Heard) -> None:
+    def _on_greeting(self, due: _AwaitedReply, heard: ParsedReply) -> None:
         self._note(due, heard.reply)
         if heard.reply.code // 100 == _OK:
             self._greet()
@@ -259,25 +268,25 @@ class Session:
 
     def _greet(self) -> None:
         self._say.append(f"EHLO {self._helo}\r\n")
-        self._due.append(_Due(self._on_ehlo, Phase.EHLO))
+        self._due.append(_AwaitedReply(self._on_ehlo, Phase.EHLO))
 
-    def _on_ehlo(self, due: _Due, heard: Heard) -> None:
+    def _on_ehlo(self, due: _AwaitedReply, heard: ParsedReply) -> None:
         self._note(due, heard.reply)
         verdict = heard.reply.code // 100
         if verdict == _OK:
-            self.features = Features.parsed(heard.lines[1:])
+            self.features = ServerFeatures.parsed(heard.lines[1:])
             if self._starttls and self.features.starttls and self.tls is None:
                 self._say.append("STARTTLS\r\n")
-                self._due.append(_Due(self._on_starttls, Phase.STARTTLS))
+                self._due.append(_AwaitedReply(self._on_starttls, Phase.STARTTLS))
             else:
                 self._ready("the server does not offer STARTTLS")
         elif verdict == 5:  # RFC 5321 3.2: servers that don't know EHLO say 500 or 502; some say 550
             self._say.append(f"HELO {self._helo}\r\n")
-            self._due.append(_Due(self._on_helo, Phase.EHLO))
+            self._due.append(_AwaitedReply(self._on_helo, Phase.EHLO))
         else:
             self._refuse_session(due.phase, heard.reply)
 
-    def _on_helo(self, due: _Due, heard: Heard) -> None:
+    def _on_helo(self, due: _AwaitedReply, heard: ParsedReply) -> None:
         self._note(due, heard.reply)
         if heard.reply.code // 100 == _OK:
             self._ready("the server does not know EHLO")
@@ -292,11 +301,11 @@ class Session:
             self.state = _READY
             return
         detail = f"no TLS, which this mail needs: {without}"[:300]
-        self.fault = Fault(FaultKind.STARTTLS_NOT_SUPPORTED, without[:300])
+        self.fault = TlsFailure(TlsFailureType.STARTTLS_NOT_SUPPORTED, without[:300])
         self._end(Answer(Phase.STARTTLS, Break(BreakKind.TLS, detail)))
         self._say.append("QUIT\r\n")
 
-    def _on_starttls(self, due: _Due, heard: Heard) -> None:
+    def _on_starttls(self, due: _AwaitedReply, heard: ParsedReply) -> None:
         if heard.reply.code == 220:
             self.state = _HANDSHAKE
         else:  # opportunistic: a server that offers and then refuses gets plaintext, as before the offer
@@ -309,10 +318,10 @@ class Session:
 
     # -- transactions --------------------------------------------------------------------------
 
-    def _start(self, exchange: Exchange) -> None:
+    def _start(self, exchange: PendingTransaction) -> None:
         """Queue the first commands of an exchange; all up to DATA when the server takes them at once."""
-        needs = Needs.of(exchange.envelope)
-        refused = refusal(needs, self.features)
+        needs = EnvelopeNeeds.of(exchange.envelope)
+        refused = local_refusal(needs, self.features)
         if refused is not None:
             exchange.settle(Answer(_MAIL, refused))
         for place in needs.unsafe:
@@ -327,31 +336,31 @@ class Session:
         if self._open_transaction:
             # RFC 2920 3.1 lets RSET stand anywhere in a group: then MAIL follows at once.
             self._say.append("RSET\r\n")
-            self._due.append(_Due(self._on_rset, _MAIL, exchange))
+            self._due.append(_AwaitedReply(self._on_rset, _MAIL, exchange))
             self._open_transaction = False
             if not self.features.pipelining:
                 return
         self._ask(exchange)
 
-    def _ask(self, exchange: Exchange) -> None:
+    def _ask(self, exchange: PendingTransaction) -> None:
         say, due = self._say, self._due
         say.append(exchange.mail)
-        due.append(_Due(self._on_mail, _MAIL, exchange))
+        due.append(_AwaitedReply(self._on_mail, _MAIL, exchange))
         if self.features.pipelining:
             recipients = exchange.envelope.recipients
             for place in exchange.pending:
                 say.append(rcpt_command(recipients[place]))
-                due.append(_Due(self._on_rcpt, _RCPT, exchange, place))
+                due.append(_AwaitedReply(self._on_rcpt, _RCPT, exchange, place))
             say.append("DATA\r\n")
-            due.append(_Due(self._on_data, _DATA, exchange))
+            due.append(_AwaitedReply(self._on_data, _DATA, exchange))
 
-    def _on_rset(self, due: _Due, _heard: Heard) -> None:
+    def _on_rset(self, due: _AwaitedReply, _heard: ParsedReply) -> None:
         """Whatever it says, the reply to MAIL decides."""
         if not self.features.pipelining:
             assert due.exchange is not None
             self._ask(due.exchange)
 
-    def _on_mail(self, due: _Due, heard: Heard) -> None:
+    def _on_mail(self, due: _AwaitedReply, heard: ParsedReply) -> None:
         exchange = due.exchange
         assert exchange is not None
         exchange.began = self.waiting_since
@@ -367,7 +376,7 @@ class Session:
         if not self.features.pipelining:
             self._next_recipient(exchange, 0)
 
-    def _on_rcpt(self, due: _Due, heard: Heard) -> None:
+    def _on_rcpt(self, due: _AwaitedReply, heard: ParsedReply) -> None:
         exchange, recipient = due.exchange, due.recipient
         assert exchange is not None
         assert recipient is not None
@@ -384,19 +393,19 @@ class Session:
         if not self.features.pipelining:
             self._next_recipient(exchange, exchange.pending.index(recipient) + 1)
 
-    def _next_recipient(self, exchange: Exchange, place: int) -> None:
+    def _next_recipient(self, exchange: PendingTransaction, place: int) -> None:
         """Lock-step: the next RCPT, DATA after the last, nothing when nobody was accepted."""
         if place < len(exchange.pending) and exchange.answers[exchange.pending[place]] is None:
             recipient = exchange.pending[place]
             self._say.append(rcpt_command(exchange.envelope.recipients[recipient]))
-            self._due.append(_Due(self._on_rcpt, _RCPT, exchange, recipient))
+            self._due.append(_AwaitedReply(self._on_rcpt, _RCPT, exchange, recipient))
         elif exchange.accepted:
             self._say.append("DATA\r\n")
-            self._due.append(_Due(self._on_data, _DATA, exchange))
+            self._due.append(_AwaitedReply(self._on_data, _DATA, exchange))
         else:
             self._finish(exchange)
 
-    def _on_data(self, due: _Due, heard: Heard) -> None:
+    def _on_data(self, due: _AwaitedReply, heard: ParsedReply) -> None:
         exchange = due.exchange
         assert exchange is not None
         verdict = heard.reply.code // 100
@@ -407,7 +416,7 @@ class Session:
             # RFC 2920 3.1: a server may say 354 although it refused everybody; a lone dot ends it.
             self._say.append(".\r\n")
             self._open_transaction = False
-            self._due.append(_Due(self._on_lone_dot, _DATA, exchange))
+            self._due.append(_AwaitedReply(self._on_lone_dot, _DATA, exchange))
         elif verdict in _REFUSED:
             if exchange.accepted:
                 self._note(due, heard.reply)
@@ -416,11 +425,11 @@ class Session:
         else:
             self._end(Answer(due.phase, _expected_class(heard.reply, due.phase)))
 
-    def _on_lone_dot(self, due: _Due, _heard: Heard) -> None:
+    def _on_lone_dot(self, due: _AwaitedReply, _heard: ParsedReply) -> None:
         assert due.exchange is not None
         self._finish(due.exchange)
 
-    def _on_body(self, due: _Due, heard: Heard) -> None:
+    def _on_body(self, due: _AwaitedReply, heard: ParsedReply) -> None:
         exchange = due.exchange
         assert exchange is not None
         reply = heard.reply
@@ -434,7 +443,7 @@ class Session:
             broken = Break(BreakKind.LOCAL, "the server refused a message before all of it was written")
             self._end(Answer(_MAIL, broken))  # whatever was begun behind it never reached the server
 
-    def _on_quit(self, _due: _Due, _heard: Heard) -> None:
+    def _on_quit(self, _due: _AwaitedReply, _heard: ParsedReply) -> None:
         self._end(Answer(_MAIL, Break(BreakKind.LOCAL, "we closed the session")))
 
     # -- ends ----------------------------------------------------------------------------------
@@ -443,7 +452,7 @@ class Session:
         """421: the answer to whatever was due next; the session is over (RFC 5321 3.8)."""
         due = self._due[0] if self._due else None
         phase = due.phase if due is not None else _MAIL
-        if due is not None and self.state is not State.QUITTING:
+        if due is not None and self.state is not ClientState.QUITTING:
             self._note(due, reply)
         if due is None and self.content_due is not None:
             phase = _DATA  # content was invited and never begun
@@ -472,13 +481,13 @@ class Session:
         self._say.clear()
         self.content_due = None
 
-    def _finish_unanswered(self, exchange: Exchange, answer: Answer) -> None:
+    def _finish_unanswered(self, exchange: PendingTransaction, answer: Answer) -> None:
         if None in exchange.answers:
-            exchange.steps.append(Step(answer.phase, answer.outcome, self._now - self.waiting_since))
+            exchange.steps.append(TranscriptStep(answer.phase, answer.outcome, self._now - self.waiting_since))
             exchange.settle(answer)
         self._finish(exchange)
 
-    def _finish(self, exchange: Exchange) -> None:
+    def _finish(self, exchange: PendingTransaction) -> None:
         exchange.done = True
         if exchange is self._current:
             self._current = None
@@ -508,15 +517,15 @@ class Session:
         self._say.clear()
         return spoken
 
-    def _show_commands(self, tap: Tap) -> None:
+    def _show_commands(self, tap: ConnectionTrace) -> None:
         """Behind a final dot, which is shown with the content, come those of the next envelope."""
         exchange = self._upcoming or self._current
         dot = self._say[0] == ".\r\n" and self._writing
         for line in self._say[1:] if dot else self._say:
             tap.command(exchange.envelope if exchange else None, line)
 
-    def _note(self, due: _Due, outcome: Reply) -> None:
-        step = Step(due.phase, outcome, self._now - self.waiting_since, due.recipient)
+    def _note(self, due: _AwaitedReply, outcome: Reply) -> None:
+        step = TranscriptStep(due.phase, outcome, self._now - self.waiting_since, due.recipient)
         (self.opening_steps if due.exchange is None else due.exchange.steps).append(step)
 
 

@@ -38,7 +38,7 @@ class Envelope(Struct, frozen=True, eq=False, gc=False):
         return sum(map(len, self.content))
 
 
-class Needs(Struct, frozen=True, gc=False):
+class EnvelopeNeeds(Struct, frozen=True, gc=False):
     """What an envelope asks of a server, looked up once."""
 
     size: int
@@ -47,7 +47,7 @@ class Needs(Struct, frozen=True, gc=False):
     unsafe: tuple[int | None, ...]  # addresses that can't be written: places in recipients, None for sender
 
     @classmethod
-    def of(cls, envelope: Envelope) -> "Needs":
+    def of(cls, envelope: Envelope) -> "EnvelopeNeeds":
         """Look at sizes and addresses."""
         smtputf8 = envelope.smtputf8
         unsafe: tuple[int | None, ...] = ()
@@ -62,7 +62,7 @@ class Needs(Struct, frozen=True, gc=False):
         return cls(envelope.size, envelope.eight_bit, smtputf8, unsafe)
 
 
-class Features(Struct, frozen=True):
+class ServerFeatures(Struct, frozen=True):
     """The extensions a server announced in its EHLO reply."""
 
     pipelining: bool = False
@@ -75,7 +75,7 @@ class Features(Struct, frozen=True):
     declares_size: bool = False  # SIZE is known: MAIL may carry SIZE=
 
     @classmethod
-    def parsed(cls, lines: Sequence[str]) -> "Features":
+    def parsed(cls, lines: Sequence[str]) -> "ServerFeatures":
         """From the lines of an EHLO reply after the first (RFC 5321 4.1.1.1)."""
         words = {name.upper(): value.strip() for name, _, value in (line.partition(" ") for line in lines) if name}
         limit = words.get("SIZE", "")
@@ -93,7 +93,7 @@ class Features(Struct, frozen=True):
         )
 
 
-def refusal(needs: Needs, features: Features) -> Reply | None:
+def local_refusal(needs: EnvelopeNeeds, features: ServerFeatures) -> Reply | None:
     """Why we don't offer the message to this server at all; the reply is ours (`Reply.local`)."""
     if None in needs.unsafe:
         return _ours(553, "5.1.7", "the sender address can't be written in a command")
@@ -117,7 +117,7 @@ def _ours(code: int, enhanced: str, text: str) -> Reply:
     return Reply(code, f"{enhanced} {text}", enhanced, local=True)
 
 
-def mail_command(sender: str, needs: Needs, features: Features) -> str:
+def mail_command(sender: str, needs: EnvelopeNeeds, features: ServerFeatures) -> str:
     """MAIL FROM with the parameters that the server knows and the message needs."""
     size = f" SIZE={needs.size}" if features.declares_size else ""
     if needs.eight_bit or needs.smtputf8:
@@ -131,7 +131,7 @@ def rcpt_command(recipient: str) -> str:
     return f"RCPT TO:<{recipient}>\r\n"
 
 
-def stuffed(content: bytes | tuple[bytes, ...]) -> list[bytes]:
+def dot_stuffed(content: bytes | tuple[bytes, ...]) -> list[bytes]:
     """`content` in chunks, leading dots doubled (RFC 5321 4.5.2) and ended by CRLF; the final dot follows."""
     parts = [content] if isinstance(content, bytes) else list(content)
     for part in parts[:-1]:

@@ -13,7 +13,7 @@ _log = structlog.get_logger("relay")
 _Stamp = tuple[tuple[int, int, int], ...]
 
 
-class Certificates:
+class ServerCertificate:
     """Holds the context that new handshakes use. Raises OSError at first when the files can't be used."""
 
     def __init__(self, certificate: Path, key: Path) -> None:

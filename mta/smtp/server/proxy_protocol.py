@@ -12,64 +12,64 @@ _MAX_2: Final = 16 + 4_096  # addresses and whatever the balancer adds: certific
 _FAMILIES: Final = {b"TCP4": 4, b"TCP6": 6}
 
 
-class BadProxy(ValueError):  # noqa: N818 - named for what was given
+class BadProxyHeader(ValueError):  # noqa: N818 - named for what was given
     """The octets don't begin with a PROXY header."""
 
 
-class Header(NamedTuple):
+class ProxyHeader(NamedTuple):
     """The client's address, None where the balancer speaks for itself; and how many octets the header takes."""
 
     client: IPv4Address | IPv6Address | None
     length: int
 
 
-def parse(octets: bytes) -> Header | None:
+def parse_proxy_header(octets: bytes) -> ProxyHeader | None:
     """The header at the beginning of a connection; None while it is incomplete; raises BadProxy."""
     if octets[: len(SIGNATURE)] == SIGNATURE[: len(octets)]:
         return _version_2(octets)
     if octets[:6] == b"PROXY "[: len(octets)]:
         return _version_1(octets)
-    raise BadProxy("no PROXY header")
+    raise BadProxyHeader("no PROXY header")
 
 
-def _version_1(octets: bytes) -> Header | None:
+def _version_1(octets: bytes) -> ProxyHeader | None:
     end = octets.find(b"\r\n", 0, _MAX_1)
     if end < 0:
         if len(octets) >= _MAX_1:
-            raise BadProxy("the PROXY line is too long")
+            raise BadProxyHeader("the PROXY line is too long")
         return None
     words = octets[:end].split(b" ")
     if words[1:2] == [b"UNKNOWN"]:
-        return Header(None, end + 2)
+        return ProxyHeader(None, end + 2)
     if len(words) != 6 or words[1] not in _FAMILIES:
-        raise BadProxy("the PROXY line is malformed")
+        raise BadProxyHeader("the PROXY line is malformed")
     try:
         client, server = (ip_address(word.decode("ascii")) for word in words[2:4])
         ports = [int(word) for word in words[4:] if word.isdigit()]
     except ValueError as error:
-        raise BadProxy("the PROXY line holds no address") from error
+        raise BadProxyHeader("the PROXY line holds no address") from error
     if client.version != _FAMILIES[words[1]] or server.version != client.version:
-        raise BadProxy("the PROXY line's addresses are of another family")
+        raise BadProxyHeader("the PROXY line's addresses are of another family")
     if len(ports) != 2 or max(ports) > 65_535:
-        raise BadProxy("the PROXY line's ports are malformed")
-    return Header(client, end + 2)
+        raise BadProxyHeader("the PROXY line's ports are malformed")
+    return ProxyHeader(client, end + 2)
 
 
-def _version_2(octets: bytes) -> Header | None:
+def _version_2(octets: bytes) -> ProxyHeader | None:
     if len(octets) < 16:
         return None
     version, family = octets[12], octets[13]
     length = 16 + int.from_bytes(octets[14:16], "big")
     if version not in (0x20, 0x21) or length > _MAX_2:
-        raise BadProxy("the PROXY header is of another version, or too long")
+        raise BadProxyHeader("the PROXY header is of another version, or too long")
     if len(octets) < length:
         return None
     if version == 0x20:  # LOCAL: a health check of the balancer's own
-        return Header(None, length)
+        return ProxyHeader(None, length)
     if family == 0x11 and length >= 16 + 12:
-        return Header(IPv4Address(octets[16:20]), length)
+        return ProxyHeader(IPv4Address(octets[16:20]), length)
     if family == 0x21 and length >= 16 + 36:
-        return Header(IPv6Address(octets[16:32]), length)
+        return ProxyHeader(IPv6Address(octets[16:32]), length)
     if family == 0x00:
-        return Header(None, length)
-    raise BadProxy("the PROXY header is of another family")
+        return ProxyHeader(None, length)
+    raise BadProxyHeader("the PROXY header is of another family")

@@ -5,8 +5,8 @@ from typing import cast
 from msgspec import Struct
 
 from engine.mail.replies import Answer
-from mta.smtp.envelope import Envelope
-from mta.smtp.transcript import Json, Step, conversation
+from mta.smtp.client.envelope import Envelope
+from mta.smtp.client.transcript import Json, TranscriptStep, conversation
 
 
 class Transaction(Struct, frozen=True, gc=False):
@@ -18,10 +18,10 @@ class Transaction(Struct, frozen=True, gc=False):
     recipients: tuple[str, ...]
     answers: tuple[Answer, ...]
     opening: tuple[Json, ...]  # the session's own steps: connect, greeting, EHLO, TLS
-    steps: tuple[Step, ...]
+    steps: tuple[TranscriptStep, ...]
     opening_octets: int | None = None  # their weight, reckoned once a session
     pipelined: bool = False  # its commands went out as a group
-    strayed: bool = False  # the session broke over them, before any content
+    broke_on_commands: bool = False  # the session broke over them, before any content
 
     @property
     def transcript(self) -> list[Json]:
@@ -33,7 +33,7 @@ class Transaction(Struct, frozen=True, gc=False):
         return conversation(self.opening, self.steps, self.recipients, only=recipient)
 
 
-class Exchange:
+class PendingTransaction:
     """One envelope on its way: an answer per recipient, filled as replies come in."""
 
     __slots__ = ("accepted", "answers", "began", "behind", "done", "envelope", "mail", "pending", "size", "steps")
@@ -45,7 +45,7 @@ class Exchange:
         self.mail = ""  # its MAIL command
         self.size = 0  # of the content
         self.accepted = 0
-        self.steps: list[Step] = []
+        self.steps: list[TranscriptStep] = []
         self.began: float | None = None  # when its first reply became the next one due
         self.behind = False  # its commands went out behind the content of another
         self.done = False
@@ -66,11 +66,17 @@ class Exchange:
         opening_octets: int | None = None,
         *,
         pipelined: bool = False,
-        strayed: bool = False,
+        broke_on_commands: bool = False,
     ) -> Transaction:
         """The result; only when `done`."""
         assert None not in self.answers
         answers = cast("list[Answer]", self.answers)
         return Transaction(
-            self.envelope.recipients, tuple(answers), opening, tuple(self.steps), opening_octets, pipelined, strayed
+            self.envelope.recipients,
+            tuple(answers),
+            opening,
+            tuple(self.steps),
+            opening_octets,
+            pipelined,
+            broke_on_commands,
         )

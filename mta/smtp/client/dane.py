@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from msgspec import Struct
 
 from engine.store.resolver import Tlsa
-from mta.smtp.certificates import Authorities, Shown, covers
-from mta.smtp.faults import Fault, FaultKind
+from mta.smtp.client.certificates import CertificateAuthorities, PeerCertificates, covers
+from mta.smtp.client.tls_failures import TlsFailure, TlsFailureType
 
 TRUST_ANCHOR, END_ENTITY = 2, 3  # usages; 0 and 1 mean nothing for SMTP (RFC 7672 3.1.3)
 WHOLE, PUBLIC_KEY = 0, 1  # selectors
@@ -19,7 +19,7 @@ EXACT, SHA256, SHA512 = 0, 1, 2  # matching types
 _DIGEST_OCTETS = {SHA256: 32, SHA512: 64}
 
 
-class Dane(Struct, frozen=True):
+class DanePolicy(Struct, frozen=True):
     """What signed DNS says of one server.
 
     `base` is the name that the records were found under and the one to ask for in the handshake (RFC 7672 8.1).
@@ -41,25 +41,25 @@ def usable(records: Sequence[Tlsa]) -> tuple[Tlsa, ...]:
     return tuple(one for one in found if one.matching != SHA256 or (one.usage, one.selector) not in strong)
 
 
-def match(dane: Dane, shown: Shown | None, at: datetime) -> str | Fault:
+def match(dane: DanePolicy, shown: PeerCertificates | None, at: datetime) -> str | TlsFailure:
     """How the certificates match, `dane-ee` or `dane-ta`, or why they don't.
 
     An end entity match looks at neither name nor dates (RFC 7672 3.1.1); a trust anchor match at both (3.1.2).
     """
     if shown is None:
-        return Fault(FaultKind.VALIDATION_FAILURE, "no readable certificate")
+        return TlsFailure(TlsFailureType.VALIDATION_FAILURE, "no readable certificate")
     if any(one.usage == END_ENTITY and _fits(one, shown.leaf) for one in dane.records):
         return "dane-ee"
     anchors = _anchors(dane.records, shown)
     if not anchors:
-        return Fault(FaultKind.VALIDATION_FAILURE, "none of the certificates matches a TLSA record")
+        return TlsFailure(TlsFailureType.VALIDATION_FAILURE, "none of the certificates matches a TLSA record")
     if not shown.leaf.not_valid_before_utc <= at <= shown.leaf.not_valid_after_utc:
-        return Fault(FaultKind.EXPIRED, "outside its dates")
+        return TlsFailure(TlsFailureType.EXPIRED, "outside its dates")
     if not covers(shown.leaf, dane.names):
-        return Fault(FaultKind.HOST_MISMATCH, f"not for {dane.base}")
-    authorities = Authorities(anchors)
-    doubts = [authorities.doubt(shown, name, at) for name in dane.names if covers(shown.leaf, (name,))]
-    return "dane-ta" if None in doubts else Fault(FaultKind.NOT_TRUSTED, doubts[0] or "")
+        return TlsFailure(TlsFailureType.HOST_MISMATCH, f"not for {dane.base}")
+    authorities = CertificateAuthorities(anchors)
+    doubts = [authorities.certificate_failure(shown, name, at) for name in dane.names if covers(shown.leaf, (name,))]
+    return "dane-ta" if None in doubts else TlsFailure(TlsFailureType.NOT_TRUSTED, doubts[0] or "")
 
 
 def _is_usable(record: Tlsa) -> bool:
@@ -70,13 +70,13 @@ def _is_usable(record: Tlsa) -> bool:
     return len(record.data) == _DIGEST_OCTETS.get(record.matching)
 
 
-def _anchors(records: Sequence[Tlsa], shown: Shown) -> list[x509.Certificate]:
+def _anchors(records: Sequence[Tlsa], shown: PeerCertificates) -> list[x509.Certificate]:
     """The trust anchors at hand: those the server sent (RFC 7672 3.1.2 obliges it to), and those in DNS whole."""
     wanted = [one for one in records if one.usage == TRUST_ANCHOR]
     found = [certificate for certificate in shown.others if any(_fits(one, certificate) for one in wanted)]
     for one in wanted:
         if (one.selector, one.matching) == (WHOLE, EXACT):
-            whole = Shown.parsed([one.data])
+            whole = PeerCertificates.parsed([one.data])
             found += [whole.leaf] if whole is not None else []
     return found
 

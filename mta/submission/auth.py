@@ -16,7 +16,7 @@ from engine.base.errors import Refusal
 from engine.base.settings import Settings
 from engine.store import metrics
 from engine.store.rate_limits import RateLimiter
-from mta.relay import counts
+from mta.submission import metrics
 
 SCOPES: Final = ("emails:send",)
 # Failures per address and per key id: 20 at once, then one in six seconds. A right password is never held up: nobody
@@ -28,7 +28,7 @@ SLOWED: Final = 5  # times as long waits who fails too often
 _log = structlog.get_logger("relay")
 
 
-class Login(Struct, frozen=True):
+class SubmissionLogin(Struct, frozen=True):
     """A key that was presented and held; kept to be asked about again before each message."""
 
     key: rules.NewKey
@@ -36,7 +36,7 @@ class Login(Struct, frozen=True):
     address: str  # of the client: a key may be limited to networks
 
 
-class Failed(Exception):  # noqa: N818 - an answer, not a fault
+class LoginRefused(Exception):  # noqa: N818 - an answer, not a fault
     """The password is no key that may send. `too_often`: the client has failed too often to go on."""
 
     def __init__(self, *, too_often: bool) -> None:
@@ -44,7 +44,7 @@ class Failed(Exception):  # noqa: N818 - an answer, not a fault
         self.too_often = too_often
 
 
-class Logins:
+class SubmissionAuth:
     """Checks passwords for one process."""
 
     def __init__(self, keys: Keys, limits: RateLimiter, settings: Settings) -> None:
@@ -52,7 +52,7 @@ class Logins:
         self._limits = limits
         self._delay_s = settings.relay_login_delay_s
 
-    async def login(self, password: bytes, address: str) -> Login:
+    async def login(self, password: bytes, address: str) -> SubmissionLogin:
         """The key behind a password. Raises Failed, some time after the attempt began and whatever its cause; or
         DatabaseUnavailable when the database can't be asked."""
         began = asyncio.get_running_loop().time()
@@ -62,15 +62,15 @@ class Logins:
         except Refusal:
             too_often = await self._count(key, address)
             waits_s = self._delay_s * (SLOWED if too_often else 1)
-            metrics.TALLY.add(counts.LOGINS, "slowed" if too_often else "refused")
+            metrics.TALLY.add(metrics.LOGINS, "slowed" if too_often else "refused")
             _log.warning("login refused", peer=address, key=None if key is None else key.key_id, slowed=too_often)
             await asyncio.sleep(max(0.0, began + waits_s - asyncio.get_running_loop().time()))
-            raise Failed(too_often=too_often) from None
+            raise LoginRefused(too_often=too_often) from None
         assert key is not None
-        metrics.TALLY.add(counts.LOGINS, "ok")
-        return Login(key, caller, address)
+        metrics.TALLY.add(metrics.LOGINS, "ok")
+        return SubmissionLogin(key, caller, address)
 
-    async def again(self, login: Login) -> Caller:
+    async def again(self, login: SubmissionLogin) -> Caller:
         """The caller as of now: revoked keys and suspended accounts end within a second. Raises the uniform 401."""
         return await self._checked(login.key, login.address)
 

@@ -12,45 +12,45 @@ from typing import Final, NamedTuple
 from engine.base.errors import Refusal
 from engine.base.memory_pool import Reservation
 
-MAX_AHEAD: Final = 256 * 1024  # octets a client may send ahead of being read
-END: Final = b"\r\n.\r\n"
-MAX_THROWN: Final = 16 * 1024 * 1024  # octets of one line, before its sender is cut off
+MAX_UNREAD: Final = 256 * 1024  # octets a client may send ahead of being read
+CONTENT_END: Final = b"\r\n.\r\n"
+MAX_DISCARDED: Final = 16 * 1024 * 1024  # octets of one line, before its sender is cut off
 
 
-class Gone(ConnectionError):  # noqa: N818 - named for what happened
+class ClientGone(ConnectionError):  # noqa: N818 - named for what happened
     """The client closed the connection."""
 
 
-class Dropped(StrEnum):
+class ContentDropped(StrEnum):
     """Why content was read and not kept."""
 
     SIZE = "size"
     MEMORY = "memory"
 
 
-class Content(NamedTuple):
+class ReceivedContent(NamedTuple):
     """A whole message as sent, dots unstuffed; or, when `dropped`, nothing of it."""
 
     octets: bytes
-    dropped: Dropped | None
+    dropped: ContentDropped | None
     size: int  # octets received, without the final dot
 
 
-class Flaw(StrEnum):
+class LineFlaw(StrEnum):
     """Why a line is none."""
 
     LONG = "long"
     BARE = "bare"  # ended by a line feed without carriage return
 
 
-class Line(NamedTuple):
+class ReceivedLine(NamedTuple):
     """One line without its CRLF; nothing of it is kept when it has a `flaw`."""
 
     octets: bytes
-    flaw: Flaw | None = None
+    flaw: LineFlaw | None = None
 
 
-class Inbox:
+class SmtpReader:
     """What one client sent and nobody took yet; fed by the protocol.
 
     `before_wait` is called whenever nothing is left to read without waiting: the moment to write the replies
@@ -76,7 +76,7 @@ class Inbox:
         self._buffer += data
         if self._waiter is not None:
             self._wake()
-        elif len(self._buffer) > MAX_AHEAD and not self._paused:
+        elif len(self._buffer) > MAX_UNREAD and not self._paused:
             self._paused, self._transport = True, transport
             transport.pause_reading()
 
@@ -85,7 +85,7 @@ class Inbox:
         self._ended = True
         self._wake()
 
-    async def line(self, most: Callable[[bytes], int]) -> Line:
+    async def line(self, most: Callable[[bytes], int]) -> ReceivedLine:
         """The next line; `most(its beginning)` octets are the most. Raises Gone."""
         searched = thrown = 0
         while True:
@@ -94,17 +94,17 @@ class Inbox:
                 line = bytes(self._buffer[:end])
                 del self._buffer[: end + 1]
                 if not line.endswith(b"\r"):
-                    return Line(b"", Flaw.BARE)
-                return Line(b"", Flaw.LONG) if thrown or end - 1 > most(line) else Line(line[:-1])
+                    return ReceivedLine(b"", LineFlaw.BARE)
+                return ReceivedLine(b"", LineFlaw.LONG) if thrown or end - 1 > most(line) else ReceivedLine(line[:-1])
             if len(self._buffer) > most(bytes(self._buffer[:16])) + 1 or thrown:
                 thrown += len(self._buffer)
-                if thrown > MAX_THROWN:
-                    raise Gone
+                if thrown > MAX_DISCARDED:
+                    raise ClientGone
                 del self._buffer[:-1]  # its last octet may be half of the CRLF
             searched = len(self._buffer)
             await self._fill()
 
-    async def content(self, most: int, reservation: Reservation, on_wait: Callable[[int], None]) -> Content:
+    async def content(self, most: int, reservation: Reservation, on_wait: Callable[[int], None]) -> ReceivedContent:
         """Everything up to the final dot. Beyond `most` octets, or without memory for it, it is read and dropped.
 
         `on_wait` is told how many octets came, before each wait for more. The caller releases the reservation. Raises
@@ -114,10 +114,10 @@ class Inbox:
         self._buffer[:0] = b"\r\n"
         self._searched = self._discarded = 0
         most_stuffed = most + most // 64
-        dropped: Dropped | None = None
+        dropped: ContentDropped | None = None
         reservation.begin(on_revoke=self._discard)
-        while (end := self._buffer.find(END, self._searched)) < 0:
-            self._searched = max(0, len(self._buffer) - len(END) + 1)
+        while (end := self._buffer.find(CONTENT_END, self._searched)) < 0:
+            self._searched = max(0, len(self._buffer) - len(CONTENT_END) + 1)
             dropped = dropped or _reserve(len(self._buffer), most_stuffed, reservation)
             if dropped is not None:
                 self._discard()
@@ -125,18 +125,18 @@ class Inbox:
             await self._fill()
         dropped = dropped or _reserve(end, most_stuffed, reservation)
         octets = b"" if dropped is not None else bytes(self._buffer[2 : end + 2])
-        del self._buffer[: end + len(END)]
+        del self._buffer[: end + len(CONTENT_END)]
         if dropped is not None:
-            return Content(b"", dropped, self._discarded + end)
+            return ReceivedContent(b"", dropped, self._discarded + end)
         reservation.complete()
         content = unstuffed(octets) if b"\r\n." in octets or octets[:1] == b"." else octets
         if len(content) > most:  # stuffed dots don't count (RFC 1870 3)
-            return Content(b"", Dropped.SIZE, len(octets))
-        return Content(content, None, len(octets))
+            return ReceivedContent(b"", ContentDropped.SIZE, len(octets))
+        return ReceivedContent(content, None, len(octets))
 
     def _discard(self) -> None:
         """Forget the content that came, but for octets that may begin its end."""
-        count = max(0, len(self._buffer) - len(END) + 1)
+        count = max(0, len(self._buffer) - len(CONTENT_END) + 1)
         del self._buffer[:count]
         self._discarded += count
         self._searched = 0
@@ -148,7 +148,7 @@ class Inbox:
         if len(self._buffer) > before:
             return
         if self._ended:
-            raise Gone
+            raise ClientGone
         if self._paused and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
@@ -163,16 +163,16 @@ class Inbox:
             self._waiter.set_result(None)
 
 
-def _reserve(size: int, most: int, reservation: Reservation) -> Dropped | None:
+def _reserve(size: int, most: int, reservation: Reservation) -> ContentDropped | None:
     """Reserve memory for content of that size; why it is given up where it is."""
-    if size > most + len(END):
+    if size > most + len(CONTENT_END):
         reservation.release()
-        return Dropped.SIZE
+        return ContentDropped.SIZE
     try:
         reservation.take(max(0, size - reservation.octets))
     except Refusal:
         reservation.release()
-        return Dropped.MEMORY
+        return ContentDropped.MEMORY
     return None
 
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from mta.smtp.certificates import Authorities, Shown, fault_of
-from mta.smtp.dane import Dane, match
-from mta.smtp.faults import Fault
-from mta.smtp.transcript import Tls
+from mta.smtp.client.certificates import CertificateAuthorities, PeerCertificates, chain_failure
+from mta.smtp.client.dane import DanePolicy, match
+from mta.smtp.client.tls_failures import TlsFailure
+from mta.smtp.client.transcript import TlsDetails
 
 MAX_SESSIONS = 512  # about 10 KB each
 MAX_SESSION_S = 3_600.0  # RFC 8446 4.6.1 allows seven days; a shorter memory forgets a mended server sooner
@@ -41,7 +41,7 @@ class TlsMode(StrEnum):
     DANE = "dane"  # the certificates that signed DNS names (RFC 7672)
 
 
-class Sessions(ssl.SSLContext):
+class ResumingTlsContext(ssl.SSLContext):
     """A client context that resumes its sessions by server name (RFC 8446 2.2, RFC 5077).
 
     It verifies nothing itself: without a policy of the domain nobody can say which name would be right, and
@@ -52,7 +52,7 @@ class Sessions(ssl.SSLContext):
     _kept: "OrderedDict[str, tuple[float, ssl.SSLSession, tuple[bytes, ...]]]"
 
     @classmethod
-    def made(cls, *, any_version: bool = False) -> "Sessions":
+    def made(cls, *, any_version: bool = False) -> "ResumingTlsContext":
         """Make a context for TLS 1.2 or newer (RFC 8996 retired the older versions).
 
         With `any_version` it takes TLS 1.0 and 1.1, short keys and servers without RFC 5746 too: where plaintext is
@@ -112,7 +112,7 @@ class Sessions(ssl.SSLContext):
         return kept if kept is not None and kept[0] > time.monotonic() else None
 
 
-def sessions(mode: TlsMode) -> Sessions:
+def client_context(mode: TlsMode) -> ResumingTlsContext:
     """Return the process's context for connections in `mode`; making one costs a millisecond.
 
     Opportunistic connections have a context of their own, so that no session of an old TLS version is resumed where
@@ -122,24 +122,24 @@ def sessions(mode: TlsMode) -> Sessions:
 
 
 @functools.cache
-def _sessions(*, any_version: bool) -> Sessions:
-    return Sessions.made(any_version=any_version)
+def _sessions(*, any_version: bool) -> ResumingTlsContext:
+    return ResumingTlsContext.made(any_version=any_version)
 
 
-class Judgement(Struct, frozen=True):
+class HandshakeResult(Struct, frozen=True):
     """What a handshake agreed on, and why the peer is not the one it should be; `shown` is what it sent, in DER."""
 
-    facts: Tls
-    doubt: Fault | None
+    facts: TlsDetails
+    certificate_failure: TlsFailure | None
     shown: tuple[bytes, ...]
 
 
-class Judge:
+class CertificateVerifier:
     """Judges certificates for one process; what it found of a chain is known for an hour."""
 
-    def __init__(self, authorities: Authorities) -> None:
+    def __init__(self, authorities: CertificateAuthorities) -> None:
         self._authorities = authorities
-        self._known: OrderedDict[tuple[bytes, str], tuple[datetime, Fault | None]] = OrderedDict()
+        self._known: OrderedDict[tuple[bytes, str], tuple[datetime, TlsFailure | None]] = OrderedDict()
 
     def judged(
         self,
@@ -147,9 +147,9 @@ class Judge:
         server_name: str,
         *,
         kept: Sequence[bytes] = (),
-        dane: Dane | None = None,
+        dane: DanePolicy | None = None,
         at: datetime | None = None,
-    ) -> Judgement:
+    ) -> HandshakeResult:
         """What the finished handshake of `session` is worth for a connection to `server_name`.
 
         `kept` are the certificates of the session that was resumed. With `dane`, its records decide; else the
@@ -162,30 +162,30 @@ class Judge:
         if resumed and shown and kept and kept[0] == shown[0]:
             shown = tuple(kept)
         cipher = session.cipher()
-        verdict, doubt = self._verdict(shown, server_name.lower(), dane, now)
-        facts = Tls(
+        verdict, certificate_failure = self._verdict(shown, server_name.lower(), dane, now)
+        facts = TlsDetails(
             version=session.version() or "unknown",
             cipher=cipher[0] if cipher is not None else "unknown",
             certificate=verdict,
             resumed=resumed,
         )
-        return Judgement(facts, doubt, shown)
+        return HandshakeResult(facts, certificate_failure, shown)
 
     def _verdict(
-        self, shown: tuple[bytes, ...], name: str, dane: Dane | None, at: datetime
-    ) -> tuple[str, Fault | None]:
+        self, shown: tuple[bytes, ...], name: str, dane: DanePolicy | None, at: datetime
+    ) -> tuple[str, TlsFailure | None]:
         if dane is not None:
-            found = match(dane, Shown.parsed(shown), at)
+            found = match(dane, PeerCertificates.parsed(shown), at)
             return (f"verified: {found}", None) if isinstance(found, str) else (f"unverified: {found.reason}", found)
         fault = self._by_authorities(shown, name, at)
         return ("verified", None) if fault is None else (f"unverified: {fault.reason}", fault)
 
-    def _by_authorities(self, shown: tuple[bytes, ...], name: str, at: datetime) -> Fault | None:
+    def _by_authorities(self, shown: tuple[bytes, ...], name: str, at: datetime) -> TlsFailure | None:
         key = (blake2b(b"".join(shown), digest_size=16).digest(), name)
         known = self._known.get(key)
         if known is not None and 0 <= (at - known[0]).total_seconds() < VERDICT_S:
             return known[1]
-        fault = fault_of(Shown.parsed(shown), name, self._authorities, at)
+        fault = chain_failure(PeerCertificates.parsed(shown), name, self._authorities, at)
         self._known.pop(key, None)
         if len(self._known) >= MAX_VERDICTS:
             self._known.popitem(last=False)
@@ -194,9 +194,9 @@ class Judge:
 
 
 @functools.cache
-def judge(authorities: Path | None = None) -> Judge:
+def certificate_verifier(authorities: Path | None = None) -> CertificateVerifier:
     """The one of this process; `authorities` is a PEM file, None the system's. Raises OSError for an unreadable one."""
-    return Judge(Authorities.of_file(authorities))
+    return CertificateVerifier(CertificateAuthorities.of_file(authorities))
 
 
 def certificates(session: ssl.SSLObject) -> tuple[bytes, ...]:

@@ -26,7 +26,7 @@ _CACHED_WHOLE: Final = 512  # octets of several lines
 _CACHE_SIZE: Final = 1_024
 
 
-class Heard(Struct, frozen=True, gc=False):
+class ParsedReply(Struct, frozen=True, gc=False):
     """One complete reply; `lines` holds the texts after the code where there are several lines."""
 
     reply: Reply
@@ -34,8 +34,8 @@ class Heard(Struct, frozen=True, gc=False):
 
 
 # Servers repeat themselves: most one-line replies have been parsed before. Cleared when full.
-_seen: dict[bytes, Heard] = {}
-_seen_whole: dict[bytes, Heard] = {}  # likewise, of several lines that came in one piece: as EHLO is answered
+_seen: dict[bytes, ParsedReply] = {}
+_seen_whole: dict[bytes, ParsedReply] = {}  # likewise, of several lines that came in one piece: as EHLO is answered
 
 
 class ReplyReader:
@@ -60,7 +60,7 @@ class ReplyReader:
         """True between replies: nothing of the next one has been received."""
         return self.broken is None and not self.pending
 
-    def feed(self, data: bytes) -> list[Heard]:
+    def feed(self, data: bytes) -> list[ParsedReply]:
         """The replies that `data` completes, in order. Those before a malformed one are still returned."""
         if not self._between:
             return [] if self.broken is not None else self._read(data)
@@ -72,8 +72,8 @@ class ReplyReader:
             _keep(_seen_whole, data, heard[0], _CACHED_WHOLE)
         return heard
 
-    def _read(self, data: bytes) -> list[Heard]:
-        heard: list[Heard] = []
+    def _read(self, data: bytes) -> list[ParsedReply]:
+        heard: list[ParsedReply] = []
         lines = (self._partial + data).split(b"\n") if self._partial else data.split(b"\n")
         self._partial = lines.pop()
         for line in lines:
@@ -90,13 +90,13 @@ class ReplyReader:
             self._partial = b""
         return heard
 
-    def _line(self, raw: bytes) -> Heard | None:
+    def _line(self, raw: bytes) -> ParsedReply | None:
         if not self._lines and len(raw) < MAX_TEXT:
             plain = _PLAIN.fullmatch(raw)
             if plain is not None:
                 code, text, enhanced = plain.groups()
                 reply = _reply(int(code), text.decode(), enhanced.decode() if enhanced else None)
-                return _keep(_seen, raw, Heard(reply), _CACHED_LINE)
+                return _keep(_seen, raw, ParsedReply(reply), _CACHED_LINE)
         line = raw[:-1] if raw.endswith(b"\r") else raw
         self.broken = self._fault(line)
         if self.broken is not None:
@@ -112,7 +112,7 @@ class ReplyReader:
             self._size = 0
             return heard
         text = printable(line[4:]).strip()
-        return _keep(_seen, raw, Heard(_reply(int(line[:3]), text, _enhanced(text))), _CACHED_LINE)
+        return _keep(_seen, raw, ParsedReply(_reply(int(line[:3]), text, _enhanced(text))), _CACHED_LINE)
 
     def _fault(self, line: bytes) -> str | None:
         """Why `line` can't be the next line of a reply (RFC 5321 4.2)."""
@@ -133,7 +133,7 @@ class ReplyReader:
         return None
 
 
-def _keep(seen: dict[bytes, Heard], raw: bytes, heard: Heard, most: int) -> Heard:
+def _keep(seen: dict[bytes, ParsedReply], raw: bytes, heard: ParsedReply, most: int) -> ParsedReply:
     if len(raw) <= most:
         if len(seen) >= _CACHE_SIZE:
             seen.clear()
@@ -152,13 +152,13 @@ def printable(raw: bytes) -> str:
     return "".join(letter if letter.isprintable() else " " if letter.isspace() else "\ufffd" for letter in text)
 
 
-def _many(code: int, raw_lines: list[bytes]) -> Heard:
+def _many(code: int, raw_lines: list[bytes]) -> ParsedReply:
     lines = tuple(printable(line).strip() for line in raw_lines)
     enhanced = _enhanced(lines[0])
     # RFC 2034 4 repeats the enhanced code on every line; once is enough to read.
     rest = [line.removeprefix(enhanced).strip() if enhanced else line for line in lines[1:]]
     text = " ".join(part for part in (lines[0], *rest) if part)
-    return Heard(_reply(code, text, enhanced), lines)
+    return ParsedReply(_reply(code, text, enhanced), lines)
 
 
 def _enhanced(text: str) -> str | None:

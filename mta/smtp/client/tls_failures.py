@@ -5,7 +5,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 
-class FaultKind(StrEnum):
+class TlsFailureType(StrEnum):
     """The result types of RFC 8460 4.3."""
 
     STARTTLS_NOT_SUPPORTED = "starttls-not-supported"
@@ -20,8 +20,8 @@ class FaultKind(StrEnum):
     STS_WEBPKI_INVALID = "sts-webpki-invalid"
 
 
-class Fault(Struct, frozen=True):
+class TlsFailure(Struct, frozen=True):
     """One failure; `reason` is one printable sentence."""
 
-    kind: FaultKind
+    kind: TlsFailureType
     reason: str

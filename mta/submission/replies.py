@@ -41,14 +41,14 @@ BY_FLAW: Final[dict[Flaw, str]] = {
 _unprintable = re.compile(r"[^\x20-\x7e]").sub
 
 
-def of_refusal(refusal: Refusal) -> str:
+def refusal_reply(refusal: Refusal) -> str:
     """The reply for a refusal of the registry."""
     codes = "452 4.3.1" if isinstance(refusal, NoRoom) else _BY_TYPE.get(refusal.kind)
     if codes is None:
         codes = "451 4.3.0" if refusal.status >= 500 or refusal.status == 429 else "550 5.7.1"
-    return refused(codes, refusal.kind, refusal.message)
+    return reply_line(codes, refusal.kind, refusal.message)
 
 
-def refused(codes: str, kind: ErrorType, sentence: str) -> str:
+def reply_line(codes: str, kind: ErrorType, sentence: str) -> str:
     """One reply line in ASCII, cut to what SMTP allows."""
     return _unprintable("?", f"{codes} [{kind.value}] {sentence}")[:MAX_REPLY]

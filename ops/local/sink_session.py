@@ -6,7 +6,16 @@ import ssl
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol, cast
 
-from ops.local.sink_script import REFUSALS, SLOW_S, TARPIT_S, FirstTries, Habit, Script, Scripts, habit_of
+from ops.local.sink_script import (
+    REFUSALS,
+    SLOW_S,
+    TARPIT_S,
+    FirstTries,
+    ScriptedReplies,
+    ScriptedReply,
+    SinkBehaviour,
+    behaviour_of,
+)
 from ops.local.sink_script import seconds_of as seconds_named
 
 MAX_LINE: Final = 4_096
@@ -17,38 +26,38 @@ _END: Final = b"\r\n.\r\n"
 _TLS_S: Final = 30.0
 
 
-class Host(Protocol):
+class SinkHost(Protocol):
     """What a conversation needs from its server."""
 
     name: str
     max_size: int
-    scripts: Scripts
+    scripts: ScriptedReplies
     first_tries: FirstTries
     tls: ssl.SSLContext | None
 
     def extensions(self, *, secured: bool) -> list[str]:
         """The EHLO lines after the first."""
 
-    def joined(self, conversation: "Conversation") -> bool:
+    def joined(self, conversation: "SinkSession") -> bool:
         """Count a new conversation; False when there are too many."""
 
-    def left(self, conversation: "Conversation") -> None:
+    def left(self, conversation: "SinkSession") -> None:
         """The conversation is over."""
 
     def heard(self, line: bytes) -> None:
         """A command came."""
 
-    def accept(self, conversation: "Conversation", content: bytes) -> str:
+    def accept(self, conversation: "SinkSession", content: bytes) -> str:
         """Keep a message; returns its id."""
 
     def spawn(self, handshake: Coroutine[Any, Any, None]) -> None:
         """Run a handshake in a task that the server owns."""
 
 
-class Conversation(asyncio.Protocol):
+class SinkSession(asyncio.Protocol):
     """Reads commands as they come, pipelined or not, and answers all of a group in one write."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: SinkHost) -> None:
         self.helo = ""
         self.sender: str | None = None
         self.recipients: list[str] = []
@@ -194,7 +203,7 @@ class Conversation(asyncio.Protocol):
         else:
             self._follow(script, act)
 
-    def _follow(self, script: Script, act: Callable[[], None]) -> None:
+    def _follow(self, script: ScriptedReply, act: Callable[[], None]) -> None:
         if script.raw is not None:
             self._replies.append(script.raw)
         elif script.drip_s is not None:
@@ -268,16 +277,16 @@ class Conversation(asyncio.Protocol):
             self._recipient(path[1].decode("utf-8", "replace"))
 
     def _recipient(self, address: str) -> None:
-        habit = habit_of(address)
-        if habit is Habit.TARPIT:
+        habit = behaviour_of(address)
+        if habit is SinkBehaviour.TARPIT:
             self.recipients.append(address)
             self._drip(b"250 2.1.5 ok\r\n", seconds_named(address, TARPIT_S))
             return
-        if habit is Habit.DEFER and not self._host.first_tries.first(habit, address):
+        if habit is SinkBehaviour.DEFER and not self._host.first_tries.first(habit, address):
             habit = None
         if habit in REFUSALS:
             self._say(REFUSALS[habit])
-            if habit is Habit.BUSY:
+            if habit is SinkBehaviour.BUSY:
                 self.hang_up()
             return
         self.recipients.append(address)
@@ -299,11 +308,11 @@ class Conversation(asyncio.Protocol):
             return
         delay_s = 0.0
         for address in self.recipients:
-            habit = habit_of(address)
-            if habit is Habit.DROP and self._host.first_tries.first(habit, address):
+            habit = behaviour_of(address)
+            if habit is SinkBehaviour.DROP and self._host.first_tries.first(habit, address):
                 self.hang_up()
                 return
-            if habit is Habit.SLOW:
+            if habit is SinkBehaviour.SLOW:
                 delay_s = max(delay_s, seconds_named(address, SLOW_S))
         if delay_s:
             self._hold(delay_s, lambda: self._keep(content))
