@@ -27,14 +27,14 @@ from engine.store.migrate import MigrationError, open_current
 from engine.store.postgres import AWAY, close_pool, open_pool
 from engine.store.presence import Figures, Presence
 from engine.store.resolver import Resolver
-from mta.outbound import blackbox
-from mta.outbound.blackbox import BlackBox
-from mta.outbound.loop import Outbound
-from mta.outbound.prepare import Preparer
-from mta.outbound.route import Router
-from mta.outbound.security import Security
+from mta.outbound import poison_guard
+from mta.outbound.envelopes import EnvelopeBuilder
+from mta.outbound.mx_routes import Router
+from mta.outbound.pipeline import OutboundPipeline
+from mta.outbound.poison_guard import PoisonGuard
 from mta.outbound.settling import SettlingThread
-from mta.outbound.sources_bind import check_sources
+from mta.outbound.source_ips.addresses import check_sources
+from mta.outbound.tls.security import TransportSecurity
 from mta.simulator.complaints import Complaints
 from mta.simulator.server import Simulator
 from shards.member import Member
@@ -102,14 +102,14 @@ async def run(settings: Settings, name: str) -> None:
     simulator = await Simulator.start(settings, pool)
     complaints = Complaints(pool, simulator.domain)
     router = Router.from_settings(settings, resolver, simulator_port=simulator.port)
-    security = Security(settings, pool, resolver)
-    preparer = Preparer(pool, settings, BlackBox(settings.state / "mta" / f"{name}.hand"))
+    security = TransportSecurity(settings, pool, resolver)
+    envelopes = EnvelopeBuilder(pool, settings, PoisonGuard(settings.state / "mta" / f"{name}.hand"))
     woken = WokenShards()
     process = process_name(settings, name)
     settler = await SettlingThread.start(
         settings.database_url, name, lambda: member.id, on_flush=functools.partial(metrics.flushed, "settle")
     )
-    outbound = Outbound(
+    outbound = OutboundPipeline(
         settings=settings,
         pool=pool,
         loading=loading,
@@ -118,7 +118,7 @@ async def run(settings: Settings, name: str) -> None:
         reader=HintReader(client, name),
         woken=woken,
         router=router,
-        preparer=preparer,
+        envelopes=envelopes,
         settler=settler,
         security=security,
         settled=complaints.settled,
@@ -133,7 +133,7 @@ async def run(settings: Settings, name: str) -> None:
         on_fenced=outbound.fenced,
     )
     presence = Presence(pool, kind="mta", name=name, figures=lambda: _figures(outbound, member))
-    stamps = Stamps(pool, [preparer.keys, member.cache, *outbound.caches])
+    stamps = Stamps(pool, [envelopes.keys, member.cache, *outbound.caches])
     work = asyncio.create_task(_work(presence, outbound, member, stamps, Wakes(listener), woken, complaints))
     ended = asyncio.create_task(stop.wait())
     await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -162,13 +162,13 @@ def _allow_files(wanted: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _figures(outbound: Outbound, member: Member) -> Figures:
+def _figures(outbound: OutboundPipeline, member: Member) -> Figures:
     return Figures(len(member.owned), outbound.in_hand, outbound.load.rate)
 
 
 async def _work(
     presence: Presence,
-    outbound: Outbound,
+    outbound: OutboundPipeline,
     member: Member,
     stamps: Stamps,
     wakes: Wakes,
@@ -195,16 +195,16 @@ async def _announce(member: Member) -> None:
 
 async def _watch() -> None:
     """Show that the loop turns: a process that hangs in one message would hold its shards for ever."""
-    blackbox.watch()
+    poison_guard.watch()
     try:
         while True:
-            await asyncio.sleep(blackbox.ARM_EVERY_S)
-            blackbox.rearm()
+            await asyncio.sleep(poison_guard.ARM_EVERY_S)
+            poison_guard.rearm()
     finally:
-        blackbox.rest()
+        poison_guard.rest()
 
 
-async def _stop(outbound: Outbound, member: Member, work: "asyncio.Task[None]", grace_s: float) -> None:
+async def _stop(outbound: OutboundPipeline, member: Member, work: "asyncio.Task[None]", grace_s: float) -> None:
     """Drain while the lease is still being renewed, then give it up."""
     _log.info("draining", in_hand=outbound.in_hand)
     await outbound.drain(grace_s)

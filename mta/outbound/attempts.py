@@ -13,8 +13,8 @@ from engine.delivery.outcome import Category, Outcome, Scope, Verdict, classify
 from engine.flows.settle import Attempt, Result
 from engine.mail.replies import Answer
 from engine.mail.simulator import domain_of
-from mta.outbound.blackbox import MAX_DEATHS
-from mta.outbound.prepare import Delivery
+from mta.outbound.delivery import ActiveDelivery
+from mta.outbound.poison_guard import MAX_DEATHS
 
 SHARED_ATTEMPT = "the attempt of another message to the same servers, just before, spoke for this one"
 MAX_FAULTS = 3  # attempts that may end in a fault of ours before the message fails
@@ -36,7 +36,7 @@ NO_ROOM = msgspec.structs.replace(
 
 
 def attempt_of(
-    delivery: Delivery,
+    delivery: ActiveDelivery,
     outcomes: dict[str, Outcome],
     conversation: dict[str, object] | None,
     started: datetime,
@@ -78,7 +78,7 @@ def attempt_of(
 
 
 def refused_by_route(
-    delivery: Delivery,
+    delivery: ActiveDelivery,
     answer: Answer,
     conversation: dict[str, object] | None,
     settings: Settings,
@@ -90,12 +90,12 @@ def refused_by_route(
     return attempt_of(delivery, outcomes, conversation, clock.now(), settings, ladder_s)
 
 
-def without_key(delivery: Delivery, settings: Settings) -> Attempt:
+def without_key(delivery: ActiveDelivery, settings: Settings) -> Attempt:
     """The domain was removed while the message waited: it fails, since it can't be signed."""
     return _untried(delivery, NO_KEY, settings)
 
 
-def without_recipients(delivery: Delivery) -> Attempt:
+def without_recipients(delivery: ActiveDelivery) -> Attempt:
     """Everybody was suppressed meanwhile."""
     now = clock.now()
     results = tuple(Result(place, address, None, delivery.suppressed[address]) for place, address in delivery.pairs)
@@ -104,31 +104,31 @@ def without_recipients(delivery: Delivery) -> Attempt:
     )
 
 
-def without_room(delivery: Delivery, settings: Settings) -> Attempt:
+def without_room(delivery: ActiveDelivery, settings: Settings) -> Attempt:
     """Its time is over and no source address had room for it: it fails without having been tried."""
     return _untried(delivery, NO_ROOM, settings)
 
 
-def at_fault(delivery: Delivery, error: Exception, faults: int, settings: Settings) -> Attempt:
+def at_fault(delivery: ActiveDelivery, error: Exception, faults: int, settings: Settings) -> Attempt:
     """Something of ours broke on this message, `faults` times by now: tried again on the ladder, and failed after a
     few times. Deferrals by the servers do not count among them."""
     words = f"an internal fault ({type(error).__name__}); the operator's log has the details"
     return _our_fault(delivery, words, settings, again=faults < MAX_FAULTS)
 
 
-def after_deaths(delivery: Delivery, deaths: int, settings: Settings) -> Attempt:
+def after_deaths(delivery: ActiveDelivery, deaths: int, settings: Settings) -> Attempt:
     """So many processes died while they worked on this message: as `at_fault`, counted by themselves."""
     words = f"the delivering process died while it prepared this message ({deaths} of {MAX_DEATHS} times)"
     return _our_fault(delivery, words, settings, again=deaths < MAX_DEATHS)
 
 
-def _untried(delivery: Delivery, outcome: Outcome, settings: Settings) -> Attempt:
+def _untried(delivery: ActiveDelivery, outcome: Outcome, settings: Settings) -> Attempt:
     """The end without another try: none is counted."""
     attempt = attempt_of(delivery, dict.fromkeys(delivery.addresses, outcome), None, clock.now(), settings)
     return msgspec.structs.replace(attempt, next_at=None, made=False)
 
 
-def _our_fault(delivery: Delivery, diagnostic: str, settings: Settings, *, again: bool) -> Attempt:
+def _our_fault(delivery: ActiveDelivery, diagnostic: str, settings: Settings, *, again: bool) -> Attempt:
     outcome = Outcome(
         Verdict.DEFERRED,
         Scope.MESSAGE,

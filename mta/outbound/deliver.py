@@ -18,16 +18,17 @@ from engine.mail.replies import Answer, Break, BreakKind, Reply
 from engine.store import metrics
 from engine.store.postgres import AWAY
 from mta.outbound.attempts import SHARED_ATTEMPT, attempt_of, refused_by_route, without_recipients
-from mta.outbound.prepare import Delivery, Preparer
-from mta.outbound.proven_domains import ProvenDomains
-from mta.outbound.remote_hosts import Rest
+from mta.outbound.delivery import ActiveDelivery
+from mta.outbound.envelopes import EnvelopeBuilder
 from mta.outbound.report import Report
-from mta.outbound.site import IDLE_S, TURN, Site, blames_site, worn_out
-from mta.outbound.slots import Claim
-from mta.outbound.sockets import Sockets
-from mta.outbound.tls_report import TlsSession
-from mta.outbound.transactions import is_undecided, joined, not_reached
-from mta.outbound.trial import Opened, Tried
+from mta.outbound.sites.connection_attempt import FailedConnection, OpenedConnection
+from mta.outbound.sites.connections import SiteConnections
+from mta.outbound.sites.proven_domains import ProvenDomains
+from mta.outbound.sites.remote_hosts import HostRest
+from mta.outbound.sites.site import IDLE_S, TURN, Site, blames_site, worn_out
+from mta.outbound.sites.slots import SlotClaim
+from mta.outbound.sites.transactions import is_undecided, joined, not_reached
+from mta.outbound.tls.report_counts import TlsSession
 from mta.smtp.connection import Connection, Envelope, Transaction
 
 MAX_TRIES = 3  # connections that may die under a delivery before that counts as an attempt
@@ -35,29 +36,29 @@ STALE_S = 5.0  # a delivery that waited longer is looked up in the suppressions 
 _sixteenth = cycle(range(16))
 
 
-class Worker:
+class DeliveryWorker:
     """Deliver the waiting messages of a site over one connection, from its opening to its end."""
 
     def __init__(
         self,
         site: Site,
-        sockets: Sockets,
+        connections: SiteConnections,
         proven: ProvenDomains,
-        preparer: Preparer,
+        envelopes: EnvelopeBuilder,
         report: Report,
         settings: Settings,
     ) -> None:
         self._site = site
         self._pacer = site.pacer
-        self._sockets = sockets
+        self._connections = connections
         self._proven = proven
-        self._preparer = preparer
+        self._envelopes = envelopes
         self._report = report
         self._settings = settings
-        self._begun: Delivery | None = None
-        self._current: Delivery | None = None
+        self._begun: ActiveDelivery | None = None
+        self._current: ActiveDelivery | None = None
         self._stop = False
-        self._claimed: Claim
+        self._claimed: SlotClaim
         self._mx = ""
         self._shown: dict[str, object] = {}  # of the connection's security
         self._sessions: tuple[TlsSession, ...] = ()  # to be counted, once for each domain that uses the connection
@@ -75,7 +76,7 @@ class Worker:
         claim = await self._claim()
         if claim is None:
             return
-        opened: Opened | Tried | None = None
+        opened: OpenedConnection | FailedConnection | None = None
         try:
             opened = await self._run(claim)
         except Exception as error:
@@ -84,9 +85,9 @@ class Worker:
             self._report.fault(self._current, error)
         finally:
             self._site.busy.pop(id(self), None)
-            self._sockets.free(claim, failed=isinstance(opened, Tried))
+            self._connections.free(claim, failed=isinstance(opened, FailedConnection))
 
-    async def _claim(self) -> Claim | None:
+    async def _claim(self) -> SlotClaim | None:
         """Wait for a slot; None where nothing waits any more, and where the servers rest: then what waits shares the
         outcome that they rest for."""
         site, first = self._site, self._site.waiting.peek()
@@ -94,26 +95,26 @@ class Worker:
             return None
         site.asking += 1
         try:
-            claim = await self._sockets.claim(
+            claim = await self._connections.claim(
                 first.row.account_id, site.route, site.policy, self._pacer.limits.family, site.source
             )
         finally:
             site.asking -= 1
-        if not isinstance(claim, Rest):
+        if not isinstance(claim, HostRest):
             return claim
         if not site.connected:  # else what waits is left to the connections that stand
             site.rest_with_host(claim.because, claim.seconds)
             self._share(claim.because, {"mx": site.mx, "tls": None, "conversation": [], "note": SHARED_ATTEMPT})
         return None
 
-    async def _run(self, claim: Claim) -> Opened | Tried | None:
+    async def _run(self, claim: SlotClaim) -> OpenedConnection | FailedConnection | None:
         if not self._site.waiting or self._stop:
             return None
         self._claimed = claim
         self._site.busy[id(self)] = time.monotonic()
         opened = await self._open(claim)
         self._site.busy.pop(id(self))
-        if isinstance(opened, Tried):
+        if isinstance(opened, FailedConnection):
             metrics.TALLY.add(metrics.CONNECTIONS, "failed")
             self._unreachable(opened)
             return opened
@@ -135,11 +136,13 @@ class Worker:
             await connection.close()
         return opened
 
-    async def _open(self, claim: Claim) -> Opened | Tried:
+    async def _open(self, claim: SlotClaim) -> OpenedConnection | FailedConnection:
         site, began = self._site, time.monotonic()
         site.opening += 1
         try:
-            opened = await self._sockets.open(claim, site.route, site.policy, self._pacer.limits.family, site.source)
+            opened = await self._connections.open(
+                claim, site.route, site.policy, self._pacer.limits.family, site.source
+            )
         finally:
             site.opening -= 1
         site.opens_s = time.monotonic() - began
@@ -170,11 +173,11 @@ class Worker:
                 return
 
     async def _wait(self) -> bool:
-        self._sockets.idle(id(self), self.stop)
+        self._connections.idle(id(self), self.stop)
         try:
             return not self._stop and await self._site.work(IDLE_S)
         finally:
-            self._sockets.busy(id(self))
+            self._connections.busy(id(self))
 
     def _must_leave(self, connection: Connection) -> bool:
         """The place of this connection is wanted elsewhere, or the servers are left alone."""
@@ -185,7 +188,7 @@ class Worker:
             return True
         return connection.messages_sent >= TURN and self._site.crowded
 
-    async def _next(self) -> Delivery | None:
+    async def _next(self) -> ActiveDelivery | None:
         """Who goes next, once the site's pace allows it; a connection does not stay open for long for that."""
         if not self._site.waiting:
             return None
@@ -209,7 +212,7 @@ class Worker:
             return None
         waiting.take()
         try:
-            envelope = self._preparer.envelope(delivery)
+            envelope = self._envelopes.envelope(delivery)
         except Exception as error:  # noqa: BLE001 - as in `run`: the delivery on the wire must not suffer
             pacer.give_back()
             self._report.fault(delivery, error)
@@ -223,12 +226,12 @@ class Worker:
             self._site.put(self._begun, first=True)
             self._begun = None
 
-    async def _deliver_large(self, connection: Connection, delivery: Delivery) -> None:
+    async def _deliver_large(self, connection: Connection, delivery: ActiveDelivery) -> None:
         """One of the few large bodies at a time; the connection may have gone while this one waited for its turn."""
         light = delivery.row
-        async with self._preparer.large:
+        async with self._envelopes.large:
             try:
-                await self._preparer.fetch_body(delivery)
+                await self._envelopes.fetch_body(delivery)
             except AWAY:
                 self._report.hand_back(delivery)
                 return
@@ -237,7 +240,7 @@ class Worker:
             delivery.row = light
 
     async def _deliver(
-        self, connection: Connection, delivery: Delivery, upcoming: Callable[[], Envelope | None] | None
+        self, connection: Connection, delivery: ActiveDelivery, upcoming: Callable[[], Envelope | None] | None
     ) -> None:
         reused = connection.messages_sent > 0
         if self._sessions and delivery.row.domain not in self._counted:
@@ -250,7 +253,7 @@ class Worker:
         lasted = time.monotonic() - began
         if reused:
             metrics.TALLY.add(metrics.CONNECTIONS, "reused")
-        if self._sockets.lock_step.wants_again(self._site.name, transaction):
+        if self._connections.pipelining.wants_again(self._site.name, transaction):
             delivery.envelope = None
             self._site.put(delivery, first=True)
             return
@@ -270,33 +273,33 @@ class Worker:
         self._learn(attempt, began)
         self._report.settle(delivery, attempt)
 
-    def _learn_of_host(self, delivery: Delivery, transaction: Transaction) -> None:
+    def _learn_of_host(self, delivery: ActiveDelivery, transaction: Transaction) -> None:
         """A host that answers is proven, and so is the domain; one that lets a transaction time out is not."""
         answers = [answer.outcome for answer in transaction.answers]
         if any(isinstance(outcome, Reply) for outcome in answers):
-            self._sockets.answered(self._claimed)
+            self._connections.answered(self._claimed)
             self._proven.answered(delivery.row.domain)
         elif any(outcome.kind is BreakKind.TIMEOUT for outcome in answers if isinstance(outcome, Break)):
-            self._sockets.stalled(self._claimed)
+            self._connections.stalled(self._claimed)
             self._proven.failed(delivery.row.domain)
 
     async def _send(
-        self, connection: Connection, delivery: Delivery, upcoming: Callable[[], Envelope | None] | None
+        self, connection: Connection, delivery: ActiveDelivery, upcoming: Callable[[], Envelope | None] | None
     ) -> Transaction:
         """One transaction, or as many in a row as the site's limit of recipients makes of it."""
         may_send = functools.partial(self._report.may_send, delivery)
         addresses, most = delivery.addresses, self._pacer.limits.recipients
         if delivery.envelope is not None or len(addresses) <= most:
-            envelope = delivery.envelope or self._preparer.envelope(delivery)
+            envelope = delivery.envelope or self._envelopes.envelope(delivery)
             return await connection.send(envelope, upcoming, may_send)
         done: list[Transaction] = []
         for start in range(0, len(addresses), most):
             part = addresses[start : start + most]
-            envelope = self._preparer.part(delivery, part)
+            envelope = self._envelopes.part(delivery, part)
             done.append(await connection.send(envelope, None, may_send) if connection.usable else not_reached(part))
         return joined(done)
 
-    def _attempt(self, delivery: Delivery, transaction: Transaction, started: datetime) -> Attempt:
+    def _attempt(self, delivery: ActiveDelivery, transaction: Transaction, started: datetime) -> Attempt:
         alone = len(transaction.answers) == 1
         outcomes = {
             address: classify(answer, alone=alone)
@@ -333,7 +336,7 @@ class Worker:
         else:
             pacer.answered()
 
-    def _unreachable(self, tried: Tried) -> None:
+    def _unreachable(self, tried: FailedConnection) -> None:
         """No connection came about. Where others stand, the site only wants fewer; else everything waiting for it
         shares the outcome, and the site rests."""
         site = self._site

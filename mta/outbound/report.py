@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable
 
 from engine.flows.settle import Attempt
-from mta.outbound.pacer import Pacer
-from mta.outbound.prepare import Delivery
-from mta.outbound.site import Group
-from mta.outbound.tls_report import TlsSession
+from mta.outbound.delivery import ActiveDelivery
+from mta.outbound.sites.pacer import Pacer
+from mta.outbound.sites.site import SiteGroup
+from mta.outbound.tls.report_counts import TlsSession
 
 
 class Report:
@@ -15,14 +15,14 @@ class Report:
     def __init__(
         self,
         *,
-        settle: Callable[[Delivery, Attempt], None],
-        hand_back: Callable[[Delivery], None],
-        fault: Callable[[Delivery, Exception], None],
-        recheck: Callable[[Delivery], Awaitable[None]],
-        may_send: Callable[[Delivery], bool],
+        settle: Callable[[ActiveDelivery, Attempt], None],
+        hand_back: Callable[[ActiveDelivery], None],
+        fault: Callable[[ActiveDelivery, Exception], None],
+        recheck: Callable[[ActiveDelivery], Awaitable[None]],
+        may_send: Callable[[ActiveDelivery], bool],
         tls: Callable[[str, tuple[TlsSession, ...]], None],
         token: Callable[[Pacer, float], Awaitable[bool]],
-        left_alone: Callable[[Group, float], None],
+        left_alone: Callable[[SiteGroup, float], None],
     ) -> None:
         self.settle = settle
         self.fault = fault

@@ -10,8 +10,8 @@ from typing import Final
 from uuid import UUID
 
 from engine.delivery.queue import Outline
-from mta.outbound.prepare import Delivery
-from mta.outbound.proven_domains import ProvenDomains
+from mta.outbound.delivery import ActiveDelivery
+from mta.outbound.sites.proven_domains import ProvenDomains
 
 SHARED: Final = 0.25  # of the memory, among accounts: what hints bring to a busy process
 MIN_SHARE: Final = 16  # deliveries that every account may have in memory whatever others have
@@ -21,7 +21,7 @@ MAX_UNPROVEN: Final = 0.65  # the same with the first delivery of each account, 
 
 
 def within_shares(
-    rows: Sequence[Outline], held: Collection[Delivery], limit: int, proven: ProvenDomains
+    rows: Sequence[Outline], held: Collection[ActiveDelivery], limit: int, proven: ProvenDomains
 ) -> dict[tuple[int, UUID], None]:
     """Return (shard, message) of the rows to load now, in this order, of those that hints announced; the others are
     found by their due times. `held`: the deliveries in memory, of `limit` that fit. Mail for proven domains does not
@@ -48,14 +48,14 @@ def within_shares(
     return chosen
 
 
-def unproven_room(held: Iterable[Delivery], most: int, proven: ProvenDomains) -> int:
+def unproven_room(held: Iterable[ActiveDelivery], most: int, proven: ProvenDomains) -> int:
     """Return how many deliveries for unproven domains are missing to `most`; below zero, how many are too many."""
     return most - sum(one.row.domain not in proven for one in held)
 
 
 def overflow(
-    held: Iterable[Delivery], limit: int, proven: ProvenDomains, keep: Container[Delivery | None]
-) -> list[Delivery]:
+    held: Iterable[ActiveDelivery], limit: int, proven: ProvenDomains, keep: Container[ActiveDelivery | None]
+) -> list[ActiveDelivery]:
     """Return the deliveries to put back into the queue because more than `MAX_UNPROVEN` of `limit` are for domains that
     are not proven: the oldest of the accounts that have most. Those in `keep`, and those that no longer wait, stay."""
     unproven = [one for one in held if one.row.domain not in proven]
@@ -63,7 +63,7 @@ def overflow(
     if excess <= 0:
         return []
     places: Counter[UUID] = Counter()
-    ranked: list[tuple[int, int, Delivery]] = []
+    ranked: list[tuple[int, int, ActiveDelivery]] = []
     for number, one in enumerate(sorted(unproven, key=lambda one: -one.taken_at)):
         places[one.row.account_id] += 1
         if one.waits and not one.settling and one not in keep:

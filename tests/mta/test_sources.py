@@ -14,7 +14,7 @@ from engine.base import clock
 from engine.base.settings import SourceIp
 from engine.delivery import sites_store, sources_store
 from engine.delivery.sources import Assignment, Member
-from mta.outbound import sources_health
+from mta.outbound.source_ips import health as source_health
 from ops import sites as ops_sites
 from ops.local.sink_protocol import Conversation
 from tests.harness.accounts import make_account
@@ -285,7 +285,7 @@ async def test_an_address_that_a_site_refuses_is_spared_there_and_others_carry_i
 async def test_another_process_hears_of_a_refusal_and_a_restart_forgets_none(
     here: World, server: Witness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mta.outbound.sources.EXCHANGE_S", 0.2)
+    monkeypatch.setattr("mta.outbound.source_ips.assignment.EXCHANGE_S", 0.2)
     mta = await here.mta(source_ips=BOTH)
     domain = await fits(here, server, A)
     site = f"mx.{domain}"
@@ -306,7 +306,7 @@ async def test_another_process_hears_of_a_refusal_and_a_restart_forgets_none(
 async def test_a_spared_address_is_tried_again_by_one_message_and_used_again_when_that_arrives(
     here: World, server: Witness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources_health, "SETTLED_S", 0.0)
+    monkeypatch.setattr(source_health, "SETTLED_S", 0.0)
     mta = await here.mta(source_ips=BOTH)
     domain = await fits(here, server, A)
     health = mta.outbound._sites.sources.health

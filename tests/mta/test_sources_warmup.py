@@ -16,8 +16,8 @@ from engine.delivery import queue, sites_store, sources_store
 from engine.delivery.sources import Assignment, Member, Warmup, next_midnight
 from engine.delivery.sources_store import Taken
 from engine.store.postgres import open_pool
-from mta.outbound.prepare import Delivery
-from mta.outbound.sources import Sources
+from mta.outbound.delivery import ActiveDelivery
+from mta.outbound.source_ips.assignment import SourceAddresses
 from ops import sources as ops_sources
 from tests.harness.accounts import make_account
 from tests.harness.outbound import World
@@ -178,8 +178,8 @@ async def test_room_goes_to_codes_and_transactional_mail_before_other_streams(he
     plain = [await here.send(f"plain{number}@c0.test") for number in range(3)]
     rows = await queue.load(here.pool, [(message, "c0.test") for message in (*news, *plain)])
     rows.sort(key=lambda row: row.message_id)
-    chosen = Sources(msgspec.structs.replace(here.settings, source_ips=ONE), here.pool)
-    sharing = await chosen.share_out([Delivery(row, None, 0.0) for row in rows], "4", SITE)
+    chosen = SourceAddresses(msgspec.structs.replace(here.settings, source_ips=ONE), here.pool)
+    sharing = await chosen.share_out([ActiveDelivery(row, None, 0.0) for row in rows], "4", SITE)
     [(source, mail)] = sharing.shares
 
     assert source is not None

@@ -10,9 +10,9 @@ import pytest
 from engine.base.settings import Settings
 from engine.delivery.sites import NamedRule, Rule, RuleBook
 from engine.store import redis as redis_store
-from mta.outbound import windows as module
-from mta.outbound.pacer import Pacer
-from mta.outbound.windows import Windows, pace_key, window_key
+from mta.outbound.sites import windows as module
+from mta.outbound.sites.pacer import Pacer
+from mta.outbound.sites.windows import SiteWindows, pace_key, window_key
 from tests.harness.patience import PATIENCE_S
 
 NOWHERE = "unix:///nonexistent/valkey.sock"
@@ -36,7 +36,7 @@ class Process:
 
     def __init__(self, client: redis_store.Client, name: str, fraction: float = 0.5, **rule: Any) -> None:
         self.pacer = pacer_for("mx.peer.test", **rule)
-        self.windows = Windows(client, name, lambda: fraction)
+        self.windows = SiteWindows(client, name, lambda: fraction)
         self.want = 0
 
     async def ask(self, want: int) -> int:

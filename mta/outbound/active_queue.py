@@ -1,0 +1,125 @@
+"""What one process has in its hands: deliveries, what it settled of late, and hints to be acknowledged. No I/O."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from uuid import UUID
+
+from mta.outbound.delivery import ActiveDelivery, HintEntry
+
+MAX_UNACKED = 100_000  # entries to acknowledge once Redis is back; a forgotten one costs a look at settled rows
+FULL = 0.75  # of the hand: due times fill it so far, what is beyond is for fresh mail
+
+Key = tuple[UUID, str]
+
+
+class ActiveQueue:
+    """The deliveries of one process in memory, each in it once."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.closed = False  # nothing new is taken
+        self.on_room: Callable[[], None] = lambda: None
+        self.on_unspent: Callable[[ActiveDelivery], None] = lambda _: None  # it leaves with a part of an allowance
+        self._deliveries: dict[Key, ActiveDelivery] = {}
+        self._by_shard: Counter[int] = Counter()
+        self._settled: tuple[dict[Key, int], dict[Key, int]] = ({}, {})
+        self._finished: dict[int, list[bytes]] = {}
+
+    def __len__(self) -> int:
+        return len(self._deliveries)
+
+    def __iter__(self) -> Iterator[ActiveDelivery]:
+        return iter(list(self._deliveries.values()))
+
+    @property
+    def room(self) -> int:
+        """How many more fit."""
+        return 0 if self.closed else self.limit - len(self._deliveries)
+
+    @property
+    def excess(self) -> int:
+        """Deliveries beyond a comfortably full hand."""
+        return len(self._deliveries) - int(FULL * self.limit)
+
+    def add(self, delivery: ActiveDelivery) -> None:
+        """Take a delivery in hand."""
+        self._deliveries[delivery.row.key] = delivery
+        self._by_shard[delivery.row.shard] += 1
+
+    def has(self, delivery: ActiveDelivery) -> bool:
+        """False once it was settled, handed back, or taken away by a fence."""
+        return self._deliveries.get(delivery.row.key) is delivery
+
+    def of_any(self, shards: Iterable[int]) -> bool:
+        """True while something of these shards is in hand."""
+        return any(self._by_shard[shard] for shard in shards)
+
+    def whole(self) -> list[UUID]:
+        """Messages all of whose recipients are in hand."""
+        return [key[0] for key, one in self._deliveries.items() if one.row.total == len(one.pairs)]
+
+    def drop(self, delivery: ActiveDelivery) -> None:
+        """No longer in hand; its hint has served."""
+        if self.has(delivery):
+            del self._deliveries[delivery.row.key]
+            self._by_shard[delivery.row.shard] -= 1
+            self.on_room()
+        if delivery.taken is not None:
+            self.on_unspent(delivery)
+        if delivery.entry is not None:
+            self.done_with((delivery.entry,))
+            delivery.entry = None
+
+    def forget_all(self) -> None:
+        """Everything in hand belongs to others."""
+        self._deliveries.clear()
+        self._by_shard.clear()
+
+    # -- what is known of rows that may turn up again --------------------------------------------
+
+    def known(self, key: Key, attempts: int | None = None) -> bool:
+        """In hand, or settled so recently that a row read before its commit may still turn up."""
+        if key in self._deliveries:
+            return True
+        if attempts is None:
+            return False
+        return any(known.get(key, -1) >= attempts for known in self._settled)
+
+    def remember(self, delivery: ActiveDelivery) -> None:
+        """It was settled."""
+        self._settled[0][delivery.row.key] = delivery.row.attempts
+
+    def turn(self) -> None:
+        """Forget what was settled the time before last."""
+        self._settled = ({}, self._settled[0])
+
+    # -- hints -----------------------------------------------------------------------------------
+
+    def done_with(self, entries: Iterable[HintEntry]) -> None:
+        """One delivery each of these hints has served."""
+        for entry in entries:
+            entry.left -= 1
+            if entry.left == 0:
+                self.finished(entry.shard, (entry.id,))
+
+    def served(self, left: Mapping[int, Collection[bytes]]) -> None:
+        """These hints were left unfinished for long: they have served, but for those of deliveries in hand."""
+        used = {(one.entry.shard, one.entry.id) for one in self._deliveries.values() if one.entry is not None}
+        for shard, entries in left.items():
+            if unused := [entry for entry in entries if (shard, entry) not in used]:
+                self.finished(shard, unused)
+
+    def finished(self, shard: int, entries: Collection[bytes]) -> None:
+        """These hints may be acknowledged."""
+        self._finished.setdefault(shard, []).extend(entries)
+
+    def take_finished(self) -> dict[int, list[bytes]]:
+        """The hints to acknowledge now."""
+        taken, self._finished = self._finished, {}
+        return taken
+
+    def not_acknowledged(self, taken: dict[int, list[bytes]]) -> None:
+        """Redis was away: keep them for later, within bounds."""
+        if sum(map(len, self._finished.values())) <= MAX_UNACKED:
+            for shard, entries in taken.items():
+                self.finished(shard, entries)

@@ -1,0 +1,387 @@
+"""Finding work: hints say what is fresh, due times find everything else, retries and whatever a hint was lost for.
+
+What is in hand is bounded; the rest waits in Postgres. Where more is due than fits, accounts take turns, so that one
+with a hundred thousand rows in a shard keeps nobody waiting; and while the hand fills, fresh mail of an account that
+has its share of it already is left until there is room again.
+"""
+
+import asyncio
+import itertools
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from datetime import timedelta
+from uuid import UUID
+
+import asyncpg
+import structlog
+
+from engine.base.settings import Settings
+from engine.delivery import queue
+from engine.delivery.hints import Hint, HintReader, WokenShards
+from engine.delivery.queue import DueKey, Holder, Row
+from engine.store.postgres import AWAY, heed_cancellation
+from engine.store.redis import Away
+from mta.outbound.active_queue import FULL, ActiveQueue, Key
+from mta.outbound.delivery import HintEntry
+from mta.outbound.row_moves import RowMoves
+from mta.outbound.shares import MAX_UNPROVEN, UNPROVEN, unproven_room, within_shares
+from mta.outbound.sites.proven_domains import ProvenDomains
+
+LOAD_ROWS = 256
+DUE_EVERY_S = 1.0
+GATHER_S = 0.01  # between two readings of hints: those that come meanwhile share one read and one load
+LAND_S = 0.002  # after a wake-up of an idle process: on a cluster it may overtake hints that are kept by other servers
+FEW = 64  # announced messages that are loaded without a look whose they are, and of those that wait at once
+MAX_LATER = 1_000  # announced messages for unproven domains that wait to be loaded; due times find what is beyond
+MAX_HINTS = 8  # of a shard in one reading
+PRESSED = 0.5  # of the hand: from here on accounts are looked at before their mail is loaded
+REFILL = 0.5  # of the hand: below it, what is due is asked for again at once
+LOOK_EVERY_S = 0.5  # at all shards while some have a backlog; in between those are worked off one after the other
+DEEP_ROWS = 64  # of a domain at once, where its shard has a backlog: its connection goes on without a wait
+DEEP_KEYS = 512  # of such a shard at once; as many are looked at where it has mail of many domains, so that it meets
+LEFT_LONG_S = 30.0  # after which a hint that was read and not finished is looked at once more
+LEFT_EVERY_S = 30.0  # for that all shards are asked within this time, a part of them at a time
+LEFT_TURNS = 6
+MAX_LEFT = 100  # rows put off at once, for mail to unproven domains that does not fit: each costs half a millisecond
+FAIR_HOLDERS = 16  # accounts and priorities of a shard that are looked at in one turn
+FAIR_ROWS = 4  # of each
+
+_log = structlog.get_logger("mta")
+
+Entries = Mapping[tuple[int, UUID], HintEntry]
+Take = Callable[[Iterable[Row], Entries], Awaitable[None]]
+
+
+class FetchStage:
+    """What one process's shards owe; `take` gets the rows."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        pool: asyncpg.Pool,
+        reader: HintReader,
+        woken: WokenShards,
+        active: ActiveQueue,
+        proven: ProvenDomains,
+        row_moves: RowMoves,
+        owned: Callable[[], Collection[int]],
+        take: Take,
+        leave: Callable[[Collection[Key]], Awaitable[None]],
+    ) -> None:
+        self._settings = settings
+        self._pool = pool
+        self._reader = reader
+        self._woken = woken
+        self._active = active
+        self._proven = proven
+        self._row_moves = row_moves
+        self._owned = owned
+        self._take = take
+        self._leave = leave
+        self._more_due = asyncio.Event()
+        self._more_behind = False  # more was due than fitted
+        self._ask_at = REFILL
+        self._look_at = 0.0
+        self._read_at = 0.0  # when hints were read last
+        self._ahead_until = 0.0  # hints were given up lately: their rows are taken before they fall due
+        self._inherited: set[int] = set()  # shards whose last owner's hints are still to be finished
+        self._later: dict[tuple[int, UUID], HintEntry] = {}  # announced mail for unproven domains, not loaded yet
+        self._deep: dict[int, int] = {}  # shards with a backlog, whose turn comes first -> rows to look at then
+        self._had: dict[int, int] = {}  # by shard with a backlog: rows found at its last turn
+        self._reached: dict[int, Holder] = {}  # by shard: the account looked at last
+        active.on_room = self._ask_again
+
+    async def gained(self, shards: Collection[int]) -> None:
+        """Shards came: what their last owner had read and not finished is looked at first."""
+        self._inherited.update(shards)
+        await self._take_over()
+        self._woken.some(shards)
+        self._more_due.set()
+
+    async def _take_over(self) -> None:
+        """Finish the hints that earlier owners left; while Redis is away they are left once more."""
+        shards = self._inherited = self._inherited & set(self._owned())
+        try:
+            hints = await self._reader.take_over(shards)
+        except Away:
+            return
+        self._inherited = self._inherited - shards
+        for hint in hints:
+            self._active.finished(hint.shard, (hint.entry,))
+
+    async def finish_left(self) -> None:
+        """Finish the hints that were read and forgotten, some shards at a time, until cancelled: the answer to the
+        reader may be lost, or its word that they are done. Due times find what they hinted at."""
+        for turn in itertools.count():
+            await asyncio.sleep(LEFT_EVERY_S / LEFT_TURNS)
+            if len(self._active) > PRESSED * self._active.limit:
+                continue
+            shards = [shard for shard in self._owned() if shard % LEFT_TURNS == turn % LEFT_TURNS]
+            try:
+                self._active.served(await self._reader.left_long(shards, LEFT_LONG_S))
+            except Away:
+                continue
+
+    # -- hints ---------------------------------------------------------------------------------
+
+    async def follow_hints(self) -> None:
+        """Take what is fresh, until cancelled."""
+        while True:
+            if not self._later:
+                await self._woken.wait(DUE_EVERY_S)
+            await asyncio.sleep(max(LAND_S, self._read_at + GATHER_S - time.monotonic()))
+            await self._until_room()
+            shards = self._woken.take(self._owned())
+            if self._inherited:
+                await self._take_over()
+            try:
+                await self._read_hints(shards)
+                await self._load_later()
+            except Away:
+                await asyncio.sleep(0.5)  # the due times find everything meanwhile
+                self._woken.all()
+            except AWAY as error:
+                heed_cancellation()
+                _log.warning("hints not followed", error=repr(error))
+                await asyncio.sleep(0.5)
+            self._read_at = time.monotonic()
+
+    async def _read_hints(self, shards: list[int]) -> None:
+        hints = await self._reader.read(shards, most=MAX_HINTS)
+        if not hints:
+            return
+        read = Counter([hint.shard for hint in hints])
+        if full := [shard for shard, count in read.items() if count >= MAX_HINTS]:
+            self._woken.some(full)  # there may be more behind these; what comes later wakes by itself
+        entries = self._entries(hints)
+        wanted = list(entries)
+        if self._deep or len(wanted) > FEW or len(self._active) + len(wanted) > PRESSED * self._active.limit:
+            wanted = await self._within_shares(wanted, entries)
+        await self._load(wanted, entries)
+
+    async def _load(self, wanted: list[tuple[int, UUID]], entries: Entries) -> None:
+        part: list[tuple[int, UUID]] = []
+        try:
+            while wanted:
+                await self._until_room()
+                fitting = max(1, min(LOAD_ROWS, self._active.room))
+                part, wanted = wanted[:fitting], wanted[fitting:]
+                with self._row_moves.reading():
+                    rows = await queue.load_hinted(self._pool, {key[1] for key in part}, {key[0] for key in part})
+                    part = [key for key in part if key not in {(row.shard, row.message_id) for row in rows}]
+                    await self._take(rows, entries)
+                self._active.done_with(entries[key] for key in part)
+                part = []
+        finally:
+            # The database is away, or we are: due times find these, and a hint is not read a second time.
+            self._active.done_with(entries[key] for key in (*part, *wanted))
+
+    async def _load_later(self) -> None:
+        """Load some of the announced mail for unproven domains."""
+        if not self._later:  # counting what is in memory takes a microsecond for four deliveries
+            return
+        part = dict(itertools.islice(self._later.items(), FEW))
+        for key in part:
+            del self._later[key]
+        room = max(0, self._unproven_room(MAX_UNPROVEN))
+        wanted = list(part)
+        self._active.done_with(part[key] for key in wanted[room:])  # due times find these
+        await self._load(wanted[:room], part)
+
+    def _unproven_room(self, share: float = UNPROVEN) -> int:
+        return unproven_room(self._active, int(share * self._active.limit), self._proven)
+
+    def _entries(self, hints: Iterable[Hint]) -> dict[tuple[int, UUID], HintEntry]:
+        entries: dict[tuple[int, UUID], HintEntry] = {}
+        for hint in hints:
+            entry = HintEntry(hint.shard, hint.entry, len(hint.messages))
+            if not hint.messages:  # nobody of ours wrote it
+                self._active.finished(hint.shard, (hint.entry,))
+            for message in hint.messages:
+                if (hint.shard, message) in entries:  # hinted at twice
+                    self._active.done_with((entry,))
+                else:
+                    entries[hint.shard, message] = entry
+        return entries
+
+    async def _within_shares(self, wanted: list[tuple[int, UUID]], entries: Entries) -> list[tuple[int, UUID]]:
+        """Return what to load at once: mail for proven domains, but for that of accounts which have their share of the
+        hand: it is looked for when there is room again. Mail for others is loaded little by little."""
+        try:
+            rows = await queue.outline(self._pool, {key[1] for key in wanted}, {key[0] for key in wanted})
+        except BaseException:
+            self._active.done_with(entries[key] for key in wanted)
+            raise
+        chosen = within_shares(rows, list(self._active), self._active.limit, self._proven)
+        if any((row.shard, row.message_id) not in chosen and row.domain in self._proven for row in rows):
+            self._more_behind = True
+            self._ahead_until = time.monotonic() + self._settings.fresh_due_s
+        unsure = {(row.shard, row.message_id) for row in rows if row.domain not in self._proven}
+        room = max(0, min(MAX_LATER, self._unproven_room(MAX_UNPROVEN)) - len(self._later))
+        later = [key for key in chosen if key in unsure][:room]
+        self._later |= {key: entries[key] for key in later}
+        now = [key for key in chosen if key not in unsure]
+        self._active.done_with(entries[key] for key in set(wanted).difference(now, later))
+        return now
+
+    @property
+    def _ahead(self) -> timedelta:
+        """How long before its time a fresh row may be taken: where hints were given up, an idle hand does not wait."""
+        return timedelta(seconds=self._settings.fresh_due_s if time.monotonic() < self._ahead_until else 0.0)
+
+    async def _until_room(self) -> None:
+        """Hints stay in their streams while the hand is full."""
+        while self._active.room <= 0:  # noqa: ASYNC110 - an event would be set on every delivery
+            await asyncio.sleep(0.01)
+
+    # -- due times -----------------------------------------------------------------------------
+
+    async def follow_due_times(self) -> None:
+        """Take what has fallen due, until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(DUE_EVERY_S):
+                    await self._more_due.wait()
+            except TimeoutError:
+                pass
+            self._more_due.clear()
+            try:
+                await self._take_due()
+            except AWAY as error:
+                heed_cancellation()
+                _log.warning("due times not followed", error=repr(error))
+                await asyncio.sleep(0.5)
+
+    async def _take_due(self) -> None:
+        owned = self._owned()
+        limit = self._active.limit
+        room = min(self._active.room, int(FULL * limit) - len(self._active), max(1, limit // 4))
+        if not owned or room <= 0:
+            return
+        whole = self._active.whole()
+        keys: dict[tuple[UUID, str], None] = {}
+        if not self._deep or time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + LOOK_EVERY_S
+            keys = self._fresh(await self._look(owned, room, whole))
+        if self._deep and len(keys) < room:
+            keys |= self._fresh(await self._dig(owned, room - len(keys), whole))
+        taken, left = self._divided(list(keys), room)
+        for start in range(0, len(taken), LOAD_ROWS):
+            with self._row_moves.reading():
+                await self._take(await queue.load(self._pool, taken[start : start + LOAD_ROWS]), {})
+        self._more_behind = bool(self._deep) or len(keys) > len(taken) or bool(taken and self._ahead)
+        self._ask_at = REFILL * (UNPROVEN if left else 1.0)
+        if left:
+            await self._leave(left)
+        if self._more_behind and taken:
+            self._ask_again()
+
+    def _divided(self, keys: list[Key], room: int) -> tuple[list[Key], list[Key]]:
+        """Return due rows to load, those for proven domains first, and some of the others that are too many to load:
+        these are put off, so that the rows behind them are found."""
+        sure = [key for key in keys if key[1] in self._proven]
+        if len(sure) == len(keys):
+            return keys[:room], []
+        unsure = [key for key in keys if key[1] not in self._proven]
+        may_take = max(0, self._unproven_room())
+        taken = sure[:room]
+        taken += unsure[: min(may_take, room - len(taken))]
+        return taken, unsure[may_take : may_take + MAX_LEFT]
+
+    def _fresh(self, found: Iterable[DueKey]) -> dict[tuple[UUID, str], None]:
+        """Those that are not in hand, each once."""
+        return {key: None for one in found if not self._active.known(key := (one.message_id, one.domain))}
+
+    async def _look(self, owned: Collection[int], room: int, but: list[UUID]) -> list[DueKey]:
+        """What is due in shards that have little, and of those with a backlog what is due to their accounts in turn;
+        they are dug into afterwards."""
+        each = max(2, 2 * room // len(owned))
+        found = await queue.due(self._pool, owned, most_each=each, but=but, ahead=self._ahead)
+        full = {shard for shard, count in Counter(one.shard for one in found).items() if count >= each}
+        if not full:
+            return found
+        depths = _depths(found)
+        fresh = sorted(full - self._deep.keys(), key=lambda _: random.random())
+        self._deep |= {shard: depths[shard] for shard in fresh}
+        rest = [one for one in found if one.shard not in full]
+        random.shuffle(rest)  # no shard comes last every time
+        return await self._in_turns(list(full), room, but) + rest
+
+    async def _dig(self, owned: Collection[int], room: int, but: list[UUID]) -> list[DueKey]:
+        """Many rows of few shards, whichever have waited longest for their turn, mail of one domain together. A shard
+        that may have more waits for another turn."""
+        mine = set(owned)
+        self._deep = {shard: depth for shard, depth in self._deep.items() if shard in mine}
+        left = list(self._deep.items())
+        chosen: list[DueKey] = []
+        while left and len(chosen) < room:
+            turn = dict([left.pop(0)])
+            while left and sum(self._had.get(shard, DEEP_ROWS) for shard in turn) < room - len(chosen):
+                turn.update([left.pop(0)])
+            found = await queue.due(self._pool, list(turn), most_each=max(turn.values()), but=but, ahead=self._ahead)
+            taken = together(found)[: room - len(chosen)]
+            chosen += taken
+            self._wait_for_turn(turn, found, taken)
+        return chosen
+
+    def _wait_for_turn(self, turn: Mapping[int, int], found: Collection[DueKey], taken: Collection[DueKey]) -> None:
+        """These shards had theirs: behind all others with those that may have more."""
+        seen, used = Counter(one.shard for one in found), Counter(one.shard for one in taken)
+        depths = _depths(found)
+        for shard, depth in turn.items():
+            self._deep.pop(shard, None)
+            self._had.pop(shard, None)
+            if seen[shard] >= depth or seen[shard] > used[shard]:
+                self._deep[shard], self._had[shard] = depths.get(shard, DEEP_ROWS), seen[shard]
+
+    async def _in_turns(self, shards: list[int], room: int, but: list[UUID]) -> list[DueKey]:
+        """Some rows of every account in the shards, beginning behind the one that was looked at last; the next turn
+        goes on from there. At most half of the room: the rest goes by age alone. Where one account is all there is,
+        age is fair."""
+        random.shuffle(shards)
+        behind = {shard: self._reached.pop(shard, queue.BEFORE_ALL) for shard in shards}
+        found = await queue.due_fairly(self._pool, behind, holders=FAIR_HOLDERS, most_each=FAIR_ROWS, but=but)
+        for row in found:  # in the order of the walk
+            self._reached[row.shard] = Holder(row.priority, row.account_id)
+        walked = Counter(shard for shard, _, _ in {(row.shard, row.priority, row.account_id) for row in found})
+        for shard in shards:
+            if walked[shard] < FAIR_HOLDERS:  # the end: the next turn begins anew
+                self._reached.pop(shard, None)
+        alone = {shard for shard in shards if walked[shard] == 1 and behind[shard] == queue.BEFORE_ALL}
+        keys = [
+            DueKey(row.message_id, row.domain, row.shard)
+            for row in found
+            if row.message_id and row.domain and row.shard not in alone
+        ]
+        random.shuffle(keys)
+        return keys[: max(1, room // 2)]
+
+    def _ask_again(self) -> None:
+        """More is due than was taken: ask as soon as half the hand is empty; where mail for unproven domains
+        fills that half, it does not empty soon, so only once it is nearly empty."""
+        if self._more_behind and len(self._active) <= self._ask_at * self._active.limit:
+            self._more_due.set()
+
+
+def together(found: Iterable[DueKey]) -> list[DueKey]:
+    """Rows shard by shard and domain by domain, that with the oldest row first, at most `DEEP_ROWS` of each:
+    a domain that has many keeps the others waiting no longer than that. Where it is the only one it has them all."""
+    domains: dict[tuple[int, str], list[DueKey]] = {}
+    for one in found:
+        domains.setdefault((one.shard, one.domain), []).append(one)
+    most = DEEP_ROWS if len(domains) > 1 else DEEP_KEYS
+    return [one for rows in domains.values() for one in rows[:most]]
+
+
+def _depths(found: Iterable[DueKey]) -> dict[int, int]:
+    """How many rows to look at in each of these shards next time, by how many domains were among those found. Each look
+    passes by what is in hand already, so that many rows of the only domain cost little more than few."""
+    domains: dict[int, set[str]] = {}
+    for one in found:
+        domains.setdefault(one.shard, set()).add(one.domain)
+    if len(domains) == 1 and all(len(names) == 1 for names in domains.values()):
+        return dict.fromkeys(domains, DEEP_KEYS)
+    return {shard: min(DEEP_KEYS, DEEP_ROWS * len(names)) for shard, names in domains.items()}

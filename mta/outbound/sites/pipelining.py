@@ -1,0 +1,63 @@
+"""Which sites are spoken to one command at a time, because they offer PIPELINING (RFC 2920) and can't.
+
+A session that breaks over a group of commands, before any content, tells nothing for certain: so the delivery is tried
+once more at once, over a new connection and in lock step. What goes through then proves the site a liar for a day; what
+breaks again was not about pipelining. Kept in the memory of the process: to find out anew costs it one connection a
+site and day, and a server that has been mended is met at full speed again after the next restart.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from engine.mail.replies import Phase
+from mta.smtp.connection import Transaction
+
+PROVED_S: Final = 86_400.0
+TRIAL_S: Final = 900.0  # longer than any transaction of small mail takes
+CLEARED_S: Final = 3_600.0  # not suspected again for so long
+MAX_SITES: Final = 10_000
+
+_log = structlog.get_logger("mta")
+
+
+class BrokenPipelining:
+    """What one process knows of its sites."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._sites: OrderedDict[str, tuple[str, float]] = OrderedDict()  # "proved", "trial" or "cleared", and until
+
+    def of(self, site: str) -> bool:
+        """True when a new connection to the site is to say one command at a time."""
+        return self._state(site) in ("proved", "trial")
+
+    def wants_again(self, site: str, transaction: Transaction) -> bool:
+        """Learn from a transaction; True: it broke over pipelined commands, nothing of it was sent, and it is to be
+        tried again over a new connection."""
+        strayed = transaction.strayed and all(answer.phase is not Phase.BODY for answer in transaction.answers)
+        state = self._state(site)
+        if not transaction.pipelined:
+            if state == "trial" and transaction.steps:  # else nothing was said to the server
+                self._set(site, "cleared" if strayed else "proved")
+            return False
+        if not strayed or state == "cleared":
+            return False
+        if state is None:
+            self._set(site, "trial")
+        return True  # else this connection is from before
+
+    def _state(self, site: str) -> str | None:
+        state, until = self._sites.get(site, (None, 0.0))
+        return state if until > self._now() else None
+
+    def _set(self, site: str, state: str) -> None:
+        _log.info("pipelining", site=site, state=state)
+        self._sites.pop(site, None)
+        if len(self._sites) >= MAX_SITES:
+            self._sites.popitem(last=False)
+        lasts_s = {"proved": PROVED_S, "trial": TRIAL_S, "cleared": CLEARED_S}[state]
+        self._sites[site] = (state, self._now() + lasts_s)

@@ -1,0 +1,139 @@
+"""What one process knows of the addresses of mail servers: which answer, which are silent and rest. No I/O.
+
+Several names on one address are one host: a probe of it speaks for all of them. Times are monotonic seconds given by
+the caller. Kept in memory: a new process probes each host once.
+"""
+
+import random
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from engine.mail.replies import Answer, Break
+
+PROVEN_S: Final = 3_600.0  # after an answered transaction
+SILENT_S: Final = 300.0  # an address that did not answer is tried behind all others for so long
+REST_S, MAX_REST_S = 15.0, 300.0
+MAX_HOSTS: Final = 50_000
+
+
+class HostRest(NamedTuple):
+    """Hosts are left alone: for what answer, and for how long from now."""
+
+    because: Answer
+    seconds: float
+
+
+class HostKey(NamedTuple):
+    """An address, its port, and the source address that it is reached from ("": the system's choice)."""
+
+    ip: str
+    port: int
+    source_ip: str = ""
+
+
+class HostHealth:
+    """What is known of one address."""
+
+    __slots__ = ("because", "connected", "failures", "greets", "proven_until", "rest_until", "silent_until")
+
+    def __init__(self) -> None:
+        self.proven_until = 0.0
+        self.greets = False  # at the latest opening
+        self.failures = 0  # of openings, in a row
+        self.rest_until = 0.0
+        self.silent_until = 0.0
+        self.because: Answer | None = None  # what its latest failure was
+        self.connected = 0
+
+
+_UNKNOWN = HostHealth()
+
+
+class RemoteHosts:
+    """The hosts of one process, at most `MAX_HOSTS`, the least recently opened forgotten first."""
+
+    def __init__(self) -> None:
+        self._hosts: OrderedDict[HostKey, HostHealth] = OrderedDict()
+
+    def of(self, key: HostKey) -> HostHealth:
+        """What is known of a host; read only."""
+        return self._hosts.get(key, _UNKNOWN)
+
+    def first(self, keys: Iterable[HostKey], now: float) -> HostKey | None:
+        """The host that an opening tries first: in the order of `keys`, those that were silent lately last. None where
+        all of them rest, and where there are none."""
+        silent: HostKey | None = None
+        for key in keys:
+            host = self.of(key)
+            if host.rest_until > now:
+                continue
+            if host.silent_until <= now:
+                return key
+            silent = silent or key
+        return silent
+
+    def resting(self, keys: Iterable[HostKey], now: float) -> HostRest | None:
+        """The rest that ends first, if every one of these rests."""
+        first: HostRest | None = None
+        for key in keys:
+            host = self.of(key)
+            if host.rest_until <= now or host.because is None:
+                return None
+            if first is None or host.rest_until - now < first.seconds:
+                first = HostRest(host.because, host.rest_until - now)
+        return first
+
+    def comes_last(self, key: HostKey, now: float) -> bool:
+        """True for a host that was silent lately or rests: others go first."""
+        host = self.of(key)
+        return host.silent_until > now or host.rest_until > now
+
+    # -- learning ------------------------------------------------------------------------------
+
+    def opened(self, key: HostKey) -> None:
+        """A connection to the host is ready for MAIL."""
+        host = self._known(key)
+        self._hosts.move_to_end(key)
+        host.greets = True
+        host.failures = 0
+        host.rest_until = host.silent_until = 0.0
+        host.because = None
+        host.connected += 1
+
+    def closed(self, key: HostKey) -> None:
+        """A connection that was `opened` is closed."""
+        host = self._hosts.get(key)
+        if host is not None and host.connected:
+            host.connected -= 1
+
+    def answered(self, key: HostKey, now: float) -> None:
+        """The host has answered a transaction."""
+        self._known(key).proven_until = now + PROVEN_S
+
+    def stalled(self, key: HostKey) -> None:
+        """A transaction with the host ran into a time-out."""
+        self._known(key).proven_until = 0.0
+
+    def failed(self, key: HostKey, because: Answer, now: float) -> None:
+        """The host took no connection or did not greet: leave it alone, longer each time, never in step with other
+        processes. While other connections to it stand it does not rest. One that said nothing is tried last."""
+        host = self._known(key)
+        self._hosts.move_to_end(key)
+        if isinstance(because.outcome, Break):
+            host.silent_until = now + SILENT_S
+        if host.connected:
+            return
+        host.greets = False
+        host.proven_until = 0.0
+        host.because = because
+        host.rest_until = now + min(MAX_REST_S, REST_S * 2.0 ** min(host.failures, 16)) * random.uniform(0.8, 1.2)
+        host.failures += 1
+
+    def _known(self, key: HostKey) -> HostHealth:
+        host = self._hosts.get(key)
+        if host is None:
+            if len(self._hosts) >= MAX_HOSTS:
+                self._hosts.popitem(last=False)
+            host = self._hosts[key] = HostHealth()
+        return host

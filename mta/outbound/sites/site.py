@@ -1,0 +1,256 @@
+"""One site under one TLS policy: the deliveries waiting for it, and the connections that take them there.
+
+A worker is a task with one connection; it takes deliveries one after the other and lets go after a pause. How many
+there may be is the business of the pacer, which all TLS policies towards the same servers share. A site that can't
+be reached at all rests, longer each time, and is then probed by one connection.
+"""
+
+import asyncio
+import random
+import time
+from datetime import timedelta
+
+import msgspec
+
+from engine.base import clock
+from engine.delivery.outcome import classify
+from engine.mail.replies import Answer, Break, BreakKind, Reply
+from engine.store.deadlines import within
+from mta.outbound.delivery import ActiveDelivery
+from mta.outbound.mx_routes import Route
+from mta.outbound.sites.fair_queue import FairQueue
+from mta.outbound.sites.pacer import Pacer, PacerNote
+from mta.outbound.source_ips.addresses import SourceAddress
+from mta.outbound.source_ips.health import SourceStanding
+from mta.outbound.tls.policy import WITHOUT
+from mta.smtp.connection import Connection
+
+IDLE_S = 5.0  # how long a connection waits for more mail
+CONNECTION_AGE_S = 300.0  # Postfix smtp_connection_reuse_time_limit
+REST_S, MAX_REST_S = 15.0, 300.0
+MIN_WAITING = 16
+SLOW_S = 0.05  # a transaction that lasts longer waits for the server, not for us: another connection helps
+TURNS = 5  # of the loop that a transaction takes when the server is quick: in a busy process that is longer
+QUICK_S = 0.005  # a server that answers within this has its pipe filled by one connection
+BACKLOG_S = 1.0  # what waits longer than this at the present pace wants more connections, though no reply is slow
+WORTH = 16  # what waits is left to a connection that is being opened, up to so many: another would hardly come sooner
+PATIENCE_S = 1.0  # unless that lasts longer: equal servers need not be equally slow
+TURN = 20  # messages of a connection while others wait for its place
+_MAX_HOSTS = 20  # of a group, told to the operator
+
+
+class SiteGroup:
+    """The sites that keep to one pacer, and who of them wants a connection or could spare one."""
+
+    def __init__(self, pacer: Pacer, standing: SourceStanding | None = None) -> None:
+        self.pacer = pacer
+        self.standing = standing  # of the source address that all of them are reached from, where there is one
+        self.sites: dict[Site, None] = {}
+        self.hungry: dict[Site, None] = {}  # mail waits and there is no worker, in the order of asking
+        self.idle: dict[Site, None] = {}  # workers wait for mail
+
+    def make_room(self) -> None:
+        """Somebody else wants the place of a connection that has nothing to do."""
+        while self.idle:
+            if next(reversed(self.idle)).wake(work=False):
+                return
+
+    def forget(self, site: "Site") -> None:
+        """The site has nothing left."""
+        for known in (self.sites, self.hungry, self.idle):
+            known.pop(site, None)
+
+
+class Site:
+    """Deliveries that wait for one site, its workers, and whether it rests."""
+
+    def __init__(self, name: str, group: SiteGroup) -> None:
+        self.name = name  # of the MX set
+        self.group = group
+        self.pacer = group.pacer
+        self.standing = group.standing
+        self.place = (name, group.pacer.limits.key)  # among the sites of the process
+        self.route = Route("", (), 0)  # that of the latest delivery: its hosts are shuffled anew for each
+        self.policy = WITHOUT  # likewise; all that meet here demand the same of their connections
+        self.waiting = FairQueue()
+        self.workers = 0  # connections open or being opened
+        self.connected = 0
+        self.asking = 0  # workers that wait for a slot
+        self.opening = 0
+        self.greeted = False  # a server of the site was ready for MAIL
+        self.opens_s = 0.0  # how long the latest connection took to come about
+        self.busy: dict[int, float] = {}  # worker -> when its present transaction, or its opening, began
+        self.sleepers: list[asyncio.Future[bool]] = []  # idle workers
+        self.done = 0  # transactions since the rate was last reckoned
+        self.lasts_s = 0.0  # a transaction with the server, a moving mean
+        self.rate = 1.0  # transactions a second, a moving mean
+        self.rest_until = 0.0
+        self.rest_because: Answer | None = None
+        self._rests = 0
+
+    @property
+    def resting(self) -> bool:
+        """True while the site is left alone."""
+        return time.monotonic() < self.rest_until
+
+    @property
+    def mx(self) -> str:
+        """The host that is tried first, for waybills."""
+        return self.route.hosts[0].name if self.route.hosts else self.route.site
+
+    @property
+    def source(self) -> SourceAddress | None:
+        """The address that its connections are bound to; None: the system chooses."""
+        return None if self.standing is None else self.standing.source
+
+    @property
+    def crowded(self) -> bool:
+        """True while another site of the group waits for a place."""
+        return any(one.waiting and not one.workers for one in self.group.hungry)
+
+    def rest(self, because: Answer) -> float:
+        """Leave the site alone for a while, longer each time, never in step with other processes; the seconds."""
+        seconds = min(MAX_REST_S, REST_S * 2.0**self._rests) * random.uniform(0.8, 1.2)
+        self._rests += 1
+        self.rest_until = time.monotonic() + seconds
+        self.rest_because = because
+        if self.standing is not None:
+            self.standing.not_reached()
+        return seconds
+
+    def rest_with_host(self, because: Answer, seconds: float) -> None:
+        """Leave the site alone while all its addresses rest, for what another name of theirs has shown."""
+        self.rest_until = time.monotonic() + seconds
+        self.rest_because = because
+        self.pacer.unreachable(classify(because).diagnostic, seconds)
+
+    def reached(self) -> None:
+        """It takes mail again."""
+        self._rests = 0
+        self.rest_because = None
+
+    def put(self, delivery: ActiveDelivery, *, first: bool = False) -> None:
+        """Add work and wake an idle worker."""
+        if first:
+            self.waiting.put_first(delivery)
+        else:
+            self.waiting.put(delivery)
+        self.wake(work=True)
+
+    def wake(self, *, work: bool) -> bool:
+        """Wake one idle worker: to go on, or without `work` to close its connection. False: there was none."""
+        while self.sleepers:
+            sleeper = self.sleepers.pop()
+            if not sleeper.done():
+                sleeper.set_result(work)
+                return True
+        self.group.idle.pop(self, None)
+        return False
+
+    def lasted(self, seconds: float) -> None:
+        """A transaction has ended."""
+        self.done += 1
+        self.lasts_s += 0.2 * (seconds - self.lasts_s)
+
+    def reckon(self, elapsed_s: float) -> None:
+        """Bring the rate up to date."""
+        self.rate += 0.3 * (self.done / elapsed_s - self.rate)
+        self.done = 0
+
+    def surplus(self) -> int:
+        """Waiting deliveries beyond what keeps its connections busy."""
+        return max(0, len(self.waiting) - max(MIN_WAITING, 2 * int(self.pacer.window)))
+
+    def wishes(self, now: float, turn_s: float = 0.0) -> int:
+        """How many more connections would help, whatever is allowed: the first at once, and no other until a server
+        has greeted; then twice as many whenever all of them wait for the server, or what waits would take long though
+        it answers in time. What connections on their way will take needs none. Servers that were left alone are probed
+        by one. `turn_s`: how long our own loop takes to come round."""
+        if not self.waiting or self.sleepers or now < self.rest_until:
+            return 0
+        if self.workers == 0:
+            return 1
+        coming = self.workers - self.connected
+        left = len(self.waiting) - coming
+        if left <= 0 or not self.greeted or self._rests or self.pacer.probing:
+            return 0
+        # What is over sooner than another connection comes about needs none; what hangs does, were it an opening.
+        patience_s = PATIENCE_S if left < WORTH * coming else min(PATIENCE_S, self.opens_s)
+        slow_s = max(SLOW_S, TURNS * turn_s, patience_s)
+        slow = len(self.busy) == self.workers and all(now - began > slow_s for began in self.busy.values())
+        theirs = self.lasts_s > max(QUICK_S, TURNS * turn_s)  # it is the server that we wait for
+        behind = theirs and len(self.waiting) * self.lasts_s > BACKLOG_S * self.workers
+        return min(self.workers, left) if slow or behind else 0
+
+    async def work(self, sleep_s: float) -> bool:
+        """Wait for something to do; False when nothing came, or the connection's place is wanted."""
+        if self.waiting:
+            return True
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.sleepers.append(future)
+        self.group.idle[self] = None
+        try:
+            with within(sleep_s):
+                return await future
+        except TimeoutError:
+            return False
+        finally:
+            if future in self.sleepers:
+                self.sleepers.remove(future)
+            if not self.sleepers:
+                self.group.idle.pop(self, None)
+
+
+def worn_out(connection: Connection, opened_at: float, most_messages: int) -> bool:
+    """True when a connection has done its share."""
+    return (
+        not connection.usable
+        or connection.messages_sent >= most_messages
+        or time.monotonic() - opened_at > CONNECTION_AGE_S
+    )
+
+
+def blames_site(outcome: Reply | Break) -> bool:
+    """False for breaks that are our own doing."""
+    return not (isinstance(outcome, Break) and outcome.kind is BreakKind.LOCAL)
+
+
+def state_of(group: SiteGroup) -> str:
+    """What a process knows of the servers behind a pacer, as JSON for the operator."""
+    pacer, now = group.pacer, time.monotonic()
+    resting = max((site.rest_until for site in group.sites), default=0.0)
+    probe = pacer.next_probe
+    rest = None if group.standing is None else group.standing.rest
+    if resting > now:
+        probe = clock.now() + timedelta(seconds=resting - now)
+    state = {
+        "window": round(pacer.window, 1),
+        "share": pacer.share,
+        "open": pacer.open,
+        "opening": sum(site.opening for site in group.sites),
+        "asking": sum(site.asking for site in group.sites),
+        "waiting": sum(len(site.waiting) for site in group.sites),
+        "phase": _phase(pacer, now, resting=resting > now),
+        "nextProbe": None if probe is None else clock.iso(probe),
+        "movedBy": None if pacer.moved is None else _noted(pacer.moved),
+        "recent": [_noted(one) for one in reversed(pacer.recent)],
+        "source": None if group.standing is None else group.standing.source.ip,
+        "refused": None if rest is None else {"said": rest.said, "until": clock.iso(rest.until)},
+    }
+    return msgspec.json.encode(state).decode()
+
+
+def _noted(noted: PacerNote) -> dict[str, str]:
+    return {"at": clock.iso(noted.at), "said": noted.said, "effect": noted.effect}
+
+
+def _phase(pacer: Pacer, now: float, *, resting: bool) -> str:
+    if pacer.paused(now):
+        return "paused"
+    return "not reached" if resting else "probing" if pacer.probing else "open"
+
+
+def hosts_of(group: SiteGroup) -> str:
+    """Site and hosts by name, joined by commas: what the operator may look for."""
+    names = dict.fromkeys(name for site in group.sites for name in (site.name, *(one.name for one in site.route.hosts)))
+    return ",".join(list(names)[:_MAX_HOSTS])

@@ -1,0 +1,117 @@
+"""Tasks that wait for a slot of `Slots`, and the openings that end early because others wait."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from engine.store import metrics
+from mta.outbound.sites.slots import SlotClaim, SlotCounts, Slots
+
+
+class SlotQueue:
+    """The slots of one kind in one process, within one event loop. `make_room` is called when a claim has to wait
+    because all slots are in use: it may close an idle connection."""
+
+    def __init__(self, kind: str, total: int, make_room: Callable[[], None] = lambda: None) -> None:
+        self._kind = kind
+        self._slots = Slots(total)
+        self._make_room = make_room
+        self._waiting: dict[SlotClaim, asyncio.Future[bool]] = {}
+        self._endings: dict[SlotClaim, Callable[[], None]] = {}  # how to end an opening
+        self._closed = False
+
+    def measure(self) -> SlotCounts:
+        """Show how many claims wait; return the counts of all states."""
+        counts = self._slots.counts
+        for name, count in (("proven", counts.waiting_proven), ("unproven", counts.waiting_unproven)):
+            metrics.SLOTS_WAITING.labels(self._kind, name).set(count)
+        return counts
+
+    @property
+    def wants_room(self) -> bool:
+        """True while claims wait because all slots are in use."""
+        return bool(self._waiting) and self._slots.are_used_up
+
+    async def acquire(self, claim: SlotClaim) -> bool:
+        """Wait for a slot; False when the process stops. What was acquired must be given to `free`."""
+        now = time.monotonic()
+        if self._closed:
+            return False
+        if self._slots.ask(claim, now):
+            return True
+        future = self._waiting[claim] = asyncio.get_running_loop().create_future()
+        self._grant()
+        if not future.done() and self._slots.are_used_up:
+            self._make_room()
+        try:
+            granted: bool = await future
+        except asyncio.CancelledError:
+            if self._waiting.pop(claim, None) is not None:
+                self._slots.withdraw(claim)
+            elif future.done() and not future.cancelled() and future.result():
+                self.free(claim)
+            raise
+        metrics.SLOT_WAIT_SECONDS.labels(self._kind, _lane(claim)).observe(time.monotonic() - now)
+        return granted
+
+    def free(self, claim: SlotClaim, *, failed: bool = False) -> None:
+        """The claim's connection is closed, or with `failed` did not come about."""
+        self._slots.free(claim, failed=failed)
+        self._grant()
+
+    def ready(self, claim: SlotClaim) -> None:
+        """The claim's server is ready for MAIL."""
+        self._slots.ready(claim)
+        self._grant()
+
+    def answered(self, claim: SlotClaim) -> None:
+        """The claim's server has answered a transaction."""
+        if not claim.proven:
+            self._slots.answered(claim)
+            self._grant()
+
+    # -- openings ------------------------------------------------------------------------------
+
+    def opening(self, claim: SlotClaim, host: object, end: Callable[[], None]) -> None:
+        """The claim's connection is being opened to `host`; `end` gives that up."""
+        if claim.pools:
+            self._slots.next_address(claim, host, time.monotonic())
+        self._endings[claim] = end
+
+    def opening_over(self, claim: SlotClaim) -> None:
+        """It has come about or failed."""
+        self._endings.pop(claim, None)
+
+    def end_overdue(self) -> None:
+        """End the openings that last too long while others wait; call it several times a second."""
+        for claim in self._slots.overdue(time.monotonic()):
+            if end := self._endings.pop(claim, None):
+                metrics.TALLY.add(metrics.CONNECTIONS, "cut_short")
+                end()
+        self._grant()
+
+    def close(self) -> None:
+        """The process stops: nobody gets a slot any more, and openings end."""
+        self._closed = True
+        for claim, future in list(self._waiting.items()):
+            self._slots.withdraw(claim)
+            del self._waiting[claim]
+            if not future.done():
+                future.set_result(False)
+        endings, self._endings = self._endings, {}
+        for end in endings.values():
+            end()
+
+    def _grant(self) -> None:
+        while granted := self._slots.grant(time.monotonic()):
+            for claim in granted:
+                future = self._waiting.pop(claim)
+                if future.done():  # its task is being cancelled
+                    self._slots.free(claim)
+                else:
+                    future.set_result(True)
+
+
+def _lane(claim: SlotClaim) -> str:
+    """The lane in which a claim waits, as metrics name it."""
+    return "proven" if claim.proven else "unproven"

@@ -1,0 +1,291 @@
+"""One window a site over all processes: connections are leased and the pace is metered through Redis.
+
+A process asks how many connections it may hold and is told in one script call; what it still holds counts as granted
+until it lets go, so that all processes together never pass the limit. Where more is wanted than there is, everybody
+gets an equal part, and what can't be parted goes round. Leases run out with the process that held them. While Redis
+is away a process keeps to the part of the limit that its part of the shards stands for. Every key carries its site's
+hash tag, and a call names one key (Redis Cluster).
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import structlog
+
+from engine.store.redis import Away, Client, Script
+from mta.outbound.sites.pacer import Pacer
+
+LEASE_S = 15.0  # of a process that has died; started again under its name it has its share at once
+RENEW_S = 4.0  # a call costs 25 µs in all, and ten thousand sites may be busy
+ROTATE_S = 10.0  # how long a part that can't be parted stays with one process
+GATHER_S = 0.001  # the wishes of a moment share one round trip
+BATCH = 500
+MIN_PAUSE_S = 1.0  # shorter ones are not worth telling
+NAP_S = 0.05  # before asking for pace again, at least
+_MAX_LOCAL = 10_000
+
+# Leases of one site: a hash of process -> "granted wanted until". KEYS[1]; ARGV: process, limit, wanted, held, lease in
+# milliseconds, rotation in milliseconds, pause to tell in milliseconds, 1 when the servers answered a probe well.
+# Returns granted, the pause that others have told, in milliseconds, and 1 while the servers are to be probed. "!" and
+# "?" are no processes: the end of the pause; and that from the pause on, until a probe went well, all processes
+# together may hold one connection.
+_LEASE = Script("""
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local me, limit, wanted, held = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local lease, rotation, pause = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local all = redis.call('HGETALL', KEYS[1])
+local wants, names, paused, taken, probing = {}, {}, 0, 0, 0
+for i = 1, #all, 2 do
+  if all[i] == '!' then
+    paused = tonumber(all[i + 1])
+  elseif all[i] == '?' then
+    probing = 1
+  elseif all[i] ~= me then
+    local granted, want, till = string.match(all[i + 1], '(%d+) (%d+) (%d+)')
+    if tonumber(till) < now then
+      redis.call('HDEL', KEYS[1], all[i])
+    else
+      taken = taken + tonumber(granted)
+      if tonumber(want) > 0 then
+        wants[all[i]] = tonumber(want)
+        names[#names + 1] = all[i]
+      end
+    end
+  end
+end
+if pause > 0 then
+  redis.call('HSET', KEYS[1], '!', string.format('%d', now + pause), '?', '1')
+  probing = 1
+elseif probing == 1 and ARGV[8] == '1' then
+  redis.call('HDEL', KEYS[1], '?')
+  probing = 0
+end
+local granted = 0
+if probing == 1 then
+  granted = math.max(0, math.min(wanted, limit - taken, 1 - taken))
+elseif wanted > 0 then
+  names[#names + 1] = me
+  wants[me] = wanted
+  table.sort(names)
+  local each, over, turn = math.floor(limit / #names), limit % #names, math.floor(now / rotation)
+  local fair, mine = 0, each
+  for i, name in ipairs(names) do
+    local part = each + (((i + turn) % #names < over) and 1 or 0)
+    if name == me then mine = part else fair = fair + math.min(part, wants[name]) end
+  end
+  granted = math.max(0, math.min(wanted, limit - taken, math.max(mine, limit - fair)))
+end
+if wanted > 0 or held > 0 then
+  local kept = math.max(granted, held)
+  redis.call('HSET', KEYS[1], me, string.format('%d %d %d', kept, wanted, now + lease))
+else
+  redis.call('HDEL', KEYS[1], me)
+end
+redis.call('PEXPIRE', KEYS[1], math.max(lease, pause, paused - now) + (probing == 1 and 60000 or 1000))
+return {granted, math.max(0, paused - now), probing}
+""")
+
+# Pace of one site: GCRA for each rate at once. KEYS[1]; ARGV: messages wanted, then for each rate its name,
+# microseconds between messages, and tolerance in microseconds. Returns granted, and microseconds until one more.
+_PACE = Script("""
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
+local granted, wait, ends, tats = tonumber(ARGV[1]), 0, now, {}
+for i = 2, #ARGV, 3 do
+  local step, burst = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
+  local tat = math.max(now, tonumber(redis.call('HGET', KEYS[1], ARGV[i]) or now))
+  tats[i] = tat
+  granted = math.min(granted, math.max(0, math.floor((now + burst - tat) / step)))
+end
+for i = 2, #ARGV, 3 do
+  local step, burst = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
+  local tat = tats[i] + granted * step
+  if granted > 0 then redis.call('HSET', KEYS[1], ARGV[i], string.format('%.0f', tat)) end
+  wait = math.max(wait, tat + step - burst - now)
+  ends = math.max(ends, tat)
+end
+if granted > 0 then redis.call('PEXPIRE', KEYS[1], math.ceil((ends - now) / 1000) + 1000) end
+return {granted, math.max(0, math.ceil(wait))}
+""")
+
+_log = structlog.get_logger("mta")
+
+
+class SiteWindows:
+    """The leases of one process. `fraction` gives the part of all shards that it owns."""
+
+    def __init__(self, client: Client, process: str, fraction: Callable[[], float]) -> None:
+        self._client = client
+        self._process = process
+        self._fraction = fraction
+        self._wanting: dict[str, Pacer] = {}
+        self._leased: dict[str, Pacer] = {}
+        self._pauses: dict[str, float] = {}
+        self._wake = asyncio.Event()
+        self._fetching: dict[str, asyncio.Task[None]] = {}
+        self._paces: dict[str, dict[float, float]] = {}  # while Redis is away: theoretical arrival times by period
+        self._away = False
+
+    # -- connections ---------------------------------------------------------------------------
+
+    def ask(self, pacer: Pacer) -> None:
+        """This site wants another share than it has, or none any more: it is told within milliseconds."""
+        self._wanting[pacer.limits.key] = pacer
+        self._wake.set()
+
+    def tell_pause(self, pacer: Pacer, seconds: float) -> None:
+        """This site is left alone: other processes do the same."""
+        self._pauses[pacer.limits.key] = seconds
+        self.ask(pacer)
+
+    async def run(self, demand: Callable[[Pacer], int], on_share: Callable[[Pacer], None]) -> None:
+        """Ask for what is wanted and renew what is held, until cancelled. `demand`: connections a site could use
+        now; `on_share` hears when a share has changed."""
+        renew_at = time.monotonic() + RENEW_S
+        while True:
+            try:
+                async with asyncio.timeout(max(0.0, renew_at - time.monotonic())):
+                    await self._wake.wait()
+                await asyncio.sleep(GATHER_S)
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            if time.monotonic() >= renew_at:
+                renew_at = time.monotonic() + RENEW_S
+                self._wanting = self._leased | self._wanting
+            wanting, self._wanting = list(self._wanting.values()), {}
+            for start in range(0, len(wanting), BATCH):
+                await self._settle(wanting[start : start + BATCH], demand, on_share)
+
+    async def release(self) -> None:
+        """Give everything back: the process ends."""
+        held = list(self._leased.values())
+        for start in range(0, len(held), BATCH):
+            await self._settle(held[start : start + BATCH], lambda _: 0, lambda _: None)
+
+    async def _settle(
+        self, pacers: list[Pacer], demand: Callable[[Pacer], int], on_share: Callable[[Pacer], None]
+    ) -> None:
+        wants = [demand(pacer) for pacer in pacers]
+        pauses = [self._pauses.pop(pacer.limits.key, 0.0) for pacer in pacers]
+        answers = await self._ask_redis(pacers, wants, pauses)
+        now = time.monotonic()
+        for pacer, want, (granted, paused_ms, probing) in zip(pacers, wants, answers, strict=True):
+            pacer.half_open = probing
+            if want or pacer.open:
+                self._leased[pacer.limits.key] = pacer
+            else:
+                self._leased.pop(pacer.limits.key, None)
+            if paused_ms / 1000 > MIN_PAUSE_S and not pacer.paused(now):
+                pacer.heard_of_pause(now, paused_ms / 1000)
+            changed, pacer.share = granted != pacer.share, granted
+            if changed:
+                on_share(pacer)
+
+    async def _ask_redis(
+        self, pacers: list[Pacer], wants: list[int], pauses: list[float]
+    ) -> list[tuple[int, int, bool]]:
+        commands = [
+            _LEASE.command(
+                window_key(pacer), self._process, pacer.limits.connections, want, pacer.open, round(LEASE_S * 1000),
+                round(ROTATE_S * 1000), round(pause * 1000), int(pacer.recovered),
+            )
+            for pacer, want, pause in zip(pacers, wants, pauses, strict=True)
+        ]  # fmt: skip
+        told = [pacer.recovered for pacer in pacers]
+        try:
+            answers = await self._client.ask(commands)
+        except Away as error:
+            answers = [error] * len(commands)
+        found: list[tuple[int, int, bool]] = []
+        refused: Exception | None = None
+        for pacer, want, recovered, answer in zip(pacers, wants, told, answers, strict=True):
+            if isinstance(answer, list):
+                granted, paused, probing = answer
+                found.append((granted, paused, bool(probing)))
+                pacer.recovered = pacer.recovered and not recovered
+            else:
+                refused = answer
+                found.append((self._own_part(pacer, want), 0, False))
+        if refused is not None and not self._away:
+            _log.warning("site windows kept by shards while Redis is away", error=str(refused))
+        self._away = refused is not None
+        return found
+
+    def _own_part(self, pacer: Pacer, want: int) -> int:
+        """Without Redis: as much of the limit as of the shards, which nobody else counts on; at least one."""
+        return min(want, max(1, int(pacer.limits.connections * self._fraction())))
+
+    # -- pace ----------------------------------------------------------------------------------
+
+    async def token(self, pacer: Pacer, patience_s: float) -> bool:
+        """The right to begin one message; False when there will be none within `patience_s`."""
+        if pacer.may_begin():
+            return True
+        ends = time.monotonic() + patience_s
+        while not pacer.may_begin():
+            wait_s = pacer.token_at - time.monotonic()
+            if wait_s > 0:
+                if time.monotonic() + wait_s > ends:
+                    return False
+                await asyncio.sleep(max(wait_s, NAP_S))
+                continue
+            key = pacer.limits.key
+            task = self._fetching.get(key)
+            if task is None or task.done():
+                task = self._fetching[key] = asyncio.create_task(self._fetch(pacer))
+            await asyncio.shield(task)
+            if task.done():
+                self._fetching.pop(key, None)
+        return True
+
+    async def _fetch(self, pacer: Pacer) -> None:
+        wanted = pacer.ahead
+        try:
+            [answer] = await self._client.ask([_PACE.command(pace_key(pacer), wanted, *_rates(pacer, 1.0))])
+        except Away:
+            answer = None
+        # No list: away, or out of memory.
+        granted, wait_us = answer if isinstance(answer, list) else self._meter(pacer, wanted)
+        pacer.tokens += granted
+        if not granted:
+            pacer.token_at = time.monotonic() + wait_us / 1e6
+
+    def _meter(self, pacer: Pacer, wanted: int) -> tuple[int, int]:
+        """The same without Redis, at the part of the rates that this process's shards stand for."""
+        now = time.monotonic() * 1e6
+        if len(self._paces) > _MAX_LOCAL:
+            self._paces.clear()
+        known = self._paces.setdefault(pacer.limits.key, {})
+        rates = _rates(pacer, max(self._fraction(), 1e-3))
+        each = [(float(rates[at]), float(rates[at + 1]), float(rates[at + 2])) for at in range(0, len(rates), 3)]
+        granted = wanted
+        for period, step, burst in each:
+            tat = max(now, known.get(period, now))
+            granted = min(granted, max(0, int((now + burst - tat) / step)))
+        wait = 0.0
+        for period, step, burst in each:
+            known[period] = max(now, known.get(period, now)) + granted * step
+            wait = max(wait, known[period] + step - burst - now)
+        return granted, max(0, round(wait))
+
+
+def window_key(pacer: Pacer) -> str:
+    """Where the leases of a site stand."""
+    return f"wb:{{site:{pacer.limits.key}}}:window"
+
+
+def pace_key(pacer: Pacer) -> str:
+    """Where the pace of a site stands."""
+    return f"wb:{{site:{pacer.limits.key}}}:pace"
+
+
+def _rates(pacer: Pacer, fraction: float) -> list[float]:
+    """Period, microseconds between messages, tolerance: a quarter of a second's worth, and always one message."""
+    found: list[float] = []
+    for count, seconds in pacer.limits.rates:
+        step = seconds / (count * fraction) * 1e6
+        found += [seconds, round(step), round(max(step, 250_000))]
+    return found

@@ -1,0 +1,96 @@
+"""Transport security of one delivering process: its policies, what it counts for reports, and their upkeep."""
+
+import asyncio
+import time
+from datetime import timedelta
+
+import asyncpg
+import structlog
+
+from engine.base import clock
+from engine.base.settings import Settings
+from engine.store.postgres import AWAY, heed_cancellation
+from engine.store.resolver import Resolver, ascii_domain
+from mta.outbound.mx_routes import Route
+from mta.outbound.tls.mta_sts_cache import PolicyFetcher, StsPolicies
+from mta.outbound.tls.policy import WITHOUT, MinTls, TlsPolicies, TlsPolicy
+from mta.outbound.tls.report_counts import TlsReportCounts, TlsSession
+from mta.smtp.faults import Fault
+
+FLUSH_S = 10.0
+FORGET_S = 3600.0
+KEEP_EXPIRED = timedelta(days=7)  # for whoever wants to know what held last week
+
+_log = structlog.get_logger("mta")
+
+
+class TransportSecurity:
+    """What the loop asks and tells; `run` beside it, `flush` at its end, then `close`."""
+
+    def __init__(
+        self, settings: Settings, pool: asyncpg.Pool, resolver: Resolver, fetcher: PolicyFetcher | None = None
+    ) -> None:
+        """`fetcher` stands in for the one that the settings describe."""
+        self.report = TlsReportCounts(pool)
+        self._sts = StsPolicies(
+            pool, resolver, fetcher or _LazyFetcher(settings, resolver), on_fault=self.report.count_fetch
+        )
+        self._policies = TlsPolicies(resolver, self._sts, dnssec_trusted=settings.dnssec_trusted)
+        # In local mode all mail goes to the built-in sink: no stranger's policy says anything about that.
+        self._applies = settings.delivery == "live"
+
+    async def policy(self, domain: str, route: Route, min_tls: MinTls = MinTls.OPPORTUNISTIC) -> TlsPolicy:
+        """What TLS has to hold for mail to `domain` over `route`. Raises one of AWAY."""
+        return await self._policies.of(domain, route, min_tls) if self._applies else WITHOUT
+
+    def count(self, domain: str, sessions: tuple[TlsSession, ...]) -> None:
+        """Count TLS sessions for the recipient's domain (A- or U-labels)."""
+        self.report.count(ascii_domain(domain) or domain, sessions)
+
+    async def run(self) -> None:
+        """Write counts every few seconds and delete what is old every hour, until cancelled."""
+        forget_at = 0.0
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            try:
+                await self.report.flush()
+                if time.monotonic() >= forget_at:
+                    await self.report.forget()
+                    await self._sts.forget_expired(clock.now() - KEEP_EXPIRED)
+                    forget_at = time.monotonic() + FORGET_S
+            except AWAY as error:
+                heed_cancellation()
+                _log.warning("TLS sessions not counted yet", error=repr(error))
+
+    async def flush(self) -> None:
+        """Write the last counts; while Postgres is away they are lost."""
+        try:
+            await self.report.flush()
+        except AWAY as error:
+            _log.warning("TLS sessions not counted", error=repr(error))
+
+    async def close(self) -> None:
+        """Cancel look-ups and fetches under way."""
+        await self._policies.close()
+        await self._sts.close()
+
+
+class _LazyFetcher:
+    """The fetcher that the settings describe, made once a domain announces a policy: its HTTP client is 7 MiB that no
+    idle process needs, and is loaded beside the loop."""
+
+    def __init__(self, settings: Settings, resolver: Resolver) -> None:
+        self._settings = settings
+        self._resolver = resolver
+        self._fetcher: PolicyFetcher | None = None
+
+    async def fetch(self, domain: str) -> bytes | Fault:
+        """See Fetcher."""
+        if self._fetcher is None:
+            self._fetcher = await asyncio.to_thread(self._made)
+        return await self._fetcher.fetch(domain)
+
+    def _made(self) -> PolicyFetcher:
+        from mta.outbound.tls.mta_sts_fetch import StsFetcher  # noqa: PLC0415
+
+        return StsFetcher.from_settings(self._settings, self._resolver)
