@@ -20,6 +20,7 @@ import uvloop
 from engine.base import logs
 from engine.base.settings import BadSetting, Settings, load
 from engine.delivery.hints import HintReader, Wakes, WokenShards
+from engine.flows.settle import Attempt
 from engine.store import handed, metrics
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
@@ -35,9 +36,10 @@ from mta.outbound.poison_guard import PoisonGuard
 from mta.outbound.settling import SettlingThread
 from mta.outbound.source_ips.addresses import check_sources
 from mta.outbound.tls.security import TransportSecurity
-from mta.simulator.complaints import Complaints
+from mta.simulator.complaints import MAX_WAITING, Complaints
 from mta.simulator.server import Simulator
 from shards.member import Member
+from shards.ownership import ShardOwnership
 
 ASK_S = 0.05
 # Below those who accept: a request waits for an answer, mail may wait for milliseconds. Measured on two cores at full
@@ -100,14 +102,16 @@ async def run(settings: Settings, name: str) -> None:
     listener = redis_store.connect(settings.redis_url, timeout_s=30)
     resolver = Resolver.from_settings(settings)
     simulator = await Simulator.start(settings, pool)
-    complaints = Complaints(pool, simulator.domain)
+    ownership = ShardOwnership(settings.shards)
+    simulated: asyncio.Queue[Attempt] = asyncio.Queue(MAX_WAITING)
+    complaints = Complaints(pool, simulator.domain, simulated)
     router = Router.from_settings(settings, resolver, simulator_port=simulator.port)
     security = TransportSecurity(settings, pool, resolver)
     envelopes = EnvelopeBuilder(pool, settings, PoisonGuard(settings.state / "mta" / f"{name}.hand"))
     woken = WokenShards()
     process = process_name(settings, name)
     settler = await SettlingThread.start(
-        settings.database_url, name, lambda: member.id, on_flush=functools.partial(metrics.flushed, "settle")
+        settings.database_url, name, lambda: ownership.member_id, on_flush=functools.partial(metrics.flushed, "settle")
     )
     outbound = OutboundPipeline(
         settings=settings,
@@ -115,18 +119,19 @@ async def run(settings: Settings, name: str) -> None:
         loading=loading,
         client=client,
         process=process,
+        ownership=ownership,
+        simulated=simulated,
         reader=HintReader(client, name),
         woken=woken,
         router=router,
         envelopes=envelopes,
         settler=settler,
         security=security,
-        settled=complaints.settled,
     )
-    member = outbound.member = Member(
+    member = Member(
         pool,
         name=process,
-        shards=settings.shards,
+        ownership=ownership,
         lease_s=settings.lease_s,
         on_gain=outbound.gained,
         on_release=outbound.release,

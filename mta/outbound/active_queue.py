@@ -1,10 +1,12 @@
 """What one process has in its hands: deliveries, what it settled of late, and hints to be acknowledged. No I/O."""
 
+import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from uuid import UUID
 
 from mta.outbound.delivery import ActiveDelivery, HintEntry
+from mta.outbound.source_ips.unspent_quota import UnspentQuota
 
 MAX_UNACKED = 100_000  # entries to acknowledge once Redis is back; a forgotten one costs a look at settled rows
 FULL = 0.75  # of the hand: due times fill it so far, what is beyond is for fresh mail
@@ -15,11 +17,12 @@ Key = tuple[UUID, str]
 class ActiveQueue:
     """The deliveries of one process in memory, each in it once."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, unspent: UnspentQuota) -> None:
         self.limit = limit
         self.closed = False  # nothing new is taken
-        self.on_room: Callable[[], None] = lambda: None
-        self.on_unspent: Callable[[ActiveDelivery], None] = lambda _: None  # it leaves with a part of an allowance
+        self.refill = asyncio.Event()  # the fetch stage waits for it to ask for due rows
+        self._refill_at = -1  # set `refill` once at most so many deliveries are left
+        self._unspent = unspent
         self._deliveries: dict[Key, ActiveDelivery] = {}
         self._by_shard: Counter[int] = Counter()
         self._settled: tuple[dict[Key, int], dict[Key, int]] = ({}, {})
@@ -40,6 +43,19 @@ class ActiveQueue:
     def excess(self) -> int:
         """Deliveries beyond a comfortably full hand."""
         return len(self._deliveries) - int(FULL * self.limit)
+
+    def close(self) -> None:
+        """Take no new deliveries from now on."""
+        self.closed = True
+
+    def refill_below(self, count: int | None) -> None:
+        """Set `refill` with the next delivery that leaves at most `count` behind; None: not at all."""
+        self._refill_at = -1 if count is None else count
+
+    def ask_for_refill(self) -> None:
+        """Set `refill` now if few enough deliveries are left."""
+        if len(self._deliveries) <= self._refill_at:
+            self.refill.set()
 
     def add(self, delivery: ActiveDelivery) -> None:
         """Take a delivery in hand."""
@@ -63,9 +79,8 @@ class ActiveQueue:
         if self.has(delivery):
             del self._deliveries[delivery.row.key]
             self._by_shard[delivery.row.shard] -= 1
-            self.on_room()
-        if delivery.taken is not None:
-            self.on_unspent(delivery)
+            self.ask_for_refill()
+        self._unspent.add(delivery)
         if delivery.entry is not None:
             self.done_with((delivery.entry,))
             delivery.entry = None

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from datetime import timedelta
 from typing import Protocol
 from uuid import UUID
@@ -21,14 +21,17 @@ from engine.store.postgres import AWAY
 from mta.outbound.active_queue import ActiveQueue
 from mta.outbound.attempts import at_fault
 from mta.outbound.delivery import ActiveDelivery
+from mta.outbound.sites.site_stats import SiteStats
+from mta.outbound.sites.site_table import SiteTable
+from mta.outbound.tasks import DeliveryTasks
+from shards.load import Load
+from shards.ownership import ShardOwnership
 
 ACK_EVERY_S = 0.1
 BURIED_S = 3600.0
 MAX_KEPT = 10_000  # deliveries whose faults are counted
 
 _log = structlog.get_logger("mta")
-
-Spawn = Callable[[Coroutine[None, None, None]], None]
 
 
 class AttemptSettler(Protocol):
@@ -53,20 +56,24 @@ class CompleteStage:
         reader: HintReader,
         settler: AttemptSettler,
         active: ActiveQueue,
-        spawn: Spawn,
-        on_fenced: Callable[[], None],
-        saw: Callable[[Attempt], Attempt],
-        settled: Callable[[Attempt], None],
+        sites: SiteTable,
+        ownership: ShardOwnership,
+        load: Load,
+        site_stats: SiteStats,
+        simulated: "asyncio.Queue[Attempt]",
+        tasks: DeliveryTasks,
     ) -> None:
         self._settings = settings
         self._pool = pool
         self._reader = reader
         self._settler = settler
         self._active = active
-        self._spawn = spawn
-        self._on_fenced = on_fenced
-        self._saw = saw
-        self._settled = settled
+        self._sites = sites
+        self._ownership = ownership
+        self._load = load
+        self._site_stats = site_stats
+        self._simulated = simulated
+        self._tasks = tasks
         self._longest_s = 0.0
         self._faults: dict[tuple[UUID, str], int] = {}
 
@@ -75,7 +82,8 @@ class CompleteStage:
         if not self._active.has(delivery) or delivery.settling:
             return  # fenced: it is somebody else's; or settled once already
         delivery.settling = True
-        attempt = self._saw(attempt)
+        self._load.count(attempt.row.shard, attempt.row.domain)
+        attempt = self._site_stats.saw(attempt)
         _tell(attempt)
         ended = time.monotonic()
         future = self._settler.settle(attempt)
@@ -85,18 +93,24 @@ class CompleteStage:
                 return
             error = done.exception()
             if isinstance(error, Fenced):
-                self._on_fenced()
+                self._ownership.lose()
+                self.forget_all()
             elif error is not None:
-                self._spawn(self._bury(delivery, error))
+                self._tasks.start(self._bury(delivery, error))
                 return
             else:
-                if done.result():
-                    self._settled(attempt)
+                if done.result() and attempt.simulated:
+                    self._offer(attempt)
                 self._active.remember(delivery)
                 self._longest_s = max(self._longest_s, time.monotonic() - ended)
             self._active.drop(delivery)
 
         future.add_done_callback(committed)
+
+    def forget_all(self) -> None:
+        """Forget every delivery: other processes own the shards by now. Open transactions stop before content."""
+        self._sites.drop(lambda _: True)
+        self._active.forget_all()
 
     def fault(self, delivery: ActiveDelivery, error: Exception) -> None:
         """Something of ours broke on this delivery: that counts as an attempt."""
@@ -130,6 +144,11 @@ class CompleteStage:
         if self._longest_s:
             metrics.SETTLE_SECONDS.observe(self._longest_s)
             self._longest_s = 0.0
+
+    def _offer(self, attempt: Attempt) -> None:
+        """Hand a settled attempt at the simulator on; drop it where thousands wait already."""
+        with suppress(asyncio.QueueFull):
+            self._simulated.put_nowait(attempt)
 
     async def _bury(self, delivery: ActiveDelivery, error: BaseException) -> None:
         """An outcome that can't be stored: nobody may deliver the message again and again meanwhile."""

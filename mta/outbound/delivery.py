@@ -1,6 +1,7 @@
 """A delivery in memory: a queue row on its way to a site, and the hint that announced it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from uuid import UUID
 
 from msgspec import Struct
 
@@ -48,3 +49,6 @@ class HintEntry(Struct):
     shard: int
     id: bytes
     left: int
+
+
+HintEntries = Mapping[tuple[int, UUID], HintEntry]  # by shard and message

@@ -10,7 +10,7 @@ import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 from uuid import UUID
 
@@ -20,14 +20,17 @@ import structlog
 from engine.base.settings import Settings
 from engine.delivery import queue
 from engine.delivery.hints import Hint, HintReader, WokenShards
-from engine.delivery.queue import DueKey, Holder, Row
+from engine.delivery.queue import DueKey, Holder
 from engine.store.postgres import AWAY, heed_cancellation
 from engine.store.redis import Away
 from mta.outbound.active_queue import FULL, ActiveQueue, Key
-from mta.outbound.delivery import HintEntry
+from mta.outbound.delivery import HintEntries, HintEntry
+from mta.outbound.intake import Intake
+from mta.outbound.requeue import Requeuer
 from mta.outbound.row_moves import RowMoves
 from mta.outbound.shares import MAX_UNPROVEN, UNPROVEN, unproven_room, within_shares
 from mta.outbound.sites.proven_domains import ProvenDomains
+from shards.ownership import ShardOwnership
 
 LOAD_ROWS = 256
 DUE_EVERY_S = 1.0
@@ -50,9 +53,6 @@ FAIR_ROWS = 4  # of each
 
 _log = structlog.get_logger("mta")
 
-Entries = Mapping[tuple[int, UUID], HintEntry]
-Take = Callable[[Iterable[Row], Entries], Awaitable[None]]
-
 
 class FetchStage:
     """What one process's shards owe; `take` gets the rows."""
@@ -67,9 +67,9 @@ class FetchStage:
         active: ActiveQueue,
         proven: ProvenDomains,
         row_moves: RowMoves,
-        owned: Callable[[], Collection[int]],
-        take: Take,
-        leave: Callable[[Collection[Key]], Awaitable[None]],
+        ownership: ShardOwnership,
+        intake: Intake,
+        requeuer: Requeuer,
     ) -> None:
         self._settings = settings
         self._pool = pool
@@ -78,11 +78,9 @@ class FetchStage:
         self._active = active
         self._proven = proven
         self._row_moves = row_moves
-        self._owned = owned
-        self._take = take
-        self._leave = leave
-        self._more_due = asyncio.Event()
-        self._more_behind = False  # more was due than fitted
+        self._ownership = ownership
+        self._intake = intake
+        self._requeuer = requeuer
         self._ask_at = REFILL
         self._look_at = 0.0
         self._read_at = 0.0  # when hints were read last
@@ -92,18 +90,17 @@ class FetchStage:
         self._deep: dict[int, int] = {}  # shards with a backlog, whose turn comes first -> rows to look at then
         self._had: dict[int, int] = {}  # by shard with a backlog: rows found at its last turn
         self._reached: dict[int, Holder] = {}  # by shard: the account looked at last
-        active.on_room = self._ask_again
 
     async def gained(self, shards: Collection[int]) -> None:
         """Shards came: what their last owner had read and not finished is looked at first."""
         self._inherited.update(shards)
         await self._take_over()
         self._woken.some(shards)
-        self._more_due.set()
+        self._active.refill.set()
 
     async def _take_over(self) -> None:
         """Finish the hints that earlier owners left; while Redis is away they are left once more."""
-        shards = self._inherited = self._inherited & set(self._owned())
+        shards = self._inherited = self._inherited & set(self._ownership.shards)
         try:
             hints = await self._reader.take_over(shards)
         except Away:
@@ -119,7 +116,7 @@ class FetchStage:
             await asyncio.sleep(LEFT_EVERY_S / LEFT_TURNS)
             if len(self._active) > PRESSED * self._active.limit:
                 continue
-            shards = [shard for shard in self._owned() if shard % LEFT_TURNS == turn % LEFT_TURNS]
+            shards = [shard for shard in self._ownership.shards if shard % LEFT_TURNS == turn % LEFT_TURNS]
             try:
                 self._active.served(await self._reader.left_long(shards, LEFT_LONG_S))
             except Away:
@@ -134,7 +131,7 @@ class FetchStage:
                 await self._woken.wait(DUE_EVERY_S)
             await asyncio.sleep(max(LAND_S, self._read_at + GATHER_S - time.monotonic()))
             await self._until_room()
-            shards = self._woken.take(self._owned())
+            shards = self._woken.take(self._ownership.shards)
             if self._inherited:
                 await self._take_over()
             try:
@@ -162,7 +159,7 @@ class FetchStage:
             wanted = await self._within_shares(wanted, entries)
         await self._load(wanted, entries)
 
-    async def _load(self, wanted: list[tuple[int, UUID]], entries: Entries) -> None:
+    async def _load(self, wanted: list[tuple[int, UUID]], entries: HintEntries) -> None:
         part: list[tuple[int, UUID]] = []
         try:
             while wanted:
@@ -172,7 +169,7 @@ class FetchStage:
                 with self._row_moves.reading():
                     rows = await queue.load_hinted(self._pool, {key[1] for key in part}, {key[0] for key in part})
                     part = [key for key in part if key not in {(row.shard, row.message_id) for row in rows}]
-                    await self._take(rows, entries)
+                    await self._intake.take(rows, entries)
                 self._active.done_with(entries[key] for key in part)
                 part = []
         finally:
@@ -207,7 +204,7 @@ class FetchStage:
                     entries[hint.shard, message] = entry
         return entries
 
-    async def _within_shares(self, wanted: list[tuple[int, UUID]], entries: Entries) -> list[tuple[int, UUID]]:
+    async def _within_shares(self, wanted: list[tuple[int, UUID]], entries: HintEntries) -> list[tuple[int, UUID]]:
         """Return what to load at once: mail for proven domains, but for that of accounts which have their share of the
         hand: it is looked for when there is room again. Mail for others is loaded little by little."""
         try:
@@ -217,7 +214,7 @@ class FetchStage:
             raise
         chosen = within_shares(rows, list(self._active), self._active.limit, self._proven)
         if any((row.shard, row.message_id) not in chosen and row.domain in self._proven for row in rows):
-            self._more_behind = True
+            self._note_more(behind=True)
             self._ahead_until = time.monotonic() + self._settings.fresh_due_s
         unsure = {(row.shard, row.message_id) for row in rows if row.domain not in self._proven}
         room = max(0, min(MAX_LATER, self._unproven_room(MAX_UNPROVEN)) - len(self._later))
@@ -244,10 +241,10 @@ class FetchStage:
         while True:
             try:
                 async with asyncio.timeout(DUE_EVERY_S):
-                    await self._more_due.wait()
+                    await self._active.refill.wait()
             except TimeoutError:
                 pass
-            self._more_due.clear()
+            self._active.refill.clear()
             try:
                 await self._take_due()
             except AWAY as error:
@@ -256,7 +253,7 @@ class FetchStage:
                 await asyncio.sleep(0.5)
 
     async def _take_due(self) -> None:
-        owned = self._owned()
+        owned = self._ownership.shards
         limit = self._active.limit
         room = min(self._active.room, int(FULL * limit) - len(self._active), max(1, limit // 4))
         if not owned or room <= 0:
@@ -271,13 +268,14 @@ class FetchStage:
         taken, left = self._divided(list(keys), room)
         for start in range(0, len(taken), LOAD_ROWS):
             with self._row_moves.reading():
-                await self._take(await queue.load(self._pool, taken[start : start + LOAD_ROWS]), {})
-        self._more_behind = bool(self._deep) or len(keys) > len(taken) or bool(taken and self._ahead)
+                await self._intake.take(await queue.load(self._pool, taken[start : start + LOAD_ROWS]), {})
+        more_behind = bool(self._deep) or len(keys) > len(taken) or bool(taken and self._ahead)
         self._ask_at = REFILL * (UNPROVEN if left else 1.0)
+        self._note_more(behind=more_behind)
         if left:
-            await self._leave(left)
-        if self._more_behind and taken:
-            self._ask_again()
+            await self._requeuer.leave(left)
+        if more_behind and taken:
+            self._active.ask_for_refill()
 
     def _divided(self, keys: list[Key], room: int) -> tuple[list[Key], list[Key]]:
         """Return due rows to load, those for proven domains first, and some of the others that are too many to load:
@@ -359,11 +357,10 @@ class FetchStage:
         random.shuffle(keys)
         return keys[: max(1, room // 2)]
 
-    def _ask_again(self) -> None:
-        """More is due than was taken: ask as soon as half the hand is empty; where mail for unproven domains
-        fills that half, it does not empty soon, so only once it is nearly empty."""
-        if self._more_behind and len(self._active) <= self._ask_at * self._active.limit:
-            self._more_due.set()
+    def _note_more(self, *, behind: bool) -> None:
+        """Have the active queue ask for more if more is due than was taken: as soon as half of it is empty; where mail
+        for unproven domains fills that half, it does not empty soon, so only once the queue is nearly empty."""
+        self._active.refill_below(int(self._ask_at * self._active.limit) if behind else None)
 
 
 def together(found: Iterable[DueKey]) -> list[DueKey]:

@@ -1,47 +1,53 @@
-"""The outbound engine of one process: takes what its shards owe, brings it to its sites, settles what came back.
+"""The outbound pipeline of one process: fetch, route, schedule, deliver, complete.
 
-What finds work, holds it in hand, paces it and finishes it has a file each; here they meet.
+Each stage hands its deliveries to the next one and knows none above it: `fetch` reads what the process's shards owe and
+puts it into the active queue (`intake`), `route` finds the servers, `schedule` starts workers within the windows of
+sites, `deliver` speaks to the servers, `complete` settles the outcomes. The state that stages share (lease and shards,
+active queue, site table, windows) is made here first and handed to each at construction.
 """
 
 import asyncio
 import functools
-import time
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Collection
 
 import asyncpg
 import structlog
 
-from engine.areas.suppressions import store as suppressions
 from engine.base.settings import Settings
 from engine.delivery.hints import HintReader, WokenShards
-from engine.delivery.queue import Row
+from engine.delivery.sites_store import Rules
 from engine.flows.settle import Attempt
-from engine.mail.address import canonical
 from engine.store import metrics
 from engine.store.postgres import AWAY, heed_cancellation
 from engine.store.redis import Client
 from mta.outbound.active_queue import ActiveQueue
+from mta.outbound.back_off import BackOff
 from mta.outbound.complete import AttemptSettler, CompleteStage
-from mta.outbound.deliver import DeliveryWorker
+from mta.outbound.deliver import WorkerTools
 from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.envelopes import EnvelopeBuilder
-from mta.outbound.fetch import Entries, FetchStage
+from mta.outbound.fetch import FetchStage
 from mta.outbound.holds import OperatorHolds
+from mta.outbound.intake import Intake
 from mta.outbound.mx_routes import Router
-from mta.outbound.report import Report
 from mta.outbound.requeue import Requeuer
 from mta.outbound.resharding import Resharder
 from mta.outbound.route import RouteStage
 from mta.outbound.row_moves import RowMoves
 from mta.outbound.schedule import MEASURE_S, TEND_S, ScheduleStage
+from mta.outbound.send_permission import SendPermission
 from mta.outbound.sites.connections import SiteConnections
 from mta.outbound.sites.proven_domains import ProvenDomains
-from mta.outbound.sites.site import Site
 from mta.outbound.sites.site_stats import SiteStats
+from mta.outbound.sites.site_table import SiteTable
 from mta.outbound.sites.windows import SiteWindows
+from mta.outbound.source_ips.assignment import SourceAddresses
+from mta.outbound.source_ips.unspent_quota import UnspentQuota
+from mta.outbound.suppression_check import SuppressionCheck
+from mta.outbound.tasks import DeliveryTasks
 from mta.outbound.tls.security import TransportSecurity
 from shards.load import Load
-from shards.member import Member
+from shards.ownership import ShardOwnership
 
 KEEP_SETTLED_S = 60.0
 RELEASE_S = 2.0  # for giving leases of windows back at the end: without it they run out by themselves
@@ -49,13 +55,9 @@ RELEASE_S = 2.0  # for giving leases of windows back at the end: without it they
 _log = structlog.get_logger("mta")
 
 
-def _nobody(_: Attempt) -> None:
-    """Who listens when nobody does."""
-
-
 class OutboundPipeline:
-    """Delivery for one process. `process` is a name that no other living process has; `loading`, where there is one,
-    has the sessions that find and load work; `settled` hears of each attempt once it is on record."""
+    """Delivery in one process. `process` is a name that no other living process has; `loading`, where given, has the
+    sessions that find and load work; settled attempts at the simulator go to the queue `simulated`."""
 
     def __init__(
         self,
@@ -64,70 +66,74 @@ class OutboundPipeline:
         pool: asyncpg.Pool,
         client: Client,
         process: str,
+        ownership: ShardOwnership,
         reader: HintReader,
         woken: WokenShards,
         router: Router,
         envelopes: EnvelopeBuilder,
         settler: AttemptSettler,
         security: TransportSecurity,
+        simulated: "asyncio.Queue[Attempt]",
         loading: asyncpg.Pool | None = None,
-        settled: Callable[[Attempt], None] = _nobody,
     ) -> None:
-        self._settings = settings
         self._pool = pool
-        self._envelopes = envelopes
-        self._security = security
-        self.holds = OperatorHolds(pool)
-        self.site_stats = SiteStats(pool)
-        self.load = Load()
         self._process = process
-        self._connections = SiteConnections(settings, watch=self.site_stats.watch)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._workers: set[DeliveryWorker] = set()
-        self._active = active = ActiveQueue(settings.mta_active_limit)
-        self._windows = SiteWindows(client, process, lambda: len(self.member.owned) / settings.shards)
-        self._row_moves = RowMoves()
-        self._proven = ProvenDomains()
-        requeuer = Requeuer(pool, active, self._proven)
+        self._ownership = ownership
+        self._security = security
+        # State and policy that the stages share.
+        self.tasks = tasks = DeliveryTasks()
+        self.load = load = Load()
+        self.site_stats = site_stats = SiteStats(pool)
+        unspent = UnspentQuota()
+        self.active = active = ActiveQueue(settings.mta_active_limit, unspent)
+        self._holds = holds = OperatorHolds(pool, active)
+        self.sources = sources = SourceAddresses(settings, pool, unspent)
+        rules = Rules(pool)
+        self.table = table = SiteTable(settings, active, sources.health, rules.latest)
+        self._windows = windows = SiteWindows(client, process, ownership)
+        self._connections = connections = SiteConnections(settings, watch=site_stats.watch)
+        proven, row_moves, suppression = ProvenDomains(), RowMoves(), SuppressionCheck(pool)
+        requeuer = Requeuer(pool, active, proven)
+        back_off = BackOff(windows, requeuer, tasks, several_sources=len(sources) > 1)
+        self._resharder = Resharder(pool, row_moves=row_moves, active=active, ownership=ownership)
+        # The stages, the last one first: each gets the one that it hands its deliveries to.
+        self._completer = completer = CompleteStage(
+            settings=settings, pool=pool, reader=reader, settler=settler, active=active, sites=table,
+            ownership=ownership, load=load, site_stats=site_stats, simulated=simulated, tasks=tasks,
+        )  # fmt: skip
+        tools = WorkerTools(
+            settings=settings, connections=connections, proven=proven, envelopes=envelopes, active=active,
+            suppression=suppression, permission=SendPermission(ownership, active, holds), windows=windows,
+            back_off=back_off, security=security, completer=completer,
+        )  # fmt: skip
+        self.scheduler = scheduler = ScheduleStage(
+            settings=settings, pool=pool, process=process, rules=rules, table=table, sources=sources, unspent=unspent,
+            active=active, windows=windows, connections=connections, requeuer=requeuer, back_off=back_off,
+            completer=completer, tools=tools, tasks=tasks,
+        )  # fmt: skip
+        self._routing = routing = RouteStage(
+            settings=settings, router=router, security=security, envelopes=envelopes, holds=holds,
+            site_stats=site_stats, active=active, proven=proven, table=table, scheduler=scheduler,
+            connections=connections, completer=completer,
+        )  # fmt: skip
+        intake = Intake(
+            active=active, ownership=ownership, row_moves=row_moves, suppression=suppression, holds=holds,
+            routing=routing, tasks=tasks,
+        )  # fmt: skip
         self._fetcher = FetchStage(
-            settings=settings, pool=loading or pool, reader=reader, woken=woken, active=active, proven=self._proven,
-            row_moves=self._row_moves, owned=lambda: self.member.owned, take=self._take, leave=requeuer.leave,
+            settings=settings, pool=loading or pool, reader=reader, woken=woken, active=active, proven=proven,
+            row_moves=row_moves, ownership=ownership, intake=intake, requeuer=requeuer,
         )  # fmt: skip
-        self._resharder = Resharder(
-            pool, shards=settings.shards, row_moves=self._row_moves, in_hand=active.known,
-            owned=lambda: self.member.owned, member=lambda: self.member.id,
-        )  # fmt: skip
-        self._completer = CompleteStage(
-            settings=settings, pool=pool, reader=reader, settler=settler, active=active, spawn=self._spawn,
-            on_fenced=self._lose_all, saw=self._saw, settled=settled,
-        )  # fmt: skip
-        self._sites = ScheduleStage(
-            settings=settings, pool=pool, active=active, windows=self._windows, process=process, spawn=self._spawn,
-            connections=self._connections, requeuer=requeuer, employ=self._employ,
-            settle=self._completer.settle,
-        )  # fmt: skip
-        self._routing = RouteStage(
-            settings=settings, router=router, security=security, envelopes=envelopes, holds=self.holds,
-            site_stats=self.site_stats, active=active, proven=self._proven, sites=self._sites,
-            connections=self._connections, completer=self._completer,
-        )  # fmt: skip
-        self._report = Report(
-            settle=self._completer.settle,
-            hand_back=active.drop,
-            fault=self._completer.fault,
-            recheck=self._recheck,
-            may_send=self._may_send,
-            tls=security.count,
-            token=self._windows.token,
-            left_alone=self._sites.left_alone,
-        )
         self.caches = (
-            self._sites.rules.cache, *self._sites.sources.caches, self.holds.cache, self.site_stats.cache,
-            self._resharder.cache,
+            rules.cache, *sources.caches, holds.cache, site_stats.cache, self._resharder.cache
         )  # for the process's Stamps  # fmt: skip
-        self.member: Member  # set by the process: the two need each other
 
     # -- for the process -----------------------------------------------------------------------
+
+    @property
+    def in_hand(self) -> int:
+        """The number of deliveries in memory."""
+        return len(self.active)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -136,10 +142,10 @@ class OutboundPipeline:
             tasks.create_task(self._fetcher.follow_due_times())
             tasks.create_task(self._fetcher.finish_left())
             tasks.create_task(self._resharder.run())
-            tasks.create_task(self.load.run(self._pool, self._process, lambda: self.member.owned))
+            tasks.create_task(self.load.run(self._pool, self._process, self._ownership))
             tasks.create_task(self._completer.acknowledge())
-            tasks.create_task(self._windows.run(self._sites.demand, self._sites.shared))
-            tasks.create_task(self._sites.tend())
+            tasks.create_task(self.scheduler.follow_windows())
+            tasks.create_task(self.scheduler.tend())
             tasks.create_task(self._tend())
             tasks.create_task(self._security.run())
 
@@ -148,18 +154,12 @@ class OutboundPipeline:
         self.stop_taking()
         self._routing.stop()
         self._connections.stop()
-        self._sites.drop(lambda _: True)
-        for worker in list(self._workers):
-            worker.stop()
-        deadline = time.monotonic() + grace_s
-        while self._tasks and time.monotonic() < deadline:
-            await asyncio.wait(self._tasks, timeout=max(0.0, deadline - time.monotonic()))
-        for task in list(self._tasks):
-            task.cancel()
+        self.scheduler.stop()
+        await self.tasks.finish(grace_s)
         await self._completer.idle()
         await self._security.flush()
         await self._completer.acknowledge_once()
-        await self._sites.close()
+        await self.scheduler.close()
         self._measure()
         try:
             async with asyncio.timeout(RELEASE_S):
@@ -168,159 +168,69 @@ class OutboundPipeline:
             _log.info("site windows left to run out")
 
     def stop_taking(self) -> None:
-        """Take no more work and hire nobody."""
-        self._active.closed = True
+        """Take no more work and start no worker."""
+        self.active.close()
+
+    # -- shards come and go --------------------------------------------------------------------
 
     async def gained(self, shards: Collection[int]) -> None:
-        """Shards came."""
+        """Take over what the last owners of these shards left."""
         await self._fetcher.gained(shards)
 
     async def release(self, shards: Collection[int]) -> None:
-        """Shards are to go: drop what waits, wait for what is on the wire."""
+        """Drop what waits of these shards, and return once nothing of them is on the wire any more."""
         gone = set(shards)
-        if self._active.of_any(gone):
-            self._sites.drop(lambda one: one.row.shard in gone)
-            for one in self._active:  # what is not routed yet may wait long for that
+        if self.active.of_any(gone):
+            self.table.drop(lambda one: one.row.shard in gone)
+            for one in self.active:  # what is not routed yet may wait long for that
                 if one.row.shard in gone and one.waits and not one.settling:
-                    self._active.drop(one)
-        while self._active.of_any(gone):  # noqa: ASYNC110 - rare; no event per delivery
+                    self.active.drop(one)
+        while self.active.of_any(gone):  # noqa: ASYNC110 - rare; no event per delivery
             await asyncio.sleep(0.05)
-        await self._sites.tend_sources()  # before others look for the room that was taken here
+        await self.scheduler.tend_sources()  # before the next owner looks for the quota that was taken here
 
     def fenced(self) -> None:
-        """Everything in hand belongs to others: forget it. Open transactions stop before their content."""
-        self._sites.drop(lambda _: True)
-        self._active.forget_all()
+        """Forget everything in memory: it belongs to other processes. Open transactions stop before their content."""
+        self._completer.forget_all()
 
-    def _saw(self, attempt: Attempt) -> Attempt:
-        self.load.count(attempt.row.shard, attempt.row.domain)
-        return self.site_stats.saw(attempt)
+    # -- upkeep --------------------------------------------------------------------------------
 
-    def _lose_all(self) -> None:
-        self.member.lose_all()
+    async def _tend(self) -> None:
+        """Apply the operator's holds; twice a second measure; forget what was settled long ago; until cancelled."""
+        ticks = 0
+        while True:
+            await asyncio.sleep(TEND_S)
+            ticks += 1
+            await self._apply_holds()
+            if ticks % (KEEP_SETTLED_S / TEND_S) == 0:
+                self.active.turn()
+            if ticks % (MEASURE_S / TEND_S) == 0:
+                self._measure()
 
-    @property
-    def in_hand(self) -> int:
-        """Deliveries in memory."""
-        return len(self._active)
-
-    # -- taking work ---------------------------------------------------------------------------
-
-    async def _take(self, rows: Iterable[Row], entries: Entries) -> None:
-        now = time.monotonic()
-        fresh: list[ActiveDelivery] = []
-        for row in rows:
-            entry = entries.get((row.shard, row.message_id))
-            if (
-                self._active.known(row.key, row.attempts)
-                or row.shard not in self.member.owned
-                or self._active.closed
-                or self._row_moves.refuses(row)
-            ):
-                self._active.done_with((entry,) if entry else ())
-                continue
-            delivery = ActiveDelivery(row, entry, now)
-            self._active.add(delivery)
-            fresh.append(delivery)
-        if not fresh:
-            return
-        try:
-            await self._mark_suppressed([one for one in fresh if one.row.suspect])
-            fresh = await self._routing.unheld(fresh)
-        except BaseException:
-            for delivery in fresh:
-                self._active.drop(delivery)
-            raise
-        by_domain: dict[str, list[ActiveDelivery]] = {}
-        for delivery in fresh:
-            by_domain.setdefault(delivery.row.domain, []).append(delivery)
-        for domain, group in by_domain.items():
-            self._spawn(self._routing.route(domain, group))
-
-    async def _recall(self) -> None:
-        """A new hold stops what waits in hand too."""
+    async def _apply_holds(self) -> None:
+        """Show conversations to operators who watch, and set aside what a new hold stops while it waits."""
         try:
             await self.site_stats.tell()
-            if not await self.holds.refresh():
+            if not await self._holds.refresh():
                 return
-            for site in self._sites:
+            for site in self.table:
                 held = site.waiting.drop(functools.partial(self._is_held, site.name))
                 try:
-                    await self._routing.unheld(held, site.name)
+                    await self._holds.unheld(held, site.name)
                 except AWAY:
                     for one in held:
-                        self._active.drop(one)
+                        self.active.drop(one)
                     raise
         except AWAY as error:
             heed_cancellation()
             _log.warning("holds not heeded yet", error=repr(error))
 
     def _is_held(self, site: str, delivery: ActiveDelivery) -> bool:
-        return self.holds.of(delivery, site) is not None
-
-    async def _mark_suppressed(self, deliveries: list[ActiveDelivery]) -> None:
-        if not deliveries:
-            return
-        found = await suppressions.blocking(
-            self._pool,
-            [
-                (one.row.account_id, canonical(address), one.row.message_id)
-                for one in deliveries
-                for _, address in one.pairs
-            ],
-        )
-        for one in deliveries if found else ():
-            for _, address in one.pairs:
-                reason = found.get((one.row.account_id, canonical(address), one.row.message_id))
-                if reason is not None:
-                    one.suppressed[address] = reason
-
-    async def _recheck(self, delivery: ActiveDelivery) -> None:
-        try:
-            await self._mark_suppressed([delivery])
-        except AWAY:
-            return  # it was checked when it was loaded; the bounce would be caught by its own settling
-        delivery.loaded_at = time.monotonic()
-
-    async def _employ(self, site: Site) -> None:
-        worker = DeliveryWorker(site, self._connections, self._proven, self._envelopes, self._report, self._settings)
-        self._workers.add(worker)
-        try:
-            await worker.run()
-        finally:
-            self._workers.discard(worker)
-
-    # -- upkeep --------------------------------------------------------------------------------
-
-    async def _tend(self) -> None:
-        """Heed the operator's holds; twice a second, measure; forget what was settled long ago."""
-        ticks = 0
-        while True:
-            await asyncio.sleep(TEND_S)
-            ticks += 1
-            await self._recall()
-            if ticks % (KEEP_SETTLED_S / TEND_S) == 0:
-                self._active.turn()
-            if ticks % (MEASURE_S / TEND_S) == 0:
-                self._measure()
+        return self._holds.of(delivery, site) is not None
 
     def _measure(self) -> None:
         metrics.TALLY.write()
-        metrics.IN_HAND.set(len(self._active))
+        metrics.IN_HAND.set(len(self.active))
         self._connections.measure()
-        metrics.SHARDS_OWNED.set(len(self.member.owned))
+        metrics.SHARDS_OWNED.set(len(self._ownership.shards))
         self._completer.measure()
-
-    def _may_send(self, delivery: ActiveDelivery) -> bool:
-        """Asked right before content is written. Fenced and joined anew, the lease stands again, but not for this."""
-        return self.member.holds and self._active.has(delivery) and self.holds.of(delivery) is None
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._reap)
-
-    def _reap(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            _log.error("delivery task failed", exc_info=task.exception())

@@ -70,6 +70,10 @@ class Requeuer:
         wait_s = min(MAX_PARK_S, max(MIN_PARK_S, len(site.waiting) / max(site.rate, 0.1)))
         await self.postpone(parked, clock.now() + timedelta(seconds=wait_s * random.uniform(0.8, 1.2)), reason)
 
+    async def share_anew(self, moved: list[ActiveDelivery]) -> None:
+        """Put deliveries back to be assigned another source address at once."""
+        await self.postpone(moved, clock.now(), "source_refused")
+
     async def leave(self, keys: Collection[tuple[UUID, str]]) -> None:
         """Let due rows wait in the queue, unloaded, for as long as others for unproven domains may take. Raises one of
         AWAY."""
@@ -89,6 +93,10 @@ class Requeuer:
         for _ in range(count):
             heappush(self._returns, now + wait_s)
         return clock.now() + timedelta(seconds=wait_s)
+
+    def note_openings(self, per_s: float) -> None:
+        """Count how many connections to unproven servers came about or failed in a second."""
+        self.openings_per_s += 0.1 * (per_s - self.openings_per_s)
 
     # -- relief --------------------------------------------------------------------------------
 

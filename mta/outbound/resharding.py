@@ -7,7 +7,6 @@ so that it can't run into a hand-over. A step changes nothing but the shard: due
 """
 
 import asyncio
-from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
@@ -21,7 +20,9 @@ from engine.delivery.splits import KIND
 from engine.store.caches import Cache, bump
 from engine.store.postgres import AWAY, heed_cancellation
 from engine.store.queries import Queries
-from mta.outbound.row_moves import Key, RowMoves
+from mta.outbound.active_queue import ActiveQueue
+from mta.outbound.row_moves import RowMoves
+from shards.ownership import ShardOwnership
 
 LOOK_S: Final = 0.25
 STEP_ROWS: Final = 250  # looked at, and at most so many moved, in one statement
@@ -53,24 +54,21 @@ _HERE = _SQL.rows("rehomings_here", ReshardingTask)
 
 
 class Resharder:
-    """For one process. `in_hand` tells whether it holds a row; `owned` and `member` are its shards and its lease."""
+    """Moves the rows of one process's shards that a split or merge sends elsewhere."""
 
     def __init__(
         self,
         pool: asyncpg.Pool,
         *,
-        shards: int,
         row_moves: RowMoves,
-        in_hand: Callable[[Key], bool],
-        owned: Callable[[], Collection[int]],
-        member: Callable[[], UUID],
+        active: ActiveQueue,
+        ownership: ShardOwnership,
     ) -> None:
         self._pool = pool
-        self._shards = shards
+        self._shards = ownership.total
         self._row_moves = row_moves
-        self._in_hand = in_hand
-        self._owned = owned
-        self._member = member
+        self._active = active
+        self._ownership = ownership
         self.cache: Cache[str, bool] = Cache(KIND, self._load)  # for the process's Stamps
 
     async def run(self) -> None:
@@ -87,12 +85,12 @@ class Resharder:
 
     async def work(self) -> None:
         """One walk through everything that is to be done in this process's shards. Raises one of AWAY."""
-        for errand in await _HERE.fetch(self._pool, list(self._owned()), HEARD_S):
+        for errand in await _HERE.fetch(self._pool, list(self._ownership.shards), HEARD_S):
             await self._walk(errand)
 
     async def _walk(self, errand: ReshardingTask) -> None:
         moved, clean, after = 0, True, _FIRST
-        while errand.shard in self._owned():
+        while errand.shard in self._ownership.shards:
             rows = await _ROWS.records(self._pool, errand.shard, errand.domain, *after, STEP_ROWS)
             astray = {row["message_id"]: home for row in rows if (home := self._home(errand, row)) != errand.shard}
             clean = clean and not astray
@@ -109,14 +107,16 @@ class Resharder:
 
     async def _move(self, errand: ReshardingTask, astray: dict[UUID, int]) -> int:
         """Those that nobody has in hand; from the question on nobody takes them."""
-        keys = [key for message in astray if not self._in_hand(key := (message, errand.domain))]
+        keys = [key for message in astray if not self._active.known(key := (message, errand.domain))]
         if not keys:
             return 0
         self._row_moves.begin(keys, errand.shard)
         messages = [message for message, _ in keys]
         homes = [astray[message] for message in messages]
         try:
-            done = await _MOVE.records(self._pool, messages, errand.domain, errand.shard, homes, self._member())
+            done = await _MOVE.records(
+                self._pool, messages, errand.domain, errand.shard, homes, self._ownership.member_id
+            )
         except BaseException:
             self._row_moves.doubt(keys, errand.shard)
             raise

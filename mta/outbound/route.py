@@ -5,7 +5,6 @@ proven share slots of their own, fairly by account; domains whose servers answer
 """
 
 import asyncio
-import time
 
 import msgspec
 import structlog
@@ -24,6 +23,7 @@ from mta.outbound.schedule import ScheduleStage
 from mta.outbound.sites.connections import SiteConnections
 from mta.outbound.sites.proven_domains import ProvenDomains
 from mta.outbound.sites.site_stats import SiteStats
+from mta.outbound.sites.site_table import SiteTable
 from mta.outbound.sites.slot_queue import SlotQueue
 from mta.outbound.sites.slots import SlotClaim
 from mta.outbound.source_ips.addresses import SourceAddress
@@ -50,7 +50,8 @@ class RouteStage:
         site_stats: SiteStats,
         active: ActiveQueue,
         proven: ProvenDomains,
-        sites: ScheduleStage,
+        table: SiteTable,
+        scheduler: ScheduleStage,
         connections: SiteConnections,
         completer: CompleteStage,
     ) -> None:
@@ -62,7 +63,8 @@ class RouteStage:
         self._site_stats = site_stats
         self._active = active
         self._proven = proven
-        self._sites = sites
+        self._table = table
+        self._scheduler = scheduler
         self._connections = connections
         self._completer = completer
         self._lookups = SlotQueue("lookup", LOOKUP_SLOTS)
@@ -86,13 +88,6 @@ class RouteStage:
         else:
             self._drop(group)
 
-    async def unheld(self, deliveries: list[ActiveDelivery], site: str | None = None) -> list[ActiveDelivery]:
-        """Return those that no hold of the operator keeps back; the others leave memory."""
-        held = await self._holds.set_aside(deliveries, site)
-        for one in held:
-            self._active.drop(one)
-        return [one for one in deliveries if self._active.has(one)] if held else deliveries
-
     async def _route(self, domain: str, group: list[ActiveDelivery]) -> None:
         try:
             await self._route_all(domain, group)
@@ -115,8 +110,8 @@ class RouteStage:
                     self._completer.settle(one, refused_by_route(one, route.answer, None, self._settings))
             return
         self._site_stats.routed(domain, route)
-        signed = await self.unheld(signed, route.site)
-        await self._sites.refresh()
+        signed = await self._holds.unheld(signed, route.site)
+        await self._scheduler.refresh()
         if route.built_in:
             await self._simulate(route, [one for one in signed if self._active.has(one)])
             return
@@ -125,7 +120,7 @@ class RouteStage:
             policies[least] = await self._security.policy(domain, route, MinTls(least or MinTls.OPPORTUNISTIC))
         for least, policy in policies.items():
             mail = [one for one in signed if one.row.min_tls == least and self._active.has(one)]  # not fenced meanwhile
-            for source, part in await self._sites.by_source(route, mail):
+            for source, part in await self._scheduler.by_source(route, mail):
                 await self._bring(route, policy, part, source)
 
     async def _simulate(self, route: Route, mail: list[ActiveDelivery]) -> None:
@@ -145,7 +140,7 @@ class RouteStage:
         self, route: Route, policy: TlsPolicy, mail: list[ActiveDelivery], source: SourceAddress | None
     ) -> None:
         """Into the site's line; while it is left alone they share its last outcome, or wait for its probe."""
-        site = self._sites.of(route, policy, source)  # no await until it has a line: it could be forgotten
+        site = self._table.of(route, policy, source)  # no await until it has a line: it could be forgotten
         if not site.resting and not site.connected:
             rest = self._connections.resting(route, policy, site.pacer.limits.family, source)
             if rest is not None:
@@ -156,12 +151,8 @@ class RouteStage:
             ladder_s = site.pacer.limits.ladder_s
             for one in mail:
                 self._completer.settle(one, refused_by_route(one, because, shared, self._settings, ladder_s))
-        elif site.pacer.paused(time.monotonic()):
-            await self._sites.wait_for_probe(site.pacer, mail)
         else:
-            for one in mail:
-                site.put(one)
-            self._sites.staff(site)
+            await self._scheduler.put(site, mail)
 
     async def _signable(self, delivery: ActiveDelivery) -> bool:
         if not delivery.addresses:

@@ -33,27 +33,45 @@ _DELIVERED_LATELY = Queries.beside(__file__, "complaints.sql").command("delivere
 
 
 class Complaints:
-    """Of one process: `settled` hears of every attempt, `run` beside the loop, then `drain`."""
+    """The complaints of one process: `run` beside the delivery, then `drain`. `settled` brings the attempts at the
+    simulator that are on record."""
 
-    def __init__(self, pool: asyncpg.Pool, domain: str, *, delay_s: float = DELAY_S) -> None:
+    def __init__(
+        self, pool: asyncpg.Pool, domain: str, settled: "asyncio.Queue[Attempt]", *, delay_s: float = DELAY_S
+    ) -> None:
         self._pool = pool
         self._domain = domain
+        self._settled = settled
         self._delay_s = delay_s
         self._waiting: deque[tuple[float, UUID, int]] = deque(maxlen=MAX_WAITING)  # when, message, place; oldest first
         self._came = asyncio.Event()
 
-    def settled(self, attempt: Attempt) -> None:
-        """This attempt is on record."""
-        if not attempt.simulated:
-            return
+    async def run(self) -> None:
+        """Complain when it is time, until cancelled."""
+        await self._find()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._collect())
+            tasks.create_task(self._complain())
+
+    async def drain(self) -> None:
+        """Make the complaints that wait now, as far as `DRAIN_S` allows."""
+        while not self._settled.empty():
+            self._note(self._settled.get_nowait())
+        ends = time.monotonic() + DRAIN_S
+        while self._waiting and time.monotonic() < ends and await self._next():
+            pass
+
+    async def _collect(self) -> None:
+        while True:
+            self._note(await self._settled.get())
+
+    def _note(self, attempt: Attempt) -> None:
         for one in attempt.results:
             delivered = one.outcome is not None and one.outcome.verdict is Verdict.DELIVERED
             if delivered and part_of(one.address) is Part.COMPLAINED:
                 self._add(attempt.row.message_id, one.place)
 
-    async def run(self) -> None:
-        """Complain when it is time, until cancelled."""
-        await self._find()
+    async def _complain(self) -> None:
         while True:
             if not self._waiting:
                 self._came.clear()
@@ -61,12 +79,6 @@ class Complaints:
             await asyncio.sleep(max(0.0, self._waiting[0][0] - time.monotonic()))
             if not await self._next():
                 await asyncio.sleep(AGAIN_S)
-
-    async def drain(self) -> None:
-        """Make those that wait now, as far as a moment allows."""
-        ends = time.monotonic() + DRAIN_S
-        while self._waiting and time.monotonic() < ends and await self._next():
-            pass
 
     def _add(self, message: UUID, place: int) -> None:
         self._waiting.append((time.monotonic() + self._delay_s, message, place))

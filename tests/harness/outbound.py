@@ -18,7 +18,7 @@ from engine.base.settings import HostPort, Settings
 from engine.delivery.hints import HintReader, Hints, Wakes, WokenShards
 from engine.delivery.partition import hint_stream, shard_of
 from engine.flows.accept import Acceptor, Door
-from engine.flows.settle import Settler
+from engine.flows.settle import Attempt, Settler
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.postgres import close_pool, open_pool
@@ -33,6 +33,7 @@ from mta.simulator.server import Simulator
 from ops.local.sink import Sink
 from ops.local.sink_protocol import Conversation
 from shards.member import Member
+from shards.ownership import ShardOwnership
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.patience import PATIENCE_S
 from tests.harness.transport import SignedDns
@@ -81,7 +82,9 @@ class Mta:
         self._opened.push_async_callback(resolver.close)
         simulator = await Simulator.start(settings, pool, slow_s=SLOW_S)
         self._opened.push_async_callback(simulator.close)
-        complaints = self.complaints = Complaints(pool, simulator.domain, delay_s=COMPLAINT_S)
+        ownership = ShardOwnership(settings.shards)
+        simulated: asyncio.Queue[Attempt] = asyncio.Queue()
+        complaints = self.complaints = Complaints(pool, simulator.domain, simulated, delay_s=COMPLAINT_S)
         self._opened.push_async_callback(complaints.drain)
         router = Router.from_settings(settings, resolver, simulator_port=simulator.port)
         self._opened.push_async_callback(router.close)
@@ -90,14 +93,14 @@ class Mta:
         self._opened.push_async_callback(security.close)
         envelopes = EnvelopeBuilder(pool, settings)
         woken = WokenShards()
-        settler = Settler(pool, lambda: self.member.id, on_flush=lambda _items, _seconds: None)
+        settler = Settler(pool, lambda: ownership.member_id, on_flush=lambda _items, _seconds: None)
         self.outbound = OutboundPipeline(
             settings=settings, pool=pool, client=client, process=self.name,
             reader=HintReader(client, self.name), woken=woken, router=router,
-            envelopes=envelopes, settler=settler, security=security, settled=complaints.settled,
+            envelopes=envelopes, settler=settler, security=security, simulated=simulated, ownership=ownership,
         )  # fmt: skip
-        self.member = self.outbound.member = Member(
-            pool, name=self.name, shards=settings.shards, lease_s=settings.lease_s, on_gain=self.outbound.gained,
+        self.member = Member(
+            pool, name=self.name, ownership=ownership, lease_s=settings.lease_s, on_gain=self.outbound.gained,
             on_release=self.outbound.release, on_fenced=self.outbound.fenced,
         )  # fmt: skip
         self.stamps = Stamps(pool, [envelopes.keys, self.member.cache, *self.outbound.caches])
@@ -115,10 +118,9 @@ class Mta:
         """As near to SIGKILL as a task can come: connections drop, nothing is settled, the lease stands."""
         self.outbound.stop_taking()  # the dead hire nobody
         self._pool.terminate()
-        for task in list(self.outbound._tasks):
-            task.cancel()
+        self.outbound.tasks.cancel()
         await self._end()
-        await asyncio.wait(self.outbound._tasks or {asyncio.create_task(asyncio.sleep(0))}, timeout=5)
+        await self.outbound.tasks.finish(5)
         await self._opened.aclose()
 
     async def _run(self, stamps: Stamps, wakes: Wakes, woken: WokenShards) -> None:

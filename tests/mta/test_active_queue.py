@@ -1,4 +1,4 @@
-"""What is in hand, and the hints that brought it."""
+"""What the active queue holds, and the hints that brought it."""
 
 from datetime import UTC, datetime
 
@@ -6,6 +6,7 @@ from engine.base import ids
 from engine.delivery.queue import Row
 from mta.outbound.active_queue import ActiveQueue
 from mta.outbound.delivery import ActiveDelivery, HintEntry
+from mta.outbound.source_ips.unspent_quota import UnspentQuota
 
 
 def delivery(entry: HintEntry) -> ActiveDelivery:
@@ -18,20 +19,20 @@ def delivery(entry: HintEntry) -> ActiveDelivery:
 
 
 def test_a_forgotten_hint_is_finished_unless_its_delivery_is_in_hand() -> None:
-    hand, at_work = ActiveQueue(10), delivery(HintEntry(3, b"1-0", 1))
-    hand.add(at_work)
+    queue, at_work = ActiveQueue(10, UnspentQuota()), delivery(HintEntry(3, b"1-0", 1))
+    queue.add(at_work)
 
-    hand.served({3: [b"1-0", b"2-0"], 4: [b"1-0"]})
-    assert hand.take_finished() == {3: [b"2-0"], 4: [b"1-0"]}
-    hand.drop(at_work)
+    queue.served({3: [b"1-0", b"2-0"], 4: [b"1-0"]})
+    assert queue.take_finished() == {3: [b"2-0"], 4: [b"1-0"]}
+    queue.drop(at_work)
 
-    assert hand.take_finished() == {3: [b"1-0"]}
+    assert queue.take_finished() == {3: [b"1-0"]}
 
 
 def test_nothing_left_is_nothing_to_finish() -> None:
-    hand = ActiveQueue(10)
-    hand.add(delivery(HintEntry(3, b"1-0", 1)))
+    queue = ActiveQueue(10, UnspentQuota())
+    queue.add(delivery(HintEntry(3, b"1-0", 1)))
 
-    hand.served({3: [b"1-0"]})
+    queue.served({3: [b"1-0"]})
 
-    assert hand.take_finished() == {}
+    assert queue.take_finished() == {}

@@ -6,13 +6,17 @@ from uuid import UUID
 from msgspec import structs
 
 from engine.base import clock, ids
-from engine.delivery import splits
+from engine.delivery import queue, splits
 from engine.delivery.partition import parts_of, shard_of
 from engine.delivery.queue import Row
 from engine.delivery.splits import Whose
 from mta.outbound import resharding
+from mta.outbound.active_queue import ActiveQueue
+from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.resharding import Resharder
 from mta.outbound.row_moves import RowMoves
+from mta.outbound.source_ips.unspent_quota import UnspentQuota
+from shards.ownership import ShardOwnership
 from tests.harness.outbound import World
 
 HOT = "hot.test"
@@ -43,19 +47,23 @@ async def member(here: World, *owned: int) -> UUID:
     return fresh
 
 
-async def rehomer(here: World, *owned: int, leaving: RowMoves | None = None, in_hand: frozenset[UUID] = frozenset(),
-                  lease: UUID | None = None) -> Resharder:  # fmt: skip
-    own = lease or await member(here, *owned)
-    return Resharder(
-        here.pool, shards=here.settings.shards, row_moves=leaving or RowMoves(), in_hand=lambda key: key[0] in in_hand,
-        owned=lambda: owned, member=lambda: own,
-    )  # fmt: skip
+async def resharder(
+    here: World, *owned: int, row_moves: RowMoves | None = None, in_hand: frozenset[UUID] = frozenset(),
+    lease: UUID | None = None,
+) -> Resharder:  # fmt: skip
+    ownership = ShardOwnership(here.settings.shards)
+    ownership.member_id = lease or await member(here, *owned)
+    ownership.add(owned)
+    active = ActiveQueue(100, UnspentQuota())
+    for row in await queue.load(here.pool, [(message, HOT) for message in in_hand]):
+        active.add(ActiveDelivery(row, None, 0.0))
+    return Resharder(here.pool, row_moves=row_moves or RowMoves(), active=active, ownership=ownership)
 
 
 async def test_rows_go_to_the_shards_that_the_split_says_and_back(here: World) -> None:
     messages = await here.send_many(40, lambda number: f"reader{number}@{HOT}")
     every = range(here.settings.shards)
-    work = await rehomer(here, *every)
+    work = await resharder(here, *every)
     due = await here.pool.fetch("SELECT message_id, due_at FROM queue ORDER BY message_id")
 
     await split(here, 4)
@@ -75,7 +83,7 @@ async def test_what_is_in_hand_stays_until_it_is_settled(here: World) -> None:
     home = shard_of(HOT, here.settings.shards)
     await split(here, 4)
 
-    await (await rehomer(here, home, in_hand=held)).work()
+    await (await resharder(here, home, in_hand=held)).work()
 
     wanted = homes(here, messages, 4) | dict.fromkeys(held, home)
     assert await shards_of(here) == wanted
@@ -86,7 +94,7 @@ async def test_who_has_lost_the_shard_or_the_lease_moves_nothing(here: World) ->
     messages = await here.send_many(20, lambda number: f"reader{number}@{HOT}")
     home = shard_of(HOT, here.settings.shards)
     own = await member(here, home)
-    work = await rehomer(here, home, lease=own)
+    work = await resharder(here, home, lease=own)
     await split(here, 4)
 
     await here.pool.execute("UPDATE shard_owners SET owner = NULL")
@@ -117,7 +125,7 @@ async def test_a_hand_over_waits_for_the_step_under_way(here: World) -> None:
 
 async def test_an_errand_ends_once_nobody_can_know_the_old_parts(here: World) -> None:
     await here.send_many(5, lambda number: f"reader{number}@{HOT}")
-    work = await rehomer(here, *range(here.settings.shards))
+    work = await resharder(here, *range(here.settings.shards))
     await split(here, 4)
     await work.work()
     await work.work()

@@ -185,7 +185,7 @@ async def test_a_process_that_starts_makes_the_complaints_that_one_killed_left(h
 
     await here.mta("mta-2")
     await here.until_step(message, "complained")
-    late = Complaints(here.pool, DOMAIN, delay_s=0.0)
+    late = Complaints(here.pool, DOMAIN, asyncio.Queue(), delay_s=0.0)
     await late._find()
     assert not late._waiting
     assert (await here.steps(message)).count("complained") == 1

@@ -18,6 +18,7 @@ from engine.delivery.sources_store import Taken
 from engine.store.postgres import open_pool
 from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.source_ips.assignment import SourceAddresses
+from mta.outbound.source_ips.unspent_quota import UnspentQuota
 from ops import sources as ops_sources
 from tests.harness.accounts import make_account
 from tests.harness.outbound import World
@@ -178,7 +179,8 @@ async def test_room_goes_to_codes_and_transactional_mail_before_other_streams(he
     plain = [await here.send(f"plain{number}@c0.test") for number in range(3)]
     rows = await queue.load(here.pool, [(message, "c0.test") for message in (*news, *plain)])
     rows.sort(key=lambda row: row.message_id)
-    chosen = SourceAddresses(msgspec.structs.replace(here.settings, source_ips=ONE), here.pool)
+    unspent = UnspentQuota()
+    chosen = SourceAddresses(msgspec.structs.replace(here.settings, source_ips=ONE), here.pool, unspent)
     sharing = await chosen.share_out([ActiveDelivery(row, None, 0.0) for row in rows], "4", SITE)
     [(source, mail)] = sharing.shares
 
@@ -187,7 +189,7 @@ async def test_room_goes_to_codes_and_transactional_mail_before_other_streams(he
     assert {one.row.message_id for one in mail} == set(plain)
     assert {one.row.message_id for one in sharing.waiting} == set(news)
     for one in mail:
-        chosen.unspent(one)
+        unspent.add(one)
     await chosen.close()
     assert await used(here) == {SITE: 0}
 
@@ -249,7 +251,7 @@ async def test_what_was_taken_and_not_tried_is_given_back(here: World, server: W
     message = await here.send("ann@dead.test")
     mta = await here.mta(source_ips=ONE, retry_ladder_s=(60.0,))
     await here.until_step(message, "deferred")
-    await mta.outbound._sites.sources.tend()
+    await mta.outbound.sources.tend()
 
     assert await used(here) == {"mx.dead.test": 0}
 

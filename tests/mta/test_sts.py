@@ -19,6 +19,7 @@ from mta.outbound.tls.mta_sts import MAX_OCTETS, MAX_S, InvalidPolicy, StsMode, 
 from mta.outbound.tls.mta_sts_cache import EffectivePolicy, StsPolicies
 from mta.outbound.tls.mta_sts_fetch import StsFetcher
 from mta.outbound.tls.policy import by_sts
+from mta.outbound.tls.report_counts import TlsReportCounts
 from mta.smtp.faults import Fault, FaultKind
 from mta.smtp.tls import TlsMode
 from ops.local.dns import Behaviour, Responder
@@ -299,10 +300,13 @@ class Policies:
     """Policies of a process that has just started, on the test's database."""
 
     def __init__(self, pool: asyncpg.Pool, resolver: Resolver, fetcher: StsFetcher) -> None:
-        self.faults: list[tuple[str, FaultKind]] = []
-        self.sts = StsPolicies(
-            pool, resolver, fetcher, on_fault=lambda domain, fault: self.faults.append((domain, fault.kind))
-        )
+        self._counts = TlsReportCounts(pool)
+        self.sts = StsPolicies(pool, resolver, fetcher, self._counts)
+
+    @property
+    def faults(self) -> list[tuple[str, FaultKind]]:
+        counts = self._counts._counts.items()
+        return [(domain, FaultKind(kind)) for (_, domain, _, kind, _), one in counts for _ in range(one.sessions)]
 
     async def holds(self, domain: str = DOMAIN) -> StsPolicy | None:
         held = await self.sts.of(domain)

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from uuid import UUID
 
 from engine.base import clock
@@ -15,6 +15,7 @@ from mta.outbound.mx_routes import MailHost, Route, preferring
 from mta.outbound.sites.connection_attempt import ConnectionAttempt, FailedConnection, OpenedConnection
 from mta.outbound.sites.pipelining import BrokenPipelining
 from mta.outbound.sites.remote_hosts import HostKey, HostRest, RemoteHosts
+from mta.outbound.sites.site import WorkerSeat
 from mta.outbound.sites.slot_queue import SlotQueue
 from mta.outbound.sites.slots import SlotClaim
 from mta.outbound.source_ips.addresses import SourceAddress
@@ -39,12 +40,12 @@ class SiteConnections:
         self._watch = watch
         self.pipelining = BrokenPipelining()
         self.hosts = RemoteHosts()
-        self.slots = SlotQueue("connection", settings.mta_connections, self._close_idle)
+        self.slots = SlotQueue("connection", settings.mta_connections)
         self._probes: dict[HostKey, asyncio.Future[None]] = {}  # hosts that never greeted, and are being asked
         self._probing: dict[SlotClaim, HostKey] = {}
         self._concluded = 0
         self._stopped = False
-        self._idle: dict[int, Callable[[], None]] = {}
+        self._idle: dict[WorkerSeat, None] = {}  # whose connections wait for mail, the longest first
         self._broken_tls: OrderedDict[str, tuple[float, str]] = OrderedDict()
         self._certificates = certificates or judge(settings.tls_authorities)
         self._timeouts = Timeouts(
@@ -84,7 +85,10 @@ class SiteConnections:
                 self._probes[key] = asyncio.get_running_loop().create_future()
                 self._probing[claim] = key
             try:
-                if await self.slots.acquire(claim):
+                waiting = self.slots.ask(claim)
+                if waiting is not None and not waiting.done() and self.slots.wants_room:
+                    self._close_idle()
+                if waiting is None or await self.slots.wait(claim, waiting):
                     return claim
             except BaseException:
                 self._probe_over(claim)
@@ -126,21 +130,23 @@ class SiteConnections:
             self._probe_over(claim)
         self.slots.close()
 
-    def idle(self, worker: int, stop: Callable[[], None]) -> None:
-        """This worker's connection waits for work and may be asked to stop."""
+    def idle(self, seat: WorkerSeat) -> None:
+        """Note that this worker's connection waits for mail, or stop it at once if other mail needs its slot."""
         if self.slots.wants_room:
-            stop()
+            seat.stop()
         else:
-            self._idle[worker] = stop
+            self._idle[seat] = None
 
-    def busy(self, worker: int) -> None:
-        """It works again."""
-        self._idle.pop(worker, None)
+    def busy(self, seat: WorkerSeat) -> None:
+        """Note that this worker works again."""
+        self._idle.pop(seat, None)
 
     def _close_idle(self) -> None:
         """Ask the connection that has been idle for longest to make room."""
         if self._idle:
-            self._idle.pop(next(iter(self._idle)))()
+            seat = next(iter(self._idle))
+            del self._idle[seat]
+            seat.stop()
 
     def _probe_over(self, claim: SlotClaim) -> None:
         key = self._probing.pop(claim, None)
@@ -227,7 +233,7 @@ class SiteConnections:
         self, claim: SlotClaim, mx: str, key: HostKey, mode: TlsMode, demand: TlsDemand, source: SourceAddress | None
     ) -> Connection:
         cut = Cut()
-        self.slots.opening(claim, key, cut.make)
+        self.slots.opening(claim, key, cut)
         try:
             return await Connection.open(
                 (key.ip, key.port),

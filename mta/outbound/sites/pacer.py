@@ -90,6 +90,39 @@ class Pacer:
         """One connection more than all processes leave this one."""
         return self.open > self.share
 
+    def connection_wanted(self) -> None:
+        """Count a connection that is about to be opened."""
+        self.open += 1
+
+    def connection_given_up(self) -> None:
+        """Count a connection less."""
+        self.open -= 1
+
+    def connection_ready(self) -> None:
+        """Count a connection whose server is ready for MAIL."""
+        self.connected += 1
+
+    def connection_closed(self) -> None:
+        """Count a connection less that was ready."""
+        self.connected -= 1
+
+    def lease(self, share: int) -> bool:
+        """Take the share that all processes leave this one; return True if it has changed."""
+        changed, self.share = share != self.share, share
+        return changed
+
+    def probe_together(self, *, half_open: bool) -> None:
+        """Note whether all processes together may probe with one connection."""
+        self.half_open = half_open
+
+    def told_recovery(self) -> None:
+        """Note that the other processes know of a probe that went well."""
+        self.recovered = False
+
+    def shown(self) -> None:
+        """Note that the state has been written down for the operator."""
+        self.touched = False
+
     # -- answers -------------------------------------------------------------------------------
 
     def succeeded(self) -> None:
@@ -168,6 +201,12 @@ class Pacer:
     def ahead(self) -> int:
         """How many messages' worth of the rates a process takes at once."""
         return max(1, int(min((count / seconds for count, seconds in self.limits.rates), default=0) * TOKENS_AHEAD_S))
+
+    def add_tokens(self, granted: int, next_at: float) -> None:
+        """Add rights to begin messages; where none were granted, none can be had before `next_at`."""
+        self.tokens += granted
+        if not granted:
+            self.token_at = next_at
 
     def may_begin(self) -> bool:
         """Use the right to begin one message, where rates rule."""

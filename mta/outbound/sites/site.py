@@ -22,7 +22,7 @@ from mta.outbound.sites.fair_queue import FairQueue
 from mta.outbound.sites.pacer import Pacer, PacerNote
 from mta.outbound.source_ips.addresses import SourceAddress
 from mta.outbound.source_ips.health import SourceStanding
-from mta.outbound.tls.policy import WITHOUT
+from mta.outbound.tls.policy import WITHOUT, TlsPolicy
 from mta.smtp.connection import Connection
 
 IDLE_S = 5.0  # how long a connection waits for more mail
@@ -55,8 +55,12 @@ class SiteGroup:
             if next(reversed(self.idle)).wake(work=False):
                 return
 
+    def take_waiting(self) -> list[ActiveDelivery]:
+        """Return everything that waits for these sites; nothing waits afterwards."""
+        return [one for site in list(self.sites) for one in site.waiting.clear()]
+
     def forget(self, site: "Site") -> None:
-        """The site has nothing left."""
+        """Remove a site that has nothing left."""
         for known in (self.sites, self.hungry, self.idle):
             known.pop(site, None)
 
@@ -64,12 +68,12 @@ class SiteGroup:
 class Site:
     """Deliveries that wait for one site, its workers, and whether it rests."""
 
-    def __init__(self, name: str, group: SiteGroup) -> None:
+    def __init__(self, name: str, group: SiteGroup, tls_key: str = "") -> None:
         self.name = name  # of the MX set
         self.group = group
         self.pacer = group.pacer
         self.standing = group.standing
-        self.place = (name, group.pacer.limits.key)  # among the sites of the process
+        self.place = (name + tls_key, group.pacer.limits.key)  # among the sites of the process
         self.route = Route("", (), 0)  # that of the latest delivery: its hosts are shuffled anew for each
         self.policy = WITHOUT  # likewise; all that meet here demand the same of their connections
         self.waiting = FairQueue()
@@ -108,12 +112,54 @@ class Site:
         """True while another site of the group waits for a place."""
         return any(one.waiting and not one.workers for one in self.group.hungry)
 
+    def lead(self, route: Route, policy: TlsPolicy) -> None:
+        """Take the route and the policy of the latest delivery for the next connections."""
+        self.route, self.policy = route, policy
+
+    # -- workers ---------------------------------------------------------------------------------
+
+    def hire(self) -> None:
+        """Count one more worker."""
+        self.workers += 1
+        self.pacer.connection_wanted()
+
+    def dismiss(self) -> None:
+        """Count one worker less."""
+        self.workers -= 1
+        self.pacer.connection_given_up()
+
+    def count_asking(self, change: int) -> None:
+        """Count the workers that wait for a slot."""
+        self.asking += change
+
+    def count_opening(self, change: int) -> None:
+        """Count the connections that are being opened."""
+        self.opening += change
+
+    def opened_within(self, seconds: float) -> None:
+        """Note how long the latest opening took."""
+        self.opens_s = seconds
+
+    def connection_ready(self) -> None:
+        """Count a connection whose server is ready for MAIL."""
+        self.greeted = True
+        self.connected += 1
+        self.pacer.connection_ready()
+
+    def connection_closed(self) -> None:
+        """Count a connection less that was ready."""
+        self.connected -= 1
+        self.pacer.connection_closed()
+
+    # -- rest ------------------------------------------------------------------------------------
+
     def rest(self, because: Answer) -> float:
         """Leave the site alone for a while, longer each time, never in step with other processes; the seconds."""
         seconds = min(MAX_REST_S, REST_S * 2.0**self._rests) * random.uniform(0.8, 1.2)
         self._rests += 1
         self.rest_until = time.monotonic() + seconds
         self.rest_because = because
+        self.greeted = False
         if self.standing is not None:
             self.standing.not_reached()
         return seconds
@@ -147,13 +193,19 @@ class Site:
         self.group.idle.pop(self, None)
         return False
 
+    def close_idle(self) -> None:
+        """Let the idle workers close their connections."""
+        for sleeper in self.sleepers:
+            if not sleeper.done():
+                sleeper.set_result(False)
+
     def lasted(self, seconds: float) -> None:
         """A transaction has ended."""
         self.done += 1
         self.lasts_s += 0.2 * (seconds - self.lasts_s)
 
-    def reckon(self, elapsed_s: float) -> None:
-        """Bring the rate up to date."""
+    def compute_rate(self, elapsed_s: float) -> None:
+        """Bring the rate up to date with the transactions of the last seconds."""
         self.rate += 0.3 * (self.done / elapsed_s - self.rate)
         self.done = 0
 
@@ -199,6 +251,25 @@ class Site:
                 self.sleepers.remove(future)
             if not self.sleepers:
                 self.group.idle.pop(self, None)
+
+
+class WorkerSeat:
+    """The place of one worker at its site, and whether the worker is to end."""
+
+    __slots__ = ("_site", "stopped")
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self.stopped = False
+
+    def stop(self) -> None:
+        """Let the worker end after its present delivery."""
+        self.stopped = True
+        self._site.close_idle()
+
+    def leave(self) -> None:
+        """Let this worker end, and no other one with it."""
+        self.stopped = True
 
 
 def worn_out(connection: Connection, opened_at: float, most_messages: int) -> bool:

@@ -2,22 +2,20 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 
 from engine.store import metrics
 from mta.outbound.sites.slots import SlotClaim, SlotCounts, Slots
+from mta.smtp.opening import Cut
 
 
 class SlotQueue:
-    """The slots of one kind in one process, within one event loop. `make_room` is called when a claim has to wait
-    because all slots are in use: it may close an idle connection."""
+    """The slots of one kind in one process, within one event loop."""
 
-    def __init__(self, kind: str, total: int, make_room: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, kind: str, total: int) -> None:
         self._kind = kind
         self._slots = Slots(total)
-        self._make_room = make_room
         self._waiting: dict[SlotClaim, asyncio.Future[bool]] = {}
-        self._endings: dict[SlotClaim, Callable[[], None]] = {}  # how to end an opening
+        self._cuts: dict[SlotClaim, Cut] = {}  # each ends one opening
         self._closed = False
 
     def measure(self) -> SlotCounts:
@@ -33,25 +31,33 @@ class SlotQueue:
         return bool(self._waiting) and self._slots.are_used_up
 
     async def acquire(self, claim: SlotClaim) -> bool:
-        """Wait for a slot; False when the process stops. What was acquired must be given to `free`."""
-        now = time.monotonic()
+        """Wait for a slot; return False when the process stops. What was acquired must be given to `free`."""
+        waiting = self.ask(claim)
+        return waiting is None or await self.wait(claim, waiting)
+
+    def ask(self, claim: SlotClaim) -> "asyncio.Future[bool] | None":
+        """Grant a slot at once and return None, or return the future of the grant for `wait`."""
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         if self._closed:
-            return False
-        if self._slots.ask(claim, now):
-            return True
-        future = self._waiting[claim] = asyncio.get_running_loop().create_future()
+            future.set_result(False)
+            return future
+        if self._slots.ask(claim, time.monotonic()):
+            return None
+        self._waiting[claim] = future
         self._grant()
-        if not future.done() and self._slots.are_used_up:
-            self._make_room()
+        return future
+
+    async def wait(self, claim: SlotClaim, future: "asyncio.Future[bool]") -> bool:
+        """Wait for the grant of a claim that was asked for; return False when the process stops."""
         try:
-            granted: bool = await future
+            granted = await future
         except asyncio.CancelledError:
             if self._waiting.pop(claim, None) is not None:
                 self._slots.withdraw(claim)
             elif future.done() and not future.cancelled() and future.result():
                 self.free(claim)
             raise
-        metrics.SLOT_WAIT_SECONDS.labels(self._kind, _lane(claim)).observe(time.monotonic() - now)
+        metrics.SLOT_WAIT_SECONDS.labels(self._kind, _lane(claim)).observe(time.monotonic() - claim.asked_at)
         return granted
 
     def free(self, claim: SlotClaim, *, failed: bool = False) -> None:
@@ -72,22 +78,22 @@ class SlotQueue:
 
     # -- openings ------------------------------------------------------------------------------
 
-    def opening(self, claim: SlotClaim, host: object, end: Callable[[], None]) -> None:
-        """The claim's connection is being opened to `host`; `end` gives that up."""
+    def opening(self, claim: SlotClaim, host: object, cut: Cut) -> None:
+        """Note that the claim's connection is being opened to `host`; `cut` can end that."""
         if claim.pools:
             self._slots.next_address(claim, host, time.monotonic())
-        self._endings[claim] = end
+        self._cuts[claim] = cut
 
     def opening_over(self, claim: SlotClaim) -> None:
-        """It has come about or failed."""
-        self._endings.pop(claim, None)
+        """Note that the opening has succeeded or failed."""
+        self._cuts.pop(claim, None)
 
     def end_overdue(self) -> None:
         """End the openings that last too long while others wait; call it several times a second."""
         for claim in self._slots.overdue(time.monotonic()):
-            if end := self._endings.pop(claim, None):
+            if cut := self._cuts.pop(claim, None):
                 metrics.TALLY.add(metrics.CONNECTIONS, "cut_short")
-                end()
+                cut.make()
         self._grant()
 
     def close(self) -> None:
@@ -98,9 +104,9 @@ class SlotQueue:
             del self._waiting[claim]
             if not future.done():
                 future.set_result(False)
-        endings, self._endings = self._endings, {}
-        for end in endings.values():
-            end()
+        cuts, self._cuts = self._cuts, {}
+        for cut in cuts.values():
+            cut.make()
 
     def _grant(self) -> None:
         while granted := self._slots.grant(time.monotonic()):

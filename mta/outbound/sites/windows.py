@@ -9,12 +9,12 @@ hash tag, and a call names one key (Redis Cluster).
 
 import asyncio
 import time
-from collections.abc import Callable
 
 import structlog
 
 from engine.store.redis import Away, Client, Script
 from mta.outbound.sites.pacer import Pacer
+from shards.ownership import ShardOwnership
 
 LEASE_S = 15.0  # of a process that has died; started again under its name it has its share at once
 RENEW_S = 4.0  # a call costs 25 µs in all, and ten thousand sites may be busy
@@ -114,12 +114,13 @@ _log = structlog.get_logger("mta")
 
 
 class SiteWindows:
-    """The leases of one process. `fraction` gives the part of all shards that it owns."""
+    """The leases of one process."""
 
-    def __init__(self, client: Client, process: str, fraction: Callable[[], float]) -> None:
+    def __init__(self, client: Client, process: str, ownership: ShardOwnership) -> None:
         self._client = client
         self._process = process
-        self._fraction = fraction
+        self._ownership = ownership
+        self._renew_at = time.monotonic() + RENEW_S
         self._wanting: dict[str, Pacer] = {}
         self._leased: dict[str, Pacer] = {}
         self._pauses: dict[str, float] = {}
@@ -140,49 +141,46 @@ class SiteWindows:
         self._pauses[pacer.limits.key] = seconds
         self.ask(pacer)
 
-    async def run(self, demand: Callable[[Pacer], int], on_share: Callable[[Pacer], None]) -> None:
-        """Ask for what is wanted and renew what is held, until cancelled. `demand`: connections a site could use
-        now; `on_share` hears when a share has changed."""
-        renew_at = time.monotonic() + RENEW_S
-        while True:
-            try:
-                async with asyncio.timeout(max(0.0, renew_at - time.monotonic())):
-                    await self._wake.wait()
-                await asyncio.sleep(GATHER_S)
-            except TimeoutError:
-                pass
-            self._wake.clear()
-            if time.monotonic() >= renew_at:
-                renew_at = time.monotonic() + RENEW_S
-                self._wanting = self._leased | self._wanting
-            wanting, self._wanting = list(self._wanting.values()), {}
-            for start in range(0, len(wanting), BATCH):
-                await self._settle(wanting[start : start + BATCH], demand, on_share)
+    async def due(self) -> list[list[Pacer]]:
+        """Wait until a site wants another share or its lease is to be renewed; return the sites to lease for, in
+        batches."""
+        try:
+            async with asyncio.timeout(max(0.0, self._renew_at - time.monotonic())):
+                await self._wake.wait()
+            await asyncio.sleep(GATHER_S)
+        except TimeoutError:
+            pass
+        self._wake.clear()
+        if time.monotonic() >= self._renew_at:
+            self._renew_at = time.monotonic() + RENEW_S
+            self._wanting = self._leased | self._wanting
+        wanting, self._wanting = list(self._wanting.values()), {}
+        return [wanting[start : start + BATCH] for start in range(0, len(wanting), BATCH)]
 
     async def release(self) -> None:
-        """Give everything back: the process ends."""
+        """Give all leases back: the process ends."""
         held = list(self._leased.values())
         for start in range(0, len(held), BATCH):
-            await self._settle(held[start : start + BATCH], lambda _: 0, lambda _: None)
+            batch = held[start : start + BATCH]
+            await self.lease(batch, [0] * len(batch))
 
-    async def _settle(
-        self, pacers: list[Pacer], demand: Callable[[Pacer], int], on_share: Callable[[Pacer], None]
-    ) -> None:
-        wants = [demand(pacer) for pacer in pacers]
+    async def lease(self, pacers: list[Pacer], wants: list[int]) -> list[Pacer]:
+        """Lease connections in one round trip, `wants` for each site; return those whose share has changed."""
+        changed: list[Pacer] = []
         pauses = [self._pauses.pop(pacer.limits.key, 0.0) for pacer in pacers]
         answers = await self._ask_redis(pacers, wants, pauses)
         now = time.monotonic()
         for pacer, want, (granted, paused_ms, probing) in zip(pacers, wants, answers, strict=True):
-            pacer.half_open = probing
+            pacer.probe_together(half_open=probing)
             if want or pacer.open:
                 self._leased[pacer.limits.key] = pacer
             else:
                 self._leased.pop(pacer.limits.key, None)
             if paused_ms / 1000 > MIN_PAUSE_S and not pacer.paused(now):
                 pacer.heard_of_pause(now, paused_ms / 1000)
-            changed, pacer.share = granted != pacer.share, granted
-            if changed:
-                on_share(pacer)
+            if pacer.lease(granted):
+                changed.append(pacer)
+        return changed
 
     async def _ask_redis(
         self, pacers: list[Pacer], wants: list[int], pauses: list[float]
@@ -205,7 +203,8 @@ class SiteWindows:
             if isinstance(answer, list):
                 granted, paused, probing = answer
                 found.append((granted, paused, bool(probing)))
-                pacer.recovered = pacer.recovered and not recovered
+                if recovered:
+                    pacer.told_recovery()
             else:
                 refused = answer
                 found.append((self._own_part(pacer, want), 0, False))
@@ -216,7 +215,7 @@ class SiteWindows:
 
     def _own_part(self, pacer: Pacer, want: int) -> int:
         """Without Redis: as much of the limit as of the shards, which nobody else counts on; at least one."""
-        return min(want, max(1, int(pacer.limits.connections * self._fraction())))
+        return min(want, max(1, int(pacer.limits.connections * self._ownership.fraction)))
 
     # -- pace ----------------------------------------------------------------------------------
 
@@ -249,9 +248,7 @@ class SiteWindows:
             answer = None
         # No list: away, or out of memory.
         granted, wait_us = answer if isinstance(answer, list) else self._meter(pacer, wanted)
-        pacer.tokens += granted
-        if not granted:
-            pacer.token_at = time.monotonic() + wait_us / 1e6
+        pacer.add_tokens(granted, time.monotonic() + wait_us / 1e6)
 
     def _meter(self, pacer: Pacer, wanted: int) -> tuple[int, int]:
         """The same without Redis, at the part of the rates that this process's shards stand for."""
@@ -259,7 +256,7 @@ class SiteWindows:
         if len(self._paces) > _MAX_LOCAL:
             self._paces.clear()
         known = self._paces.setdefault(pacer.limits.key, {})
-        rates = _rates(pacer, max(self._fraction(), 1e-3))
+        rates = _rates(pacer, max(self._ownership.fraction, 1e-3))
         each = [(float(rates[at]), float(rates[at + 1]), float(rates[at + 2])) for at in range(0, len(rates), 3)]
         granted = wanted
         for period, step, burst in each:

@@ -8,7 +8,6 @@ stays taken. Without configured sources nothing here is asked.
 """
 
 import time
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from datetime import date, timedelta
 from uuid import UUID
@@ -27,6 +26,7 @@ from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.mx_routes import Route, preferring
 from mta.outbound.source_ips.addresses import SourceAddress, sources_of
 from mta.outbound.source_ips.health import SourceHealth
+from mta.outbound.source_ips.unspent_quota import UnspentQuota
 
 EXCHANGE_S = 2.0
 FORGET_S = 3600.0
@@ -52,7 +52,7 @@ class SourceAssignment(Struct):
 class SourceAddresses:
     """The addresses of one process. False where none are configured."""
 
-    def __init__(self, settings: Settings, pool: asyncpg.Pool) -> None:
+    def __init__(self, settings: Settings, pool: asyncpg.Pool, unspent: UnspentQuota) -> None:
         self._pool = pool
         self._configured = {source.ip: source for source in sources_of(settings)}
         self._all = Pool("", tuple(Member(ip) for ip in self._configured))
@@ -61,7 +61,7 @@ class SourceAddresses:
         self.health = SourceHealth(pool)
         self._book = SourceBook()
         self._orders: dict[tuple[str, str, UUID, str], list[SourceAddress]] = {}
-        self._unspent: Counter[Taken] = Counter()
+        self._unspent = unspent
         self._full: dict[Taken, float] = {}
         self._exchange_at = 0.0
         self._forget_at = 0.0
@@ -184,12 +184,6 @@ class SourceAddresses:
             self._full[taken] = time.monotonic() + FULL_S
         return granted, taken
 
-    def unspent(self, delivery: ActiveDelivery) -> None:
-        """The delivery leaves the hand without having been tried: somebody else may have its place."""
-        if delivery.taken is not None:
-            self._unspent[delivery.taken] += 1
-            delivery.taken = None
-
     # -- upkeep --------------------------------------------------------------------------------
 
     async def tend(self) -> None:
@@ -217,13 +211,13 @@ class SourceAddresses:
     async def _give_back(self) -> None:
         if not self._unspent:
             return
-        unspent, self._unspent = self._unspent, Counter()
+        unspent = self._unspent.take()
         for taken in unspent:
             self._full.pop(taken, None)
         try:
             await sources_store.give_back(self._pool, list(unspent.items()))
         except BaseException:
-            self._unspent.update(unspent)
+            self._unspent.put_back(unspent)
             raise
 
 

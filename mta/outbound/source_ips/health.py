@@ -7,7 +7,7 @@ them all. Where there is no other address it is used nevertheless, at the pace t
 
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 import asyncpg
@@ -150,15 +150,12 @@ class SourceHealth:
 
 
 class SourceStanding:
-    """How one address stands with one set of servers; `on_refused` hears when they begin to refuse it."""
+    """How one address stands with one set of servers."""
 
-    def __init__(
-        self, source: SourceAddress, site: str, health: SourceHealth, on_refused: Callable[["SourceStanding"], None]
-    ) -> None:
+    def __init__(self, source: SourceAddress, site: str, health: SourceHealth) -> None:
         self.source = source
         self.site = site
         self._health = health
-        self._on_refused = on_refused
 
     @property
     def rest(self) -> Rest | None:
@@ -169,12 +166,14 @@ class SourceStanding:
         """No connection came about."""
         self._health.not_reached(self.site, self.source.family)
 
-    def learn(self, outcomes: Iterable[Outcome]) -> None:
-        """What an attempt over the address says of it."""
+    def learn(self, outcomes: Iterable[Outcome]) -> bool:
+        """Learn from an attempt over the address; return True if the servers now begin to refuse it."""
+        begins = False
         for outcome in outcomes:
             if outcome.category is Category.LOCAL:
                 self._health.lost(self.source.ip, outcome.diagnostic)
             elif outcome.scope in _NOT_ABOUT_US:
                 self._health.well(self.source.ip, self.site)
             elif blocks(outcome) and self._health.refused(self.source.ip, self.site, outcome.diagnostic):
-                self._on_refused(self)
+                begins = True
+        return begins

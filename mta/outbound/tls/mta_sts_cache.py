@@ -7,7 +7,7 @@ over, whatever becomes of DNS or the policy host meanwhile: otherwise whoever ca
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from engine.store.postgres import AWAY
 from engine.store.queries import Queries
 from engine.store.resolver import FAILURE_TTL_S, Answered, Records, Resolver, TemporaryFailure
 from mta.outbound.tls.mta_sts import InvalidPolicy, StsPolicy, parse, record_id
+from mta.outbound.tls.report_counts import TlsReportCounts
 from mta.smtp.faults import Fault, FaultKind
 
 TXT_S = 4.0  # mail waits for it, and what is kept rules without it
@@ -64,23 +65,19 @@ class PolicyFetcher(Protocol):
 
 
 class StsPolicies:
-    """Policies for one process; `close` it in its event loop.
-
-    `on_fault` hears, with the domain, of every fetch that brought no usable policy.
-    """
+    """Policies for one process; `close` it in its event loop. `counts` counts the fetches without a usable policy."""
 
     def __init__(
         self,
         pool: asyncpg.Pool,
         resolver: Resolver,
         fetcher: "PolicyFetcher",
-        *,
-        on_fault: Callable[[str, Fault], None],
+        counts: TlsReportCounts,
     ) -> None:
         self._pool = pool
         self._resolver = resolver
         self._fetcher = fetcher
-        self._on_fault = on_fault
+        self._counts = counts
         self._loads: GroupCommit[str, StoredPolicy | None] = GroupCommit(self._load)
         self._failed: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._refreshes: dict[str, asyncio.Task[StsPolicy | None]] = {}
@@ -161,7 +158,7 @@ class StsPolicies:
         if len(self._failed) >= _MAX_FAILED:
             self._failed.popitem(last=False)
         self._failed[domain, wanted] = time.monotonic() + FETCH_AGAIN_S
-        self._on_fault(domain, fault)
+        self._counts.count_fetch(domain, fault)
 
     async def _load(self, domains: Sequence[str]) -> list[StoredPolicy | None]:
         """Many domains in one query: a queue of thousands asks for thousands at once."""

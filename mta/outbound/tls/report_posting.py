@@ -7,8 +7,7 @@ report about broken TLS must not wait for TLS, and what it tells is statistics a
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import asyncpg
@@ -21,6 +20,7 @@ from engine.store.postgres import AWAY, heed_cancellation
 from engine.store.queries import Queries
 from engine.store.resolver import Resolver
 from engine.store.web import Client, Failure, anybody
+from mta.outbound.tls.daily_reports import DailyTlsReports
 from mta.outbound.tls.report_mail import DailyTlsReport, packed
 
 POST_S: Final = 30.0  # for all of a request
@@ -38,9 +38,7 @@ _GIVE_UP = _SQL.command("give_up_post")
 _log = structlog.get_logger("tls reports")
 
 
-async def post_due(
-    pool: asyncpg.Pool, settings: Settings, now: datetime, report_of: Callable[[date, str], Awaitable[DailyTlsReport]]
-) -> int:
+async def post_due(pool: asyncpg.Pool, settings: Settings, now: datetime, reports: DailyTlsReports) -> int:
     """Post what is due at `now`; returns how many destinations took their report.
 
     A destination is put off before it is asked: whoever dies here asks again later, and two at the same time never ask
@@ -56,7 +54,7 @@ async def post_due(
     async def one(row: asyncpg.Record) -> bool:
         async with slots:
             try:
-                return await _post(pool, client, await report_of(row["day"], row["domain"]), row, now)
+                return await _post(pool, client, await reports.of(row["day"], row["domain"]), row, now)
             except AWAY as error:  # it may have been taken: then it gets the report once more, under the same id
                 heed_cancellation()
                 _log.warning("TLS report not noted as posted", domain=row["domain"], error=repr(error))

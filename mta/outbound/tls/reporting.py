@@ -4,7 +4,6 @@ and posts beside them.
 Whoever else does the same at the same time does no harm: a report has one idempotency key a mailbox, and a row a URL.
 """
 
-from collections.abc import Awaitable, Callable
 from datetime import UTC, date, datetime, time, timedelta
 
 import asyncpg
@@ -22,8 +21,9 @@ from engine.mail.address import BadAddress, Mailbox, domain_name, parse_mailbox
 from engine.store import redis as redis_store
 from engine.store.queries import Queries
 from engine.store.resolver import NoData, NxDomain, Records, Resolver
+from mta.outbound.tls.daily_reports import DailyTlsReports
 from mta.outbound.tls.report_counts import KEEP
-from mta.outbound.tls.report_mail import DailyTlsReport, ReportDestinations, SessionCount, compose, destinations, due_at
+from mta.outbound.tls.report_mail import DailyTlsReport, ReportDestinations, compose, destinations, due_at
 from mta.outbound.tls.report_posting import LASTS, post_due
 
 DAYS_BACK = 2  # a worker that was down over night catches up
@@ -31,8 +31,6 @@ MAX_AT_ONCE = 200  # domains a round
 
 _SQL = Queries.beside(__file__, "reporting.sql")
 _UNREPORTED = _SQL.command("unreported_domains")
-_COUNTED = _SQL.rows("counted_sessions", SessionCount)
-_POLICY = _SQL.command("served_policy")
 _REPORTED = _SQL.command("reported")
 _ACCOUNT = _SQL.command("account_of_domain")
 _FORGET = _SQL.command("forget_reports")
@@ -51,18 +49,9 @@ async def send_due(pool: asyncpg.Pool, settings: Settings, now: datetime) -> int
         return 0
     sender = parse_mailbox(settings.tls_report_from)
 
-    async def report_of(day: date, domain: str) -> DailyTlsReport:
-        return DailyTlsReport(
-            day=day,
-            domain=domain,
-            counts=await _COUNTED.fetch(pool, day, domain),
-            policy_text=next((row["policy"] for row in await _POLICY.records(pool, domain)), None),
-            submitter=settings.mail_host,
-            contact=sender.address,
-        )
-
-    sent = await _mail_due(pool, settings, now, sender, report_of)
-    return sent + await post_due(pool, settings, now, report_of)
+    reports = DailyTlsReports(pool, submitter=settings.mail_host, contact=sender.address)
+    sent = await _mail_due(pool, settings, now, sender, reports)
+    return sent + await post_due(pool, settings, now, reports)
 
 
 async def _mail_due(
@@ -70,7 +59,7 @@ async def _mail_due(
     settings: Settings,
     now: datetime,
     sender: Mailbox,
-    report_of: Callable[[date, str], Awaitable[DailyTlsReport]],
+    reports: DailyTlsReports,
 ) -> int:
     due = await _due(pool, now)
     if not due:
@@ -88,7 +77,7 @@ async def _mail_due(
     sent = 0
     try:
         for day, domain in due:
-            sent += await _send(pool, acceptor, resolver, door, await report_of(day, domain), now)
+            sent += await _send(pool, acceptor, resolver, door, await reports.of(day, domain), now)
     finally:
         await acceptor.drain()
         await hints.drain()

@@ -4,15 +4,6 @@ SELECT DISTINCT t.domain FROM tls_days t
 WHERE t.day = $1 AND NOT EXISTS (SELECT FROM tls_reports r WHERE r.day = t.day AND r.domain = t.domain)
 ORDER BY t.domain LIMIT $2;
 
--- name: counted_sessions
--- The sessions of day $1 with policy domain $2.
-SELECT policy, result, mx, ip, reason, sessions FROM tls_days WHERE day = $1 AND domain = $2
-ORDER BY policy, result, mx;
-
--- name: served_policy
--- The MTA-STS policy of domain $1 as it was last served.
-SELECT policy FROM sts_policies WHERE domain = $1;
-
 -- name: reported
 -- The report of day $1 on domain $2 went to mailboxes $3 as message $4; it is to be posted to URLs $5 from $6 until $7.
 WITH made AS (

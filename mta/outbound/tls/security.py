@@ -32,9 +32,7 @@ class TransportSecurity:
     ) -> None:
         """`fetcher` stands in for the one that the settings describe."""
         self.report = TlsReportCounts(pool)
-        self._sts = StsPolicies(
-            pool, resolver, fetcher or _LazyFetcher(settings, resolver), on_fault=self.report.count_fetch
-        )
+        self._sts = StsPolicies(pool, resolver, fetcher or _LazyFetcher(settings, resolver), self.report)
         self._policies = TlsPolicies(resolver, self._sts, dnssec_trusted=settings.dnssec_trusted)
         # In local mode all mail goes to the built-in sink: no stranger's policy says anything about that.
         self._applies = settings.delivery == "live"
