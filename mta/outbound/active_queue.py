@@ -1,4 +1,7 @@
-"""What one process has in its hands: deliveries, what it settled of late, and hints to be acknowledged. No I/O."""
+"""The active queue of one process: the deliveries in memory, what was settled lately, and hints to be acknowledged.
+
+Only the event that asks the fetch stage for more touches the event loop; everything else is plain data.
+"""
 
 import asyncio
 from collections import Counter
@@ -36,12 +39,12 @@ class ActiveQueue:
 
     @property
     def room(self) -> int:
-        """How many more fit."""
+        """Return how many more deliveries fit."""
         return 0 if self.closed else self.limit - len(self._deliveries)
 
     @property
     def excess(self) -> int:
-        """Deliveries beyond a comfortably full hand."""
+        """Return how many deliveries there are beyond a comfortably full queue."""
         return len(self._deliveries) - int(FULL * self.limit)
 
     def close(self) -> None:
@@ -58,24 +61,24 @@ class ActiveQueue:
             self.refill.set()
 
     def add(self, delivery: ActiveDelivery) -> None:
-        """Take a delivery in hand."""
+        """Add a delivery."""
         self._deliveries[delivery.row.key] = delivery
         self._by_shard[delivery.row.shard] += 1
 
     def has(self, delivery: ActiveDelivery) -> bool:
-        """False once it was settled, handed back, or taken away by a fence."""
+        """Return False once the delivery was settled, handed back, or taken away by a fence."""
         return self._deliveries.get(delivery.row.key) is delivery
 
     def of_any(self, shards: Iterable[int]) -> bool:
-        """True while something of these shards is in hand."""
+        """Return True while deliveries of these shards are in the queue."""
         return any(self._by_shard[shard] for shard in shards)
 
     def whole(self) -> list[UUID]:
-        """Messages all of whose recipients are in hand."""
+        """Return the messages all of whose recipients are in the queue."""
         return [key[0] for key, one in self._deliveries.items() if one.row.total == len(one.pairs)]
 
     def drop(self, delivery: ActiveDelivery) -> None:
-        """No longer in hand; its hint has served."""
+        """Remove a delivery; its hint has served."""
         if self.has(delivery):
             del self._deliveries[delivery.row.key]
             self._by_shard[delivery.row.shard] -= 1
@@ -86,14 +89,15 @@ class ActiveQueue:
             delivery.entry = None
 
     def forget_all(self) -> None:
-        """Everything in hand belongs to others."""
+        """Remove everything: other processes own it now."""
         self._deliveries.clear()
         self._by_shard.clear()
 
     # -- what is known of rows that may turn up again --------------------------------------------
 
     def known(self, key: Key, attempts: int | None = None) -> bool:
-        """In hand, or settled so recently that a row read before its commit may still turn up."""
+        """Return True for a row in the queue, or settled so lately that a row read before that commit may still turn
+        up."""
         if key in self._deliveries:
             return True
         if attempts is None:
@@ -101,7 +105,7 @@ class ActiveQueue:
         return any(known.get(key, -1) >= attempts for known in self._settled)
 
     def remember(self, delivery: ActiveDelivery) -> None:
-        """It was settled."""
+        """Note that a delivery was settled."""
         self._settled[0][delivery.row.key] = delivery.row.attempts
 
     def turn(self) -> None:
@@ -111,30 +115,30 @@ class ActiveQueue:
     # -- hints -----------------------------------------------------------------------------------
 
     def done_with(self, entries: Iterable[HintEntry]) -> None:
-        """One delivery each of these hints has served."""
+        """Count one finished delivery for each of these hints; a hint without any left may be acknowledged."""
         for entry in entries:
             entry.left -= 1
             if entry.left == 0:
                 self.finished(entry.shard, (entry.id,))
 
     def served(self, left: Mapping[int, Collection[bytes]]) -> None:
-        """These hints were left unfinished for long: they have served, but for those of deliveries in hand."""
+        """Let hints that were left unfinished for long be acknowledged, except those of deliveries in the queue."""
         used = {(one.entry.shard, one.entry.id) for one in self._deliveries.values() if one.entry is not None}
         for shard, entries in left.items():
             if unused := [entry for entry in entries if (shard, entry) not in used]:
                 self.finished(shard, unused)
 
     def finished(self, shard: int, entries: Collection[bytes]) -> None:
-        """These hints may be acknowledged."""
+        """Let these hints of a shard be acknowledged."""
         self._finished.setdefault(shard, []).extend(entries)
 
     def take_finished(self) -> dict[int, list[bytes]]:
-        """The hints to acknowledge now."""
+        """Return the hints to acknowledge now, and forget them."""
         taken, self._finished = self._finished, {}
         return taken
 
     def not_acknowledged(self, taken: dict[int, list[bytes]]) -> None:
-        """Redis was away: keep them for later, within bounds."""
+        """Keep hints for later because Redis was away, within bounds."""
         if sum(map(len, self._finished.values())) <= MAX_UNACKED:
             for shard, entries in taken.items():
                 self.finished(shard, entries)

@@ -33,7 +33,7 @@ class BackOff:
 
     @property
     def has_news(self) -> bool:
-        """True if servers were paused since the last `take_news`."""
+        """Return True if servers were paused since the last `take_news`."""
         return self._has_news
 
     def take_news(self) -> None:

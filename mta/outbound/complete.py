@@ -1,4 +1,4 @@
-"""Finishing work: outcomes settle, their hints are acknowledged, and what can't be settled is set aside."""
+"""The complete stage: settles outcomes, acknowledges hints, and sets aside what cannot be settled."""
 
 import asyncio
 import time
@@ -35,18 +35,17 @@ _log = structlog.get_logger("mta")
 
 
 class AttemptSettler(Protocol):
-    """Who settles: a Settler, in this loop or in a thread of its own."""
+    """Settles attempts: a Settler in this event loop, or one in a thread of its own."""
 
     def settle(self, attempt: Attempt) -> "asyncio.Future[bool]":
-        """See Settler."""
+        """Store an attempt; see `Settler.settle`."""
 
     async def idle(self) -> None:
-        """See Settler."""
+        """Wait until every attempt handed over is stored; see `Settler.idle`."""
 
 
 class CompleteStage:
-    """What becomes of the deliveries in one process's hand. `on_fenced` hears that the leases are gone; `saw` is
-    shown every attempt before it is settled, and may add to it; `settled` hears of those that are on record."""
+    """Ends the deliveries of one process: makes attempts durable and clears the active queue."""
 
     def __init__(
         self,
@@ -78,7 +77,8 @@ class CompleteStage:
         self._faults: dict[tuple[UUID, str], int] = {}
 
     def settle(self, delivery: ActiveDelivery, attempt: Attempt) -> None:
-        """Make an attempt history; the delivery leaves the hand with the commit."""
+        """Hand an attempt to the settler; with the commit the delivery leaves the active queue. Do nothing for a
+        delivery that was fenced, or settled already."""
         if not self._active.has(delivery) or delivery.settling:
             return  # fenced: it is somebody else's; or settled once already
         delivery.settling = True
@@ -113,7 +113,7 @@ class CompleteStage:
         self._active.forget_all()
 
     def fault(self, delivery: ActiveDelivery, error: Exception) -> None:
-        """Something of ours broke on this delivery: that counts as an attempt."""
+        """Count a fault of this software on a delivery as an attempt."""
         _log.error("delivery failed on our side", message=str(delivery.row.message_id), exc_info=error)
         if delivery.addresses:
             if len(self._faults) >= MAX_KEPT:
@@ -130,7 +130,7 @@ class CompleteStage:
             await self.acknowledge_once()
 
     async def acknowledge_once(self) -> None:
-        """Those that are finished now."""
+        """Acknowledge the hints that are finished now."""
         finished = self._active.take_finished()
         if not await self._reader.ack(finished):
             self._active.not_acknowledged(finished)
@@ -140,7 +140,7 @@ class CompleteStage:
         await self._settler.idle()
 
     def measure(self) -> None:
-        """The longest settling since the last look."""
+        """Observe the longest settling since the last call."""
         if self._longest_s:
             metrics.SETTLE_SECONDS.observe(self._longest_s)
             self._longest_s = 0.0
@@ -151,7 +151,7 @@ class CompleteStage:
             self._simulated.put_nowait(attempt)
 
     async def _bury(self, delivery: ActiveDelivery, error: BaseException) -> None:
-        """An outcome that can't be stored: nobody may deliver the message again and again meanwhile."""
+        """Set a delivery aside whose outcome cannot be stored, so that it is not delivered again and again."""
         _log.error("not settled", message=str(delivery.row.message_id), exc_info=error)
         self._active.remember(delivery)
         try:
@@ -163,7 +163,7 @@ class CompleteStage:
 
 
 def _tell(attempt: Attempt) -> None:
-    """Count every recipient; one log line for each that was not delivered, never the address."""
+    """Count every recipient, and log each that was not delivered, without its address."""
     for result in attempt.results:
         outcome = result.outcome
         if outcome is not None:

@@ -1,7 +1,7 @@
-"""The worker of a site: one connection, one delivery after the other, each turned into an Attempt.
+"""The deliver stage: a worker opens one connection to a site and delivers over it, one message after the other.
 
-What a server does comes back as values; the worker decides what they mean for the delivery (engine.delivery
-.outcome), for its connection and for the site.
+What a server does comes back as values; the worker decides what they mean for the delivery (`engine.delivery.outcome`),
+for its connection and for the site.
 """
 
 import functools
@@ -91,7 +91,7 @@ class DeliveryWorker:
         self._seat.stop()
 
     async def run(self) -> None:
-        """Open a connection, deliver until there is nothing left to do, close it."""
+        """Open a connection, deliver until nothing is left to do, close it."""
         claim = await self._claim()
         if claim is None:
             return
@@ -107,8 +107,8 @@ class DeliveryWorker:
             self._connections.free(claim, failed=isinstance(opened, FailedConnection))
 
     async def _claim(self) -> SlotClaim | None:
-        """Wait for a slot; None where nothing waits any more, and where the servers rest: then what waits shares the
-        outcome that they rest for."""
+        """Wait for a slot. Return None where nothing waits any more, and where the servers rest: then the waiting mail
+        shares the outcome that they rest for."""
         site, first = self._site, self._site.waiting.peek()
         if first is None:
             return None
@@ -196,7 +196,7 @@ class DeliveryWorker:
             self._connections.busy(self._seat)
 
     def _must_leave(self, connection: Connection) -> bool:
-        """The place of this connection is wanted elsewhere, or the servers are left alone."""
+        """Return True if another site needs this connection's place, or the servers are paused."""
         if self._begun is not None:
             return False
         pacer = self._pacer
@@ -205,7 +205,7 @@ class DeliveryWorker:
         return connection.messages_sent >= TURN and self._site.crowded
 
     async def _next(self) -> ActiveDelivery | None:
-        """Who goes next, once the site's pace allows it; a connection does not stay open for long for that."""
+        """Return the next delivery once the site's rate allows it; a connection does not stay open long for that."""
         if not self._site.waiting:
             return None
         if self._pacer.limits.rates and not await self._windows.token(self._pacer, IDLE_S):
@@ -217,7 +217,7 @@ class DeliveryWorker:
         return delivery
 
     def _upcoming(self) -> Envelope | None:
-        """The next envelope to pipeline behind the final dot, when one is ready to go."""
+        """Return the next envelope to pipeline behind the final dot, if one is ready to go."""
         waiting, pacer = self._site.waiting, self._pacer
         delivery = waiting.peek()
         if delivery is None or self._seat.stopped or pacer.excess or not self._permission.granted(delivery):
@@ -243,7 +243,7 @@ class DeliveryWorker:
             self._begun = None
 
     async def _deliver_large(self, connection: Connection, delivery: ActiveDelivery) -> None:
-        """One of the few large bodies at a time; the connection may have gone while this one waited for its turn."""
+        """Load a large body and deliver it; a few are in memory at once. The connection may have gone meanwhile."""
         light = delivery.row
         async with self._envelopes.large:
             try:
@@ -290,7 +290,7 @@ class DeliveryWorker:
         self._completer.settle(delivery, attempt)
 
     def _learn_of_host(self, delivery: ActiveDelivery, transaction: Transaction) -> None:
-        """A host that answers is proven, and so is the domain; one that lets a transaction time out is not."""
+        """Learn about the host: one that answers is proven, and so is the domain; one that times out is not."""
         answers = [answer.outcome for answer in transaction.answers]
         if any(isinstance(outcome, Reply) for outcome in answers):
             self._connections.answered(self._claimed)
@@ -302,7 +302,7 @@ class DeliveryWorker:
     async def _send(
         self, connection: Connection, delivery: ActiveDelivery, upcoming: Callable[[], Envelope | None] | None
     ) -> Transaction:
-        """One transaction, or as many in a row as the site's limit of recipients makes of it."""
+        """Make one transaction, or several in a row where the site limits the recipients of each."""
         may_send = functools.partial(self._permission.granted, delivery)
         addresses, most = delivery.addresses, self._pacer.limits.recipients
         if delivery.envelope is not None or len(addresses) <= most:
@@ -333,7 +333,7 @@ class DeliveryWorker:
         return attempt_of(delivery, outcomes, conversation, started, self._settings, self._pacer.limits.ladder_s)
 
     def _learn(self, attempt: Attempt, began: float) -> None:
-        """What the outcomes say about the site: one push-back among them counts for all, and once."""
+        """Learn about the site from an attempt: one push-back among its outcomes counts for all, and once."""
         pacer = self._pacer
         outcomes = [result.outcome for result in attempt.results if result.outcome is not None]
         self._site.reached()
@@ -358,8 +358,8 @@ class DeliveryWorker:
             self._back_off.leave_source(self._site.group)
 
     def _unreachable(self, tried: FailedConnection) -> None:
-        """No connection came about. Where others stand, the site only wants fewer; else everything waiting for it
-        shares the outcome, and the site rests."""
+        """Handle a failed opening: where other connections stand, the site wants fewer; else all waiting mail shares
+        the outcome, and the site rests."""
         site = self._site
         for domain in {delivery.row.domain for delivery in site.waiting} if tried.sessions else ():
             self._security.count(domain, tried.sessions)
@@ -376,7 +376,7 @@ class DeliveryWorker:
         self._share(tried.answer, {"mx": tried.mx, **tried.shown, "conversation": list(tried.steps)})
 
     def _share(self, answer: Answer, conversation: dict[str, object]) -> None:
-        """Settle all that waits with one answer; the conversation stands on the first waybill alone."""
+        """Settle all waiting mail with one answer; the conversation is stored with the first message only."""
         ladder_s = self._pacer.limits.ladder_s
         for delivery in self._site.waiting.clear():
             self._proven.failed(delivery.row.domain)

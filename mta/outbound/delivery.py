@@ -12,15 +12,16 @@ from mta.smtp.connection import Envelope
 
 
 class ActiveDelivery:
-    """A queue row in hand, on its way to its site."""
+    """A queue row in memory, on its way to its site."""
 
     __slots__ = (
-        "_everybody", "entry", "envelope", "keys", "loaded_at", "pairs", "row", "settling", "signature", "suppressed",
-        "taken", "taken_at", "tries", "waits",
+        "_everybody", "entry", "envelope", "keys", "loaded_at", "pairs", "row", "settling", "signature", "simulated",
+        "suppressed", "taken", "taken_at", "tries", "waits",
     )  # fmt: skip
 
-    def __init__(self, row: Row, entry: "HintEntry | None", loaded_at: float) -> None:
+    def __init__(self, row: Row, entry: "HintEntry | None", loaded_at: float, *, simulated: bool = False) -> None:
         self.row = row
+        self.simulated = simulated  # to the simulator: suppresses nobody and says nothing of its account
         self.pairs = row.pairs
         self._everybody = tuple([address for _, address in self.pairs])
         self.entry = entry
@@ -37,14 +38,14 @@ class ActiveDelivery:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Those to send to now."""
+        """Return the addresses to send to now."""
         if not self.suppressed:
             return self._everybody
         return tuple(address for _, address in self.pairs if address not in self.suppressed)
 
 
 class HintEntry(Struct):
-    """A hint's stream entry and how many of its deliveries are unfinished."""
+    """The stream entry of a hint, and how many of its deliveries are unfinished."""
 
     shard: int
     id: bytes

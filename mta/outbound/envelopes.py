@@ -1,7 +1,6 @@
-"""From a queue row to an envelope: signature, return path, recipients.
+"""Makes envelopes from queue rows: signature, return path, recipients.
 
-The signature is made once per message: a retry finds it in its row, the other domains of the same message in
-memory.
+The signature is made once per message: a retry finds it in its row, the other domains of the same message in memory.
 """
 
 import asyncio
@@ -29,7 +28,7 @@ _KEPT_SIGNATURES = 1_000
 
 
 class EnvelopeBuilder:
-    """Signs and addresses for one process."""
+    """Signs and addresses messages for one process, with their keys in a cache."""
 
     def __init__(self, pool: asyncpg.Pool, settings: Settings, box: PoisonGuard | None = None) -> None:
         self.box = box or PoisonGuard()
@@ -44,12 +43,12 @@ class EnvelopeBuilder:
         self.keys: Cache[tuple[UUID, str], Sequence[dkim.SigningKey]] = Cache("domains", self._load)
 
     async def load_keys(self, delivery: ActiveDelivery) -> bool:
-        """Fetch what signs for the delivery; False when its domain has no key any more."""
+        """Load the signing keys for a delivery; return False if its domain has no key any more."""
         delivery.keys = await self.keys.get((delivery.row.account_id, delivery.row.from_domain))
         return bool(delivery.keys)
 
     async def fetch_body(self, delivery: ActiveDelivery) -> None:
-        """Bring a large body into memory; the caller holds one of the `large` permits until it is sent."""
+        """Load a large body into memory; the caller holds one of the `large` permits until it is sent."""
         with self.box.holding(delivery.row.message_id):
             mime = await queue.load_body(self._pool, delivery.row.message_id)
         if mime is None:
@@ -57,7 +56,7 @@ class EnvelopeBuilder:
         delivery.row = msgspec.structs.replace(delivery.row, mime=mime)
 
     def envelope(self, delivery: ActiveDelivery) -> Envelope:
-        """The envelope to send now; signs on first use (about 0.25 ms with RSA-2048)."""
+        """Return the envelope to send now; sign on first use (about 0.25 ms with RSA-2048)."""
         self.box.begin(delivery.row.message_id)
         try:
             return self._envelope(delivery)
@@ -65,7 +64,7 @@ class EnvelopeBuilder:
             self.box.end()
 
     def part(self, delivery: ActiveDelivery, addresses: tuple[str, ...]) -> Envelope:
-        """An envelope for some of the recipients only: a site takes no more at once."""
+        """Return an envelope for some of the recipients, where a site takes no more in one transaction."""
         self.box.begin(delivery.row.message_id)
         try:
             return self._address(delivery, addresses)

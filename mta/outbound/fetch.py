@@ -1,8 +1,8 @@
-"""Finding work: hints say what is fresh, due times find everything else, retries and whatever a hint was lost for.
+"""The fetch stage: finds the rows to deliver, fresh ones by hints, everything else by due times.
 
-What is in hand is bounded; the rest waits in Postgres. Where more is due than fits, accounts take turns, so that one
-with a hundred thousand rows in a shard keeps nobody waiting; and while the hand fills, fresh mail of an account that
-has its share of it already is left until there is room again.
+Due times find retries, and rows whose hint was lost. The active queue is bounded; the rest waits in Postgres. Where
+more is due than fits, accounts take turns, so that one with a hundred thousand rows in a shard delays no other; while
+the queue fills, fresh mail of an account that has its share of it waits until there is room again.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ _log = structlog.get_logger("mta")
 
 
 class FetchStage:
-    """What one process's shards owe; `take` gets the rows."""
+    """Reads what the shards of one process owe and hands it to the intake."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class FetchStage:
         self._reached: dict[int, Holder] = {}  # by shard: the account looked at last
 
     async def gained(self, shards: Collection[int]) -> None:
-        """Shards came: what their last owner had read and not finished is looked at first."""
+        """Finish the hints that the last owners of gained shards had read, then look at the shards."""
         self._inherited.update(shards)
         await self._take_over()
         self._woken.some(shards)
@@ -205,8 +205,8 @@ class FetchStage:
         return entries
 
     async def _within_shares(self, wanted: list[tuple[int, UUID]], entries: HintEntries) -> list[tuple[int, UUID]]:
-        """Return what to load at once: mail for proven domains, but for that of accounts which have their share of the
-        hand: it is looked for when there is room again. Mail for others is loaded little by little."""
+        """Return what to load at once: mail for proven domains, except that of accounts which have their share of the
+        queue; due times find it when there is room again. Mail for other domains is loaded little by little."""
         try:
             rows = await queue.outline(self._pool, {key[1] for key in wanted}, {key[0] for key in wanted})
         except BaseException:
@@ -226,11 +226,12 @@ class FetchStage:
 
     @property
     def _ahead(self) -> timedelta:
-        """How long before its time a fresh row may be taken: where hints were given up, an idle hand does not wait."""
+        """Return how long before its due time a fresh row may be taken: where hints were given up, an idle process need
+        not wait."""
         return timedelta(seconds=self._settings.fresh_due_s if time.monotonic() < self._ahead_until else 0.0)
 
     async def _until_room(self) -> None:
-        """Hints stay in their streams while the hand is full."""
+        """Wait until the active queue has room; hints stay in their streams meanwhile."""
         while self._active.room <= 0:  # noqa: ASYNC110 - an event would be set on every delivery
             await asyncio.sleep(0.01)
 
@@ -278,8 +279,8 @@ class FetchStage:
             self._active.ask_for_refill()
 
     def _divided(self, keys: list[Key], room: int) -> tuple[list[Key], list[Key]]:
-        """Return due rows to load, those for proven domains first, and some of the others that are too many to load:
-        these are put off, so that the rows behind them are found."""
+        """Return the due rows to load, those for proven domains first, and some of the others that are too many to
+        load; these are put off, so that the rows behind them are found."""
         sure = [key for key in keys if key[1] in self._proven]
         if len(sure) == len(keys):
             return keys[:room], []
@@ -290,12 +291,12 @@ class FetchStage:
         return taken, unsure[may_take : may_take + MAX_LEFT]
 
     def _fresh(self, found: Iterable[DueKey]) -> dict[tuple[UUID, str], None]:
-        """Those that are not in hand, each once."""
+        """Return the keys that are not in the active queue, each once."""
         return {key: None for one in found if not self._active.known(key := (one.message_id, one.domain))}
 
     async def _look(self, owned: Collection[int], room: int, but: list[UUID]) -> list[DueKey]:
-        """What is due in shards that have little, and of those with a backlog what is due to their accounts in turn;
-        they are dug into afterwards."""
+        """Return what is due in shards that have little; of shards with a backlog, what is due to their accounts in
+        turn. The latter are dug into afterwards."""
         each = max(2, 2 * room // len(owned))
         found = await queue.due(self._pool, owned, most_each=each, but=but, ahead=self._ahead)
         full = {shard for shard, count in Counter(one.shard for one in found).items() if count >= each}
@@ -309,8 +310,8 @@ class FetchStage:
         return await self._in_turns(list(full), room, but) + rest
 
     async def _dig(self, owned: Collection[int], room: int, but: list[UUID]) -> list[DueKey]:
-        """Many rows of few shards, whichever have waited longest for their turn, mail of one domain together. A shard
-        that may have more waits for another turn."""
+        """Return many rows of a few shards, those first that have waited longest, with mail of one domain together. A
+        shard that may have more waits for another turn."""
         mine = set(owned)
         self._deep = {shard: depth for shard, depth in self._deep.items() if shard in mine}
         left = list(self._deep.items())
@@ -326,7 +327,7 @@ class FetchStage:
         return chosen
 
     def _wait_for_turn(self, turn: Mapping[int, int], found: Collection[DueKey], taken: Collection[DueKey]) -> None:
-        """These shards had theirs: behind all others with those that may have more."""
+        """Put shards that had their turn and may have more behind all others."""
         seen, used = Counter(one.shard for one in found), Counter(one.shard for one in taken)
         depths = _depths(found)
         for shard, depth in turn.items():
@@ -336,9 +337,9 @@ class FetchStage:
                 self._deep[shard], self._had[shard] = depths.get(shard, DEEP_ROWS), seen[shard]
 
     async def _in_turns(self, shards: list[int], room: int, but: list[UUID]) -> list[DueKey]:
-        """Some rows of every account in the shards, beginning behind the one that was looked at last; the next turn
-        goes on from there. At most half of the room: the rest goes by age alone. Where one account is all there is,
-        age is fair."""
+        """Return some rows of every account in the shards, beginning behind the account that was looked at last; the
+        next call goes on from there. They fill at most half of the room, the rest goes by age. Where a shard has a
+        single account, age is fair."""
         random.shuffle(shards)
         behind = {shard: self._reached.pop(shard, queue.BEFORE_ALL) for shard in shards}
         found = await queue.due_fairly(self._pool, behind, holders=FAIR_HOLDERS, most_each=FAIR_ROWS, but=but)
@@ -364,8 +365,8 @@ class FetchStage:
 
 
 def together(found: Iterable[DueKey]) -> list[DueKey]:
-    """Rows shard by shard and domain by domain, that with the oldest row first, at most `DEEP_ROWS` of each:
-    a domain that has many keeps the others waiting no longer than that. Where it is the only one it has them all."""
+    """Return rows shard by shard and domain by domain, the domain with the oldest row first, at most `DEEP_ROWS` of
+    each: a busy domain delays others no longer than that. A single domain gets them all."""
     domains: dict[tuple[int, str], list[DueKey]] = {}
     for one in found:
         domains.setdefault((one.shard, one.domain), []).append(one)
@@ -374,8 +375,8 @@ def together(found: Iterable[DueKey]) -> list[DueKey]:
 
 
 def _depths(found: Iterable[DueKey]) -> dict[int, int]:
-    """How many rows to look at in each of these shards next time, by how many domains were among those found. Each look
-    passes by what is in hand already, so that many rows of the only domain cost little more than few."""
+    """Return how many rows to look at in each shard next time, by the number of domains found. A look passes by what is
+    in memory already, so many rows of a single domain cost little more than few."""
     domains: dict[int, set[str]] = {}
     for one in found:
         domains.setdefault(one.shard, set()).add(one.domain)

@@ -15,11 +15,15 @@ from shards.ownership import ShardOwnership
 
 
 class Intake:
-    """The end of the fetch stage: decides which rows to take, and hands them to the route stage."""
+    """The end of the fetch stage: decides which rows to take, and hands them to the route stage.
+
+    `simulator` is the domain whose deliveries are marked as simulated.
+    """
 
     def __init__(
         self,
         *,
+        simulator: str,
         active: ActiveQueue,
         ownership: ShardOwnership,
         row_moves: RowMoves,
@@ -28,6 +32,7 @@ class Intake:
         routing: RouteStage,
         tasks: DeliveryTasks,
     ) -> None:
+        self._simulator = simulator
         self._active = active
         self._ownership = ownership
         self._row_moves = row_moves
@@ -62,7 +67,7 @@ class Intake:
         for row in rows:
             entry = entries.get((row.shard, row.message_id))
             if self._may_take(row):
-                delivery = ActiveDelivery(row, entry, now)
+                delivery = ActiveDelivery(row, entry, now, simulated=row.domain == self._simulator)
                 self._active.add(delivery)
                 fresh.append(delivery)
             else:

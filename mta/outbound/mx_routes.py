@@ -1,4 +1,4 @@
-"""From a recipient's domain to the hosts to try, in order (RFC 5321 section 5): the first step of a delivery."""
+"""Finds the hosts to try for a recipient's domain, in order (RFC 5321 section 5), and caches them by domain."""
 
 import asyncio
 import contextlib
@@ -47,8 +47,8 @@ _NOTHING = NoData(0.0)
 class MailHost(Struct, frozen=True):
     """One mail exchanger: `addresses` in order of trial, IPv4 first, at least one.
 
-    `authentic` says that the resolver validated them; then `canonical` is the name that holds them where `name` is
-    an alias.
+    `authentic` says that the resolver validated them; then `canonical` is the name that holds them where `name` is an
+    alias.
     """
 
     name: str
@@ -72,8 +72,8 @@ class Route(Struct, frozen=True):
 
 
 class Unroutable(Struct, frozen=True):
-    """There is nobody to connect to; `answer` (phase ROUTE) says for how long: a Reply ends it, a Break
-    is tried again."""
+    """The domain has no server to connect to; `answer` (phase ROUTE) says for how long: a Reply fails the message, a
+    Break defers it."""
 
     answer: Answer
 
@@ -112,11 +112,11 @@ class Router:
 
     @classmethod
     def from_settings(cls, settings: Settings, resolver: Resolver, *, simulator_port: int = 0) -> "Router":
-        """Live: the remote port, public hosts only. Local: everything goes to the built-in sink's port, which is
-        nobody's MX. `simulator_port`: this process's own; who only asks for routes has none.
+        """Make the router of a process. Live: the remote port, public hosts only. Local: everything goes to the
+        built-in sink's port. `simulator_port` is the process's own; pass none to look up routes only.
 
-        Who listens on the remote port beside us on the same host, such as another mail server, is not ourselves: so
-        addresses count only where our own MX server has that port.
+        Another mail server on the same host may listen on the remote port, so the addresses of this host count as our
+        own only where our own MX server has that port.
         """
         local = settings.delivery == "local"
         return cls(
@@ -175,7 +175,7 @@ class Router:
         return await self._reach(name, chosen, found.until, authentic=found.authentic)
 
     async def _implicit(self, name: str, until: float) -> "_RoutePlan":
-        """RFC 5321 5.1: a domain without MX is its own exchanger, with preference 0."""
+        """Use the domain itself as its mail host, with preference 0, because it has no MX (RFC 5321 5.1)."""
         return await self._reach(name, (Mx(0, name),), until, implicit=True)
 
     async def _reach(
@@ -284,7 +284,7 @@ def _simulator(mail_host: str, port: int) -> Route:
 
 
 def preferring(route: Route, family: Family) -> Route:
-    """The route with its hosts' addresses as the site's rule wants them: another order, or one family alone."""
+    """Return the route with its hosts' addresses in the order that the site's rule wants, or of one family alone."""
     if family is Family.IPV4:
         return route
     first = family in (Family.IPV4, Family.IPV4_ONLY)
@@ -299,12 +299,12 @@ def preferring(route: Route, family: Family) -> Route:
 
 
 def own_names(settings: Settings) -> frozenset[str]:
-    """What this service calls itself towards other mail servers."""
+    """Return the names by which this service greets other mail servers."""
     return frozenset({settings.mail_host.lower(), *(one.name for one in settings.source_ips if one.name is not None)})
 
 
 def is_here(ip: str) -> bool:
-    """True for an address of this host: what is sent there leaves from it. Nothing is sent to find out."""
+    """Return True for an address of this host: the kernel would send from the same address. No packet is sent."""
     try:
         if ip_address(ip).is_loopback:
             return True
@@ -348,7 +348,7 @@ class _RoutePlan(Struct, frozen=True):
     authentic: bool = False
 
     def with_fixed(self, port: int) -> "_RoutePlan":
-        """The same, with its one possible route if there is only one."""
+        """Return the plan with its route, if there is only one possible order."""
         single = all(len(group) == 1 and len(group[0].ipv4) < 2 and len(group[0].ipv6) < 2 for group in self.groups)
         if not single:
             return self
@@ -389,7 +389,7 @@ def _groups(chosen: Sequence[Mx], hosts: dict[str, _ResolvedHost]) -> tuple[tupl
 
 
 def _site(names: Sequence[str]) -> str:
-    """A readable key of a set of hosts: the one name, or what the names end in and a digest of them all."""
+    """Return a readable key of a set of hosts: the one name, or their common ending and a digest of them all."""
     distinct = sorted(set(names))
     if len(distinct) == 1:
         return distinct[0]
@@ -409,7 +409,7 @@ def _values(found: Answered[str]) -> tuple[str, ...]:
 
 
 def _answer(asked: "_Asked") -> Answered[str] | None:
-    """What a look-up has found; None where it is still under way, or was ended with the resolver."""
+    """Return what a look-up has found, or None while it is under way or after it was cancelled."""
     if not isinstance(asked, asyncio.Task):
         return asked
     return asked.result() if asked.done() and not asked.cancelled() else None

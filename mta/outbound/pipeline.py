@@ -17,6 +17,7 @@ from engine.base.settings import Settings
 from engine.delivery.hints import HintReader, WokenShards
 from engine.delivery.sites_store import Rules
 from engine.flows.settle import Attempt
+from engine.mail.simulator import domain_of
 from engine.store import metrics
 from engine.store.postgres import AWAY, heed_cancellation
 from engine.store.redis import Client
@@ -117,8 +118,8 @@ class OutboundPipeline:
             connections=connections, completer=completer,
         )  # fmt: skip
         intake = Intake(
-            active=active, ownership=ownership, row_moves=row_moves, suppression=suppression, holds=holds,
-            routing=routing, tasks=tasks,
+            simulator=domain_of(settings.mail_host), active=active, ownership=ownership, row_moves=row_moves,
+            suppression=suppression, holds=holds, routing=routing, tasks=tasks,
         )  # fmt: skip
         self._fetcher = FetchStage(
             settings=settings, pool=loading or pool, reader=reader, woken=woken, active=active, proven=proven,
@@ -136,7 +137,7 @@ class OutboundPipeline:
         return len(self.active)
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run all stages until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._fetcher.follow_hints())
             tasks.create_task(self._fetcher.follow_due_times())

@@ -1,10 +1,9 @@
-"""Which message a process had in its hands when it died: some octets that outlive it, for its next life to read.
+"""Remembers which message a process worked on when it died, in a small file that outlives the process.
 
-A fault that raises costs its message an attempt. One that kills the process (a crash below Python, too much memory,
-an endless loop) would come back with the message again and again. So the moments in which a message's content is
-worked on are marked in a file mapped into memory: what stands there when the next process of the same name starts is
-what the last one died of, and counts as a failed attempt. A mark costs two writes to memory; the kernel keeps them
-whatever becomes of the process. Only the loss of the machine loses them, and then nobody knows of a culprit anyway.
+A fault that raises costs its message an attempt. One that kills the process (a crash below Python, too much memory, an
+endless loop) would come back with the message again and again. So a message is marked in a memory-mapped file while its
+content is worked on: a mark that the next process of the same name finds counts as a failed attempt. A mark costs two
+writes to memory, and the kernel keeps them whatever happens to the process. Marks are lost with the machine only.
 """
 
 import contextlib
@@ -37,7 +36,7 @@ _log = structlog.get_logger("mta")
 
 
 class PoisonGuard:
-    """The marks of one process. Without a file it works alike and remembers nothing."""
+    """The marks of one process. Without a file they do not outlive it."""
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
@@ -55,16 +54,16 @@ class PoisonGuard:
     # -- marks ---------------------------------------------------------------------------------
 
     def begin(self, message: UUID) -> None:
-        """The CPU now works on this message; nothing else can run before `end`."""
+        """Mark the message that the CPU works on; nothing else can run before `end`."""
         self._map[_FIRST] = message.bytes
 
     def end(self) -> None:
-        """It is done with it, well or not."""
+        """Remove the mark of `begin`."""
         self._map[_FIRST] = _NOBODY
 
     @contextlib.contextmanager
     def holding(self, message: UUID) -> Iterator[None]:
-        """This message is being brought into memory, while others are worked on."""
+        """Mark a message whose body is being loaded, while other messages are worked on."""
         free = (place for place in range(1, _SLOTS) if self._slot(place) == _NOBODY)
         place = next(free, None)
         if place is not None:
@@ -79,13 +78,13 @@ class PoisonGuard:
 
     @property
     def untold(self) -> frozenset[UUID]:
-        """Messages that the last process died of, or an earlier one."""
+        """Return the messages that earlier processes died of and that `tell` has not returned yet."""
         return frozenset(self._untold)
 
     def tell(self, message: UUID) -> int:
-        """How many processes died of it, to be told now and not again; 0 when this one has nothing to tell.
+        """Return how many processes died of the message, once; 0 if there is nothing new to tell.
 
-        Those that deliver beside this one are counted too: a shard may be another's after each death.
+        Deaths of the other processes of this host count too: after each death another process may own the shard.
         """
         if message not in self._untold:
             return 0
@@ -94,7 +93,7 @@ class PoisonGuard:
         return self._deaths[message] + self._deaths_beside(message)
 
     def _deaths_beside(self, message: UUID) -> int:
-        """What the files of the other processes of this folder say; one that can't be read says nothing."""
+        """Return the deaths in the files of this folder's other processes; a file that cannot be read counts none."""
         count = 0
         for file in () if self._file is None else self._file.parent.glob(f"*{self._file.suffix}"):
             with contextlib.suppress(OSError):
@@ -133,7 +132,7 @@ _FIRST: Final = slice(len(_MAGIC), len(_MAGIC) + 16)
 
 
 def _read(content: bytes | mmap.mmap) -> tuple["OrderedDict[UUID, int]", set[UUID]]:
-    """Deaths by message and those still to be told, oldest first; what is no such file counts as empty."""
+    """Return deaths by message, oldest first, and the messages still to be told; anything but such a file is empty."""
     deaths: OrderedDict[UUID, int] = OrderedDict()
     untold: set[UUID] = set()
     if len(content) < _SIZE or content[: len(_MAGIC)] != _MAGIC:
@@ -147,7 +146,7 @@ def _read(content: bytes | mmap.mmap) -> tuple["OrderedDict[UUID, int]", set[UUI
 
 
 def _mapped(file: Path | None) -> mmap.mmap:
-    """The file in memory; where it can't be had, memory alone: a full disk must not stop delivery."""
+    """Map the file into memory, or anonymous memory where that fails: a full disk must not stop delivery."""
     if file is not None:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -163,17 +162,17 @@ def _mapped(file: Path | None) -> mmap.mmap:
 
 
 def watch() -> None:
-    """From now on the process ends itself, with a traceback on standard error, when `rearm` is not called before
-    it has used `STUCK_S` of CPU. Time in which it is stopped or waits does not count, and no Python need run."""
+    """End the process, with a traceback on standard error, if it uses `STUCK_S` of CPU without a call of `rearm`. Time
+    in which it is stopped or waits does not count, and no Python needs to run."""
     faulthandler.register(signal.SIGPROF, all_threads=False, chain=True)  # the chain ends in the default: death
     rearm()
 
 
 def rearm() -> None:
-    """The event loop turns."""
+    """Restart the time of `watch`: the event loop turns."""
     signal.setitimer(signal.ITIMER_PROF, STUCK_S)
 
 
 def rest() -> None:
-    """No more watching: the loop is about to end."""
+    """Stop watching: the event loop is about to end."""
     signal.setitimer(signal.ITIMER_PROF, 0)

@@ -1,6 +1,5 @@
-"""Putting deliveries back into the queue that would wait long in memory: for a pause to end, for their site's turn, for
-a connection. Their rows fall due again after a while, and a wait of more than 30 s stands on the waybill.
-"""
+"""Puts deliveries back into the queue that would wait long in memory: for a pause to end, for their site's turn, for a
+connection. Their rows fall due again later, and a wait of more than 30 s is recorded on the waybill."""
 
 import random
 import time
@@ -33,7 +32,7 @@ _log = structlog.get_logger("mta")
 
 
 class Requeuer:
-    """Of one process."""
+    """Puts deliveries of one process back into Postgres."""
 
     def __init__(self, pool: asyncpg.Pool, active: ActiveQueue, proven: ProvenDomains) -> None:
         self._pool = pool
@@ -52,7 +51,7 @@ class Requeuer:
             self._active.drop(one)
 
     async def until_probe(self, pacer: Pacer, parked: list[ActiveDelivery]) -> None:
-        """Put deliveries back until the servers are asked again."""
+        """Put deliveries back until the paused servers are probed."""
         left_s = max(0.0, pacer.paused_until - time.monotonic())
         spread_s = min(SPREAD_S, left_s)
         for number in range(_PARTS):
@@ -62,7 +61,7 @@ class Requeuer:
                 await self.postpone(part, clock.now() + timedelta(seconds=after_s), "site_paused")
 
     async def until_turn(self, site: Site, parked: list[ActiveDelivery]) -> None:
-        """Put deliveries back until the site may have come near them."""
+        """Put deliveries back until the site has probably worked off what waits before them."""
         reason = waits_for(site, time.monotonic())
         if reason == "connection_slot":
             await self._until_slot(parked)
@@ -75,8 +74,8 @@ class Requeuer:
         await self.postpone(moved, clock.now(), "source_refused")
 
     async def leave(self, keys: Collection[tuple[UUID, str]]) -> None:
-        """Let due rows wait in the queue, unloaded, for as long as others for unproven domains may take. Raises one of
-        AWAY."""
+        """Let due rows wait in the queue, unloaded, until the mail that waits for connections already may be through.
+        Raises one of AWAY."""
         rows = await queue.load_light(self._pool, keys)
         await hold.postpone(self._pool, rows, self._until(len(rows)), reason="connection_slot")
 
@@ -101,8 +100,8 @@ class Requeuer:
     # -- relief --------------------------------------------------------------------------------
 
     async def relieve(self, sites: Iterable[Site]) -> None:
-        """A memory full of mail for slow sites hides everybody else's: the largest waits go back until their site may
-        have come near them. Fast sites empty the memory before it comes to this."""
+        """Put the longest waits back when the active queue is full: mail for slow sites would keep all other mail out
+        of memory. Fast sites empty the queue before it comes to this."""
         excess = self._active.excess
         for site in sorted(sites, key=Site.surplus, reverse=True) if excess > 0 else ():
             count = min(excess, site.surplus())
@@ -112,7 +111,7 @@ class Requeuer:
             await self.until_turn(site, site.waiting.shed(count))
 
     async def relieve_of_unproven(self, sites: Iterable[Site]) -> None:
-        """Put back what is too much for domains that are not proven, but for those that a connection is opened for."""
+        """Put back what is too much for unproven domains, except deliveries that a connection is being opened for."""
         sites = list(sites)
         heads = {site.waiting.peek() for site in sites if site.opening}
         excess = set(overflow(self._active, self._active.limit, self._proven, heads))
@@ -125,7 +124,7 @@ class Requeuer:
         await self._until_slot(lined_up + unrouted)
 
     async def send_back_late(self, sites: Iterable[Site], now: float) -> None:
-        """Put back what has waited long, but for the delivery that a first connection is being opened for."""
+        """Put back what has waited long, except the delivery that a first connection is being opened for."""
         sites = list(sites)
         await self._send_back_unrouted(sites, now)
         for site in sites:

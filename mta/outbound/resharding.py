@@ -1,9 +1,9 @@
-"""Bringing waiting rows of a split or merged domain to the shards where they belong now, while mail flows.
+"""Moves the waiting rows of a split or merged domain to the shards where they belong now, while mail flows.
 
-Only the owner of a shard moves rows out of it, since only it knows which of them it has in hand: those stay until they
-are settled. It walks through the domain's rows of the shard in bounded steps, again and again, until a walk finds
-nothing out of place and everybody who accepts mail has heard of the change. Each step holds the ownership of the shard,
-so that it can't run into a hand-over. A step changes nothing but the shard: due times stay as they are.
+Only the owner of a shard moves rows out of it, because it alone knows which of them it has in memory: those stay until
+they are settled. It walks through the domain's rows of the shard in bounded steps, until a walk finds nothing out of
+place and every acceptor has heard of the change. Each step holds the ownership of the shard, so that it cannot run into
+a hand-over. A step changes nothing but the shard: due times stay as they are.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _log = structlog.get_logger("rehoming")
 
 
 class ReshardingTask(Struct, frozen=True):
-    """A domain's rows in one shard. `over`: no new ones come there by its old parts."""
+    """The rows of a domain in one shard that may have to move. `over`: acceptors add none by the old split any more."""
 
     shard: int
     domain: str
@@ -72,7 +72,7 @@ class Resharder:
         self.cache: Cache[str, bool] = Cache(KIND, self._load)  # for the process's Stamps
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Move rows whenever there are some to move, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             try:
@@ -84,7 +84,7 @@ class Resharder:
                 await asyncio.sleep(1)
 
     async def work(self) -> None:
-        """One walk through everything that is to be done in this process's shards. Raises one of AWAY."""
+        """Walk once through everything to move in this process's shards. Raises one of AWAY."""
         for errand in await _HERE.fetch(self._pool, list(self._ownership.shards), HEARD_S):
             await self._walk(errand)
 
@@ -106,7 +106,7 @@ class Resharder:
         return shard_of(errand.domain, self._shards, split=split, message_id=row["message_id"])
 
     async def _move(self, errand: ReshardingTask, astray: dict[UUID, int]) -> int:
-        """Those that nobody has in hand; from the question on nobody takes them."""
+        """Move the rows that are not in memory; from the statement on they cannot be taken any more."""
         keys = [key for message in astray if not self._active.known(key := (message, errand.domain))]
         if not keys:
             return 0

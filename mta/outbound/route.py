@@ -1,7 +1,7 @@
-"""From deliveries in memory to their sites' lines: holds, keys, route, TLS policy and source address, in this order.
+"""The route stage: brings deliveries from memory to their sites, by holds, keys, route, TLS policy and source address.
 
-Looking up a domain may take many seconds where its name servers are silent. So the look-ups of domains that are not
-proven share slots of their own, fairly by account; domains whose servers answered lately wait for nobody.
+Looking up a domain may take many seconds where its name servers are silent. So the look-ups of unproven domains share
+slots of their own, fairly by account; domains whose servers answered lately wait for no slot.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _log = structlog.get_logger("mta")
 
 
 class RouteStage:
-    """The way of deliveries to their sites in one process."""
+    """Routes the deliveries of one process, domain by domain."""
 
     def __init__(
         self,
@@ -71,11 +71,11 @@ class RouteStage:
         self._key_loads = asyncio.Semaphore(KEY_LOADS)
 
     def stop(self) -> None:
-        """The process stops: no domain is looked up any more."""
+        """Look up no more domains: the process stops."""
         self._lookups.close()
 
     async def route(self, domain: str, group: list[ActiveDelivery]) -> None:
-        """Bring the deliveries of a domain to their site; without a route they settle at once."""
+        """Bring the deliveries of a domain to their site; settle them at once if there is no route."""
         if domain in self._proven:
             await self._route(domain, group)
             return
@@ -124,8 +124,8 @@ class RouteStage:
                 await self._bring(route, policy, part, source)
 
     async def _simulate(self, route: Route, mail: list[ActiveDelivery]) -> None:
-        """To the simulator, which is on this host: no stranger's policy applies, and no source address leaves from it.
-        What is slow has a site of its own, for nobody else to wait behind."""
+        """Bring deliveries to the simulator on this host: no TLS policy applies, and no source address is used. Slow
+        ones get a site of their own, so that no other mail waits behind them."""
         quick: list[ActiveDelivery] = []
         slow: list[ActiveDelivery] = []
         for one in mail:
@@ -139,7 +139,7 @@ class RouteStage:
     async def _bring(
         self, route: Route, policy: TlsPolicy, mail: list[ActiveDelivery], source: SourceAddress | None
     ) -> None:
-        """Into the site's line; while it is left alone they share its last outcome, or wait for its probe."""
+        """Let deliveries wait at their site; while it rests they share its last outcome."""
         site = self._table.of(route, policy, source)  # no await until it has a line: it could be forgotten
         if not site.resting and not site.connected:
             rest = self._connections.resting(route, policy, site.pacer.limits.family, source)

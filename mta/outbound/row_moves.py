@@ -1,7 +1,8 @@
-"""Rows on their way to another shard: nobody may take them in hand from where they were. No I/O.
+"""Rows that are moving to another shard: they must not be taken into memory from where they were. No I/O.
 
-A row is moved by the process that owns its shard, while that same process may be reading it to deliver it. Who reads
-says so (`reading`); a row that began to leave is refused to every read that began before the move was committed.
+A row is moved by the process that owns its shard, while that same process may be reading it to deliver it. A reader
+announces itself (`reading`); a row that began to move is refused to every read that began before the move was
+committed.
 """
 
 import time
@@ -19,7 +20,7 @@ _There = tuple[UUID, str, int]  # a row where it was
 
 
 class RowMoves:
-    """Of one process."""
+    """The moves of one process."""
 
     def __init__(self) -> None:
         self._turn = 0
@@ -30,7 +31,7 @@ class RowMoves:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """While rows are read and taken in hand."""
+        """Announce a read, for as long as rows are read and taken into memory."""
         began = self._turn
         self._reads.append(began)
         try:
@@ -41,22 +42,22 @@ class RowMoves:
                 self._forget()
 
     def begin(self, keys: Iterable[Key], shard: int) -> None:
-        """These leave `shard`; none of them may be in hand."""
+        """Note that rows begin to leave `shard`; none of them may be in memory."""
         self._leaving |= {(message, domain, shard): self._turn for message, domain in keys}
 
     def moved(self, keys: Iterable[Key], shard: int) -> None:
-        """It is committed which of them have left `shard`."""
+        """Note that the move of these rows is committed."""
         self._moved[self._turn] = [(message, domain, shard) for message, domain in keys]
         self._turn += 1
         self._forget()
 
     def doubt(self, keys: Iterable[Key], shard: int) -> None:
-        """The answer got lost: whether they move is not known for a while."""
+        """Note that the answer to the move was lost: for a while it is unknown whether they have moved."""
         until = time.monotonic() + DOUBT_S
         self._doubtful |= {(message, domain, shard): until for message, domain in keys}
 
     def refuses(self, row: Row) -> bool:
-        """True for a row that was read where it may be no more."""
+        """Return True for a row that was read where it may be no more."""
         return bool(self._leaving) and (row.message_id, row.domain, row.shard) in self._leaving
 
     def _forget(self) -> None:

@@ -32,7 +32,7 @@ class DeliveryTasks:
         self.cancel()
 
     def cancel(self) -> None:
-        """Cancel all tasks."""
+        """Cancel all running tasks."""
         for task in list(self._running):
             task.cancel()
 

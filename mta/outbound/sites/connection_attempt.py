@@ -1,4 +1,4 @@
-"""What one attempt to open a connection to a route's servers tried, and what the waybill says of it."""
+"""Records what one attempt to open a connection to a route's servers tried, and what the waybill says of it."""
 
 import msgspec
 from msgspec import Struct
@@ -27,8 +27,8 @@ class OpenedConnection(Struct, frozen=True):
 
 
 class FailedConnection(Struct, frozen=True):
-    """A connection attempt that led nowhere: what decided it, all steps, what TLS reports will count, and what the
-    waybill says of it beside."""
+    """An attempt that opened no connection: the answer that decided it, all steps, the sessions for TLS reports, and
+    what the waybill says beside."""
 
     answer: Answer
     steps: tuple[Json, ...]
@@ -38,7 +38,7 @@ class FailedConnection(Struct, frozen=True):
 
 
 class ConnectionAttempt:
-    """What has been tried for one connection."""
+    """The steps of one attempt so far."""
 
     def __init__(self, route: Route, source: SourceAddress | None = None) -> None:
         self.source = source
@@ -50,14 +50,18 @@ class ConnectionAttempt:
         self._insecure: tuple[Answer, str] | None = None  # the first that TLS is to blame for: waiting won't mend it
 
     def refused(self, mx: str, demand: TlsDemand, fault: Fault) -> None:
-        """The policy rules a host out without asking it."""
+        """Note a host that the policy rules out; it is not asked."""
         step: Json = {"step": Phase.TLS.value, "to": mx, "break": fault.reason}
         self.steps += (step,)
         self._blame(mx, demand, fault)
         self._count(mx, "", demand, fault)
 
+    def note(self, steps: tuple[Json, ...]) -> None:
+        """Add the steps of a try after which the same address is tried again."""
+        self.steps += steps
+
     def failed(self, mx: str, ip: str, demand: TlsDemand, failed: ConnectFailed) -> None:
-        """No connection to this address."""
+        """Note an address to which no connection could be opened."""
         self.steps += failed.transcript
         self._last = (Answer(failed.phase, failed.outcome), mx)
         if failed.fault is not None:
@@ -65,7 +69,7 @@ class ConnectionAttempt:
             self._count(mx, ip, demand, failed.fault)
 
     def opened(self, mx: str, ip: str, demand: TlsDemand, connection: Connection, plaintext: str) -> OpenedConnection:
-        """A connection: what the waybill and the reports say of it."""
+        """Return the opened connection with what the waybill and the reports say of it."""
         tls = connection.tls
         fault = demand.noted
         if tls is None:
@@ -83,7 +87,7 @@ class ConnectionAttempt:
         return OpenedConnection(connection, mx, self._from | shown, tuple(self._sessions))
 
     def ended(self) -> FailedConnection:
-        """Nobody was reached."""
+        """Return the failure of all addresses."""
         nobody = Answer(Phase.ROUTE, Break(BreakKind.DNS, "no mail server of the domain has an address"))
         answer, mx = self._insecure or self._last or (nobody, self._mx)
         return FailedConnection(answer, self.steps, mx, tuple(self._sessions), {**self._from, "tls": None})

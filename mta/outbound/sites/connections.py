@@ -1,4 +1,4 @@
-"""The connections of one process: their slots, and how one to a route comes about under its TLS policy."""
+"""Opens the connections of one process: within their slots, under the TLS policy of the route."""
 
 import asyncio
 import time
@@ -57,7 +57,7 @@ class SiteConnections:
     # -- slots ---------------------------------------------------------------------------------
 
     def resting(self, route: Route, policy: TlsPolicy, family: Family, source: SourceAddress | None) -> HostRest | None:
-        """The rest of the route's hosts, while all of them are left alone."""
+        """Return the rest of the route's hosts, while all of them are left alone."""
         return self.hosts.resting(_keys(_reachable(route, family, source), policy, source), time.monotonic())
 
     async def claim(
@@ -97,7 +97,7 @@ class SiteConnections:
         return None
 
     def free(self, claim: SlotClaim, *, failed: bool = False) -> None:
-        """The connection is closed, or with `failed` did not come about."""
+        """Give a slot back: the connection is closed, or with `failed` could not be opened."""
         if claim.greeted:
             self.hosts.closed(_key_of(claim))
         self._probe_over(claim)
@@ -110,13 +110,13 @@ class SiteConnections:
         return taken
 
     def answered(self, claim: SlotClaim) -> None:
-        """The server has answered a transaction."""
+        """Note that the server has answered a transaction."""
         self.hosts.answered(_key_of(claim), time.monotonic())
         self._concluded += not claim.proven
         self.slots.answered(claim)
 
     def stalled(self, claim: SlotClaim) -> None:
-        """A transaction ran into a time-out."""
+        """Note that a transaction timed out."""
         self.hosts.stalled(_key_of(claim))
 
     def measure(self) -> None:
@@ -124,7 +124,7 @@ class SiteConnections:
         metrics.CONNECTIONS_OPENING.set(self.slots.measure().opening)
 
     def stop(self) -> None:
-        """The process stops: nothing is opened any more."""
+        """Open no more connections: the process stops."""
         self._stopped = True
         for claim in list(self._probing):
             self._probe_over(claim)
@@ -178,8 +178,8 @@ class SiteConnections:
         return trial.ended()
 
     def _targets(self, route: Route, policy: TlsPolicy, trial: ConnectionAttempt) -> Iterator[tuple[MailHost, HostKey]]:
-        """The addresses to try, in order, those that lately did not answer last, and of these no host that rests while
-        another one does not; what the policy keeps us from is noted in the trial."""
+        """Yield the addresses to try, in order: those that lately did not answer last, and of these no host that rests
+        while another one does not. Hosts that the policy rules out are noted in the attempt."""
         left = MAX_ADDRESSES
         last: list[tuple[MailHost, HostKey]] = []
         now = time.monotonic()
@@ -201,7 +201,7 @@ class SiteConnections:
     async def _try(
         self, claim: SlotClaim, trial: ConnectionAttempt, host: MailHost, key: HostKey, demand: TlsDemand
     ) -> OpenedConnection | None:
-        """One address: as the policy wants it, and where that allows it once more in plaintext."""
+        """Try one address as the policy wants it, and where that allows it once more in plaintext."""
         mode, plaintext = demand.mode, ""
         if mode is TlsMode.OPPORTUNISTIC:
             plaintext = self._known_broken(key.ip)
@@ -220,7 +220,7 @@ class SiteConnections:
                     self._probe_over(claim)
                     trial.failed(host.name, key.ip, demand, failed)
                     return None
-                trial.steps += failed.transcript
+                trial.note(failed.transcript)
                 plaintext = self._remember_broken(key.ip, failed.fault.reason)
                 mode = TlsMode.OFF
             else:
@@ -251,7 +251,7 @@ class SiteConnections:
             self.slots.opening_over(claim)
 
     def _known_broken(self, ip: str) -> str:
-        """Why this address is spoken to in plaintext, '' when it is not."""
+        """Return why this address is spoken to in plaintext, or an empty string."""
         until, why = self._broken_tls.get(ip, (0.0, ""))
         return why if until > time.monotonic() else ""
 

@@ -1,8 +1,8 @@
-"""The deliveries that wait for one site, in a fair order: by priority, and within it account by account.
+"""The fair queue of one site: deliveries by priority, and within a priority account by account. No I/O.
 
-Deficit round robin (Shreedhar and Varghese 1995) over accounts, so that one's hundred thousand do not delay
-another's single code; what an account pays is octets, with a floor for the transaction itself. Higher priorities go
-first, but for every eighth turn, which goes to the lowest that waits: nobody starves. No I/O.
+Deficit round robin (Shreedhar and Varghese 1995) over accounts, so that one account's hundred thousand messages do not
+delay another's single code; an account pays by octets, with a floor for the transaction itself. Higher priorities go
+first, except every eighth turn, which goes to the lowest priority that waits: none starves.
 """
 
 from collections import OrderedDict, deque
@@ -20,7 +20,7 @@ LARGE = 1024 * 1024  # what a body that is fetched on its turn counts as
 
 
 class FairQueue:
-    """Deliveries waiting for one site."""
+    """The deliveries that wait for one site."""
 
     def __init__(self) -> None:
         self._front: deque[ActiveDelivery] = deque()  # chosen already, or to be tried again at once
@@ -37,19 +37,19 @@ class FairQueue:
             yield from ring
 
     def put(self, delivery: ActiveDelivery) -> None:
-        """Take one's place behind one's own."""
+        """Add a delivery behind the others of its account."""
         self._count += 1
         delivery.waits = True
         self._rings[min(max(delivery.row.priority, 0), PRIORITIES - 1)].put(delivery)
 
     def put_first(self, delivery: ActiveDelivery) -> None:
-        """Be the next."""
+        """Add a delivery in front of all others."""
         self._count += 1
         delivery.waits = True
         self._front.appendleft(delivery)
 
     def peek(self) -> ActiveDelivery | None:
-        """Who will be taken next; that is settled with this."""
+        """Return the delivery that will be taken next; the choice is final."""
         if not self._front:
             if not self._count:
                 return None
@@ -57,7 +57,7 @@ class FairQueue:
         return self._front[0]
 
     def take(self) -> ActiveDelivery | None:
-        """The next, None when nobody waits."""
+        """Remove and return the next delivery, or None if none waits."""
         if not self._count:
             return None
         self._count -= 1
@@ -66,11 +66,11 @@ class FairQueue:
         return delivery
 
     def clear(self) -> list[ActiveDelivery]:
-        """Everybody leaves, in no particular order."""
+        """Remove and return all deliveries, in no particular order."""
         return self.drop(lambda _: True)
 
     def drop(self, gone: Callable[[ActiveDelivery], bool]) -> list[ActiveDelivery]:
-        """These leave the line."""
+        """Remove and return the deliveries of which `gone` is true."""
         self._front, found = _parted(self._front, gone)
         for ring in self._rings:
             found += ring.drop(gone)
@@ -78,7 +78,8 @@ class FairQueue:
         return found
 
     def shed(self, count: int) -> list[ActiveDelivery]:
-        """So many leave the line: the newest of who has the most waiting, the lowest priority first."""
+        """Remove and return `count` deliveries: the newest of the account with the most waiting, the lowest priority
+        first."""
         found: list[ActiveDelivery] = []
         for ring in reversed(self._rings):
             found += ring.shed(count - len(found))
@@ -92,7 +93,7 @@ class FairQueue:
 
 
 class _PriorityRing:
-    """One priority: accounts in the order of their turns."""
+    """The deliveries of one priority: accounts in the order of their turns."""
 
     __slots__ = ("count", "credit", "queues")
 
@@ -143,7 +144,7 @@ class _PriorityRing:
         return found
 
     def shed(self, count: int) -> list[ActiveDelivery]:
-        """The longest queue is cut down to the next one's length, and so on, until so many have left."""
+        """Cut the longest queue down to the length of the next one, and so on, until `count` deliveries are removed."""
         found: list[ActiveDelivery] = []
         while len(found) < count and self.count:
             longest = sorted(self.queues, key=lambda account: -len(self.queues[account]))
@@ -166,7 +167,7 @@ class _PriorityRing:
 def _parted(
     queue: deque[ActiveDelivery], gone: Callable[[ActiveDelivery], bool]
 ) -> tuple[deque[ActiveDelivery], list[ActiveDelivery]]:
-    """Who stays, and who leaves; asked once for each."""
+    """Split a queue into the deliveries that stay and those that leave; `gone` is called once for each."""
     kept: deque[ActiveDelivery] = deque()
     left: list[ActiveDelivery] = []
     for one in queue:

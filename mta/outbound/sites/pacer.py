@@ -1,9 +1,9 @@
-"""How much one process asks of one set of mail servers: a window of connections, pauses, and the pace of messages.
+"""The pacer of one set of mail servers: how many connections, pauses and messages one process asks of them. No I/O.
 
 The window starts small, doubles with what the servers take (slow start), grows by one a round from where they last
-pushed back, and is halved when they do. Servers that push back again and again at one connection are left alone: longer
-each time, never in step with other processes, then probed by a single connection. What moved the window is kept for
-the operator. No I/O; times are monotonic seconds but for those that are shown.
+pushed back, and is halved when they do. Servers that push back repeatedly at one connection are paused: longer each
+time, never in step with other processes, then probed by a single connection. Answers that moved the window are kept for
+the operator. Times are monotonic seconds except those that are shown.
 """
 
 import math
@@ -25,7 +25,7 @@ TOKENS_AHEAD_S = 0.5  # of a rate that a process takes at once
 
 
 class PacerNote(Struct, frozen=True):
-    """An answer that told something about the servers, and what came of it."""
+    """An answer that told something about the servers, and its effect."""
 
     at: datetime
     said: str
@@ -33,7 +33,7 @@ class PacerNote(Struct, frozen=True):
 
 
 class Pacer:
-    """What one process knows of one set of mail servers. `share` and `tokens` are what all processes leave it."""
+    """The state of one process towards one set of mail servers. `share` and `tokens` are leased among all processes."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -56,7 +56,7 @@ class Pacer:
         self._moved_at = 0.0
 
     def obey(self, limits: Limits) -> None:
-        """New rules."""
+        """Apply changed rules."""
         if limits != self.limits:
             self.limits = limits
             self.window = min(self.window, float(limits.connections))
@@ -66,28 +66,28 @@ class Pacer:
     # -- connections ---------------------------------------------------------------------------
 
     def paused(self, now: float) -> bool:
-        """True while the servers are left alone."""
+        """Return True while the servers are paused."""
         return now < self.paused_until
 
     @property
     def probing(self) -> bool:
-        """One connection at a time: the next answer decides."""
+        """Return True while a single connection probes the servers: the next answer decides."""
         return self.pauses > 0 or self.half_open
 
     @property
     def most(self) -> int:
-        """Connections that would be right by what the servers say."""
+        """Return the number of connections that the answers so far allow."""
         return 1 if self.probing else max(1, int(self.window))
 
     def room(self, now: float) -> int:
-        """Connections that may be opened now."""
+        """Return how many connections may be opened now."""
         if self.paused(now) or (self.limits.rates and self.tokens <= 0 and now < self.token_at):
             return 0
         return max(0, min(self.most, self.share) - self.open)
 
     @property
     def excess(self) -> bool:
-        """One connection more than all processes leave this one."""
+        """Return True if this process has more connections than its share."""
         return self.open > self.share
 
     def connection_wanted(self) -> None:
@@ -126,7 +126,7 @@ class Pacer:
     # -- answers -------------------------------------------------------------------------------
 
     def succeeded(self) -> None:
-        """A delivery went through: the servers are well."""
+        """Record a delivery: the window may grow."""
         self.answered()
         if self.window < self.limits.connections:
             step = 1.0 if self.window < self.slow_start_until else 1 / self.window
@@ -134,7 +134,7 @@ class Pacer:
         self.touched = True
 
     def answered(self) -> None:
-        """They take mail, or refuse it for reasons of its own."""
+        """Record that the server answered normally or rejected only this message."""
         if self.probing:
             self.touched = self.recovered = True
             self.next_probe = None
@@ -142,7 +142,8 @@ class Pacer:
         self.pauses = self.pushes = 0
 
     def pushed_back(self, now: float, began: float, said: str) -> bool:
-        """They asked for less in answer to what began at `began`. True: they are now left alone."""
+        """Record that the servers asked for less in answer to what began at `began`; return True if they are now
+        paused."""
         self.touched = True
         if began < self._moved_at:  # of the same moment as the answer that moved the window
             self._note(said, "counted with the answer before")
@@ -158,26 +159,27 @@ class Pacer:
         return False
 
     def out_of_reach(self, said: str) -> None:
-        """No further connection came about while others stand: be content with those."""
+        """Record that no further connection could be opened while others stand: the window shrinks to those."""
         self.window = max(1.0, float(self.connected))
         self.slow_start_until = self.window
         self.touched = True
         self.moved = self._note(said, f"window cut to the {int(self.window)} that stand")
 
     def unreachable(self, said: str, seconds: float) -> None:
-        """Nobody could be reached under one TLS policy: that is left alone, the window stands for the others."""
+        """Record that no server could be reached under one TLS policy: that site rests, the window stands for the
+        others."""
         self.touched = True
         self.moved = self._note(said, f"not reached; left alone for {seconds:.0f} s")
 
     def pause(self, now: float, said: str) -> float:
-        """Leave the servers alone for a while: gives the seconds."""
+        """Pause the servers; return for how many seconds."""
         seconds = min(MAX_PAUSE_S, PAUSE_S * 2.0**self.pauses) * random.uniform(0.8, 1.2)
         self._stop(now, seconds)
         self.moved = self._note(said, f"left alone for {seconds:.0f} s")
         return seconds
 
     def heard_of_pause(self, now: float, seconds: float) -> None:
-        """Another process leaves the servers alone."""
+        """Pause the servers because another process does."""
         self._stop(now, seconds * random.uniform(1.0, 1.2))
         self.moved = self._note("another process was pushed back", f"left alone for {seconds:.0f} s")
 
@@ -199,7 +201,7 @@ class Pacer:
 
     @property
     def ahead(self) -> int:
-        """How many messages' worth of the rates a process takes at once."""
+        """Return how many messages' worth of the rates a process takes at once."""
         return max(1, int(min((count / seconds for count, seconds in self.limits.rates), default=0) * TOKENS_AHEAD_S))
 
     def add_tokens(self, granted: int, next_at: float) -> None:
@@ -209,7 +211,7 @@ class Pacer:
             self.token_at = next_at
 
     def may_begin(self) -> bool:
-        """Use the right to begin one message, where rates rule."""
+        """Use the right to begin one message, where the site has rates; return False if there is none."""
         if not self.limits.rates:
             return True
         if self.tokens <= 0:
@@ -218,6 +220,6 @@ class Pacer:
         return True
 
     def give_back(self) -> None:
-        """The message was not begun."""
+        """Give the right to begin back: the message was not begun."""
         if self.limits.rates:
             self.tokens += 1

@@ -1,9 +1,9 @@
-"""Which sites are spoken to one command at a time, because they offer PIPELINING (RFC 2920) and can't.
+"""Remembers the sites that offer PIPELINING (RFC 2920) and mishandle it: they get one command at a time.
 
-A session that breaks over a group of commands, before any content, tells nothing for certain: so the delivery is tried
-once more at once, over a new connection and in lock step. What goes through then proves the site a liar for a day; what
-breaks again was not about pipelining. Kept in the memory of the process: to find out anew costs it one connection a
-site and day, and a server that has been mended is met at full speed again after the next restart.
+A session that breaks over a group of commands, before any content, proves nothing: so the delivery is tried once more
+at once, over a new connection and without pipelining. If it succeeds, pipelining to this site is disabled for 24 h; if
+it breaks again, pipelining was not the cause. Kept in the memory of the process: to find out anew costs one connection
+a site and day, and a repaired server is met at full speed after the next restart.
 """
 
 import time
@@ -32,12 +32,12 @@ class BrokenPipelining:
         self._sites: OrderedDict[str, tuple[str, float]] = OrderedDict()  # "proved", "trial" or "cleared", and until
 
     def of(self, site: str) -> bool:
-        """True when a new connection to the site is to say one command at a time."""
+        """Return True if a new connection to the site must send one command at a time."""
         return self._state(site) in ("proved", "trial")
 
     def wants_again(self, site: str, transaction: Transaction) -> bool:
-        """Learn from a transaction; True: it broke over pipelined commands, nothing of it was sent, and it is to be
-        tried again over a new connection."""
+        """Learn from a transaction; return True if it broke over pipelined commands before any content was sent, and is
+        to be tried again over a new connection."""
         strayed = transaction.strayed and all(answer.phase is not Phase.BODY for answer in transaction.answers)
         state = self._state(site)
         if not transaction.pipelined:

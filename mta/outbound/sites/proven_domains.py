@@ -13,7 +13,7 @@ MAX_DOMAINS: Final = 50_000
 
 
 class ProvenDomains:
-    """The domains of one process; at most `MAX_DOMAINS`, the one that was added first forgotten first."""
+    """The proven domains of one process; at most `MAX_DOMAINS`, the one that was added first forgotten first."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -23,11 +23,11 @@ class ProvenDomains:
         return self._until.get(domain, 0.0) > self._now()
 
     def answered(self, domain: str) -> None:
-        """A server of the domain has answered a transaction."""
+        """Record that a server of the domain has answered a transaction."""
         if domain not in self._until and len(self._until) >= MAX_DOMAINS:
             del self._until[next(iter(self._until))]
         self._until[domain] = self._now() + PROVEN_S
 
     def failed(self, domain: str) -> None:
-        """No server of the domain could be reached, or none answered in time."""
+        """Record that no server of the domain could be reached, or that none answered in time."""
         self._until.pop(domain, None)

@@ -1,4 +1,4 @@
-"""What one process knows of the addresses of mail servers: which answer, which are silent and rest. No I/O.
+"""What one process knows of the addresses of mail servers: which of them answer, and which are silent and rest. No I/O.
 
 Several names on one address are one host: a probe of it speaks for all of them. Times are monotonic seconds given by
 the caller. Kept in memory: a new process probes each host once.
@@ -18,7 +18,7 @@ MAX_HOSTS: Final = 50_000
 
 
 class HostRest(NamedTuple):
-    """Hosts are left alone: for what answer, and for how long from now."""
+    """The rest of a host: the answer that caused it, and for how long from now."""
 
     because: Answer
     seconds: float
@@ -33,7 +33,7 @@ class HostKey(NamedTuple):
 
 
 class HostHealth:
-    """What is known of one address."""
+    """The state of one address."""
 
     __slots__ = ("because", "connected", "failures", "greets", "proven_until", "rest_until", "silent_until")
 
@@ -57,12 +57,12 @@ class RemoteHosts:
         self._hosts: OrderedDict[HostKey, HostHealth] = OrderedDict()
 
     def of(self, key: HostKey) -> HostHealth:
-        """What is known of a host; read only."""
+        """Return the state of a host; read only."""
         return self._hosts.get(key, _UNKNOWN)
 
     def first(self, keys: Iterable[HostKey], now: float) -> HostKey | None:
-        """The host that an opening tries first: in the order of `keys`, those that were silent lately last. None where
-        all of them rest, and where there are none."""
+        """Return the host that an opening tries first: in the order of `keys`, hosts that were silent lately last. None
+        if all of them rest, and if there are none."""
         silent: HostKey | None = None
         for key in keys:
             host = self.of(key)
@@ -74,7 +74,7 @@ class RemoteHosts:
         return silent
 
     def resting(self, keys: Iterable[HostKey], now: float) -> HostRest | None:
-        """The rest that ends first, if every one of these rests."""
+        """Return the rest that ends first, if every one of these hosts rests."""
         first: HostRest | None = None
         for key in keys:
             host = self.of(key)
@@ -85,14 +85,14 @@ class RemoteHosts:
         return first
 
     def comes_last(self, key: HostKey, now: float) -> bool:
-        """True for a host that was silent lately or rests: others go first."""
+        """Return True for a host that was silent lately or rests: others go first."""
         host = self.of(key)
         return host.silent_until > now or host.rest_until > now
 
     # -- learning ------------------------------------------------------------------------------
 
     def opened(self, key: HostKey) -> None:
-        """A connection to the host is ready for MAIL."""
+        """Record a connection to the host that is ready for MAIL."""
         host = self._known(key)
         self._hosts.move_to_end(key)
         host.greets = True
@@ -102,22 +102,22 @@ class RemoteHosts:
         host.connected += 1
 
     def closed(self, key: HostKey) -> None:
-        """A connection that was `opened` is closed."""
+        """Record that a connection which was `opened` is closed."""
         host = self._hosts.get(key)
         if host is not None and host.connected:
             host.connected -= 1
 
     def answered(self, key: HostKey, now: float) -> None:
-        """The host has answered a transaction."""
+        """Record that the host has answered a transaction."""
         self._known(key).proven_until = now + PROVEN_S
 
     def stalled(self, key: HostKey) -> None:
-        """A transaction with the host ran into a time-out."""
+        """Record that a transaction with the host timed out."""
         self._known(key).proven_until = 0.0
 
     def failed(self, key: HostKey, because: Answer, now: float) -> None:
-        """The host took no connection or did not greet: leave it alone, longer each time, never in step with other
-        processes. While other connections to it stand it does not rest. One that said nothing is tried last."""
+        """Record that the host took no connection or did not greet. It rests, longer each time and never in step with
+        other processes, unless other connections to it stand. A silent host is tried last."""
         host = self._known(key)
         self._hosts.move_to_end(key)
         if isinstance(because.outcome, Break):

@@ -1,8 +1,8 @@
-"""One site under one TLS policy: the deliveries waiting for it, and the connections that take them there.
+"""One site under one TLS policy: the deliveries that wait for it, and the workers that deliver them.
 
-A worker is a task with one connection; it takes deliveries one after the other and lets go after a pause. How many
-there may be is the business of the pacer, which all TLS policies towards the same servers share. A site that can't
-be reached at all rests, longer each time, and is then probed by one connection.
+A worker is a task with one connection; it takes deliveries one after the other and ends after a pause. The pacer, which
+all TLS policies towards the same servers share, limits how many there are. A site that cannot be reached at all rests,
+longer each time, and is then probed by one connection.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ _MAX_HOSTS = 20  # of a group, told to the operator
 
 
 class SiteGroup:
-    """The sites that keep to one pacer, and who of them wants a connection or could spare one."""
+    """The sites that keep to one pacer, and which of them want a connection or could spare one."""
 
     def __init__(self, pacer: Pacer, standing: SourceStanding | None = None) -> None:
         self.pacer = pacer
@@ -49,8 +49,12 @@ class SiteGroup:
         self.hungry: dict[Site, None] = {}  # mail waits and there is no worker, in the order of asking
         self.idle: dict[Site, None] = {}  # workers wait for mail
 
+    def add(self, site: "Site") -> None:
+        """Add a site that keeps to this pacer."""
+        self.sites[site] = None
+
     def make_room(self) -> None:
-        """Somebody else wants the place of a connection that has nothing to do."""
+        """Close one idle connection, because another site needs its place."""
         while self.idle:
             if next(reversed(self.idle)).wake(work=False):
                 return
@@ -66,7 +70,7 @@ class SiteGroup:
 
 
 class Site:
-    """Deliveries that wait for one site, its workers, and whether it rests."""
+    """The deliveries that wait for one site, its workers, and whether it rests."""
 
     def __init__(self, name: str, group: SiteGroup, tls_key: str = "") -> None:
         self.name = name  # of the MX set
@@ -94,22 +98,22 @@ class Site:
 
     @property
     def resting(self) -> bool:
-        """True while the site is left alone."""
+        """Return True while the site rests."""
         return time.monotonic() < self.rest_until
 
     @property
     def mx(self) -> str:
-        """The host that is tried first, for waybills."""
+        """Return the host that is tried first, for waybills."""
         return self.route.hosts[0].name if self.route.hosts else self.route.site
 
     @property
     def source(self) -> SourceAddress | None:
-        """The address that its connections are bound to; None: the system chooses."""
+        """Return the address that connections are bound to; None: the system chooses."""
         return None if self.standing is None else self.standing.source
 
     @property
     def crowded(self) -> bool:
-        """True while another site of the group waits for a place."""
+        """Return True while another site of the group waits for a place."""
         return any(one.waiting and not one.workers for one in self.group.hungry)
 
     def lead(self, route: Route, policy: TlsPolicy) -> None:
@@ -154,7 +158,7 @@ class Site:
     # -- rest ------------------------------------------------------------------------------------
 
     def rest(self, because: Answer) -> float:
-        """Leave the site alone for a while, longer each time, never in step with other processes; the seconds."""
+        """Let the site rest, longer each time and never in step with other processes; return the seconds."""
         seconds = min(MAX_REST_S, REST_S * 2.0**self._rests) * random.uniform(0.8, 1.2)
         self._rests += 1
         self.rest_until = time.monotonic() + seconds
@@ -165,18 +169,18 @@ class Site:
         return seconds
 
     def rest_with_host(self, because: Answer, seconds: float) -> None:
-        """Leave the site alone while all its addresses rest, for what another name of theirs has shown."""
+        """Let the site rest while all its addresses rest, because of what another name of theirs has shown."""
         self.rest_until = time.monotonic() + seconds
         self.rest_because = because
         self.pacer.unreachable(classify(because).diagnostic, seconds)
 
     def reached(self) -> None:
-        """It takes mail again."""
+        """Record that the site takes mail again."""
         self._rests = 0
         self.rest_because = None
 
     def put(self, delivery: ActiveDelivery, *, first: bool = False) -> None:
-        """Add work and wake an idle worker."""
+        """Add a delivery and wake an idle worker."""
         if first:
             self.waiting.put_first(delivery)
         else:
@@ -184,7 +188,7 @@ class Site:
         self.wake(work=True)
 
     def wake(self, *, work: bool) -> bool:
-        """Wake one idle worker: to go on, or without `work` to close its connection. False: there was none."""
+        """Wake one idle worker: to go on, or without `work` to close its connection. Return False if there was none."""
         while self.sleepers:
             sleeper = self.sleepers.pop()
             if not sleeper.done():
@@ -200,7 +204,7 @@ class Site:
                 sleeper.set_result(False)
 
     def lasted(self, seconds: float) -> None:
-        """A transaction has ended."""
+        """Record the duration of a transaction."""
         self.done += 1
         self.lasts_s += 0.2 * (seconds - self.lasts_s)
 
@@ -210,14 +214,17 @@ class Site:
         self.done = 0
 
     def surplus(self) -> int:
-        """Waiting deliveries beyond what keeps its connections busy."""
+        """Return how many deliveries wait beyond what keeps the connections busy."""
         return max(0, len(self.waiting) - max(MIN_WAITING, 2 * int(self.pacer.window)))
 
     def wishes(self, now: float, turn_s: float = 0.0) -> int:
-        """How many more connections would help, whatever is allowed: the first at once, and no other until a server
-        has greeted; then twice as many whenever all of them wait for the server, or what waits would take long though
-        it answers in time. What connections on their way will take needs none. Servers that were left alone are probed
-        by one. `turn_s`: how long our own loop takes to come round."""
+        """Return how many more connections would help, whatever is allowed.
+
+        The first is wanted at once, and no other until a server has greeted. Then the number doubles whenever all of
+        them wait for the server, or the waiting mail would take long although the server answers in time. Mail that
+        connections being opened will take needs none. Paused servers are probed by one. `turn_s` is how long a turn of
+        our own event loop takes.
+        """
         if not self.waiting or self.sleepers or now < self.rest_until:
             return 0
         if self.workers == 0:
@@ -235,7 +242,7 @@ class Site:
         return min(self.workers, left) if slow or behind else 0
 
     async def work(self, sleep_s: float) -> bool:
-        """Wait for something to do; False when nothing came, or the connection's place is wanted."""
+        """Wait for a delivery; return False if none came, or the connection's place is needed."""
         if self.waiting:
             return True
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -273,7 +280,7 @@ class WorkerSeat:
 
 
 def worn_out(connection: Connection, opened_at: float, most_messages: int) -> bool:
-    """True when a connection has done its share."""
+    """Return True if a connection has reached its age or its number of messages."""
     return (
         not connection.usable
         or connection.messages_sent >= most_messages
@@ -282,12 +289,12 @@ def worn_out(connection: Connection, opened_at: float, most_messages: int) -> bo
 
 
 def blames_site(outcome: Reply | Break) -> bool:
-    """False for breaks that are our own doing."""
+    """Return False for breaks that this process caused itself."""
     return not (isinstance(outcome, Break) and outcome.kind is BreakKind.LOCAL)
 
 
 def state_of(group: SiteGroup) -> str:
-    """What a process knows of the servers behind a pacer, as JSON for the operator."""
+    """Return the state of the servers behind a pacer, as JSON for the operator."""
     pacer, now = group.pacer, time.monotonic()
     resting = max((site.rest_until for site in group.sites), default=0.0)
     probe = pacer.next_probe
@@ -322,6 +329,6 @@ def _phase(pacer: Pacer, now: float, *, resting: bool) -> str:
 
 
 def hosts_of(group: SiteGroup) -> str:
-    """Site and hosts by name, joined by commas: what the operator may look for."""
+    """Return site and hosts by name, joined by commas: what the operator may look for."""
     names = dict.fromkeys(name for site in group.sites for name in (site.name, *(one.name for one in site.route.hosts)))
     return ",".join(list(names)[:_MAX_HOSTS])

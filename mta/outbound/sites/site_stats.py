@@ -1,6 +1,7 @@
-"""What one process sees of its sites' answers: told with each deferral as counts, and shown to an operator who watches.
+"""Counts the answers of sites by account, and shows conversations to an operator who watches a domain.
 
-In memory and bounded; lost with the process, since it is about the last minutes only.
+Counts go out with each deferral ("is it me or them?"). Kept in memory and bounded; lost with the process, since it is
+about the last minutes only.
 """
 
 import time
@@ -39,7 +40,7 @@ _INDEX = {Verdict.DELIVERED: 0, Verdict.DEFERRED: 1, Verdict.BOUNCED: 2}
 
 
 class TracedDomain(Struct, frozen=True):
-    """A domain that somebody watches."""
+    """A domain that an operator watches."""
 
     domain: str
     expires_at: datetime
@@ -51,7 +52,7 @@ _Minute = dict[UUID | None, list[int]]  # account (None: those beyond the bound)
 
 
 class AnswerCounts:
-    """How sites answered in the last minutes, by account: enough to tell each how all others fared."""
+    """The answers of sites in the last minutes, by account: enough to tell each account how all others fared."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -59,7 +60,7 @@ class AnswerCounts:
         self._entries = 0
 
     def count(self, site: str, account: UUID, verdict: Verdict) -> None:
-        """One recipient's answer."""
+        """Count one recipient's answer."""
         minute = int(self._now() // 60)
         minutes = self._minutes(site, minute)
         if not minutes or minutes[-1][0] != minute:
@@ -72,7 +73,7 @@ class AnswerCounts:
         counts[key][_INDEX[verdict]] += 1
 
     def others(self, site: str, account: UUID) -> dict[str, int] | None:
-        """What all accounts but this one got there; None where too few others sent."""
+        """Return the answers that all other accounts got; None if too few others sent."""
         if site not in self._sites:
             return None
         totals, seen = [0, 0, 0], set()
@@ -100,7 +101,7 @@ class AnswerCounts:
 
 
 class SiteStats:
-    """Shown every attempt before it is settled: `routed` and `saw` as it goes, `tell` several times a second."""
+    """The counts and conversations of one process: `routed` and `saw` as mail goes, `tell` several times a second."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
@@ -112,7 +113,7 @@ class SiteStats:
         self._left_out = 0
 
     def routed(self, domain: str, route: Route) -> None:
-        """Mail for this domain goes this way."""
+        """Note the route of a domain's mail."""
         if self._site_of.get(domain) != route.site:
             if len(self._site_of) >= MAX_DOMAINS:
                 self._site_of.popitem(last=False)
@@ -121,7 +122,8 @@ class SiteStats:
             self.watch.serves(domain, tuple(host.name for host in route.hosts))
 
     def saw(self, attempt: Attempt) -> Attempt:
-        """Count an attempt, keep it for those who watch; the same attempt with what others got, where it failed."""
+        """Count an attempt and keep it for operators who watch; return it with the counts of other accounts if it
+        failed."""
         if self.watch.domains:
             self._keep(attempt)
         site = self._site_of.get(attempt.row.domain)
@@ -138,7 +140,7 @@ class SiteStats:
         return attempt if others is None else msgspec.structs.replace(attempt, others=others)
 
     async def tell(self) -> None:
-        """Learn who watches, and show them what was said since the last time. Raises one of AWAY."""
+        """Read which domains are watched, and notify of what was said since the last call. Raises one of AWAY."""
         traced = await self.cache.get("traces")
         if not traced and not self.watch.domains:
             return
@@ -166,7 +168,7 @@ class SiteStats:
 
 
 def shown(attempt: Attempt) -> str:
-    """An attempt as JSON for whoever watches: the conversation with addresses masked, and how it ended."""
+    """Return an attempt as JSON for operators who watch: the conversation with addresses masked, and the outcomes."""
     talk = attempt.conversation or {}
     said: dict[str, Any] = {
         "at": clock.iso(attempt.started_at),
@@ -185,7 +187,7 @@ def shown(attempt: Attempt) -> str:
 
 
 def packed(lines: list[dict[str, Any]]) -> list[str]:
-    """Lines as JSON texts, each of as many in a row as a notification takes."""
+    """Return lines as JSON texts, each with as many in a row as a notification takes."""
     texts: list[str] = []
     parts: list[bytes] = []
     for part in map(orjson.dumps, lines):

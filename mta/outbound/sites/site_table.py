@@ -42,12 +42,12 @@ class SiteTable:
 
     @property
     def awake(self) -> list[Site]:
-        """The sites that have mail or workers."""
+        """Return the sites that have mail or workers."""
         return list(self._awake)
 
     @property
     def groups(self) -> list[SiteGroup]:
-        """All groups."""
+        """Return all groups."""
         return list(self._groups.values())
 
     def of(self, route: Route, policy: TlsPolicy, source: SourceAddress | None = None) -> Site:
@@ -57,6 +57,7 @@ class SiteTable:
         site = self._sites.get(place)
         if site is None:
             site = self._sites[place] = Site(route.site, self._group(limits, route, source), policy.key)
+            site.group.add(site)
             self._awake[site] = None
         site.lead(route, policy)
         return site

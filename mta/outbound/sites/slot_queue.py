@@ -1,4 +1,4 @@
-"""Tasks that wait for a slot of `Slots`, and the openings that end early because others wait."""
+"""Lets tasks wait for a slot of `Slots`, and ends openings early when others wait."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ class SlotQueue:
         self._closed = False
 
     def measure(self) -> SlotCounts:
-        """Show how many claims wait; return the counts of all states."""
+        """Update the metrics of waiting claims; return the counts of all states."""
         counts = self._slots.counts
         for name, count in (("proven", counts.waiting_proven), ("unproven", counts.waiting_unproven)):
             metrics.SLOTS_WAITING.labels(self._kind, name).set(count)
@@ -27,7 +27,7 @@ class SlotQueue:
 
     @property
     def wants_room(self) -> bool:
-        """True while claims wait because all slots are in use."""
+        """Return True while claims wait because all slots are in use."""
         return bool(self._waiting) and self._slots.are_used_up
 
     async def acquire(self, claim: SlotClaim) -> bool:
@@ -61,17 +61,17 @@ class SlotQueue:
         return granted
 
     def free(self, claim: SlotClaim, *, failed: bool = False) -> None:
-        """The claim's connection is closed, or with `failed` did not come about."""
+        """Give the slot back: the claim's connection is closed, or with `failed` could not be opened."""
         self._slots.free(claim, failed=failed)
         self._grant()
 
     def ready(self, claim: SlotClaim) -> None:
-        """The claim's server is ready for MAIL."""
+        """Note that the claim's server is ready for MAIL."""
         self._slots.ready(claim)
         self._grant()
 
     def answered(self, claim: SlotClaim) -> None:
-        """The claim's server has answered a transaction."""
+        """Note that the claim's server has answered a transaction."""
         if not claim.proven:
             self._slots.answered(claim)
             self._grant()
@@ -97,7 +97,7 @@ class SlotQueue:
         self._grant()
 
     def close(self) -> None:
-        """The process stops: nobody gets a slot any more, and openings end."""
+        """Grant no more slots and end the openings: the process stops."""
         self._closed = True
         for claim, future in list(self._waiting.items()):
             self._slots.withdraw(claim)
@@ -119,5 +119,5 @@ class SlotQueue:
 
 
 def _lane(claim: SlotClaim) -> str:
-    """The lane in which a claim waits, as metrics name it."""
+    """Return the lane in which a claim waits, as metrics name it."""
     return "proven" if claim.proven else "unproven"

@@ -37,7 +37,7 @@ _LANES: Final = (True, False)  # proven first
 
 
 class SlotClaim:
-    """The wish for one connection to `host`, then the slot that it holds."""
+    """The claim of one connection to `host`, then the slot that it holds."""
 
     __slots__ = ("account", "asked_at", "began", "failures", "greeted", "host", "number", "pools", "proven")
 
@@ -54,12 +54,12 @@ class SlotClaim:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """The order among the waiting claims of its account, the first to be served lowest."""
+        """Return the order among the waiting claims of its account, the first to be served lowest."""
         return self.failures, -self.number
 
     @property
     def patience_s(self) -> float:
-        """How long its opening may last while others wait for the slot."""
+        """Return how long its opening may last while others wait for the slot."""
         return min(MAX_STRESSED_S, STRESSED_S * 2.0 ** min(self.failures, 8))
 
 
@@ -105,24 +105,24 @@ class Slots:
         self._lanes[claim.proven].remove(claim)
 
     def next_address(self, claim: SlotClaim, host: Hashable, now: float) -> None:
-        """The opening goes on at another address, whose time starts now."""
+        """Continue the opening at another address, whose time starts now."""
         self._leave(claim, self._by_host)
         claim.host, claim.began = host, now
         self._enter(claim, self._by_host)
 
     def ready(self, claim: SlotClaim) -> None:
-        """The server is ready for MAIL."""
+        """Note that the server is ready for MAIL."""
         claim.greeted = True
         self._under_way.pop(claim, None)
         self._leave(claim, self._opening)
 
     def answered(self, claim: SlotClaim) -> None:
-        """The server has answered a transaction: its host is proven."""
+        """Note that the server has answered a transaction: its host is proven."""
         claim.proven = True
         self._leave(claim, self._unproven)
 
     def free(self, claim: SlotClaim, *, failed: bool = False) -> None:
-        """The connection is closed, or with `failed` did not come about."""
+        """Give the slot back: the connection is closed, or with `failed` could not be opened."""
         if failed:
             self._failures[claim.account] += 1
         self._under_way.pop(claim, None)
@@ -133,13 +133,13 @@ class Slots:
 
     @property
     def counts(self) -> SlotCounts:
-        """The claims by state."""
+        """Return the number of claims by state."""
         opening = len(self._under_way)
         return SlotCounts(opening, self._all.used - opening, self._lanes[True].count, self._lanes[False].count)
 
     @property
     def are_used_up(self) -> bool:
-        """True while no slot is free."""
+        """Return True while no slot is free."""
         return not self._all.free
 
     def grant(self, now: float) -> list[SlotClaim]:
@@ -240,7 +240,7 @@ class _SlotPool:
         return max(0, self._size - self.used)
 
     def has_room(self, holder: Hashable) -> bool:
-        """True when the holder may have one more place."""
+        """Return True if the holder may have one more place."""
         free = self._size - self.used
         return free > 0 and self.held[holder] < max(1, self._greed * free)
 

@@ -9,7 +9,7 @@ from mta.smtp.connection import Transaction
 
 
 def joined(done: Sequence[Transaction]) -> Transaction:
-    """Transactions of one message in a row as one: all their answers, and the conversation of the first that was not
+    """Join the transactions of one message into one: all their answers, and the conversation of the first that was not
     all well, or of the last."""
     bad = [one for one in done if any(not _went_well(answer) for answer in one.answers)]
     shown = bad[0] if bad else done[-1]
@@ -30,7 +30,7 @@ def not_reached(recipients: tuple[str, ...]) -> Transaction:
 
 
 def is_undecided(transaction: Transaction) -> bool:
-    """True when the session broke before the server decided about anything: no content was sent."""
+    """Return True if the session broke before the server decided about anything: no content was sent."""
     return all(
         isinstance(answer.outcome, Break)
         and answer.phase is not Phase.BODY

@@ -1,10 +1,10 @@
-"""One window a site over all processes: connections are leased and the pace is metered through Redis.
+"""Leases the connections of a site, and meters its rates, over all processes through Redis.
 
 A process asks how many connections it may hold and is told in one script call; what it still holds counts as granted
-until it lets go, so that all processes together never pass the limit. Where more is wanted than there is, everybody
-gets an equal part, and what can't be parted goes round. Leases run out with the process that held them. While Redis
-is away a process keeps to the part of the limit that its part of the shards stands for. Every key carries its site's
-hash tag, and a call names one key (Redis Cluster).
+until it lets go, so that all processes together never pass the limit. Where more is wanted than there is, every process
+gets an equal part, and the remainder goes round. Leases run out with the process that held them. While Redis is away a
+process keeps to the part of the limit that equals its part of the shards. Every key carries its site's hash tag, and a
+call names one key (Redis Cluster).
 """
 
 import asyncio
@@ -132,12 +132,12 @@ class SiteWindows:
     # -- connections ---------------------------------------------------------------------------
 
     def ask(self, pacer: Pacer) -> None:
-        """This site wants another share than it has, or none any more: it is told within milliseconds."""
+        """Have the share of a site leased anew within milliseconds: it wants another one, or none any more."""
         self._wanting[pacer.limits.key] = pacer
         self._wake.set()
 
     def tell_pause(self, pacer: Pacer, seconds: float) -> None:
-        """This site is left alone: other processes do the same."""
+        """Tell other processes with the next lease that this site is paused."""
         self._pauses[pacer.limits.key] = seconds
         self.ask(pacer)
 
@@ -214,13 +214,13 @@ class SiteWindows:
         return found
 
     def _own_part(self, pacer: Pacer, want: int) -> int:
-        """Without Redis: as much of the limit as of the shards, which nobody else counts on; at least one."""
+        """Return the connections to use without Redis: the same part of the limit as of the shards, at least one."""
         return min(want, max(1, int(pacer.limits.connections * self._ownership.fraction)))
 
     # -- pace ----------------------------------------------------------------------------------
 
     async def token(self, pacer: Pacer, patience_s: float) -> bool:
-        """The right to begin one message; False when there will be none within `patience_s`."""
+        """Wait for the right to begin one message; return False if there will be none within `patience_s`."""
         if pacer.may_begin():
             return True
         ends = time.monotonic() + patience_s
@@ -251,7 +251,7 @@ class SiteWindows:
         pacer.add_tokens(granted, time.monotonic() + wait_us / 1e6)
 
     def _meter(self, pacer: Pacer, wanted: int) -> tuple[int, int]:
-        """The same without Redis, at the part of the rates that this process's shards stand for."""
+        """Meter the rates in memory while Redis is away, at the part that equals this process's part of the shards."""
         now = time.monotonic() * 1e6
         if len(self._paces) > _MAX_LOCAL:
             self._paces.clear()
@@ -270,17 +270,18 @@ class SiteWindows:
 
 
 def window_key(pacer: Pacer) -> str:
-    """Where the leases of a site stand."""
+    """Return the Redis key of a site's leases."""
     return f"wb:{{site:{pacer.limits.key}}}:window"
 
 
 def pace_key(pacer: Pacer) -> str:
-    """Where the pace of a site stands."""
+    """Return the Redis key of a site's rates."""
     return f"wb:{{site:{pacer.limits.key}}}:pace"
 
 
 def _rates(pacer: Pacer, fraction: float) -> list[float]:
-    """Period, microseconds between messages, tolerance: a quarter of a second's worth, and always one message."""
+    """Return for each rate its period, microseconds between messages, and tolerance: a quarter of a second's worth, and
+    always one message."""
     found: list[float] = []
     for count, seconds in pacer.limits.rates:
         step = seconds / (count * fraction) * 1e6

@@ -1,10 +1,10 @@
-"""Which source address each delivery leaves from, and how much a new address may send.
+"""Assigns a source address to each delivery, and limits how much a new address may send.
 
 First the pool of its stream, of it the addresses that the servers can be reached from, in the order that the account
-and the provider always have; then the first of them that is not spared there and, while it is new, has something left
-of its day's allowance. What finds no room waits for the next UTC day. An allowance is taken in Postgres before mail is
-sent and given back where it was not, so that all processes together never pass it; what a killed process had taken
-stays taken. Without configured sources nothing here is asked.
+and the provider always have; then the first of them that the servers do not refuse and, while it is new, has quota left
+for the day. A delivery without room waits for the next UTC day. Quota is reserved in Postgres before mail is sent and
+given back where it was not used, so that all processes together never pass it; what a killed process had reserved stays
+used. Without configured sources none of this runs.
 """
 
 import time
@@ -43,14 +43,14 @@ Shares = list[tuple[SourceAddress | None, list[ActiveDelivery]]]
 
 
 class SourceAssignment(Struct):
-    """Deliveries by the address they leave from (None: the system chooses), and those that found no room today."""
+    """Deliveries by the address they leave from (None: the system chooses), and those that found no quota today."""
 
     shares: Shares
     waiting: list[ActiveDelivery]
 
 
 class SourceAddresses:
-    """The addresses of one process. False where none are configured."""
+    """The source addresses of one process. False where none are configured."""
 
     def __init__(self, settings: Settings, pool: asyncpg.Pool, unspent: UnspentQuota) -> None:
         self._pool = pool
@@ -75,9 +75,10 @@ class SourceAddresses:
     # -- choosing ------------------------------------------------------------------------------
 
     async def share_out(self, mail: Sequence[ActiveDelivery], reach: str, site: str) -> SourceAssignment:
-        """An address for each delivery to servers that are `reachable` so. `site`: what their window is named by.
+        """Assign an address to each delivery. `reach` is what `reachable` returned, `site` the key of the servers'
+        window.
 
-        Raises one of AWAY; what has been taken by then comes back as its deliveries leave the hand.
+        Raises one of AWAY; quota reserved by then comes back as the deliveries leave the active queue.
         """
         book = await self._refresh()
         done = SourceAssignment([], [])
@@ -119,8 +120,8 @@ class SourceAddresses:
         return found
 
     def _order(self, pool: Pool, site: str, account: UUID, reach: str) -> list[SourceAddress]:
-        """The pool's addresses that reach the servers, the preferred family before the other, and within each as the
-        account has them with this provider. Empty: none does."""
+        """Return the pool's addresses that reach the servers, the preferred family first, and within each family in the
+        order that the account has with this provider. Empty if none reaches them."""
         key = (pool.name, site, account, reach)
         known = self._orders.get(key)
         if known is None:
@@ -136,8 +137,8 @@ class SourceAddresses:
     async def _place(
         self, mail: list[ActiveDelivery], order: list[SourceAddress], site: str
     ) -> tuple[Shares, list[ActiveDelivery]]:
-        """Deliveries of one account over the addresses in this order. Where all are spared nobody else can carry them,
-        so they go as if none were."""
+        """Assign the deliveries of one account to the addresses in this order. Where the servers refuse all of them,
+        deliveries go as if they refused none."""
         left, shares = mail, Shares()
         heed = not all(self.health.spared(source.ip, site) for source in order)
         short = False  # of allowance
@@ -154,7 +155,7 @@ class SourceAddresses:
     async def _give(
         self, source: SourceAddress, site: str, mail: list[ActiveDelivery], wanted: int, shares: Shares
     ) -> tuple[int, list[ActiveDelivery]]:
-        """Up to `wanted` of the deliveries leave from this address; how many, and the others."""
+        """Assign up to `wanted` of the deliveries to this address; return how many, and the others."""
         granted, taken = await self._take(source.ip, site, wanted) if wanted else (0, None)
         if not granted:
             return 0, mail
@@ -168,7 +169,7 @@ class SourceAddresses:
     # -- warming up ----------------------------------------------------------------------------
 
     async def _take(self, ip: str, site: str, wanted: int) -> tuple[int, Taken | None]:
-        """Up to so many messages of today's allowance; all of them, and nothing taken, from an address that is warm."""
+        """Reserve up to `wanted` messages of today's quota; a warm address grants all without a reservation."""
         warmup = self._book.warmups.get(ip)
         today = _today()
         allowed = None if warmup is None else warmup.allowance(today)
@@ -187,8 +188,8 @@ class SourceAddresses:
     # -- upkeep --------------------------------------------------------------------------------
 
     async def tend(self) -> None:
-        """Give back what was not sent; every few seconds exchange what is known of refusals; every hour forget what is
-        old. Raises one of AWAY."""
+        """Give back unused quota; every few seconds exchange what is known of refusals; every hour delete what is old.
+        Raises one of AWAY."""
         if not self:
             return
         await self._give_back()
@@ -203,7 +204,7 @@ class SourceAddresses:
             )
 
     async def close(self) -> None:
-        """The process ends: what it leaves behind is given back and told. Raises one of AWAY."""
+        """Give back unused quota and tell the last refusals: the process ends. Raises one of AWAY."""
         if self:
             await self._give_back()
             await self.health.exchange()
@@ -222,15 +223,15 @@ class SourceAddresses:
 
 
 def reachable(route: Route, family: Family, last: Collection[str] = ()) -> str:
-    """The families that the route's servers have addresses of, the preferred one first, those in `last` behind:
-    such as `46`."""
+    """Return the families that the route's servers have addresses of, such as `46`: the preferred one first, those in
+    `last` behind."""
     found = {"6" if ":" in ip else "4" for host in preferring(route, family).hosts for ip in host.addresses}
     ranked = sorted(found, reverse=family in (Family.IPV6, Family.IPV6_ONLY))
     return "".join(sorted(ranked, key=lambda one: one in last))
 
 
 def _joined(shares: Shares) -> Shares:
-    """One entry an address."""
+    """Return one entry for each address."""
     found: dict[SourceAddress | None, list[ActiveDelivery]] = {}
     for source, mail in shares:
         found.setdefault(source, []).extend(mail)

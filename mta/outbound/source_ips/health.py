@@ -1,8 +1,9 @@
-"""Where a source address is refused for what it is: it is spared there, longer each time, then tried by one message.
+"""Tracks where a source address is refused for its own sake: it is spared there, longer each time, then tried again.
 
 A server that blocks an address, or says that its reputation is bad, says so of that address: other addresses of the
-pool carry the mail meanwhile. What one process hears is written down, read by the others within seconds, and outlives
-them all. Where there is no other address it is used nevertheless, at the pace that the servers leave it.
+pool carry the mail meanwhile, and one message tries it again later. What one process learns is written down, read by
+the others within seconds, and outlives them all. Where there is no other address it is used all the same, at the pace
+that the servers allow.
 """
 
 import random
@@ -36,7 +37,7 @@ _log = structlog.get_logger("mta")
 
 
 def blocks(outcome: Outcome) -> bool:
-    """True for an answer that refuses the sending address, whatever it is sent."""
+    """Return True for an answer that refuses the sending address, whatever it sends."""
     return (
         outcome.verdict is not Verdict.DELIVERED
         and outcome.scope in (Scope.SITE, Scope.SESSION)
@@ -45,7 +46,7 @@ def blocks(outcome: Outcome) -> bool:
 
 
 class SourceHealth:
-    """Which addresses one process spares where, and what it has to tell the others."""
+    """The addresses that one process spares, by site, and what it has to tell the others."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
@@ -57,19 +58,20 @@ class SourceHealth:
         self._seen: datetime | None = None
 
     def rest_of(self, ip: str, site: str) -> Rest | None:
-        """Why and until when the address is spared there now."""
+        """Return why and until when the address is spared there, or None."""
         rest = self._rests.get((ip, site))
         return rest if rest is not None and rest.until > clock.now() else None
 
     def spared(self, ip: str, site: str) -> bool:
-        """True while the address is not to be used there, the answer to its one message being awaited included."""
+        """Return True while the address is not to be used there, also while its one message is under way."""
         now = time.monotonic()
         if self._unfit.get(ip, 0.0) > now or self._probes.get((ip, site), 0.0) > now:
             return True
         return self.rest_of(ip, site) is not None
 
     def room(self, ip: str, site: str, wanted: int) -> int:
-        """How many of these messages may go: all, none, or the one that shows whether the address is welcome again."""
+        """Return how many of these messages may go: all, none, or the one that shows whether the address is accepted
+        again."""
         if self.spared(ip, site):
             return 0
         if (ip, site) not in self._rests:
@@ -78,7 +80,7 @@ class SourceHealth:
         return 1
 
     def refused(self, ip: str, site: str, said: str) -> bool:
-        """The servers refuse the address: True when that is news."""
+        """Record that the servers refuse the address; return True if that is news."""
         known = self._rests.get((ip, site))
         now = clock.now()
         if known is not None and known.until > now:
@@ -92,7 +94,7 @@ class SourceHealth:
         return True
 
     def well(self, ip: str, site: str) -> None:
-        """The servers listen to it."""
+        """Record that the servers accept the address."""
         known = self._rests.get((ip, site))
         if known is None or (clock.now() - known.changed_at).total_seconds() < SETTLED_S:
             return
@@ -100,28 +102,28 @@ class SourceHealth:
         self._put(Rest(ip, site, now, 0, known.said, now))
 
     def lost(self, ip: str, why: str) -> None:
-        """No connection can be made from the address: for reasons of this host, so for all sites."""
+        """Record that no connection can be made from the address at all: for reasons of this host, so for all sites."""
         self._unfit[ip] = time.monotonic() + UNFIT_S
         _log.error("no connection from a source address", source=ip, why=why)
 
     def not_reached(self, site: str, family: str) -> None:
-        """No connection came about over a family of addresses."""
+        """Record that no connection could be opened over a family of addresses."""
         if len(self._not_reached) >= _MAX_RESTS:
             self._not_reached.clear()
         self._not_reached[site, family] = time.monotonic() + NOT_REACHED_S
 
     def out_of_reach(self, site: str) -> set[str]:
-        """Families over which the servers were not reached lately: the other goes first."""
+        """Return the families over which the servers were not reached lately: the other goes first."""
         now = time.monotonic()
         return {family for family in "46" if self._not_reached.get((site, family), 0.0) > now}
 
     @property
     def has_news(self) -> bool:
-        """Something was learnt that other processes don't know."""
+        """Return True if something was learnt that other processes do not know."""
         return bool(self._news)
 
     async def exchange(self) -> None:
-        """Tell what is new here and hear what is new elsewhere. Raises one of AWAY."""
+        """Write what is new here and read what is new elsewhere. Raises one of AWAY."""
         if self._news:
             told, self._news = self._news, {}
             try:
@@ -150,7 +152,7 @@ class SourceHealth:
 
 
 class SourceStanding:
-    """How one address stands with one set of servers."""
+    """The standing of one source address with one set of servers."""
 
     def __init__(self, source: SourceAddress, site: str, health: SourceHealth) -> None:
         self.source = source
@@ -159,11 +161,11 @@ class SourceStanding:
 
     @property
     def rest(self) -> Rest | None:
-        """Why it is spared now."""
+        """Return why the address is spared now, or None."""
         return self._health.rest_of(self.source.ip, self.site)
 
     def not_reached(self) -> None:
-        """No connection came about."""
+        """Record that no connection could be opened."""
         self._health.not_reached(self.site, self.source.family)
 
     def learn(self, outcomes: Iterable[Outcome]) -> bool:

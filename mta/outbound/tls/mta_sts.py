@@ -37,7 +37,7 @@ class StsPolicy(Struct, frozen=True):
     max_age_s: int
 
     def allows(self, host: str) -> bool:
-        """True when `host`, an MX host name, is one that the policy names (RFC 8461 4.1)."""
+        """Return True if the policy names `host`, the name of an MX host (RFC 8461 4.1)."""
         name = host.lower().removesuffix(".")
         label, _, parent = name.partition(".")
         return name in self.patterns or (label != "" and parent != "" and f"*.{parent}" in self.patterns)

@@ -1,7 +1,8 @@
-"""The MTA-STS policy that holds for a domain now: TXT record, HTTPS fetch, and the policies kept in Postgres.
+"""Finds the MTA-STS policy that applies to a domain now: TXT record, HTTPS fetch, and the policies kept in Postgres.
 
-Kept policies are shared by all processes and outlive them. A policy that has been seen rules until its max_age is
-over, whatever becomes of DNS or the policy host meanwhile: otherwise whoever can disturb those could switch it off.
+All processes share the kept policies, which outlive them. A policy that has been seen applies until its max_age is
+over, whatever happens to DNS or the policy host meanwhile: otherwise an attacker who can disturb those could switch it
+off.
 """
 
 import asyncio
@@ -51,17 +52,17 @@ _LOAD = _SQL.rows("load_policies", StoredPolicy)
 
 
 class EffectivePolicy(Struct, frozen=True):
-    """The policy that holds, None for none; good until `until` on the monotonic clock."""
+    """The policy that applies, None for none; valid until `until` on the monotonic clock."""
 
     policy: StsPolicy | None
     until: float
 
 
 class PolicyFetcher(Protocol):
-    """Who fetches policies."""
+    """Fetches policies."""
 
     async def fetch(self, domain: str) -> bytes | Fault:
-        """What `domain` serves as its policy, or why there is none; see Fetcher."""
+        """Return the text of the policy that `domain` serves, or the fault; see `StsFetcher.fetch`."""
 
 
 class StsPolicies:
@@ -84,7 +85,8 @@ class StsPolicies:
         self._slots = asyncio.Semaphore(_MAX_FETCHES)
 
     async def of(self, domain: str) -> EffectivePolicy:
-        """What holds for `domain` (A-labels, lower case) now. Raises one of AWAY when Postgres can't tell."""
+        """Return the policy that applies to `domain` (A-labels, lower case) now. Raises one of AWAY if Postgres cannot
+        tell."""
         found, kept = await asyncio.gather(self._txt(f"_mta-sts.{domain}"), self._loads.submit(domain))
         now = clock.now()
         wanted = record_id(found.values) if isinstance(found, Records) else None
@@ -119,7 +121,8 @@ class StsPolicies:
     # -- fetching ------------------------------------------------------------------------------
 
     async def _fetched(self, domain: str, wanted: str, now: datetime) -> StsPolicy | None:
-        """The policy fetched just now; None for none, and for some minutes after a failure without asking again."""
+        """Return the policy as fetched just now; None if there is none, and for some minutes after a failure without
+        asking."""
         if self._failed.get((domain, wanted), 0.0) > time.monotonic():
             return None
         return await asyncio.shield(self._refresh(domain, wanted, now))
@@ -161,7 +164,7 @@ class StsPolicies:
         self._counts.count_fetch(domain, fault)
 
     async def _load(self, domains: Sequence[str]) -> list[StoredPolicy | None]:
-        """Many domains in one query: a queue of thousands asks for thousands at once."""
+        """Load the policies of many domains in one query: a queue of thousands asks for thousands at once."""
         rows = await _LOAD.fetch(self._pool, list(domains), clock.now())
         found = {row.domain: row for row in rows}
         return [found.get(domain) for domain in domains]

@@ -1,8 +1,8 @@
 """Fetches MTA-STS policies over HTTPS: from `mta-sts.<domain>` alone, from public addresses, within bounds.
 
-The domain's owner chooses the server, so it is a stranger's: the addresses are looked up by our own resolver and
-judged again when a socket is made for them. RFC 8461 3.3: the certificate must be good for the host name, no
-redirect is followed, no HTTP cache is used.
+The domain's owner chooses the server, so it is not to be trusted: our own resolver looks its addresses up, and they are
+checked again when a socket is made for them. RFC 8461 3.3: the certificate must be valid for the host name, no redirect
+is followed, no HTTP cache is used.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _log = structlog.get_logger("mta")
 
 
 class StsFetcher:
-    """Gets policies for one process; use within one event loop."""
+    """Fetches policies for one process; use within one event loop."""
 
     def __init__(
         self,
@@ -39,7 +39,8 @@ class StsFetcher:
         port: int = HTTPS,
         timeout_s: float = FETCH_S,
     ) -> None:
-        """`may_dial` judges addresses; `authorities` is a PEM file in place of the system's authorities."""
+        """Fetch from addresses that `may_dial` allows; `authorities` is a PEM file in place of the system's
+        authorities."""
         self._names = Names(resolver, may_dial)
         self._may_dial = may_dial
         self._authorities = authorities
@@ -49,12 +50,12 @@ class StsFetcher:
 
     @classmethod
     def from_settings(cls, settings: Settings, resolver: Resolver) -> "StsFetcher":
-        """Public policy hosts, and private ones where private mail hosts are allowed."""
+        """Make a fetcher for public policy hosts, and private ones where private mail hosts are allowed."""
         may_dial = anybody if settings.allow_private_mx else is_public
         return cls(resolver, may_dial=may_dial, authorities=settings.tls_authorities)
 
     async def fetch(self, domain: str) -> bytes | Fault:
-        """The text that `domain` (A-labels) serves, at most 64 KB, or why there is none."""
+        """Return the text that `domain` (A-labels) serves, at most 64 KB, or the fault."""
         try:
             async with asyncio.timeout(self._timeout_s), self._session() as session:
                 return await self._get(session, f"mta-sts.{domain}")
@@ -104,7 +105,7 @@ class StsFetcher:
 
 
 def _words(error: Exception) -> str:
-    """One printable sentence."""
+    """Return the error as one printable sentence."""
     cause: object = error
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         cause = error.certificate_error

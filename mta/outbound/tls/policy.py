@@ -1,8 +1,8 @@
-"""What TLS has to hold towards a domain's mail servers: DANE, MTA-STS and the message's own wish, host by host.
+"""Decides what TLS a connection to each host of a route must have: by DANE, MTA-STS and the message's own wish.
 
-DANE goes before MTA-STS (RFC 8461 2), and a host that neither speaks of gets opportunistic TLS. Where an answer is
-missing that could hold a policy, the host is left alone and the mail waits: an attacker who can make look-ups fail
-must not gain plaintext by it.
+DANE goes before MTA-STS (RFC 8461 2), and a host without either gets opportunistic TLS. Where an answer is missing that
+could hold a policy, the host is left alone and the mail waits: an attacker who can make look-ups fail must not gain
+plaintext by it.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _CAPACITY = 20_000
 
 
 class MinTls(StrEnum):
-    """The least that a message asks for; a domain's own policy may ask for more."""
+    """The least TLS that a message asks for; a domain's own policy may ask for more."""
 
     NONE = "none"  # the message matters more than its secrecy: policies are not enforced (as RFC 8689 5 has it)
     OPPORTUNISTIC = "opportunistic"
@@ -49,7 +49,7 @@ class MinTls(StrEnum):
 
 
 class TlsDemand(Struct, frozen=True):
-    """What connections to one host must hold, and whose wish that is.
+    """What connections to one host must have, and whose demand that is.
 
     `refused`: the host is not to be tried, and why. `noted`: it is tried, and every session counts as this failure.
     `counted`: the policy under which sessions are reported. `tested`: a certificate that fails is counted, no more.
@@ -78,7 +78,7 @@ class TlsPolicy(Struct, frozen=True):
     demands: dict[str, TlsDemand]
 
     def of(self, host: str) -> TlsDemand:
-        """The demand on a host of the route; without any policy, opportunistic TLS."""
+        """Return the demand on a host of the route; without any policy, opportunistic TLS."""
         if not self.demands:
             return _OPPORTUNISTIC
         return self.demands.get(host, _UNKNOWN)
@@ -104,7 +104,7 @@ class _PolicyQuestion(Struct, frozen=True):
 
 
 class TlsPolicies:
-    """Policies by domain and route, known as long as the records behind them."""
+    """Policies by domain and route, cached as long as the records behind them."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class TlsPolicies:
         dnssec_trusted: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Without `sts` no domain's MTA-STS is looked at; DANE only where the resolver's AD bit can be trusted."""
+        """Look at MTA-STS only with `sts`, and at DANE only where the resolver's AD bit can be trusted."""
         self._resolver = resolver
         self._sts = sts
         self._dnssec_trusted = dnssec_trusted
@@ -122,7 +122,7 @@ class TlsPolicies:
         self._known: Shared[_PolicyQuestion, TlsPolicy] = Shared(self._find, _CAPACITY, clock, _is_unknown)
 
     async def of(self, domain: str, route: Route, min_tls: MinTls = MinTls.OPPORTUNISTIC) -> TlsPolicy:
-        """The policy for mail to `domain` (A- or U-labels) over `route`. Raises one of AWAY."""
+        """Return the policy for mail to `domain` (A- or U-labels) over `route`. Raises one of AWAY."""
         name = ascii_domain(domain)
         if min_tls is MinTls.NONE or name is None:
             return WITHOUT
@@ -149,14 +149,15 @@ class TlsPolicies:
         return EffectivePolicy(None, self._clock() + MAX_TTL_S) if self._sts is None else await self._sts.of(domain)
 
     async def _signed(self, question: _PolicyQuestion) -> Sequence[tuple[TlsDemand | None, float]]:
-        """The demand of each host's TLSA records, None without any, and until when that is known."""
+        """Return for each host the demand of its TLSA records, None without any, and until when that is known."""
         if not (self._dnssec_trusted and question.authentic):
             # RFC 7672 2.2.1: MX records that anybody may have forged lead to hosts whose records prove nothing.
             return [(None, math.inf)] * len(question.servers)
         return await asyncio.gather(*(self._by_dane(question, server) for server in question.servers))
 
     async def _by_dane(self, question: _PolicyQuestion, server: "_MailServer") -> tuple[TlsDemand | None, float]:
-        """RFC 7672 2.2.2 and 2.2.3: first the name behind an alias, then the one in the MX record."""
+        """Return the demand of a host's TLSA records: first of the name behind an alias, then of the name in the MX
+        record (RFC 7672 2.2.2 and 2.2.3)."""
         if not server.authentic:
             # A server in an unsigned zone: some name servers answer no TLSA question there, so none is asked.
             return None, math.inf
@@ -183,12 +184,12 @@ class TlsPolicies:
 
 
 def _is_unknown(policy: TlsPolicy) -> bool:
-    """True for a policy that keeps mail from a host, as one does whose look-up failed."""
+    """Return True for a policy that keeps mail from a host because a look-up failed."""
     return any(demand.refused is not None for demand in policy.demands.values())
 
 
 def by_dane(found: Records[Tlsa], base: str, domain: str) -> TlsDemand:
-    """What authentic TLSA records of a host demand (RFC 7672 2.2 and 3)."""
+    """Return the demand of authentic TLSA records of a host (RFC 7672 2.2 and 3)."""
     records = usable(found.values)
     if records:
         names = tuple(dict.fromkeys((base, domain)))
@@ -198,7 +199,7 @@ def by_dane(found: Records[Tlsa], base: str, domain: str) -> TlsDemand:
 
 
 def by_sts(policy: StsPolicy | None, host: str) -> TlsDemand:
-    """What a domain's MTA-STS policy demands of one of its hosts (RFC 8461 5)."""
+    """Return the demand of a domain's MTA-STS policy on one of its hosts (RFC 8461 5)."""
     if policy is None or policy.mode is StsMode.NONE:
         return _OPPORTUNISTIC
     stranger = None
@@ -210,17 +211,17 @@ def by_sts(policy: StsPolicy | None, host: str) -> TlsDemand:
 
 
 def at_least_verified(demand: TlsDemand) -> TlsDemand:
-    """The same for a message that wants a server which proves its name."""
+    """Return the demand raised to a server that proves its name."""
     if demand.refused is not None or demand.mode in (TlsMode.VERIFIED, TlsMode.DANE):
         return demand
     return TlsDemand(TlsMode.VERIFIED, ASKED, demand.counted, tested=demand.tested, noted=demand.noted)
 
 
 def _key(demands: dict[str, TlsDemand], domain: str) -> str:
-    """The same for the same demands on the same hosts: `+verified`, or a digest where hosts differ.
+    """Return the same text for the same demands on the same hosts: `+verified`, or a digest where hosts differ.
 
-    The records of DANE are left out: they belong to the hosts, so all domains on them have the same. But a
-    certificate that a trust anchor vouches for may be for the recipient's domain, and then it is good for that alone.
+    The records of DANE are left out: they belong to the hosts, so all domains on them have the same. But a certificate
+    from a trust anchor may be for the recipient's domain, and then it is valid for that domain alone.
     """
     held = sorted((host, _label(demand, domain)) for host, demand in demands.items())
     labels = {label for _, label in held}

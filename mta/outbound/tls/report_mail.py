@@ -37,7 +37,7 @@ class SessionCount(Struct, frozen=True):
 
 
 class DailyTlsReport(Struct, frozen=True, kw_only=True):
-    """What a report tells, and who tells it. `policy_text` is the MTA-STS policy as served, where there is one."""
+    """The content of a report, and who sends it. `policy_text` is the MTA-STS policy as served, where there is one."""
 
     day: date
     domain: str
@@ -48,7 +48,7 @@ class DailyTlsReport(Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """The same for the same day and domain, however often it is composed."""
+        """Return the report's id: the same for the same day and domain, however often it is composed."""
         digest = blake2b(f"{self.day} {self.domain} {self.submitter}".encode(), digest_size=8).hexdigest()
         return f"{self.day.isoformat()}.{digest}@{self.submitter}"
 
@@ -61,8 +61,8 @@ class ReportDestinations(Struct, frozen=True):
 
 
 def destinations(records: Iterable[bytes]) -> ReportDestinations:
-    """What a domain's `_smtp._tls` TXT records name (RFC 8460 3), each once; nothing where there is not exactly one
-    record of the kind."""
+    """Return the destinations in a domain's `_smtp._tls` TXT records (RFC 8460 3), each once; none unless there is
+    exactly one record of the kind."""
     texts = [one.decode("ascii", "replace").strip() for one in records if len(one) <= MAX_RECORD]
     found = [text for text in texts if re.match(r"v=TLSRPTv1\s*;", text)]
     if len(found) != 1:
@@ -78,7 +78,7 @@ def destinations(records: Iterable[bytes]) -> ReportDestinations:
 
 
 def _https(uri: str) -> str | None:
-    """An https URL as it was named, but for its fragment; None for what is no such thing."""
+    """Return an https URL as it was given, without its fragment; None if it is not one."""
     if len(uri) > MAX_URL or not uri.isascii() or uri[:8].lower() != "https://":
         return None
     try:
@@ -90,7 +90,7 @@ def _https(uri: str) -> str | None:
 
 
 def due_at(day: date, domain: str, midnight: datetime) -> datetime:
-    """When the report of `day` goes out: at a moment of its own within the hours after `midnight`, which ended it."""
+    """Return when the report of `day` goes out: spread by domain over the hours after `midnight`, its end."""
     digest = blake2b(f"{day} {domain}".encode(), digest_size=4).digest()
     return midnight + timedelta(seconds=int.from_bytes(digest, "big") % SPREAD_S)
 

@@ -1,8 +1,7 @@
-"""Posts TLS reports to the https destinations that domains name (RFC 8460 3), each once, again over a day where one
-fails.
+"""Posts TLS reports to the https destinations that domains name (RFC 8460 3), each once; retries failures for a day.
 
-A destination is a stranger's URL: the guarded client dials it. Its certificate is not judged, as RFC 8460 3 allows: a
-report about broken TLS must not wait for TLS, and what it tells is statistics about the domain that asked for them.
+A destination is a stranger's URL, so the guarded client dials it. Its certificate is not checked, as RFC 8460 3 allows:
+a report about broken TLS must not wait for TLS, and it tells statistics about the domain that asked for them.
 """
 
 import asyncio
@@ -39,10 +38,10 @@ _log = structlog.get_logger("tls reports")
 
 
 async def post_due(pool: asyncpg.Pool, settings: Settings, now: datetime, reports: DailyTlsReports) -> int:
-    """Post what is due at `now`; returns how many destinations took their report.
+    """Post what is due at `now`; return how many destinations took their report.
 
-    A destination is put off before it is asked: whoever dies here asks again later, and two at the same time never ask
-    for the same. Raises one of AWAY where nothing could be taken.
+    A destination is put off before it is asked: a process that dies here asks again later, and two processes never ask
+    the same one. Raises one of AWAY if nothing could be taken.
     """
     due = await _TAKE.records(pool, now, MAX_AT_ONCE, WAITS_S)
     if not due:
@@ -70,7 +69,7 @@ async def post_due(pool: asyncpg.Pool, settings: Settings, now: datetime, report
 
 
 def client_for(settings: Settings, resolver: Resolver) -> Client:
-    """Public addresses only, and private ones where private mail hosts are allowed; any certificate."""
+    """Return a client for public addresses, and private ones where private mail hosts are allowed; any certificate."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -1,7 +1,6 @@
-"""Sends the TLS reports of days that are over (RFC 8460): mails through the service's own acceptance like any other,
-and posts beside them.
+"""Sends the TLS reports of past days (RFC 8460): mails through the service's own acceptance, and HTTPS posts.
 
-Whoever else does the same at the same time does no harm: a report has one idempotency key a mailbox, and a row a URL.
+Several processes may do this at the same time: a report has one idempotency key a mailbox, and a row a URL.
 """
 
 from datetime import UTC, date, datetime, time, timedelta
@@ -122,7 +121,8 @@ async def _send(
 
 
 def _submitted(report: DailyTlsReport, to: str, now: datetime) -> Submitted:
-    """RFC 8460 5.3: a report about broken TLS must not wait for TLS."""
+    """Return the mail for one mailbox. It asks for no TLS: a report about broken TLS must not wait for TLS (RFC 8460
+    5.3)."""
     recipient: Mailbox = parse_mailbox(to)
     mail = submitted.read(compose(report, recipient.address, now), [recipient], smtputf8=False, host=report.submitter)
     assert isinstance(mail, Submitted)

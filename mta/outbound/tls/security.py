@@ -1,4 +1,4 @@
-"""Transport security of one delivering process: its policies, what it counts for reports, and their upkeep."""
+"""Transport security of one delivering process: its TLS policies, the counts for reports, and their upkeep."""
 
 import asyncio
 import time
@@ -25,12 +25,12 @@ _log = structlog.get_logger("mta")
 
 
 class TransportSecurity:
-    """What the loop asks and tells; `run` beside it, `flush` at its end, then `close`."""
+    """The policies and counts of one process: run `run` beside it, `flush` at its end, then `close`."""
 
     def __init__(
         self, settings: Settings, pool: asyncpg.Pool, resolver: Resolver, fetcher: PolicyFetcher | None = None
     ) -> None:
-        """`fetcher` stands in for the one that the settings describe."""
+        """Use `fetcher` in place of the one that the settings describe."""
         self.report = TlsReportCounts(pool)
         self._sts = StsPolicies(pool, resolver, fetcher or _LazyFetcher(settings, resolver), self.report)
         self._policies = TlsPolicies(resolver, self._sts, dnssec_trusted=settings.dnssec_trusted)
@@ -38,7 +38,7 @@ class TransportSecurity:
         self._applies = settings.delivery == "live"
 
     async def policy(self, domain: str, route: Route, min_tls: MinTls = MinTls.OPPORTUNISTIC) -> TlsPolicy:
-        """What TLS has to hold for mail to `domain` over `route`. Raises one of AWAY."""
+        """Return the TLS policy for mail to `domain` over `route`. Raises one of AWAY."""
         return await self._policies.of(domain, route, min_tls) if self._applies else WITHOUT
 
     def count(self, domain: str, sessions: tuple[TlsSession, ...]) -> None:
@@ -74,8 +74,8 @@ class TransportSecurity:
 
 
 class _LazyFetcher:
-    """The fetcher that the settings describe, made once a domain announces a policy: its HTTP client is 7 MiB that no
-    idle process needs, and is loaded beside the loop."""
+    """The fetcher that the settings describe, made once a domain announces a policy: its HTTP client is 7 MiB that an
+    idle process does not need, and is loaded in a thread."""
 
     def __init__(self, settings: Settings, resolver: Resolver) -> None:
         self._settings = settings
@@ -83,7 +83,7 @@ class _LazyFetcher:
         self._fetcher: PolicyFetcher | None = None
 
     async def fetch(self, domain: str) -> bytes | Fault:
-        """See Fetcher."""
+        """Return the policy text or the fault; see `StsFetcher.fetch`."""
         if self._fetcher is None:
             self._fetcher = await asyncio.to_thread(self._made)
         return await self._fetcher.fetch(domain)
