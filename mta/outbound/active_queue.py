@@ -11,8 +11,8 @@ from uuid import UUID
 from mta.outbound.delivery import ActiveDelivery, HintEntry
 from mta.outbound.source_ips.unspent_quota import UnspentQuota
 
-MAX_UNACKED = 100_000  # entries to acknowledge once Redis is back; a forgotten one costs a look at settled rows
-FULL = 0.75  # of the hand: due times fill it so far, what is beyond is for fresh mail
+MAX_UNACKED = 100_000  # hints to acknowledge once Redis is back; a forgotten one costs one look-up of settled rows
+FULL = 0.75  # of the active queue: due rows fill it up to here, the rest is for fresh mail
 
 Key = tuple[UUID, str]
 

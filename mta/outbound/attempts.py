@@ -16,7 +16,7 @@ from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.poison_guard import MAX_DEATHS
 
 SHARED_ATTEMPT = "the attempt of another message to the same servers, just before, spoke for this one"
-MAX_FAULTS = 3  # attempts that may end in a fault of ours before the message fails
+MAX_FAULTS = 3  # attempts that may end in an internal fault before the message fails
 NO_KEY = Outcome(
     Verdict.DEFERRED,
     Scope.MESSAGE,

@@ -80,7 +80,7 @@ class CompleteStage:
         """Hand an attempt to the settler; with the commit the delivery leaves the active queue. Do nothing for a
         delivery that was fenced, or settled already."""
         if not self._active.has(delivery) or delivery.settling:
-            return  # fenced: it is somebody else's; or settled once already
+            return  # fenced, so another process has it; or settled already
         delivery.settling = True
         self._load.count(attempt.row.shard, attempt.row.domain)
         attempt = self._site_stats.saw(attempt)
@@ -114,7 +114,7 @@ class CompleteStage:
 
     def fault(self, delivery: ActiveDelivery, error: Exception) -> None:
         """Count a fault of this software on a delivery as an attempt."""
-        _log.error("delivery failed on our side", message=str(delivery.row.message_id), exc_info=error)
+        _log.error("delivery failed by an internal fault", message=str(delivery.row.message_id), exc_info=error)
         if delivery.addresses:
             if len(self._faults) >= MAX_KEPT:
                 self._faults.clear()
@@ -152,13 +152,13 @@ class CompleteStage:
 
     async def _bury(self, delivery: ActiveDelivery, error: BaseException) -> None:
         """Set a delivery aside whose outcome cannot be stored, so that it is not delivered again and again."""
-        _log.error("not settled", message=str(delivery.row.message_id), exc_info=error)
+        _log.error("attempt not settled", message=str(delivery.row.message_id), exc_info=error)
         self._active.remember(delivery)
         try:
             until = clock.now() + timedelta(seconds=BURIED_S)
             await queue.bury(self._pool, delivery.row.key, until, f"not settled: {type(error).__name__}")
         except AWAY as away:
-            _log.error("not set aside", message=str(delivery.row.message_id), error=repr(away))
+            _log.error("unsettled attempt not set aside", message=str(delivery.row.message_id), error=repr(away))
         self._active.drop(delivery)
 
 

@@ -39,8 +39,8 @@ from mta.outbound.tls.report_counts import TlsSession
 from mta.outbound.tls.security import TransportSecurity
 from mta.smtp.connection import Connection, Envelope, Transaction
 
-MAX_TRIES = 3  # connections that may die under a delivery before that counts as an attempt
-STALE_S = 5.0  # a delivery that waited longer is looked up in the suppressions again
+MAX_TRIES = 3  # connections that may break during a delivery before that counts as an attempt
+STALE_S = 5.0  # suppressions are checked again for a delivery that waited longer
 _sixteenth = cycle(range(16))
 
 
@@ -82,8 +82,8 @@ class DeliveryWorker:
         self._current: ActiveDelivery | None = None
         self._claimed: SlotClaim
         self._mx = ""
-        self._shown: dict[str, object] = {}  # of the connection's security
-        self._sessions: tuple[TlsSession, ...] = ()  # to be counted, once for each domain that uses the connection
+        self._shown: dict[str, object] = {}  # the security of the connection, for waybills
+        self._sessions: tuple[TlsSession, ...] = ()  # counted once for each domain that uses the connection
         self._counted: set[str] = set()
 
     def stop(self) -> None:
@@ -121,7 +121,7 @@ class DeliveryWorker:
             site.count_asking(-1)
         if not isinstance(claim, HostRest):
             return claim
-        if not site.connected:  # else what waits is left to the connections that stand
+        if not site.connected:  # else the open connections deliver what waits
             site.rest_with_host(claim.because, claim.seconds)
             self._share(claim.because, {"mx": site.mx, "tls": None, "conversation": [], "note": SHARED_ATTEMPT})
         return None
@@ -229,7 +229,7 @@ class DeliveryWorker:
         waiting.take()
         try:
             envelope = self._envelopes.envelope(delivery)
-        except Exception as error:  # noqa: BLE001 - as in `run`: the delivery on the wire must not suffer
+        except Exception as error:  # noqa: BLE001 - as in `run`: a fault must not break the delivery on the wire
             pacer.give_back()
             self._completer.fault(delivery, error)
             return None
@@ -280,10 +280,10 @@ class DeliveryWorker:
                 self._active.drop(delivery)
                 return
             if reused and delivery.tries < MAX_TRIES:
-                self._site.put(delivery, first=True)  # a kept connection had died: nothing was tried yet
+                self._site.put(delivery, first=True)  # a reused connection had died: nothing was tried yet
                 return
         self._site.lasted(lasted)
-        delivery.taken = None  # used
+        delivery.taken = None  # its warm-up quota is used
         attempt = self._attempt(delivery, transaction, started)
         self._learn_of_host(delivery, transaction)
         self._learn(attempt, began)

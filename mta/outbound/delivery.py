@@ -25,15 +25,15 @@ class ActiveDelivery:
         self.pairs = row.pairs
         self._everybody = tuple([address for _, address in self.pairs])
         self.entry = entry
-        self.loaded_at = loaded_at  # or looked up in the suppressions since; monotonic
+        self.loaded_at = loaded_at  # or when suppressions were checked since; monotonic
         self.taken_at = loaded_at
-        self.taken: Taken | None = None  # of its source's allowance, until it is tried
+        self.taken: Taken | None = None  # warm-up quota reserved for it, until it is tried
         self.keys: Sequence[dkim.SigningKey] = ()
         self.suppressed: dict[str, str] = {}  # address -> reason
         self.signature = row.signature
         self.envelope: Envelope | None = None
-        self.settling = False  # its outcome is on the way to the database
-        self.waits = True  # for its route, its site or its turn there; False once a connection has taken it
+        self.settling = False  # its outcome is being stored
+        self.waits = True  # for its route or at its site; False once a connection has taken it
         self.tries = 0  # connections that broke before anything was decided
 
     @property

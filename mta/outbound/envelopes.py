@@ -23,7 +23,7 @@ from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.poison_guard import PoisonGuard
 from mta.smtp.connection import Envelope
 
-MAX_LARGE = 8  # bodies over queue.LARGE_BYTES that a process holds at once: at most 8 x 40 MiB
+MAX_LARGE = 8  # bodies over queue.LARGE_BYTES in the memory of a process: at most 8 x 40 MiB
 _KEPT_SIGNATURES = 1_000
 
 
@@ -85,7 +85,7 @@ class EnvelopeBuilder:
             return_path(self._path_key, row.message_id, place, self._bounce_domain),
             addresses,
             (delivery.signature, _body(row)),
-            eight_bit=not _body(row).isascii(),  # what we compose is 7-bit; a client of the relay need not be
+            eight_bit=not _body(row).isascii(),  # composed mail is 7-bit; mail submitted over SMTP need not be
             smtputf8=row.smtputf8,
         )
 

@@ -25,7 +25,7 @@ from engine.store.postgres import AWAY, heed_cancellation
 from engine.store.redis import Away
 from mta.outbound.active_queue import FULL, ActiveQueue, Key
 from mta.outbound.delivery import HintEntries, HintEntry
-from mta.outbound.intake import Intake
+from mta.outbound.intake import RowIntake
 from mta.outbound.requeue import Requeuer
 from mta.outbound.row_moves import RowMoves
 from mta.outbound.shares import MAX_UNPROVEN, UNPROVEN, unproven_room, within_shares
@@ -34,22 +34,22 @@ from shards.ownership import ShardOwnership
 
 LOAD_ROWS = 256
 DUE_EVERY_S = 1.0
-GATHER_S = 0.01  # between two readings of hints: those that come meanwhile share one read and one load
-LAND_S = 0.002  # after a wake-up of an idle process: on a cluster it may overtake hints that are kept by other servers
-FEW = 64  # announced messages that are loaded without a look whose they are, and of those that wait at once
-MAX_LATER = 1_000  # announced messages for unproven domains that wait to be loaded; due times find what is beyond
-MAX_HINTS = 8  # of a shard in one reading
-PRESSED = 0.5  # of the hand: from here on accounts are looked at before their mail is loaded
-REFILL = 0.5  # of the hand: below it, what is due is asked for again at once
-LOOK_EVERY_S = 0.5  # at all shards while some have a backlog; in between those are worked off one after the other
-DEEP_ROWS = 64  # of a domain at once, where its shard has a backlog: its connection goes on without a wait
-DEEP_KEYS = 512  # of such a shard at once; as many are looked at where it has mail of many domains, so that it meets
-LEFT_LONG_S = 30.0  # after which a hint that was read and not finished is looked at once more
-LEFT_EVERY_S = 30.0  # for that all shards are asked within this time, a part of them at a time
+GATHER_S = 0.01  # between two reads of hints: those that come meanwhile share one read and one load
+LAND_S = 0.002  # after a wake-up of an idle process: on a Redis cluster it may overtake hints on other servers
+FEW = 64  # hinted messages that are loaded without looking at their accounts, and of later ones at once
+MAX_LATER = 1_000  # hinted messages for unproven domains that wait to be loaded; due times find the rest
+MAX_HINTS = 8  # of a shard in one read
+PRESSED = 0.5  # of the active queue: above it, accounts are looked at before their mail is loaded
+REFILL = 0.5  # of the active queue: below it, due rows are asked for again at once
+LOOK_EVERY_S = 0.5  # at all shards while some have a backlog; in between, those are dug into in turn
+DEEP_ROWS = 64  # of a domain at once, where its shard has a backlog: keeps its connection busy
+DEEP_KEYS = 512  # of such a shard at once; with mail for many domains, enough to find several for each
+LEFT_LONG_S = 30.0  # after which a hint that was read and not finished is read once more
+LEFT_EVERY_S = 30.0  # all shards are asked for such hints within this time, a part of them at a time
 LEFT_TURNS = 6
-MAX_LEFT = 100  # rows put off at once, for mail to unproven domains that does not fit: each costs half a millisecond
-FAIR_HOLDERS = 16  # accounts and priorities of a shard that are looked at in one turn
-FAIR_ROWS = 4  # of each
+MAX_LEFT = 100  # rows for unproven domains that are put off at once: each costs half a millisecond
+FAIR_HOLDERS = 16  # accounts and priorities of a shard in one look
+FAIR_ROWS = 4  # rows of each
 
 _log = structlog.get_logger("mta")
 
@@ -68,7 +68,7 @@ class FetchStage:
         proven: ProvenDomains,
         row_moves: RowMoves,
         ownership: ShardOwnership,
-        intake: Intake,
+        intake: RowIntake,
         requeuer: Requeuer,
     ) -> None:
         self._settings = settings
@@ -83,11 +83,11 @@ class FetchStage:
         self._requeuer = requeuer
         self._ask_at = REFILL
         self._look_at = 0.0
-        self._read_at = 0.0  # when hints were read last
-        self._ahead_until = 0.0  # hints were given up lately: their rows are taken before they fall due
+        self._read_at = 0.0  # when hints were last read
+        self._ahead_until = 0.0  # until then rows are taken before they fall due, because hints were given up
         self._inherited: set[int] = set()  # shards whose last owner's hints are still to be finished
-        self._later: dict[tuple[int, UUID], HintEntry] = {}  # announced mail for unproven domains, not loaded yet
-        self._deep: dict[int, int] = {}  # shards with a backlog, whose turn comes first -> rows to look at then
+        self._later: dict[tuple[int, UUID], HintEntry] = {}  # hinted mail for unproven domains, not loaded yet
+        self._deep: dict[int, int] = {}  # shards with a backlog, the next to dig into first -> rows to look at then
         self._had: dict[int, int] = {}  # by shard with a backlog: rows found at its last turn
         self._reached: dict[int, Holder] = {}  # by shard: the account looked at last
 
@@ -138,11 +138,11 @@ class FetchStage:
                 await self._read_hints(shards)
                 await self._load_later()
             except Away:
-                await asyncio.sleep(0.5)  # the due times find everything meanwhile
+                await asyncio.sleep(0.5)  # due times find everything meanwhile
                 self._woken.all()
             except AWAY as error:
                 heed_cancellation()
-                _log.warning("hints not followed", error=repr(error))
+                _log.warning("hints not read", error=repr(error))
                 await asyncio.sleep(0.5)
             self._read_at = time.monotonic()
 
@@ -152,7 +152,7 @@ class FetchStage:
             return
         read = Counter([hint.shard for hint in hints])
         if full := [shard for shard, count in read.items() if count >= MAX_HINTS]:
-            self._woken.some(full)  # there may be more behind these; what comes later wakes by itself
+            self._woken.some(full)  # there may be more behind these; later hints wake the shard anew
         entries = self._entries(hints)
         wanted = list(entries)
         if self._deep or len(wanted) > FEW or len(self._active) + len(wanted) > PRESSED * self._active.limit:
@@ -173,12 +173,12 @@ class FetchStage:
                 self._active.done_with(entries[key] for key in part)
                 part = []
         finally:
-            # The database is away, or we are: due times find these, and a hint is not read a second time.
+            # Postgres is away, or this task was cancelled: due times find these; a hint is not read twice.
             self._active.done_with(entries[key] for key in (*part, *wanted))
 
     async def _load_later(self) -> None:
         """Load some of the announced mail for unproven domains."""
-        if not self._later:  # counting what is in memory takes a microsecond for four deliveries
+        if not self._later:  # counting deliveries costs a microsecond for four of them
             return
         part = dict(itertools.islice(self._later.items(), FEW))
         for key in part:
@@ -195,10 +195,10 @@ class FetchStage:
         entries: dict[tuple[int, UUID], HintEntry] = {}
         for hint in hints:
             entry = HintEntry(hint.shard, hint.entry, len(hint.messages))
-            if not hint.messages:  # nobody of ours wrote it
+            if not hint.messages:  # not written by this software
                 self._active.finished(hint.shard, (hint.entry,))
             for message in hint.messages:
-                if (hint.shard, message) in entries:  # hinted at twice
+                if (hint.shard, message) in entries:  # the message was hinted twice
                     self._active.done_with((entry,))
                 else:
                     entries[hint.shard, message] = entry
@@ -232,7 +232,7 @@ class FetchStage:
 
     async def _until_room(self) -> None:
         """Wait until the active queue has room; hints stay in their streams meanwhile."""
-        while self._active.room <= 0:  # noqa: ASYNC110 - an event would be set on every delivery
+        while self._active.room <= 0:  # noqa: ASYNC110 - an event would be set with every delivery
             await asyncio.sleep(0.01)
 
     # -- due times -----------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class FetchStage:
                 await self._take_due()
             except AWAY as error:
                 heed_cancellation()
-                _log.warning("due times not followed", error=repr(error))
+                _log.warning("due rows not read", error=repr(error))
                 await asyncio.sleep(0.5)
 
     async def _take_due(self) -> None:
@@ -306,7 +306,7 @@ class FetchStage:
         fresh = sorted(full - self._deep.keys(), key=lambda _: random.random())
         self._deep |= {shard: depths[shard] for shard in fresh}
         rest = [one for one in found if one.shard not in full]
-        random.shuffle(rest)  # no shard comes last every time
+        random.shuffle(rest)  # so that no shard always comes last
         return await self._in_turns(list(full), room, but) + rest
 
     async def _dig(self, owned: Collection[int], room: int, but: list[UUID]) -> list[DueKey]:
@@ -343,11 +343,11 @@ class FetchStage:
         random.shuffle(shards)
         behind = {shard: self._reached.pop(shard, queue.BEFORE_ALL) for shard in shards}
         found = await queue.due_fairly(self._pool, behind, holders=FAIR_HOLDERS, most_each=FAIR_ROWS, but=but)
-        for row in found:  # in the order of the walk
+        for row in found:  # in the order of the look
             self._reached[row.shard] = Holder(row.priority, row.account_id)
         walked = Counter(shard for shard, _, _ in {(row.shard, row.priority, row.account_id) for row in found})
         for shard in shards:
-            if walked[shard] < FAIR_HOLDERS:  # the end: the next turn begins anew
+            if walked[shard] < FAIR_HOLDERS:  # all accounts were looked at: the next look starts from the first
                 self._reached.pop(shard, None)
         alone = {shard for shard in shards if walked[shard] == 1 and behind[shard] == queue.BEFORE_ALL}
         keys = [

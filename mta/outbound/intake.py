@@ -14,7 +14,7 @@ from mta.outbound.tasks import DeliveryTasks
 from shards.ownership import ShardOwnership
 
 
-class Intake:
+class RowIntake:
     """The end of the fetch stage: decides which rows to take, and hands them to the route stage.
 
     `simulator` is the domain whose deliveries are marked as simulated.

@@ -34,10 +34,10 @@ from engine.store.resolver import (
 )
 from engine.store.shared import Shared
 
-MAX_HOSTS = 10  # of a thousand MX records the first ten are enough; Postfix smtp_mx_address_limit is 5
+MAX_HOSTS = 10  # of a thousand MX records ten suffice; Postfix smtp_mx_address_limit is 5
 MAX_ADDRESSES = 8  # per host and family
 LOOPBACK = "127.0.0.1"  # where the simulator listens
-HOSTS_WAIT_S = 4.0  # for the addresses of all MX hosts together; whoever is later is left out
+HOSTS_WAIT_S = 4.0  # for the addresses of all MX hosts together; later ones are left out
 
 T = TypeVar("T")
 _Asked = Answered[str] | asyncio.Task[Answered[str]]
@@ -256,7 +256,7 @@ class Router:
     def _usable(self, name: str, found: "_Addresses") -> "_ResolvedHost | None":
         if self._allow_private:
             ipv4, ipv6 = found.ipv4, found.ipv6
-        elif _literal(name) is not None:  # RFC 5321 5.1 wants a name; a literal is a trick or a mistake
+        elif _literal(name) is not None:  # RFC 5321 5.1 requires a name
             return None
         else:
             ipv4 = tuple(filter(is_public, found.ipv4))
@@ -311,7 +311,7 @@ def is_here(ip: str) -> bool:
         with socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET, socket.SOCK_DGRAM) as asked:
             asked.connect((ip, 9))
             return bool(asked.getsockname()[0] == ip)
-    except (OSError, ValueError):  # no route there, so it is not here
+    except (OSError, ValueError):  # no route to it, so it is not an address of this host
         return False
 
 
@@ -417,7 +417,9 @@ def _answer(asked: "_Asked") -> Answered[str] | None:
 
 def _literal(name: str) -> str | None:
     """The address that an MX record names where a host name belongs."""
-    if ":" not in name and not name[-1:].isdigit() and not name.endswith("]"):  # as good as all: spare the exception
+    if (
+        ":" not in name and not name[-1:].isdigit() and not name.endswith("]")
+    ):  # nearly all names: avoids the cost of an exception
         return None
     try:
         return str(ip_address(name.strip("[]")))

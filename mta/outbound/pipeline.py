@@ -29,7 +29,7 @@ from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.envelopes import EnvelopeBuilder
 from mta.outbound.fetch import FetchStage
 from mta.outbound.holds import OperatorHolds
-from mta.outbound.intake import Intake
+from mta.outbound.intake import RowIntake
 from mta.outbound.mx_routes import Router
 from mta.outbound.requeue import Requeuer
 from mta.outbound.resharding import Resharder
@@ -51,7 +51,7 @@ from shards.load import Load
 from shards.ownership import ShardOwnership
 
 KEEP_SETTLED_S = 60.0
-RELEASE_S = 2.0  # for giving leases of windows back at the end: without it they run out by themselves
+RELEASE_S = 2.0  # for giving leases of windows back at the end; otherwise they run out
 
 _log = structlog.get_logger("mta")
 
@@ -117,7 +117,7 @@ class OutboundPipeline:
             site_stats=site_stats, active=active, proven=proven, table=table, scheduler=scheduler,
             connections=connections, completer=completer,
         )  # fmt: skip
-        intake = Intake(
+        intake = RowIntake(
             simulator=domain_of(settings.mail_host), active=active, ownership=ownership, row_moves=row_moves,
             suppression=suppression, holds=holds, routing=routing, tasks=tasks,
         )  # fmt: skip
@@ -166,7 +166,7 @@ class OutboundPipeline:
             async with asyncio.timeout(RELEASE_S):
                 await self._windows.release()
         except TimeoutError:
-            _log.info("site windows left to run out")
+            _log.info("site windows not given back; their leases run out")
 
     def stop_taking(self) -> None:
         """Take no more work and start no worker."""
@@ -183,10 +183,10 @@ class OutboundPipeline:
         gone = set(shards)
         if self.active.of_any(gone):
             self.table.drop(lambda one: one.row.shard in gone)
-            for one in self.active:  # what is not routed yet may wait long for that
+            for one in self.active:  # deliveries that are not routed yet may wait long for that
                 if one.row.shard in gone and one.waits and not one.settling:
                     self.active.drop(one)
-        while self.active.of_any(gone):  # noqa: ASYNC110 - rare; no event per delivery
+        while self.active.of_any(gone):  # noqa: ASYNC110 - rare: not worth an event with every delivery
             await asyncio.sleep(0.05)
         await self.scheduler.tend_sources()  # before the next owner looks for the quota that was taken here
 
@@ -224,7 +224,7 @@ class OutboundPipeline:
                     raise
         except AWAY as error:
             heed_cancellation()
-            _log.warning("holds not heeded yet", error=repr(error))
+            _log.warning("holds not read", error=repr(error))
 
     def _is_held(self, site: str, delivery: ActiveDelivery) -> bool:
         return self._holds.of(delivery, site) is not None

@@ -20,15 +20,15 @@ from uuid import UUID
 
 import structlog
 
-MAX_DEATHS: Final = 3  # processes that a message may take with it before it fails
-STUCK_S: Final = 20.0  # of CPU without a turn of the event loop; the longest honest step takes well under a second
+MAX_DEATHS: Final = 3  # processes that may die of a message before it fails
+STUCK_S: Final = 20.0  # of CPU without a turn of the event loop; the longest regular step takes well under a second
 ARM_EVERY_S: Final = 1.0
 
 _MAGIC: Final = b"waybill hand v1\n"
 _NOBODY: Final = bytes(16)
-_SLOTS: Final = 16  # the first for the one message in the CPU's hands, the others for large bodies on their way
+_SLOTS: Final = 16  # the first for the message that the CPU works on, the others for large bodies being loaded
 _KNOWN: Final = 64  # messages whose deaths are remembered
-_DEATH: Final = struct.Struct("16sII")  # message, deaths, whether that is still to be told
+_DEATH: Final = struct.Struct("16sII")  # message, deaths, whether `tell` still has to return them
 _AT_DEATHS: Final = len(_MAGIC) + 16 * _SLOTS
 _SIZE: Final = _AT_DEATHS + _KNOWN * _DEATH.size
 
@@ -152,19 +152,22 @@ def _mapped(file: Path | None) -> mmap.mmap:
             file.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                os.posix_fallocate(descriptor, 0, _SIZE)  # a hole written to on a full disk would be a SIGBUS
+                os.posix_fallocate(descriptor, 0, _SIZE)  # writing to a hole on a full disk would raise SIGBUS
                 return mmap.mmap(descriptor, _SIZE)
             finally:
                 os.close(descriptor)
         except OSError as error:
-            _log.warning("a message that ends this process won't be known to the next", error=repr(error))
+            _log.warning(
+                "poison marks not stored: a message that kills this process stays unknown to the next",
+                error=repr(error),
+            )
     return mmap.mmap(-1, _SIZE)
 
 
 def watch() -> None:
     """End the process, with a traceback on standard error, if it uses `STUCK_S` of CPU without a call of `rearm`. Time
     in which it is stopped or waits does not count, and no Python needs to run."""
-    faulthandler.register(signal.SIGPROF, all_threads=False, chain=True)  # the chain ends in the default: death
+    faulthandler.register(signal.SIGPROF, all_threads=False, chain=True)  # the default handler ends the process
     rearm()
 
 

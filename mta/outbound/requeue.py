@@ -22,11 +22,11 @@ from mta.outbound.sites.pacer import Pacer
 from mta.outbound.sites.proven_domains import ProvenDomains
 from mta.outbound.sites.site import Site
 
-LATE_S = 25.0  # in hand without a try: back to Postgres, so that the wait stands on the waybill once it lasts
+LATE_S = 25.0  # in memory without a try: back to Postgres, so that a long wait is recorded on the waybill
 MIN_PARK_S, MAX_PARK_S = 2.0, 30.0
-MIN_TURN_S, MAX_TURN_S = 5.0, 120.0  # until another look whether a connection can be tried
-SPREAD_S = 10.0  # rows that waited for a pause to end come back over so long
-_PARTS = 10  # each comes back at a time of its own
+MIN_TURN_S, MAX_TURN_S = 5.0, 120.0  # until a connection may be possible
+SPREAD_S = 10.0  # over which rows that waited for a pause come back
+_PARTS = 10  # that come back at different times
 
 _log = structlog.get_logger("mta")
 
@@ -38,15 +38,15 @@ class Requeuer:
         self._pool = pool
         self._active = active
         self._proven = proven
-        self._returns: list[float] = []  # when those that wait for a connection come back, a heap
-        self.openings_per_s = 25.0  # to servers that are not proven, a moving mean
+        self._returns: list[float] = []  # when deliveries that wait for a connection come back, a heap
+        self.openings_per_s = 25.0  # to unproven servers, a moving mean
 
     async def postpone(self, deliveries: list[ActiveDelivery], until: datetime, reason: str) -> None:
         """Put deliveries back until a time. While Postgres is away they fall due as they were."""
         try:
             await hold.postpone(self._pool, [one.row for one in deliveries], until, reason=reason)
         except AWAY as error:
-            _log.warning("not parked", rows=len(deliveries), error=repr(error))
+            _log.warning("deliveries not put back", rows=len(deliveries), error=repr(error))
         for one in deliveries:
             self._active.drop(one)
 
@@ -119,7 +119,7 @@ class Requeuer:
             return
         lined_up = [one for site in sites for one in site.waiting.drop(excess.__contains__)]
         unrouted = list(excess.difference(lined_up))
-        for one in unrouted:  # first, so that nobody brings them into a line meanwhile
+        for one in unrouted:  # first, so that routing does not put them into a site's queue meanwhile
             self._active.drop(one)
         await self._until_slot(lined_up + unrouted)
 
@@ -138,7 +138,7 @@ class Requeuer:
         if not late:
             return
         unrouted = list(late.difference(one for site in sites for one in site.waiting))
-        for one in unrouted:  # first, so that nobody brings them into a line meanwhile
+        for one in unrouted:  # first, so that routing does not put them into a site's queue meanwhile
             self._active.drop(one)
         if unrouted:
             await self.postpone(unrouted, self._until(len(unrouted)), "lookup_slot")

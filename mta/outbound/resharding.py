@@ -25,9 +25,9 @@ from mta.outbound.row_moves import RowMoves
 from shards.ownership import ShardOwnership
 
 LOOK_S: Final = 0.25
-STEP_ROWS: Final = 250  # looked at, and at most so many moved, in one statement
-PAUSE_S: Final = 0.01  # between two steps: rows are there to be delivered
-HEARD_S: Final = 3.0  # after which nobody accepts by the old parts: caches are some tenths of a second old
+STEP_ROWS: Final = 250  # read, and at most moved, in one statement
+PAUSE_S: Final = 0.01  # between two steps, so that delivery goes on
+HEARD_S: Final = 3.0  # after which all acceptors use the new split: caches are some tenths of a second old
 _FIRST = (datetime(1970, 1, 1, tzinfo=UTC), UUID(int=0))
 
 _SQL = Queries.beside(__file__, "resharding.sql")
@@ -80,7 +80,7 @@ class Resharder:
                     await self.work()
             except AWAY as error:
                 heed_cancellation()
-                _log.warning("rows not brought elsewhere yet", error=repr(error))
+                _log.warning("rows not moved to their new shards yet", error=repr(error))
                 await asyncio.sleep(1)
 
     async def work(self) -> None:
@@ -126,7 +126,7 @@ class Resharder:
     async def _tell(self, errand: ReshardingTask, moved: int, *, clean: bool) -> None:
         if moved:
             await _COUNT.execute(self._pool, errand.shard, errand.domain, moved)
-            _log.info("brought rows elsewhere", domain=errand.domain, shard=errand.shard, rows=moved)
+            _log.info("moved rows to their new shards", domain=errand.domain, shard=errand.shard, rows=moved)
         if not clean or not errand.over:
             return
         async with self._pool.acquire() as connection, connection.transaction():

@@ -31,7 +31,7 @@ from mta.outbound.tls.policy import WITHOUT, MinTls, TlsPolicy
 from mta.outbound.tls.security import TransportSecurity
 
 KEY_LOADS = 2  # at once for unproven domains, of the five connections to the database
-LOOKUP_SLOTS = 256  # half of them for domains that are not proven, and half of that at most for one account
+LOOKUP_SLOTS = 256  # half of them for unproven domains, and at most half of that for one account
 
 _log = structlog.get_logger("mta")
 
@@ -92,7 +92,7 @@ class RouteStage:
         try:
             await self._route_all(domain, group)
         except AWAY as error:
-            _log.warning("not routed", domain=domain, error=repr(error))
+            _log.warning("domain not routed", domain=domain, error=repr(error))
             self._drop(group)
         except Exception as error:  # noqa: BLE001 - process loop: a fault costs these deliveries an attempt, not more
             for one in group:
@@ -119,7 +119,9 @@ class RouteStage:
         for least in {one.row.min_tls for one in signed}:
             policies[least] = await self._security.policy(domain, route, MinTls(least or MinTls.OPPORTUNISTIC))
         for least, policy in policies.items():
-            mail = [one for one in signed if one.row.min_tls == least and self._active.has(one)]  # not fenced meanwhile
+            mail = [
+                one for one in signed if one.row.min_tls == least and self._active.has(one)
+            ]  # not fenced during the look-ups
             for source, part in await self._scheduler.by_source(route, mail):
                 await self._bring(route, policy, part, source)
 
@@ -140,7 +142,9 @@ class RouteStage:
         self, route: Route, policy: TlsPolicy, mail: list[ActiveDelivery], source: SourceAddress | None
     ) -> None:
         """Let deliveries wait at their site; while it rests they share its last outcome."""
-        site = self._table.of(route, policy, source)  # no await until it has a line: it could be forgotten
+        site = self._table.of(
+            route, policy, source
+        )  # no await until mail waits there: an empty site could be forgotten
         if not site.resting and not site.connected:
             rest = self._connections.resting(route, policy, site.pacer.limits.family, source)
             if rest is not None:
@@ -166,7 +170,7 @@ class RouteStage:
                 return True
         except AWAY:
             raise
-        except Exception as error:  # noqa: BLE001 - one account's broken key is nobody else's matter
+        except Exception as error:  # noqa: BLE001 - one account's broken key must not stop the others
             self._completer.fault(delivery, error)
             return False
         self._completer.settle(delivery, without_key(delivery, self._settings))

@@ -13,7 +13,7 @@ from uuid import UUID
 from engine.delivery.queue import Row
 from engine.store.postgres import STATEMENT_TIMEOUT_S
 
-DOUBT_S = STATEMENT_TIMEOUT_S + 10.0  # a statement whose answer got lost may still be at work so long
+DOUBT_S = STATEMENT_TIMEOUT_S + 10.0  # a statement whose answer was lost may still be running for so long
 
 Key = tuple[UUID, str]
 _There = tuple[UUID, str, int]  # a row where it was
@@ -24,9 +24,9 @@ class RowMoves:
 
     def __init__(self) -> None:
         self._turn = 0
-        self._reads: list[int] = []  # turns in which reads under way began
-        self._leaving: dict[_There, int] = {}  # and in which turn it began to leave
-        self._moved: dict[int, list[_There]] = {}  # by the turn in which they were known to be moved
+        self._reads: list[int] = []  # the turns in which the running reads began
+        self._leaving: dict[_There, int] = {}  # in which turn the row began to move
+        self._moved: dict[int, list[_There]] = {}  # by the turn in which their move was known to be committed
         self._doubtful: dict[_There, float] = {}
 
     @contextmanager

@@ -40,9 +40,9 @@ from mta.outbound.tasks import DeliveryTasks
 TEND_S = 0.125
 MEASURE_S = 0.5
 LOOK_LATE_S = 2.0
-FORGETTING = 0.9  # of the longest turn, with every look
+FORGETTING = 0.9  # part of the longest turn that is kept with every measurement
 SHOW_EVERY_S = 3.0
-MAX_SHOWN = 200  # states written at once; those that something happened to go first
+MAX_SHOWN = 200  # states written at once
 FORGET_AFTER = timedelta(days=1)
 
 _log = structlog.get_logger("mta")
@@ -87,7 +87,7 @@ class ScheduleStage:
         self._tasks = tasks
         self._workers: set[DeliveryWorker] = set()
         self._forget_at = 0.0
-        self._turn_s = 0.0  # how long the loop takes to come round, the longest of late
+        self._turn_s = 0.0  # the longest turn of the event loop lately
 
     # -- mail comes in ---------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class ScheduleStage:
             if ends is not None and ends <= now:
                 self._completer.settle(one, without_room(one, self._settings))
             else:
-                one.row.waiting = None  # whatever it waited for before: the waybill tells of this wait too
+                one.row.waiting = None  # so that the waybill records this wait too
                 waits.setdefault(tomorrow if ends is None else min(tomorrow, ends), []).append(one)
         for until, part in waits.items():
             await self._requeuer.postpone(part, until, WAITING)
@@ -289,7 +289,7 @@ class ScheduleStage:
             await self._sources.tend()
         except (*AWAY, *BAD_DATA) as error:
             heed_cancellation()
-            _log.warning("sources not tended", error=repr(error))
+            _log.warning("source addresses not updated", error=repr(error))
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -305,7 +305,7 @@ class ScheduleStage:
         try:
             await self._sources.close()
         except AWAY as error:
-            _log.warning("allowances of sources not given back", error=repr(error))
+            _log.warning("warm-up quota not given back", error=repr(error))
 
     # -- for the operator ------------------------------------------------------------------------
 
@@ -320,7 +320,7 @@ class ScheduleStage:
                 await sites_store.forget_states(self._pool, clock.now() - FORGET_AFTER)
         except (*AWAY, *BAD_DATA) as error:
             heed_cancellation()
-            _log.warning("site states not shown", error=repr(error))
+            _log.warning("site states not written", error=repr(error))
 
     def _states(self) -> list[tuple[str, str, str]]:
         """Return key, hosts and state of the groups to show."""

@@ -19,8 +19,8 @@ from engine.store.postgres import close_pool, open_pool
 
 START_S, END_S = 30.0, 10.0
 GATHER_S = 0.03  # between transactions under load: each costs 0.6 ms of CPU in all, whatever its size
-MAX_ATTEMPTS = 128  # of one transaction; with so many waiting the next follows at once
-SESSIONS = 2  # one settles; the other is for the moment in which that one is replaced
+MAX_ATTEMPTS = 128  # of one transaction; with so many waiting the next one follows at once
+SESSIONS = 2  # one settles; the other covers its replacement
 
 
 class SettlingThread:
@@ -50,7 +50,7 @@ class SettlingThread:
         self._pool: asyncpg.Pool
         self._settler: Settler
         self._open_ones: set[asyncio.Future[bool]] = set()
-        # Appending and taking from the left are atomic; a flag that stands means that the other side will look again.
+        # deque.append and popleft are atomic; a set flag means that the other side will look again.
         self._handed: deque[tuple[Attempt, asyncio.Future[bool]]] = deque()
         self._called = False
         self._called_for = asyncio.Event()  # of the thread's loop
@@ -125,7 +125,7 @@ class SettlingThread:
         while True:
             if not self._handed:
                 self._called = False
-                if not self._handed:  # else it came in between, and nobody has called
+                if not self._handed:  # else an attempt came in between, without a call
                     await self._called_for.wait()
             self._called = True
             self._called_for.clear()
@@ -152,7 +152,7 @@ class SettlingThread:
         results: Sequence[bool | BaseException]
         try:
             results = await settler.settle_set(attempts)
-        except Exception as error:  # noqa: BLE001 - process loop: whoever handed them over must hear of it
+        except Exception as error:  # noqa: BLE001 - process loop: the error is passed to the callers
             results = [error] * len(attempts)
         self._done.append((futures, results))
         if not self._told:

@@ -13,11 +13,11 @@ from engine.delivery.queue import Outline
 from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.sites.proven_domains import ProvenDomains
 
-SHARED: Final = 0.25  # of the memory, among accounts: what hints bring to a busy process
-MIN_SHARE: Final = 16  # deliveries that every account may have in memory whatever others have
-UNPROVEN: Final = 0.5  # of the memory, for mail to domains that are not proven
-MAX_PUT_BACK: Final = 100  # at once: one transaction, in which their accounts are locked
-MAX_UNPROVEN: Final = 0.65  # the same with the first delivery of each account, which always has a chance
+SHARED: Final = 0.25  # of the active queue, divided among accounts: for hinted mail in a busy process
+MIN_SHARE: Final = 16  # deliveries that every account may have in memory in any case
+UNPROVEN: Final = 0.5  # of the active queue, for mail to unproven domains
+MAX_PUT_BACK: Final = 100  # at once: one transaction that locks their accounts
+MAX_UNPROVEN: Final = 0.65  # the same including the first delivery of each account, which always has a chance
 
 
 def within_shares(

@@ -47,7 +47,9 @@ class ConnectionAttempt:
         self._mx = route.hosts[0].name if route.hosts else route.site
         self._sessions: list[TlsSession] = []
         self._last: tuple[Answer, str] | None = None
-        self._insecure: tuple[Answer, str] | None = None  # the first that TLS is to blame for: waiting won't mend it
+        self._insecure: tuple[Answer, str] | None = (
+            None  # the first failure that TLS caused: waiting does not repair it
+        )
 
     def refused(self, mx: str, demand: TlsDemand, fault: Fault) -> None:
         """Note a host that the policy rules out; it is not asked."""

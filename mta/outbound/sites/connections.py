@@ -26,7 +26,7 @@ from mta.smtp.tls import Judge, judge
 from mta.smtp.watch import Watch
 
 MAX_ADDRESSES = 5  # Postfix smtp_mx_address_limit
-BROKEN_TLS_S = 3600.0  # an hour of plaintext for a server that has been mended, against a second connection each time
+BROKEN_TLS_S = 3600.0  # a repaired server gets plaintext for an hour; without it each try costs a second connection
 _MAX_BROKEN = 10_000
 _NO_ADDRESS = HostKey("", 0)
 _NO_ANSWER = frozenset({BreakKind.TIMEOUT, BreakKind.REFUSED, BreakKind.CLOSED})
@@ -41,7 +41,7 @@ class SiteConnections:
         self.pipelining = BrokenPipelining()
         self.hosts = RemoteHosts()
         self.slots = SlotQueue("connection", settings.mta_connections)
-        self._probes: dict[HostKey, asyncio.Future[None]] = {}  # hosts that never greeted, and are being asked
+        self._probes: dict[HostKey, asyncio.Future[None]] = {}  # hosts that never greeted, while one opening asks them
         self._probing: dict[SlotClaim, HostKey] = {}
         self._concluded = 0
         self._stopped = False

@@ -15,15 +15,15 @@ from mta.outbound.delivery import ActiveDelivery
 PRIORITIES = 4  # mail_priority() in the database
 LOWEST_EVERY = 8
 QUANTUM = 64 * 1024  # octets an account may send in its turn
-FLOOR = 4 * 1024  # octets that a transaction costs whatever its size
-LARGE = 1024 * 1024  # what a body that is fetched on its turn counts as
+FLOOR = 4 * 1024  # octets that a transaction costs at least
+LARGE = 1024 * 1024  # octets that count for a body which is loaded on its turn
 
 
 class FairQueue:
     """The deliveries that wait for one site."""
 
     def __init__(self) -> None:
-        self._front: deque[ActiveDelivery] = deque()  # chosen already, or to be tried again at once
+        self._front: deque[ActiveDelivery] = deque()  # already chosen, or to be retried at once
         self._rings = tuple(_PriorityRing() for _ in range(PRIORITIES))
         self._count = 0
         self._turn = 0
@@ -122,7 +122,7 @@ class _PriorityRing:
             if credit >= 0:
                 self.credit[account] = credit
                 break
-            self.credit[account] = credit + _cost(queue[0]) + QUANTUM  # its turn is over; the next one has more
+            self.credit[account] = credit + _cost(queue[0]) + QUANTUM  # its turn is over; the next one has more credit
             self.queues.move_to_end(account)
         self.count -= 1
         delivery = queue.popleft()

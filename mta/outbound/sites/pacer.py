@@ -21,7 +21,7 @@ PAUSE_S, MAX_PAUSE_S = 30.0, 900.0
 PUSHED_TOO_OFTEN = 3  # push-backs in a row, the last at a window of one
 RECENT = 10
 MAX_SAID = 200  # characters of an answer that are kept
-TOKENS_AHEAD_S = 0.5  # of a rate that a process takes at once
+TOKENS_AHEAD_S = 0.5  # of a rate's messages that a process takes at once
 
 
 class PacerNote(Struct, frozen=True):
@@ -43,16 +43,16 @@ class Pacer:
         self.connected = 0
         self.share = 0
         self.tokens = 0
-        self.token_at = 0.0  # none before
+        self.token_at = 0.0  # no token can be had before; monotonic
         self.paused_until = 0.0
         self.pauses = 0  # in a row
         self.pushes = 0  # in a row
         self.half_open = False  # all processes together may probe with one connection
-        self.recovered = False  # a probe went well, which the others have not been told
+        self.recovered = False  # a probe succeeded, and other processes have not been told
         self.moved: PacerNote | None = None
         self.recent: deque[PacerNote] = deque(maxlen=RECENT)
         self.next_probe: datetime | None = None
-        self.touched = True  # since it was last written down
+        self.touched = True  # since the state was last written for the operator
         self._moved_at = 0.0
 
     def obey(self, limits: Limits) -> None:
@@ -145,7 +145,7 @@ class Pacer:
         """Record that the servers asked for less in answer to what began at `began`; return True if they are now
         paused."""
         self.touched = True
-        if began < self._moved_at:  # of the same moment as the answer that moved the window
+        if began < self._moved_at:  # it began before the answer that moved the window
             self._note(said, "counted with the answer before")
             return False
         self.pushes += 1

@@ -41,21 +41,21 @@ class BrokenPipelining:
         strayed = transaction.strayed and all(answer.phase is not Phase.BODY for answer in transaction.answers)
         state = self._state(site)
         if not transaction.pipelined:
-            if state == "trial" and transaction.steps:  # else nothing was said to the server
+            if state == "trial" and transaction.steps:  # else no command was sent
                 self._set(site, "cleared" if strayed else "proved")
             return False
         if not strayed or state == "cleared":
             return False
         if state is None:
             self._set(site, "trial")
-        return True  # else this connection is from before
+        return True  # in "trial" or "proved": this connection was opened before
 
     def _state(self, site: str) -> str | None:
         state, until = self._sites.get(site, (None, 0.0))
         return state if until > self._now() else None
 
     def _set(self, site: str, state: str) -> None:
-        _log.info("pipelining", site=site, state=state)
+        _log.info("pipelining state changed", site=site, state=state)
         self._sites.pop(site, None)
         if len(self._sites) >= MAX_SITES:
             self._sites.popitem(last=False)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from engine.mail.replies import Answer, Break
 
 PROVEN_S: Final = 3_600.0  # after an answered transaction
-SILENT_S: Final = 300.0  # an address that did not answer is tried behind all others for so long
+SILENT_S: Final = 300.0  # an address that did not answer is tried last for so long
 REST_S, MAX_REST_S = 15.0, 300.0
 MAX_HOSTS: Final = 50_000
 
@@ -43,7 +43,7 @@ class HostHealth:
         self.failures = 0  # of openings, in a row
         self.rest_until = 0.0
         self.silent_until = 0.0
-        self.because: Answer | None = None  # what its latest failure was
+        self.because: Answer | None = None  # its latest failure
         self.connected = 0
 
 

@@ -29,14 +29,14 @@ IDLE_S = 5.0  # how long a connection waits for more mail
 CONNECTION_AGE_S = 300.0  # Postfix smtp_connection_reuse_time_limit
 REST_S, MAX_REST_S = 15.0, 300.0
 MIN_WAITING = 16
-SLOW_S = 0.05  # a transaction that lasts longer waits for the server, not for us: another connection helps
-TURNS = 5  # of the loop that a transaction takes when the server is quick: in a busy process that is longer
-QUICK_S = 0.005  # a server that answers within this has its pipe filled by one connection
-BACKLOG_S = 1.0  # what waits longer than this at the present pace wants more connections, though no reply is slow
-WORTH = 16  # what waits is left to a connection that is being opened, up to so many: another would hardly come sooner
-PATIENCE_S = 1.0  # unless that lasts longer: equal servers need not be equally slow
+SLOW_S = 0.05  # a longer transaction waits for the server: another connection helps
+TURNS = 5  # turns of the event loop that a transaction with a quick server takes
+QUICK_S = 0.005  # one connection fills the pipe to a server that answers within this
+BACKLOG_S = 1.0  # mail that would wait longer at the present pace wants more connections
+WORTH = 16  # so many deliveries are left to each connection being opened
+PATIENCE_S = 1.0  # unless the opening lasts longer: another server may be quicker
 TURN = 20  # messages of a connection while others wait for its place
-_MAX_HOSTS = 20  # of a group, told to the operator
+_MAX_HOSTS = 20  # of a group, shown to the operator
 
 
 class SiteGroup:
@@ -44,10 +44,10 @@ class SiteGroup:
 
     def __init__(self, pacer: Pacer, standing: SourceStanding | None = None) -> None:
         self.pacer = pacer
-        self.standing = standing  # of the source address that all of them are reached from, where there is one
+        self.standing = standing  # of the source address for all of them, where one is configured
         self.sites: dict[Site, None] = {}
-        self.hungry: dict[Site, None] = {}  # mail waits and there is no worker, in the order of asking
-        self.idle: dict[Site, None] = {}  # workers wait for mail
+        self.hungry: dict[Site, None] = {}  # sites with mail and without a worker, in the order of asking
+        self.idle: dict[Site, None] = {}  # sites whose workers wait for mail
 
     def add(self, site: "Site") -> None:
         """Add a site that keeps to this pacer."""
@@ -73,24 +73,24 @@ class Site:
     """The deliveries that wait for one site, its workers, and whether it rests."""
 
     def __init__(self, name: str, group: SiteGroup, tls_key: str = "") -> None:
-        self.name = name  # of the MX set
+        self.name = name  # the key of the MX set
         self.group = group
         self.pacer = group.pacer
         self.standing = group.standing
         self.place = (name + tls_key, group.pacer.limits.key)  # among the sites of the process
-        self.route = Route("", (), 0)  # that of the latest delivery: its hosts are shuffled anew for each
-        self.policy = WITHOUT  # likewise; all that meet here demand the same of their connections
+        self.route = Route("", (), 0)  # of the latest delivery: its hosts are shuffled anew for each
+        self.policy = WITHOUT  # of the latest delivery; all policies here demand the same
         self.waiting = FairQueue()
         self.workers = 0  # connections open or being opened
         self.connected = 0
         self.asking = 0  # workers that wait for a slot
         self.opening = 0
         self.greeted = False  # a server of the site was ready for MAIL
-        self.opens_s = 0.0  # how long the latest connection took to come about
+        self.opens_s = 0.0  # how long opening the latest connection took
         self.busy: dict[int, float] = {}  # worker -> when its present transaction, or its opening, began
         self.sleepers: list[asyncio.Future[bool]] = []  # idle workers
-        self.done = 0  # transactions since the rate was last reckoned
-        self.lasts_s = 0.0  # a transaction with the server, a moving mean
+        self.done = 0  # transactions since the rate was last computed
+        self.lasts_s = 0.0  # duration of a transaction, a moving mean
         self.rate = 1.0  # transactions a second, a moving mean
         self.rest_until = 0.0
         self.rest_because: Answer | None = None
@@ -233,11 +233,11 @@ class Site:
         left = len(self.waiting) - coming
         if left <= 0 or not self.greeted or self._rests or self.pacer.probing:
             return 0
-        # What is over sooner than another connection comes about needs none; what hangs does, were it an opening.
+        # A transaction that ends before another connection is open needs none; a hanging one does, even an opening.
         patience_s = PATIENCE_S if left < WORTH * coming else min(PATIENCE_S, self.opens_s)
         slow_s = max(SLOW_S, TURNS * turn_s, patience_s)
         slow = len(self.busy) == self.workers and all(now - began > slow_s for began in self.busy.values())
-        theirs = self.lasts_s > max(QUICK_S, TURNS * turn_s)  # it is the server that we wait for
+        theirs = self.lasts_s > max(QUICK_S, TURNS * turn_s)  # the server is what we wait for
         behind = theirs and len(self.waiting) * self.lasts_s > BACKLOG_S * self.workers
         return min(self.workers, left) if slow or behind else 0
 

@@ -25,14 +25,14 @@ from engine.store.queries import Queries
 from mta.outbound.mx_routes import Route
 from mta.smtp.watch import Watch, masked
 
-MINUTES = 10  # that are looked back
-MIN_OTHERS = 2  # accounts: the figures of a single other one would be its own, and not ours to show
+MINUTES = 10  # for which answers are kept
+MIN_OTHERS = 2  # accounts: the counts of a single other account would disclose its mail
 MAX_SITES = 2_000
-MAX_ENTRIES = 50_000  # accounts by site and minute, some 10 MB; beyond it they are counted without their names
+MAX_ENTRIES = 50_000  # accounts by site and minute, some 10 MB; beyond it, answers count without account
 MAX_DOMAINS = 50_000
-MAX_TOLD = 100  # conversations kept for those who watch; what comes beyond is counted
+MAX_TOLD = 100  # conversations kept for operators who watch; further ones are only counted
 EACH_TELLING = 25
-MAX_OCTETS = 7_000  # of one: a notification of Postgres takes 8,000
+MAX_OCTETS = 7_000  # of a notification; Postgres allows 8,000
 
 _SQL = Queries.beside(__file__, "site_stats.sql")
 _TELL = _SQL.command("tell_traces")
@@ -128,7 +128,7 @@ class SiteStats:
             self._keep(attempt)
         site = self._site_of.get(attempt.row.domain)
         talk = attempt.conversation
-        # Nobody was asked, or another message spoke for this one, or nothing that happened there tells of a site.
+        # No server was asked, another message's attempt counted for this one, or it was the simulator.
         if site is None or talk is None or "note" in talk or attempt.simulated:
             return attempt
         account, failed = attempt.row.account_id, False

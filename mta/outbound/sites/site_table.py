@@ -21,7 +21,7 @@ from mta.outbound.source_ips.addresses import SourceAddress
 from mta.outbound.source_ips.health import SourceHealth, SourceStanding
 from mta.outbound.tls.policy import TlsPolicy
 
-MAX_LIMITS = 50_000  # of sites that are kept beside the rules
+MAX_LIMITS = 50_000  # of sites, kept to avoid applying the rules anew
 
 
 class SiteTable:

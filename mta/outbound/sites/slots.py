@@ -29,7 +29,7 @@ from msgspec import Struct
 LINGER_S: Final = 2.0  # a healthy server is ready for MAIL within this
 STRESSED_S: Final = 10.0  # for one opening while others wait; Postfix smtpd_timeout under stress is 10 s
 MAX_STRESSED_S: Final = 40.0  # for a host that failed before: it may be slow rather than silent
-CUTS: Final = 50  # part of the slots that is freed at once: each failure costs half a millisecond
+CUTS: Final = 50  # 1/CUTS of the slots is freed at once: each failure costs half a millisecond
 FORGET_S: Final = 60.0  # after which an account's failures count half
 GREED_ALL, GREED_LANE = 3, 1  # one account alone may hold 3/4 of all slots, and 1/2 of a lane
 
@@ -50,7 +50,7 @@ class SlotClaim:
         self.asked_at = 0.0
         self.began = 0.0  # the opening, or the attempt at its present address
         self.greeted = False
-        self.pools: list[_SlotPool] = []  # those in which it holds a place; empty while it waits
+        self.pools: list[_SlotPool] = []  # the pools in which it holds a place; empty while it waits
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -83,7 +83,7 @@ class Slots:
         self._cuts = max(1, total // CUTS)  # at once
         self._lanes = {lane: _SlotLane() for lane in _LANES}
         self._under_way: dict[SlotClaim, None] = {}  # opening, the oldest first
-        self._failures: Counter[UUID] = Counter()  # of openings, by account, lately
+        self._failures: Counter[UUID] = Counter()  # failed openings by account, lately
         self._halved_at = 0.0
         self._numbers = itertools.count(1)
 

@@ -16,13 +16,13 @@ from engine.store.redis import Away, Client, Script
 from mta.outbound.sites.pacer import Pacer
 from shards.ownership import ShardOwnership
 
-LEASE_S = 15.0  # of a process that has died; started again under its name it has its share at once
+LEASE_S = 15.0  # after which the leases of a dead process end; restarted under its name it has them at once
 RENEW_S = 4.0  # a call costs 25 µs in all, and ten thousand sites may be busy
-ROTATE_S = 10.0  # how long a part that can't be parted stays with one process
-GATHER_S = 0.001  # the wishes of a moment share one round trip
+ROTATE_S = 10.0  # how long an indivisible remainder stays with one process
+GATHER_S = 0.001  # requests of a moment share one round trip
 BATCH = 500
-MIN_PAUSE_S = 1.0  # shorter ones are not worth telling
-NAP_S = 0.05  # before asking for pace again, at least
+MIN_PAUSE_S = 1.0  # shorter pauses are not shared
+NAP_S = 0.05  # at least, before asking for tokens again
 _MAX_LOCAL = 10_000
 
 # Leases of one site: a hash of process -> "granted wanted until". KEYS[1]; ARGV: process, limit, wanted, held, lease in
@@ -209,7 +209,7 @@ class SiteWindows:
                 refused = answer
                 found.append((self._own_part(pacer, want), 0, False))
         if refused is not None and not self._away:
-            _log.warning("site windows kept by shards while Redis is away", error=str(refused))
+            _log.warning("Redis away: site windows divided by shards", error=str(refused))
         self._away = refused is not None
         return found
 
@@ -246,7 +246,7 @@ class SiteWindows:
             [answer] = await self._client.ask([_PACE.command(pace_key(pacer), wanted, *_rates(pacer, 1.0))])
         except Away:
             answer = None
-        # No list: away, or out of memory.
+        # No list: Redis is away or out of memory.
         granted, wait_us = answer if isinstance(answer, list) else self._meter(pacer, wanted)
         pacer.add_tokens(granted, time.monotonic() + wait_us / 1e6)
 

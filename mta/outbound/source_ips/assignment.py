@@ -30,7 +30,7 @@ from mta.outbound.source_ips.unspent_quota import UnspentQuota
 
 EXCHANGE_S = 2.0
 FORGET_S = 3600.0
-FULL_S = 2.0  # an allowance that was found used up is not asked for again for so long
+FULL_S = 2.0  # for which quota that was found used up is not asked for again
 KEEP_COUNTS = timedelta(days=60)
 KEEP_RESTS = timedelta(days=30)
 _MAX_ORDERS = 50_000
@@ -141,14 +141,14 @@ class SourceAddresses:
         deliveries go as if they refused none."""
         left, shares = mail, Shares()
         heed = not all(self.health.spared(source.ip, site) for source in order)
-        short = False  # of allowance
+        short = False  # of quota
         for source in order:
             wanted = self.health.room(source.ip, site, len(left)) if heed else len(left)
             granted, left = await self._give(source, site, left, wanted, shares)
             short = short or granted < wanted
             if not left:
                 return shares, []
-        if not short:  # one message tries an address again, and there is no other for the rest
+        if not short:  # one message probes an address, and there is no other address for the rest
             _, left = await self._give(order[0], site, left, len(left), shares)
         return shares, left
 
@@ -160,7 +160,7 @@ class SourceAddresses:
         if not granted:
             return 0, mail
         if granted < len(mail):
-            mail = sorted(mail, key=lambda one: one.row.priority)  # stable
+            mail = sorted(mail, key=lambda one: one.row.priority)  # a stable sort
         for one in mail[:granted]:
             one.taken = taken
         shares.append((source, mail[:granted]))

@@ -20,18 +20,18 @@ from engine.delivery.outcome import Category, Outcome, Scope, Verdict
 from engine.delivery.sources_store import Rest
 from mta.outbound.source_ips.addresses import SourceAddress
 
-REST_S, MAX_REST_S = 900.0, 6 * 3600.0  # automatic listings are lifted after hours; a mistaken one sooner
-PROBE_S = 300.0  # how long the one message may take that tries an address again
-SETTLED_S = 60.0  # what they take so long after a refusal was not begun before it
-NOT_REACHED_S = 600.0  # a family of addresses goes behind the other for so long
-UNFIT_S = 60.0  # an address that this host has lost is not tried for so long
-OVERLAP_S = 30.0  # of two looks at what others wrote: clocks differ, and commits come late
-REMEMBER = timedelta(days=2)  # a refusal that was over so long ago is a new one
+REST_S, MAX_REST_S = 900.0, 6 * 3600.0  # automatic blocklist entries end after hours; mistaken ones sooner
+PROBE_S = 300.0  # how long the one message may take that probes an address
+SETTLED_S = 60.0  # mail accepted so long after a refusal was not begun before it
+NOT_REACHED_S = 600.0  # for which an address family goes behind the other
+UNFIT_S = 60.0  # for which an address that this host has lost is not tried
+OVERLAP_S = 30.0  # of two reads of what others wrote: clocks differ, and commits come late
+REMEMBER = timedelta(days=2)  # a refusal after so long counts as the first
 MAX_SAID = 200  # characters of an answer that are kept
 ANYWHERE = "*"
 _MAX_RESTS = 50_000
 _ABOUT_US = frozenset({Category.REPUTATION, Category.POLICY})
-_NOT_ABOUT_US = frozenset({Scope.RECIPIENT, Scope.MESSAGE})  # whoever judges these lets the address speak
+_NOT_ABOUT_US = frozenset({Scope.RECIPIENT, Scope.MESSAGE})  # a server that judges these accepts the address
 
 _log = structlog.get_logger("mta")
 

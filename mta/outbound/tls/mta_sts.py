@@ -7,7 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 MAX_OCTETS = 64 * 1024  # RFC 8461 3.2 suggests this bound
-MAX_S = 31_557_600  # about a year (RFC 8461 3.2); whoever says more gets this
+MAX_S = 31_557_600  # about a year (RFC 8461 3.2); longer ones are cut to this
 MAX_PATTERNS = 1_000
 
 _RECORD = re.compile(rb"v=STSv1(?:[ \t]*;[ \t]*[A-Za-z0-9][A-Za-z0-9_.-]{0,31}=[!-:<>-~]+)+[ \t]*;?[ \t]*")

@@ -25,7 +25,7 @@ from mta.outbound.tls.mta_sts import InvalidPolicy, StsPolicy, parse, record_id
 from mta.outbound.tls.report_counts import TlsReportCounts
 from mta.smtp.faults import Fault, FaultKind
 
-TXT_S = 4.0  # mail waits for it, and what is kept rules without it
+TXT_S = 4.0  # mail waits for it; without an answer the kept policy applies
 FETCH_AGAIN_S = 300.0  # RFC 8461 3.3: not more often than every five minutes after a failure
 REFRESH = timedelta(days=1)  # RFC 8461 10.2: a policy in use is renewed long before it expires
 _MAX_FAILED = 10_000
@@ -152,7 +152,9 @@ class StsPolicies:
         try:
             await _SAVE.execute(self._pool, domain, wanted, body.decode(), now, expires_at)
         except AWAY as error:
-            _log.warning("policy not kept", domain=domain, error=repr(error))  # it serves this delivery all the same
+            _log.warning(
+                "MTA-STS policy not stored", domain=domain, error=repr(error)
+            )  # this delivery uses it all the same
         return policy
 
     def _fault(self, domain: str, wanted: str, fault: Fault) -> None:

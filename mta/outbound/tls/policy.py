@@ -45,7 +45,7 @@ class MinTls(StrEnum):
 
     NONE = "none"  # the message matters more than its secrecy: policies are not enforced (as RFC 8689 5 has it)
     OPPORTUNISTIC = "opportunistic"
-    VERIFIED = "verified"  # a server that proves its name, or the message waits
+    VERIFIED = "verified"  # the server proves its name, or the message waits
 
 
 class TlsDemand(Struct, frozen=True):
@@ -151,7 +151,7 @@ class TlsPolicies:
     async def _signed(self, question: _PolicyQuestion) -> Sequence[tuple[TlsDemand | None, float]]:
         """Return for each host the demand of its TLSA records, None without any, and until when that is known."""
         if not (self._dnssec_trusted and question.authentic):
-            # RFC 7672 2.2.1: MX records that anybody may have forged lead to hosts whose records prove nothing.
+            # RFC 7672 2.2.1: unsigned MX records may be forged, so the TLSA records of their hosts prove nothing.
             return [(None, math.inf)] * len(question.servers)
         return await asyncio.gather(*(self._by_dane(question, server) for server in question.servers))
 

@@ -16,7 +16,7 @@ from engine.store.queries import Queries, columns
 from mta.smtp.faults import Fault
 
 KEEP = timedelta(days=60)  # a report is due the next day; two months let an operator look back
-MAX_KEYS = 20_000  # while Postgres is away; what comes beyond is not counted
+MAX_KEYS = 20_000  # while Postgres is away; further sessions are not counted
 
 PolicyType = Literal["sts", "tlsa"]  # RFC 8460 4.2
 

@@ -54,9 +54,9 @@ async def post_due(pool: asyncpg.Pool, settings: Settings, now: datetime, report
         async with slots:
             try:
                 return await _post(pool, client, await reports.of(row["day"], row["domain"]), row, now)
-            except AWAY as error:  # it may have been taken: then it gets the report once more, under the same id
+            except AWAY as error:  # it may have arrived: then the report is sent once more, under the same id
                 heed_cancellation()
-                _log.warning("TLS report not noted as posted", domain=row["domain"], error=repr(error))
+                _log.warning("TLS report posted, but not recorded", domain=row["domain"], error=repr(error))
                 return False
 
     try:
@@ -90,5 +90,5 @@ async def _post(pool: asyncpg.Pool, client: Client, report: DailyTlsReport, row:
         await _GIVE_UP.execute(pool, *place)
         _log.warning("TLS report given up", domain=report.domain, url=row["url"], error=said)
     else:
-        _log.info("TLS report put off", domain=report.domain, url=row["url"], error=said)
+        _log.info("TLS report postponed", domain=report.domain, url=row["url"], error=said)
     return False

@@ -25,7 +25,7 @@ from mta.outbound.tls.report_counts import KEEP
 from mta.outbound.tls.report_mail import DailyTlsReport, ReportDestinations, compose, destinations, due_at
 from mta.outbound.tls.report_posting import LASTS, post_due
 
-DAYS_BACK = 2  # a worker that was down over night catches up
+DAYS_BACK = 2  # so that a worker that was down over night catches up
 MAX_AT_ONCE = 200  # domains a round
 
 _SQL = Queries.beside(__file__, "reporting.sql")
@@ -111,7 +111,7 @@ async def _send(
             accepted = await acceptor.accept_submitted(mail, door)
         except (BadAddress, Refusal) as error:
             if isinstance(error, Refusal) and error.kind not in (ErrorType.SUPPRESSED, ErrorType.INVALID_ADDRESS):
-                _log.warning("TLS report put off", domain=report.domain, error=str(error))
+                _log.warning("TLS report postponed", domain=report.domain, error=str(error))
                 return len(reached)
             continue
         reached.append(mailbox)

@@ -19,7 +19,7 @@ from mta.smtp.faults import Fault
 
 FLUSH_S = 10.0
 FORGET_S = 3600.0
-KEEP_EXPIRED = timedelta(days=7)  # for whoever wants to know what held last week
+KEEP_EXPIRED = timedelta(days=7)  # to look up which policy applied last week
 
 _log = structlog.get_logger("mta")
 
@@ -34,7 +34,7 @@ class TransportSecurity:
         self.report = TlsReportCounts(pool)
         self._sts = StsPolicies(pool, resolver, fetcher or _LazyFetcher(settings, resolver), self.report)
         self._policies = TlsPolicies(resolver, self._sts, dnssec_trusted=settings.dnssec_trusted)
-        # In local mode all mail goes to the built-in sink: no stranger's policy says anything about that.
+        # In local mode all mail goes to the built-in sink, to which no policy of a domain applies.
         self._applies = settings.delivery == "live"
 
     async def policy(self, domain: str, route: Route, min_tls: MinTls = MinTls.OPPORTUNISTIC) -> TlsPolicy:
@@ -58,14 +58,14 @@ class TransportSecurity:
                     forget_at = time.monotonic() + FORGET_S
             except AWAY as error:
                 heed_cancellation()
-                _log.warning("TLS sessions not counted yet", error=repr(error))
+                _log.warning("TLS session counts not written yet", error=repr(error))
 
     async def flush(self) -> None:
         """Write the last counts; while Postgres is away they are lost."""
         try:
             await self.report.flush()
         except AWAY as error:
-            _log.warning("TLS sessions not counted", error=repr(error))
+            _log.warning("TLS session counts lost", error=repr(error))
 
     async def close(self) -> None:
         """Cancel look-ups and fetches under way."""
