@@ -42,17 +42,17 @@ from shards.member import Member
 from shards.ownership import ShardOwnership
 
 ASK_S = 0.05
-# Below those who accept: a request waits for an answer, mail may wait for milliseconds. Measured on two cores at full
-# load and at 750/s: accepted 1,700 → 3,100/s, accept p50 7.3 → 4.8 ms; 10 starved delivering beside busy neighbours.
+# Below the processes that accept: a request waits for an answer, mail may wait for milliseconds. Measured on two cores
+# at full load and at 750/s: accepted 1,700 → 3,100/s, accept p50 7.3 → 4.8 ms; 10 starved delivery beside busy processes.
 NICENESS = 3
-SPARE_FILES = 1_024  # beside connections to mail servers: DNS questions, stores, the simulator
-END_S = 3.0  # a driver that is cancelled in the middle of a query may take its time
+SPARE_FILES = 1_024  # beside connections to mail servers: DNS queries, stores, the simulator
+END_S = 3.0  # a driver that is cancelled in the middle of a query may take that long
 
 _log = structlog.get_logger("mta")
 
 
 def main() -> None:
-    """The process's entry."""
+    """Run one mta process."""
     parser = argparse.ArgumentParser(prog="mta.process")
     parser.add_argument("--name", default="mta-1")
     name: str = parser.parse_args().name
@@ -70,15 +70,15 @@ def main() -> None:
 
 
 def process_name(settings: Settings, name: str) -> str:
-    """What no other living process of the installation is called: by host, state folder and place in it."""
+    """Return a name that no other living process of the installation has: by host, state folder and name in it."""
     return f"{socket.gethostname()}:{settings.state.absolute()}:{name}"
 
 
 def give_way() -> None:
-    """Take a lower priority than the doors have.
+    """Take a lower priority than the processes that accept mail.
 
     Where Linux groups processes by session (sched_autogroup), a process's own niceness counts within its session only,
-    and the group's is what ranks it: set when the session is this process's alone.
+    and the group's niceness ranks it: set here if the session has no other process.
     """
     os.nice(NICENESS)
     if os.getsid(0) == os.getpid():
@@ -90,8 +90,8 @@ async def run(settings: Settings, name: str) -> None:
     """Deliver until SIGTERM or SIGINT, then drain."""
     if settings.database_url is None or settings.redis_url is None:
         raise RuntimeError("an mta process needs WAYBILL_DATABASE_URL and WAYBILL_REDIS_URL")
-    gc.freeze()  # what is loaded by now stays: no collection needs to look at it again
-    gc.set_threshold(50_000, 20, 100)  # deliveries make few cycles; the default looks 70 times as often
+    gc.freeze()  # what is loaded by now stays loaded: collections need not scan it
+    gc.set_threshold(50_000, 20, 100)  # deliveries make few cycles; the default scans 70 times as often
     _allow_files(settings.mta_connections + SPARE_FILES)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -144,7 +144,7 @@ async def run(settings: Settings, name: str) -> None:
     await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
     if work.done():
         ended.cancel()
-        work.result()  # raises what ended it: the supervisor starts a fresh process
+        work.result()  # raises the error that ended it: the supervisor starts a fresh process
     await _stop(outbound, member, work, settings.drain_s)
     await complaints.drain()
     await simulator.close()
@@ -160,7 +160,7 @@ async def run(settings: Settings, name: str) -> None:
 
 
 def _allow_files(wanted: int) -> None:
-    """Raise this process's limit of open files as far as wanted and allowed: shells allow 1,024."""
+    """Raise this process's limit of open files to `wanted`, or as far as allowed: shells allow 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -192,14 +192,14 @@ async def _work(
 
 
 async def _announce(member: Member) -> None:
-    """Say that this process is ready as soon as it may own shards."""
-    while not member.holds:  # noqa: ASYNC110 - once in a life, and the member has no event for it
+    """Tell the supervisor that this process is ready, as soon as it may own shards."""
+    while not member.holds:  # noqa: ASYNC110 - once in the life of a process; Member has no event for it
         await asyncio.sleep(ASK_S)
     handed.tell_ready()
 
 
 async def _watch() -> None:
-    """Show that the loop turns: a process that hangs in one message would hold its shards for ever."""
+    """Feed the watchdog while the event loop turns: a process that hangs in a message would keep its shards for ever."""
     poison_guard.watch()
     try:
         while True:
@@ -210,7 +210,7 @@ async def _watch() -> None:
 
 
 async def _stop(outbound: OutboundPipeline, member: Member, work: "asyncio.Task[None]", grace_s: float) -> None:
-    """Drain while the lease is still being renewed, then give it up."""
+    """Drain while the lease is still renewed, then give the lease up."""
     _log.info("draining", in_hand=outbound.in_hand)
     await outbound.drain(grace_s)
     work.cancel()

@@ -417,10 +417,8 @@ def _answer(asked: "_Asked") -> Answered[str] | None:
 
 def _literal(name: str) -> str | None:
     """The address that an MX record names where a host name belongs."""
-    if (
-        ":" not in name and not name[-1:].isdigit() and not name.endswith("]")
-    ):  # nearly all names: avoids the cost of an exception
-        return None
+    if ":" not in name and not name[-1:].isdigit() and not name.endswith("]"):
+        return None  # nearly all names: avoids the cost of an exception
     try:
         return str(ip_address(name.strip("[]")))
     except ValueError:

@@ -119,9 +119,8 @@ class RouteStage:
         for least in {one.row.min_tls for one in signed}:
             policies[least] = await self._security.policy(domain, route, MinTls(least or MinTls.OPPORTUNISTIC))
         for least, policy in policies.items():
-            mail = [
-                one for one in signed if one.row.min_tls == least and self._active.has(one)
-            ]  # not fenced during the look-ups
+            # A delivery may have been fenced during the look-ups.
+            mail = [one for one in signed if one.row.min_tls == least and self._active.has(one)]
             for source, part in await self._scheduler.by_source(route, mail):
                 await self._bring(route, policy, part, source)
 
@@ -142,9 +141,8 @@ class RouteStage:
         self, route: Route, policy: TlsPolicy, mail: list[ActiveDelivery], source: SourceAddress | None
     ) -> None:
         """Let deliveries wait at their site; while it rests they share its last outcome."""
-        site = self._table.of(
-            route, policy, source
-        )  # no await until mail waits there: an empty site could be forgotten
+        # No await from here until mail waits at the site: an empty site could be forgotten.
+        site = self._table.of(route, policy, source)
         if not site.resting and not site.connected:
             rest = self._connections.resting(route, policy, site.pacer.limits.family, source)
             if rest is not None:

@@ -1,4 +1,4 @@
-"""Complaints about what `complained@` took: seconds after the delivery is on record, by the way of every complaint.
+"""Makes complaints about mail to `complained@`, seconds after its delivery is stored, like any other complaint.
 
 They wait in memory. A process that drains makes its own at once; one that was killed leaves them to the next that
 starts, which looks for them among the messages of the last minutes.
@@ -85,7 +85,7 @@ class Complaints:
         self._came.set()
 
     async def _next(self) -> bool:
-        """The oldest of them; False: Postgres is away, and it goes on waiting."""
+        """Make the oldest complaint; return False if Postgres is away: then it goes on waiting."""
         _, message, place = self._waiting[0]
         try:
             await complain(self._pool, message, place, at=clock.now(), simulated=True)
@@ -99,7 +99,7 @@ class Complaints:
         return True
 
     async def _find(self) -> None:
-        """What a process that was killed may have left; a complaint that came already comes no second time."""
+        """Find the complaints that a killed process may have left; one that was made is not made again."""
         now = clock.now()
         since, until = (ids.floor_of(clock.milliseconds(at)) for at in (now - LOOK_BACK, now + LOOK_BACK))
         ending = f"@{self._domain}"

@@ -152,9 +152,8 @@ class StsPolicies:
         try:
             await _SAVE.execute(self._pool, domain, wanted, body.decode(), now, expires_at)
         except AWAY as error:
-            _log.warning(
-                "MTA-STS policy not stored", domain=domain, error=repr(error)
-            )  # this delivery uses it all the same
+            # This delivery uses the policy all the same.
+            _log.warning("MTA-STS policy not stored", domain=domain, error=repr(error))
         return policy
 
     def _fault(self, domain: str, wanted: str, fault: Fault) -> None:
