@@ -14,6 +14,7 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
+import asyncpg
 import structlog
 import uvloop
 
@@ -27,6 +28,7 @@ from engine.store.caches import Stamps
 from engine.store.migrate import MigrationError, open_current
 from engine.store.postgres import AWAY, close_pool, open_pool
 from engine.store.presence import Figures, Presence
+from engine.store.redis import Client
 from engine.store.resolver import Resolver
 from mta.outbound import poison_guard
 from mta.outbound.envelopes import EnvelopeBuilder
@@ -43,7 +45,7 @@ from shards.ownership import ShardOwnership
 
 ASK_S = 0.05
 # Below the processes that accept: a request waits for an answer, mail may wait for milliseconds. Measured on two cores
-# at full load and at 750/s: accepted 1,700 → 3,100/s, accept p50 7.3 → 4.8 ms; 10 starved delivery beside busy processes.
+# at full load and at 750/s: accepted 1,700 → 3,100/s, accept p50 7.3 → 4.8 ms; 10 starved delivery.
 NICENESS = 3
 SPARE_FILES = 1_024  # beside connections to mail servers: DNS queries, stores, the simulator
 END_S = 3.0  # a driver that is cancelled in the middle of a query may take that long
@@ -96,67 +98,112 @@ async def run(settings: Settings, name: str) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    pool = await open_current(settings.database_url, name=name, smallest=1, largest=5)
-    loading = await open_pool(settings.database_url, name=f"{name} loading", largest=2, generic=True)
-    client = redis_store.connect(settings.redis_url)
-    listener = redis_store.connect(settings.redis_url, timeout_s=30)
-    resolver = Resolver.from_settings(settings)
-    simulator = await Simulator.start(settings, pool)
-    ownership = ShardOwnership(settings.shards)
-    simulated: asyncio.Queue[Attempt] = asyncio.Queue(MAX_WAITING)
-    complaints = Complaints(pool, simulator.domain, simulated)
-    router = Router.from_settings(settings, resolver, simulator_port=simulator.port)
-    security = TransportSecurity(settings, pool, resolver)
-    envelopes = EnvelopeBuilder(pool, settings, PoisonGuard(settings.state / "mta" / f"{name}.hand"))
-    woken = WokenShards()
-    process = process_name(settings, name)
-    settler = await SettlingThread.start(
-        settings.database_url, name, lambda: ownership.member_id, on_flush=functools.partial(metrics.flushed, "settle")
-    )
-    outbound = OutboundPipeline(
-        settings=settings,
-        pool=pool,
-        loading=loading,
-        client=client,
-        process=process,
-        ownership=ownership,
-        simulated=simulated,
-        reader=HintReader(client, name),
-        woken=woken,
-        router=router,
-        envelopes=envelopes,
-        settler=settler,
-        security=security,
-    )
-    member = Member(
-        pool,
-        name=process,
-        ownership=ownership,
-        lease_s=settings.lease_s,
-        on_gain=outbound.gained,
-        on_release=outbound.release,
-        on_fenced=outbound.fenced,
-    )
-    presence = Presence(pool, kind="mta", name=name, figures=lambda: _figures(outbound, member))
-    stamps = Stamps(pool, [envelopes.keys, member.cache, *outbound.caches])
-    work = asyncio.create_task(_work(presence, outbound, member, stamps, Wakes(listener), woken, complaints))
+    stores = await Stores.open(settings, name)
+    mta = await DeliveryProcess.start(settings, name, stores)
+    work = asyncio.create_task(mta.work())
     ended = asyncio.create_task(stop.wait())
     await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
     if work.done():
         ended.cancel()
         work.result()  # raises the error that ended it: the supervisor starts a fresh process
-    await _stop(outbound, member, work, settings.drain_s)
-    await complaints.drain()
-    await simulator.close()
-    await settler.close()
-    await router.close()
-    await security.close()
-    await resolver.close()
-    await client.aclose()
-    await listener.aclose()
-    await close_pool(loading)
-    await close_pool(pool)
+    await _stop(mta, work, settings.drain_s)
+    await mta.close()
+    await stores.close()
     _log.info("stopped")
+
+
+class Stores:
+    """The connections of one process to Postgres, Redis and DNS."""
+
+    def __init__(
+        self, settings: Settings, pool: asyncpg.Pool, loading: asyncpg.Pool, client: Client, listener: Client
+    ) -> None:
+        self.pool = pool
+        self.loading = loading  # finds and loads work
+        self.client = client
+        self.listener = listener  # waits for wake-ups
+        self.resolver = Resolver.from_settings(settings)
+
+    @classmethod
+    async def open(cls, settings: Settings, name: str) -> "Stores":
+        """Connect to a database whose schema is current; raises MigrationError if it is not."""
+        assert settings.database_url is not None
+        assert settings.redis_url is not None
+        pool = await open_current(settings.database_url, name=name, smallest=1, largest=5)
+        loading = await open_pool(settings.database_url, name=f"{name} loading", largest=2, generic=True)
+        client = redis_store.connect(settings.redis_url)
+        return cls(settings, pool, loading, client, redis_store.connect(settings.redis_url, timeout_s=30))
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.resolver.close()
+        await self.client.aclose()
+        await self.listener.aclose()
+        await close_pool(self.loading)
+        await close_pool(self.pool)
+
+
+class DeliveryProcess:
+    """The parts of one process: the pipeline, its membership in the shard map, the simulator, and their helpers."""
+
+    def __init__(
+        self, settings: Settings, name: str, stores: Stores, simulator: Simulator, ownership: ShardOwnership,
+        settler: SettlingThread,
+    ) -> None:  # fmt: skip
+        process, pool = process_name(settings, name), stores.pool
+        simulated: asyncio.Queue[Attempt] = asyncio.Queue(MAX_WAITING)
+        envelopes = EnvelopeBuilder(pool, settings, PoisonGuard(settings.state / "mta" / f"{name}.hand"))
+        self._simulator = simulator
+        self._settler = settler
+        self._complaints = Complaints(pool, simulator.domain, simulated)
+        self._router = Router.from_settings(settings, stores.resolver, simulator_port=simulator.port)
+        self._security = TransportSecurity(settings, pool, stores.resolver)
+        self._woken = WokenShards()
+        self.outbound = OutboundPipeline(
+            settings=settings, pool=pool, loading=stores.loading, client=stores.client, process=process,
+            ownership=ownership, simulated=simulated, reader=HintReader(stores.client, name), woken=self._woken,
+            router=self._router, envelopes=envelopes, settler=settler, security=self._security,
+        )  # fmt: skip
+        self.member = Member(
+            pool, name=process, ownership=ownership, lease_s=settings.lease_s, on_gain=self.outbound.gained,
+            on_release=self.outbound.release, on_fenced=self.outbound.fenced,
+        )  # fmt: skip
+        self._presence = Presence(pool, kind="mta", name=name, figures=self._figures)
+        self._stamps = Stamps(pool, [envelopes.keys, self.member.cache, *self.outbound.caches])
+        self._wakes = Wakes(stores.listener)
+
+    @classmethod
+    async def start(cls, settings: Settings, name: str, stores: Stores) -> "DeliveryProcess":
+        """Start the simulator and the settling thread, and build the rest around them."""
+        assert settings.database_url is not None
+        simulator = await Simulator.start(settings, stores.pool)
+        ownership = ShardOwnership(settings.shards)
+        flushed = functools.partial(metrics.flushed, "settle")
+        settler = await SettlingThread.start(settings.database_url, name, lambda: ownership.member_id, on_flush=flushed)
+        return cls(settings, name, stores, simulator, ownership, settler)
+
+    async def work(self) -> None:
+        """Run all parts until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._presence.run())
+            tasks.create_task(self.member.run())
+            tasks.create_task(self._stamps.run())
+            tasks.create_task(self._wakes.run(self._woken))
+            tasks.create_task(self.outbound.run())
+            tasks.create_task(self._complaints.run())
+            tasks.create_task(_watch())
+            tasks.create_task(_announce(self.member))
+
+    async def close(self) -> None:
+        """Make the last complaints and end what the process started, after it has drained."""
+        await self._complaints.drain()
+        await self._simulator.close()
+        await self._settler.close()
+        await self._router.close()
+        await self._security.close()
+
+    def _figures(self) -> Figures:
+        return Figures(len(self.member.owned), self.outbound.in_hand, self.outbound.load.rate)
 
 
 def _allow_files(wanted: int) -> None:
@@ -167,30 +214,6 @@ def _allow_files(wanted: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _figures(outbound: OutboundPipeline, member: Member) -> Figures:
-    return Figures(len(member.owned), outbound.in_hand, outbound.load.rate)
-
-
-async def _work(
-    presence: Presence,
-    outbound: OutboundPipeline,
-    member: Member,
-    stamps: Stamps,
-    wakes: Wakes,
-    woken: WokenShards,
-    complaints: Complaints,
-) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(presence.run())
-        tasks.create_task(member.run())
-        tasks.create_task(stamps.run())
-        tasks.create_task(wakes.run(woken))
-        tasks.create_task(outbound.run())
-        tasks.create_task(complaints.run())
-        tasks.create_task(_watch())
-        tasks.create_task(_announce(member))
-
-
 async def _announce(member: Member) -> None:
     """Tell the supervisor that this process is ready, as soon as it may own shards."""
     while not member.holds:  # noqa: ASYNC110 - once in the life of a process; Member has no event for it
@@ -199,7 +222,7 @@ async def _announce(member: Member) -> None:
 
 
 async def _watch() -> None:
-    """Feed the watchdog while the event loop turns: a process that hangs in a message would keep its shards for ever."""
+    """Feed the watchdog while the event loop turns: a process that hangs would keep its shards for ever."""
     poison_guard.watch()
     try:
         while True:
@@ -209,14 +232,14 @@ async def _watch() -> None:
         poison_guard.rest()
 
 
-async def _stop(outbound: OutboundPipeline, member: Member, work: "asyncio.Task[None]", grace_s: float) -> None:
+async def _stop(mta: DeliveryProcess, work: "asyncio.Task[None]", grace_s: float) -> None:
     """Drain while the lease is still renewed, then give the lease up."""
-    _log.info("draining", in_hand=outbound.in_hand)
-    await outbound.drain(grace_s)
+    _log.info("draining", in_hand=mta.outbound.in_hand)
+    await mta.outbound.drain(grace_s)
     work.cancel()
     await asyncio.wait({work}, timeout=END_S)
     with suppress(*AWAY):
-        await member.leave()
+        await mta.member.leave()
 
 
 if __name__ == "__main__":
