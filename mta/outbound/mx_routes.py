@@ -10,12 +10,10 @@ from hashlib import blake2b
 from ipaddress import ip_address
 from typing import TypeVar
 
-import msgspec
 from msgspec import Struct
 
 from engine.base.netaddr import is_public
 from engine.base.settings import Settings
-from engine.delivery.sites import Family
 from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
 from engine.mail.simulator import domain_of
 from engine.store.deadlines import within
@@ -33,6 +31,7 @@ from engine.store.resolver import (
     ascii_domain,
 )
 from engine.store.shared import Shared
+from mta.outbound.routes import MailHost, Route, Unroutable
 
 MAX_HOSTS = 10  # of a thousand MX records ten suffice; Postfix smtp_mx_address_limit is 5
 MAX_ADDRESSES = 8  # per host and family
@@ -42,40 +41,6 @@ HOSTS_WAIT_S = 4.0  # for the addresses of all MX hosts together; later ones are
 T = TypeVar("T")
 _Asked = Answered[str] | asyncio.Task[Answered[str]]
 _NOTHING = NoData(0.0)
-
-
-class MailHost(Struct, frozen=True):
-    """One mail exchanger: `addresses` in order of trial, IPv4 first, at least one.
-
-    `authentic` says that the resolver validated them; then `canonical` is the name that holds them where `name` is an
-    alias.
-    """
-
-    name: str
-    addresses: tuple[str, ...]
-    authentic: bool = False
-    canonical: str | None = None
-
-
-class Route(Struct, frozen=True):
-    """Where a domain's mail goes. `site` is the same for all domains with the same set of MX hosts.
-
-    `authentic` says that the resolver validated the MX records, or that there are none and the domain's own address.
-    `built_in`: this process's own simulator, which DNS, TLS policies and source addresses have nothing to do with.
-    """
-
-    site: str
-    hosts: tuple[MailHost, ...]
-    port: int
-    authentic: bool = False
-    built_in: bool = False
-
-
-class Unroutable(Struct, frozen=True):
-    """The domain has no server to connect to; `answer` (phase ROUTE) says for how long: a Reply fails the message, a
-    Break defers it."""
-
-    answer: Answer
 
 
 class Router:
@@ -281,21 +246,6 @@ def _simulator(mail_host: str, port: int) -> Route:
     """Its domain is its own site and mail host, with a window of its own."""
     name = domain_of(mail_host)
     return Route(name, (MailHost(name, (LOOPBACK,)),), port, built_in=True)
-
-
-def preferring(route: Route, family: Family) -> Route:
-    """Return the route with its hosts' addresses in the order that the site's rule wants, or of one family alone."""
-    if family is Family.IPV4:
-        return route
-    first = family in (Family.IPV4, Family.IPV4_ONLY)
-    hosts = []
-    for host in route.hosts:
-        addresses = sorted(host.addresses, key=lambda ip: (":" not in ip) is not first)
-        if family in (Family.IPV4_ONLY, Family.IPV6_ONLY):
-            addresses = [ip for ip in addresses if (":" not in ip) is first]
-        if addresses:
-            hosts.append(msgspec.structs.replace(host, addresses=tuple(addresses)))
-    return msgspec.structs.replace(route, hosts=tuple(hosts))
 
 
 def own_names(settings: Settings) -> frozenset[str]:

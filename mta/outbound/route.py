@@ -18,7 +18,8 @@ from mta.outbound.complete import CompleteStage
 from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.envelopes import EnvelopeBuilder
 from mta.outbound.holds import OperatorHolds
-from mta.outbound.mx_routes import Route, Router, Unroutable
+from mta.outbound.mx_routes import Router
+from mta.outbound.routes import Route, Unroutable
 from mta.outbound.schedule import ScheduleStage
 from mta.outbound.sites.connections import SiteConnections
 from mta.outbound.sites.proven_domains import ProvenDomains

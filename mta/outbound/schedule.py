@@ -26,8 +26,8 @@ from mta.outbound.back_off import BackOff
 from mta.outbound.complete import CompleteStage
 from mta.outbound.deliver import DeliveryWorker, WorkerTools
 from mta.outbound.delivery import ActiveDelivery
-from mta.outbound.mx_routes import Route
 from mta.outbound.requeue import Requeuer
+from mta.outbound.routes import Route
 from mta.outbound.sites.connections import SiteConnections
 from mta.outbound.sites.pacer import Pacer
 from mta.outbound.sites.site import Site, SiteGroup, hosts_of, state_of

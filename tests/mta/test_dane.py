@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from engine.base.settings import HostPort
 from engine.mail.replies import Break, BreakKind, Phase
 from engine.store.resolver import Records, Resolver, Tlsa
-from mta.outbound.mx_routes import Route, Router
+from mta.outbound.mx_routes import Router
+from mta.outbound.routes import Route
 from mta.outbound.tls import policy
 from mta.outbound.tls.policy import WITHOUT, MinTls, TlsDemand, TlsPolicies, TlsPolicy
 from mta.smtp.certificates import Authorities, Shown

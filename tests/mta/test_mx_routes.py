@@ -13,7 +13,8 @@ from engine.base.settings import HostPort, Settings, SourceIp
 from engine.delivery.outcome import Category, Verdict, classify
 from engine.mail.replies import Break, BreakKind, Phase, Reply
 from engine.store.resolver import Resolver
-from mta.outbound.mx_routes import MailHost, Route, Router, Unroutable, is_here, own_names
+from mta.outbound.mx_routes import Router, is_here, own_names
+from mta.outbound.routes import MailHost, Route, Unroutable
 from ops.local.dns import Behaviour, Responder
 
 PUBLIC = ("192.88.100.1", "8.8.8.8", "9.9.9.9")

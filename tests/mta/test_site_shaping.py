@@ -13,7 +13,7 @@ from engine.base import clock, ids
 from engine.delivery import queue, sites_store
 from engine.delivery.queue import BEFORE_ALL
 from engine.flows.accept import Door
-from mta.outbound.mx_routes import MailHost, Route
+from mta.outbound.routes import MailHost, Route
 from mta.outbound.sites import pacer as pacers
 from mta.outbound.sites import site as sites
 from mta.outbound.tls.policy import WITHOUT, TlsPolicy

@@ -27,7 +27,7 @@ from engine.delivery.sources import (
     ordered,
 )
 from engine.mail.replies import Answer, Phase, Reply
-from mta.outbound.mx_routes import MailHost, Route
+from mta.outbound.routes import MailHost, Route
 from mta.outbound.source_ips.addresses import SourceAddress, check_sources, sources_of
 from mta.outbound.source_ips.assignment import reachable
 from mta.outbound.source_ips.health import blocks

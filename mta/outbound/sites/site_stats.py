@@ -22,7 +22,7 @@ from engine.delivery.outcome import Outcome, Verdict
 from engine.flows.settle import Attempt
 from engine.store.caches import Cache
 from engine.store.queries import Queries
-from mta.outbound.mx_routes import Route
+from mta.outbound.routes import Route
 from mta.smtp.watch import Watch, masked
 
 MINUTES = 10  # for which answers are kept

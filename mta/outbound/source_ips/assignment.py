@@ -23,7 +23,7 @@ from engine.delivery.sites import Family
 from engine.delivery.sources import Member, Pool, SourceBook, ordered
 from engine.delivery.sources_store import Books, Kind, Taken
 from mta.outbound.delivery import ActiveDelivery
-from mta.outbound.mx_routes import Route, preferring
+from mta.outbound.routes import Route, preferring
 from mta.outbound.source_ips.addresses import SourceAddress, sources_of
 from mta.outbound.source_ips.health import SourceHealth
 from mta.outbound.source_ips.unspent_quota import UnspentQuota

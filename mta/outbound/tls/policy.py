@@ -27,7 +27,7 @@ from engine.store.resolver import (
     ascii_domain,
 )
 from engine.store.shared import Shared
-from mta.outbound.mx_routes import Route
+from mta.outbound.routes import Route
 from mta.outbound.tls.mta_sts import StsMode, StsPolicy
 from mta.outbound.tls.mta_sts_cache import EffectivePolicy, StsPolicies
 from mta.outbound.tls.report_counts import PolicyType

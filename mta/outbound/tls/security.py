@@ -11,7 +11,7 @@ from engine.base import clock
 from engine.base.settings import Settings
 from engine.store.postgres import AWAY, heed_cancellation
 from engine.store.resolver import Resolver, ascii_domain
-from mta.outbound.mx_routes import Route
+from mta.outbound.routes import Route
 from mta.outbound.tls.mta_sts_cache import PolicyFetcher, StsPolicies
 from mta.outbound.tls.policy import WITHOUT, MinTls, TlsPolicies, TlsPolicy
 from mta.outbound.tls.report_counts import TlsReportCounts, TlsSession
