@@ -21,7 +21,7 @@ import os, signal
 from engine.mail import dkim
 from mta.outbound import poison_guard
 from mta.process import main
-blackbox.STUCK_S = 1.0
+poison_guard.STUCK_S = 1.0
 sign = dkim.sign
 def deadly(content, *rest, **more):
     if b"This one is poison." in content:
