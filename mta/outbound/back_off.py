@@ -1,4 +1,4 @@
-"""Backing off from servers: mail that waits for them goes back to the queue, and other processes are told."""
+"""Backs off from servers: mail that waits for them goes back to the queue, and other processes are told."""
 
 from mta.outbound.requeue import Requeuer
 from mta.outbound.sites.site import SiteGroup
@@ -7,7 +7,7 @@ from mta.outbound.tasks import DeliveryTasks
 
 
 class BackOff:
-    """What one process does with the waiting mail of servers that push back or refuse its source address."""
+    """Requeues the waiting mail of servers that push back or refuse the source address of one process."""
 
     def __init__(self, windows: SiteWindows, requeuer: Requeuer, tasks: DeliveryTasks, *, several_sources: bool):
         self._windows = windows

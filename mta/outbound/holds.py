@@ -13,7 +13,8 @@ from mta.outbound.delivery import ActiveDelivery
 
 
 class OperatorHolds:
-    """Read when deliveries are taken, when they have been routed, and right before content is written."""
+    """The holds as one process last read them; asked when deliveries are taken, once they are routed, and before
+    content."""
 
     def __init__(self, pool: asyncpg.Pool, active: ActiveQueue) -> None:
         self._pool = pool

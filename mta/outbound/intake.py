@@ -1,4 +1,4 @@
-"""Taking loaded rows into memory: each becomes a delivery in the active queue and is handed to routing by domain."""
+"""Takes loaded rows into memory: each becomes a delivery in the active queue and is handed to routing by domain."""
 
 import time
 from collections.abc import Iterable

@@ -287,7 +287,7 @@ class _ResolvedHost(Struct, frozen=True):
 
 
 class _RoutePlan(Struct, frozen=True):
-    """What is cached: hosts by preference, or a refusal. `fixed` is the route when nothing is left to
+    """The cached answer for a domain: hosts by preference, or a refusal. `fixed` is the route when nothing is left to
     shuffle, which is the common case."""
 
     until: float

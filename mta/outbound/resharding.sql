@@ -1,10 +1,10 @@
 -- name: any_rehoming
--- Whether rows of any domain are to be brought elsewhere.
+-- Return whether rows of any domain have to move to other shards.
 SELECT EXISTS (SELECT FROM shard_rehomings) AS found;
 
 -- name: rehomings_here
--- What there is to do in the shards $1: domains and their parts of this moment, and whether the last process that may
--- have known other parts has heard of the change $2 seconds ago.
+-- The domains with rows to move in the shards $1, with their present parts, and whether the change is older than $2
+-- seconds, so that every process has heard of it.
 SELECT r.shard, r.domain, coalesce(s.parts, 1)::int AS parts, r.began_at,
        r.began_at < clock_timestamp() - make_interval(secs => $2) AS over
 FROM shard_rehomings r LEFT JOIN shard_splits s ON s.domain = r.domain
@@ -16,8 +16,8 @@ SELECT message_id, due_at FROM queue
 WHERE shard = $1 AND domain = $2 AND (due_at, message_id) > ($3, $4::uuid) ORDER BY due_at, message_id LIMIT $5;
 
 -- name: rehome_rows
--- Messages $1 of domain $2 go from shard $3 to shards $4, provided that member $5 owns shard $3: its lease and its
--- ownership are held until the transaction ends. Rows that somebody else is changing stay.
+-- Move messages $1 of domain $2 from shard $3 to shards $4, provided that member $5 owns shard $3: its lease and its
+-- ownership are held until the transaction ends. Rows that another transaction is changing stay.
 WITH fence AS MATERIALIZED (
     SELECT o.shard FROM shard_owners o JOIN shard_members m ON m.id = o.owner
     WHERE o.shard = $3 AND m.id = $5 FOR SHARE OF o FOR KEY SHARE OF m
@@ -31,9 +31,9 @@ WHERE q.message_id = free.message_id AND q.domain = $2 AND n.message_id = free.m
 RETURNING q.message_id;
 
 -- name: count_rehomed
--- $3 rows more of domain $2 have left shard $1.
+-- Count $3 more rows of domain $2 that have left shard $1.
 UPDATE shard_rehomings SET moved = moved + $3 WHERE shard = $1 AND domain = $2;
 
 -- name: end_rehoming
--- Nothing of domain $2 in shard $1 belongs elsewhere, unless its parts have changed since $3.
+-- End the moves of domain $2 in shard $1, unless its parts have changed since $3.
 DELETE FROM shard_rehomings WHERE shard = $1 AND domain = $2 AND began_at = $3 RETURNING shard;

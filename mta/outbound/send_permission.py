@@ -1,4 +1,4 @@
-"""Whether a delivery may still be sent: asked right before its content is written. No I/O."""
+"""Decides whether a delivery may still be sent: asked right before its content is written. No I/O."""
 
 from mta.outbound.active_queue import ActiveQueue
 from mta.outbound.delivery import ActiveDelivery

@@ -1,8 +1,8 @@
-"""Settling beside the loop: a Settler in a thread with an event loop and sessions of its own.
+"""Settles in a thread with an event loop and database sessions of its own.
 
-A busy process turns its loop every few dozen milliseconds, and a settling transaction needs several turns in which it
-keeps account heads locked from everybody else. In a thread it waits for Postgres alone; the thread needs the
-interpreter for some 0.05 ms a message, and gets it whenever the loop signs or writes to a socket.
+A busy process turns its event loop every few dozen milliseconds, and a settling transaction needs several turns in
+which it keeps account heads locked. In a thread it waits for Postgres alone; the thread needs the interpreter for some
+0.05 ms a message, and gets it whenever the event loop signs or writes to a socket.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ SESSIONS = 2  # one settles; the other covers its replacement
 
 
 class SettlingThread:
-    """Settles for one process. Made by `start`, used by the loop that made it, ended by `close`."""
+    """The settling of one process. Made by `start`, used by the event loop that made it, ended by `close`."""
 
     @classmethod
     async def start(
         cls, database_url: str, name: str, member: Callable[[], UUID], *, on_flush: Callable[[int, float], None]
     ) -> "SettlingThread":
-        """Returns when the thread can settle; raises one of AWAY when Postgres takes no connection."""
+        """Return once the thread can settle; raise one of AWAY if Postgres takes no connection."""
         self = cls()
         self._thread.start()
         try:
@@ -59,7 +59,7 @@ class SettlingThread:
         self._work: asyncio.Task[None]
 
     def settle(self, attempt: Attempt) -> "asyncio.Future[bool]":
-        """Resolves as `Settler.settle`, in the loop of the caller."""
+        """Hand an attempt over; the future resolves as that of `Settler.settle`, in the event loop of the caller."""
         future: asyncio.Future[bool] = self._loop.create_future()
         self._open_ones.add(future)
         self._handed.append((attempt, future))
@@ -69,12 +69,12 @@ class SettlingThread:
         return future
 
     async def idle(self) -> None:
-        """Wait until everything handed over has been answered."""
+        """Wait until all attempts handed over have been answered."""
         while self._open_ones:
             await asyncio.wait(list(self._open_ones))
 
     async def close(self) -> None:
-        """End the thread; what it has not settled by now is left to whoever gets the shards."""
+        """End the thread; attempts that it has not settled by then are left to the next owners of the shards."""
         if not self._thread.is_alive():
             return
         ended = asyncio.run_coroutine_threadsafe(self._end(), self._inner)
@@ -120,8 +120,8 @@ class SettlingThread:
         await close_pool(self._pool)
 
     async def _settle(self, settler: Settler) -> None:
-        """What came at once where nothing came before; else what gathers meanwhile, in one transaction after the other.
-        While anything does, nobody need call: each call costs both sides the interpreter."""
+        """Settle at once what comes after a pause, else what has gathered, one transaction after the other. While
+        attempts keep coming the thread needs no wake-up: each costs both sides the interpreter."""
         while True:
             if not self._handed:
                 self._called = False

@@ -1,7 +1,8 @@
-"""Which deliveries one process may hold in memory: shares of accounts, and a bound on mail that may stay long. Pure.
+"""Decides which deliveries one process may hold in memory: by shares of accounts, and a bound on mail that may stay
+long.
 
 Mail for domains whose servers answered lately ("proven") leaves memory within seconds. Mail for any other may wait for
-an answer that never comes, so it has half of the memory, and what is beyond that returns to the queue.
+an answer that never comes, so it has half of the active queue, and the rest returns to the queue in Postgres. Pure.
 """
 
 from collections import Counter
@@ -23,10 +24,9 @@ MAX_UNPROVEN: Final = 0.65  # the same including the first delivery of each acco
 def within_shares(
     rows: Sequence[Outline], held: Collection[ActiveDelivery], limit: int, proven: ProvenDomains
 ) -> dict[tuple[int, UUID], None]:
-    """Return (shard, message) of the rows to load now, in this order, of those that hints announced; the others are
-    found by their due times. `held`: the deliveries in memory, of `limit` that fit. Mail for proven domains does not
-    compete with mail for others, not even within one account; of the places for others an account may have as many as
-    are left free."""
+    """Return (shard, message) of the hinted rows to load now, in this order; due times find the others. `held` are the
+    deliveries in memory, of `limit` that fit. Mail for proven domains does not compete with mail for others, not even
+    within one account; of the places for others an account may have as many as are left free."""
     sure, unsure = Counter[UUID](), Counter[UUID]()
     for one in held:
         (sure if one.row.domain in proven else unsure)[one.row.account_id] += 1

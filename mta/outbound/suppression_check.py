@@ -1,4 +1,4 @@
-"""The second look at suppressions: an address may have been suppressed after its message was accepted."""
+"""Checks suppressions a second time: an address may have been suppressed after its message was accepted."""
 
 import time
 from collections.abc import Sequence

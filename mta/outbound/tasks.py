@@ -1,4 +1,4 @@
-"""The tasks that deliver in one process: started by the stages, awaited and cancelled when the process drains."""
+"""Keeps the tasks that deliver in one process: stages start them, draining awaits and cancels them."""
 
 import asyncio
 import time

@@ -25,7 +25,7 @@ _log = structlog.get_logger("mta")
 
 
 class BrokenPipelining:
-    """What one process knows of its sites."""
+    """The sites of one process to which pipelining is disabled, on trial, or cleared of suspicion."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now

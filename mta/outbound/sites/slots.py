@@ -1,18 +1,18 @@
-"""Which connection may be opened next: the connection slots of one process, shared fairly. Pure: no I/O, no clock.
+"""Decides which connection may be opened next: the connection slots of one process, shared fairly. Pure: no I/O, no
+clock.
 
-A claim is the wish for one connection, on behalf of the account whose message is next in the site's line. It waits,
-is opening from the moment it is granted until the server is ready for MAIL, and works until the connection is closed.
+A claim asks for one connection, on behalf of the account whose message is next at the site. It waits, is opening from
+the moment it is granted until the server is ready for MAIL, and works until the connection is closed.
 
-Three bounds hold at once, so that servers that do not answer never hold the slots that other mail needs:
-- All claims together have `total` slots.
-- Claims of hosts that have answered mail lately ("proven") may have a quarter of the slots opening at once. One that
-  is still opening after `LINGER_S` counts as unproven.
-- Claims of all other hosts have half of the slots, until the server has answered a first transaction.
+Three bounds hold at once, so that servers that do not answer never hold the slots that other mail needs: All claims
+together have `total` slots. Claims of hosts that have answered mail lately ("proven") may have a quarter of the slots
+opening at once; one that is still opening after `LINGER_S` counts as unproven. Claims of all other hosts have half of
+the slots, until the server has answered a first transaction.
 
 Within each bound an account that asks for more than the others never gets everything: it may hold `greed` times as many
-slots as are left free (dynamic thresholds, Choudhury and Hahne 1998). The slots of all are shared by host in
-the same way. Who waits is served in this order: proven hosts, then the account with the fewest slots and failures, then
-the host with the fewest failures, then the newest claim: in an overload the newest has the best prospects, and
+slots as are left free (dynamic thresholds, Choudhury and Hahne 1998). The slots of all are shared by host in the same
+way. Waiting claims are served in this order: proven hosts, then the account with the fewest slots and failures, then
+the host with the fewest failures, then the newest claim: in an overload the newest is the likeliest to succeed, and
 deliveries that wait long return to the queue.
 """
 

@@ -1,4 +1,4 @@
-"""What transactions say taken together, and whether one decided about its recipients. Pure."""
+"""Joins transactions of one message, and tells whether one decided about its recipients. Pure."""
 
 from collections.abc import Sequence
 

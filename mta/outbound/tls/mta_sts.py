@@ -22,7 +22,7 @@ _FIRST_ONLY = ("version", "mode", "max_age")
 
 
 class StsMode(StrEnum):
-    """What the domain asks for."""
+    """The mode that the domain asks for."""
 
     ENFORCE = "enforce"
     TESTING = "testing"
@@ -44,7 +44,7 @@ class StsPolicy(Struct, frozen=True):
 
 
 class InvalidPolicy(ValueError):  # noqa: N818 - named for what it is about
-    """The text is no policy; the message says why."""
+    """The text is not a valid policy; the message says why."""
 
 
 def record_id(texts: Sequence[bytes]) -> str | None:

@@ -6,5 +6,5 @@ ON CONFLICT (day, domain, policy, result, mx) DO UPDATE
 SET sessions = tls_days.sessions + EXCLUDED.sessions, ip = EXCLUDED.ip, reason = EXCLUDED.reason;
 
 -- name: forget_days
--- Counts of the days before $1.
+-- Delete the counts of days before $1.
 DELETE FROM tls_days WHERE day < $1;

@@ -1,4 +1,4 @@
-"""A day's TLS report for one policy domain, to whom it goes, and the mail that carries it (RFC 8460 3 to 5). Pure."""
+"""Composes the TLS report of a day for one policy domain, and the mail that carries it (RFC 8460 3 to 5). Pure."""
 
 import gzip
 import re
@@ -54,7 +54,7 @@ class DailyTlsReport(Struct, frozen=True, kw_only=True):
 
 
 class ReportDestinations(Struct, frozen=True):
-    """Whom a domain wants to have its reports."""
+    """The mailboxes and URLs to which a domain wants its reports sent."""
 
     mailboxes: tuple[str, ...] = ()
     urls: tuple[str, ...] = ()  # https

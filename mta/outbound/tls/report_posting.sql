@@ -1,6 +1,6 @@
 -- name: take_posts
--- At most $2 destinations due at $1, each put off by its place in waits $3 (seconds) until it is known to have been taken.
--- None while the operator holds everything.
+-- Take at most $2 destinations due at $1; each is postponed by its step in waits $3 (seconds) until its report has been
+-- posted. None while the operator holds all mail.
 UPDATE tls_report_posts p SET tries = p.tries + 1,
     next_at = $1::timestamptz + make_interval(secs => ($3::float8[])[least(p.tries + 1, cardinality($3::float8[]))])
 WHERE (p.day, p.domain, p.url) IN (
@@ -10,10 +10,10 @@ WHERE (p.day, p.domain, p.url) IN (
 RETURNING p.day, p.domain, p.url, p.ends_at;
 
 -- name: posted
--- Destination $3 took the report of day $1 on domain $2.
+-- Record that destination $3 took the report of day $1 on domain $2.
 WITH gone AS (DELETE FROM tls_report_posts WHERE day = $1 AND domain = $2 AND url = $3 RETURNING day, domain, url)
 UPDATE tls_reports r SET sent_to = r.sent_to || g.url FROM gone g WHERE r.day = g.day AND r.domain = g.domain;
 
 -- name: give_up_post
--- Destination $3 will not get the report of day $1 on domain $2.
+-- Give up posting the report of day $1 on domain $2 to destination $3.
 DELETE FROM tls_report_posts WHERE day = $1 AND domain = $2 AND url = $3;

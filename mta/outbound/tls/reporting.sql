@@ -5,7 +5,7 @@ WHERE t.day = $1 AND NOT EXISTS (SELECT FROM tls_reports r WHERE r.day = t.day A
 ORDER BY t.domain LIMIT $2;
 
 -- name: reported
--- The report of day $1 on domain $2 went to mailboxes $3 as message $4; it is to be posted to URLs $5 from $6 until $7.
+-- Record that the report of day $1 on domain $2 went to mailboxes $3 as message $4, and post it to URLs $5 from $6 to $7.
 WITH made AS (
     INSERT INTO tls_reports (day, domain, sent_to, message_id) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING
     RETURNING day, domain
@@ -18,5 +18,5 @@ SELECT m.day, m.domain, u.url, $6, $7 FROM made m, unnest($5::text[]) AS u (url)
 SELECT account_id FROM domains WHERE name = $1 AND status = 'verified' AND deleted_at IS NULL LIMIT 1;
 
 -- name: forget_reports
--- Reports about days before $1.
+-- Delete the reports about days before $1.
 DELETE FROM tls_reports WHERE day < $1;
