@@ -26,4 +26,4 @@ def test_a_lease_ends_while_shards_are_still_to_be_given_up() -> None:
     ownership.end_lease()
     ownership.remove({1})
 
-    assert (ownership.holds, ownership.shards) == (False, {2})
+    assert (ownership.holds, ownership.shards) == (False, frozenset({2}))
