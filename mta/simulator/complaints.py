@@ -1,4 +1,4 @@
-"""Complaints about what `complained@` took: seconds after the delivery is on record, by the way of every complaint.
+"""Makes complaints about mail to `complained@`, seconds after its delivery is stored, like any other complaint.
 
 They wait in memory. A process that drains makes its own at once; one that was killed leaves them to the next that
 starts, which looks for them among the messages of the last minutes.
@@ -33,27 +33,45 @@ _DELIVERED_LATELY = Queries.beside(__file__, "complaints.sql").command("delivere
 
 
 class Complaints:
-    """Of one process: `settled` hears of every attempt, `run` beside the loop, then `drain`."""
+    """The complaints of one process: `run` beside the delivery, then `drain`. `settled` brings the attempts at the
+    simulator that are on record."""
 
-    def __init__(self, pool: asyncpg.Pool, domain: str, *, delay_s: float = DELAY_S) -> None:
+    def __init__(
+        self, pool: asyncpg.Pool, domain: str, settled: "asyncio.Queue[Attempt]", *, delay_s: float = DELAY_S
+    ) -> None:
         self._pool = pool
         self._domain = domain
+        self._settled = settled
         self._delay_s = delay_s
         self._waiting: deque[tuple[float, UUID, int]] = deque(maxlen=MAX_WAITING)  # when, message, place; oldest first
         self._came = asyncio.Event()
 
-    def settled(self, attempt: Attempt) -> None:
-        """This attempt is on record."""
-        if not attempt.simulated:
-            return
+    async def run(self) -> None:
+        """Complain when it is time, until cancelled."""
+        await self._find()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._collect())
+            tasks.create_task(self._complain())
+
+    async def drain(self) -> None:
+        """Make the complaints that wait now, as far as `DRAIN_S` allows."""
+        while not self._settled.empty():
+            self._note(self._settled.get_nowait())
+        ends = time.monotonic() + DRAIN_S
+        while self._waiting and time.monotonic() < ends and await self._next():
+            pass
+
+    async def _collect(self) -> None:
+        while True:
+            self._note(await self._settled.get())
+
+    def _note(self, attempt: Attempt) -> None:
         for one in attempt.results:
             delivered = one.outcome is not None and one.outcome.verdict is Verdict.DELIVERED
             if delivered and part_of(one.address) is Part.COMPLAINED:
                 self._add(attempt.row.message_id, one.place)
 
-    async def run(self) -> None:
-        """Complain when it is time, until cancelled."""
-        await self._find()
+    async def _complain(self) -> None:
         while True:
             if not self._waiting:
                 self._came.clear()
@@ -62,18 +80,12 @@ class Complaints:
             if not await self._next():
                 await asyncio.sleep(AGAIN_S)
 
-    async def drain(self) -> None:
-        """Make those that wait now, as far as a moment allows."""
-        ends = time.monotonic() + DRAIN_S
-        while self._waiting and time.monotonic() < ends and await self._next():
-            pass
-
     def _add(self, message: UUID, place: int) -> None:
         self._waiting.append((time.monotonic() + self._delay_s, message, place))
         self._came.set()
 
     async def _next(self) -> bool:
-        """The oldest of them; False: Postgres is away, and it goes on waiting."""
+        """Make the oldest complaint; return False if Postgres is away: then it goes on waiting."""
         _, message, place = self._waiting[0]
         try:
             await complain(self._pool, message, place, at=clock.now(), simulated=True)
@@ -86,7 +98,7 @@ class Complaints:
         return True
 
     async def _find(self) -> None:
-        """What a process that was killed may have left; a complaint that came already comes no second time."""
+        """Find the complaints that a killed process may have left; one that was made is not made again."""
         now = clock.now()
         since, until = (ids.floor_of(clock.milliseconds(at)) for at in (now - LOOK_BACK, now + LOOK_BACK))
         ending = f"@{self._domain}"

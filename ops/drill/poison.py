@@ -17,7 +17,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from engine.base import ids
-from mta.outbound.blackbox import MAX_DEATHS
+from mta.outbound.poison_guard import MAX_DEATHS
 from ops.drill.caller import Caller, State
 from ops.drill.catalogue import Order
 from ops.drill.faults import COMES_BACK_S, Struck
@@ -134,7 +134,7 @@ class _Watcher:
 
 
 def _large_in_hand(file: Path) -> set[UUID]:
-    """The messages that are being brought into memory, by the marks of `mta.outbound.blackbox`."""
+    """The messages that are being brought into memory, by the marks of `mta.outbound.poison_guard`."""
     marks = file.read_bytes()[_LARGE_MARKS]
     found = {marks[at : at + _MARK] for at in range(0, len(marks), _MARK)}
     return {UUID(bytes=mark) for mark in found if any(mark)}

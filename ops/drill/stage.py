@@ -18,7 +18,7 @@ from engine.base import ids
 from engine.base.plans import Plan
 from engine.delivery.hints import unfinished
 from engine.store import redis as redis_store
-from mta.outbound.finding import LEFT_EVERY_S, LEFT_LONG_S
+from mta.outbound.fetch import LEFT_EVERY_S, LEFT_LONG_S
 from ops import operate
 from ops.drill.report import Check, Report
 from ops.drill.sends import Access

@@ -7,7 +7,7 @@ from engine.areas.identity import id_tokens
 from engine.delivery.outcome import classify
 from engine.mail.replies import Answer, Phase, Reply
 from engine.store import dns_exchange, dns_wire
-from mta.outbound import mta_sts
+from mta.outbound.tls import mta_sts
 from mta.smtp.client.replies import ReplyReader
 from ops.bench.readers.cases import FunctionCase
 
