@@ -14,12 +14,14 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
+import asyncpg
 import structlog
 import uvloop
 
 from engine.base import logs
 from engine.base.settings import BadSetting, Settings, load
 from engine.delivery.hints import HintReader, Wakes, WokenShards
+from engine.flows.sending.settle import Attempt
 from engine.store import metrics, socket_activation
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
@@ -27,31 +29,33 @@ from engine.store.database_errors import DatabaseUnavailable
 from engine.store.migrate import MigrationError, open_current
 from engine.store.postgres import close_pool, open_pool
 from engine.store.process_registry import ProcessLoad, ProcessRegistration
+from engine.store.redis import RedisClient
 from engine.store.resolver import Resolver
-from mta.outbound import blackbox
-from mta.outbound.blackbox import BlackBox
-from mta.outbound.loop import Outbound
-from mta.outbound.prepare import Preparer
-from mta.outbound.route import Router
-from mta.outbound.security import Security
+from mta.outbound import poison_guard
+from mta.outbound.envelopes import EnvelopeBuilder
+from mta.outbound.mx_routes import Router
+from mta.outbound.pipeline import OutboundPipeline
+from mta.outbound.poison_guard import PoisonGuard
 from mta.outbound.settling import SettlingThread
-from mta.outbound.sources_bind import check_sources
-from mta.simulator.complaints import SimulatedComplaints
+from mta.outbound.source_ips.addresses import check_sources
+from mta.outbound.tls.security import TransportSecurity
+from mta.simulator.complaints import MAX_WAITING, SimulatedComplaints
 from mta.simulator.server import Simulator
 from shards.member import Member
+from shards.ownership import ShardOwnership
 
 ASK_S = 0.05
-# Below those who accept: a request waits for an answer, mail may wait for milliseconds. Measured on two cores at full
-# load and at 750/s: accepted 1,700 → 3,100/s, accept p50 7.3 → 4.8 ms; 10 starved delivering beside busy neighbours.
+# Below the processes that accept: a request waits for an answer, mail may wait for milliseconds. Measured on two cores
+# at full load and at 750/s: accepted 1,700 → 3,100/s, accept p50 7.3 → 4.8 ms; 10 starved delivery.
 NICENESS = 3
-SPARE_FILES = 1_024  # beside connections to mail servers: DNS questions, stores, the simulator
-END_S = 3.0  # a driver that is cancelled in the middle of a query may take its time
+SPARE_FILES = 1_024  # beside connections to mail servers: DNS queries, stores, the simulator
+END_S = 3.0  # a driver that is cancelled in the middle of a query may take that long
 
 _log = structlog.get_logger("mta")
 
 
 def main() -> None:
-    """The process's entry."""
+    """Run one mta process."""
     parser = argparse.ArgumentParser(prog="mta.process")
     parser.add_argument("--name", default="mta-1")
     name: str = parser.parse_args().name
@@ -69,15 +73,15 @@ def main() -> None:
 
 
 def process_name(settings: Settings, name: str) -> str:
-    """What no other living process of the installation is called: by host, state folder and place in it."""
+    """Return a name that no other living process of the installation has: by host, state folder and name in it."""
     return f"{socket.gethostname()}:{settings.state.absolute()}:{name}"
 
 
 def give_way() -> None:
-    """Take a lower priority than the doors have.
+    """Take a lower priority than the processes that accept mail.
 
     Where Linux groups processes by session (sched_autogroup), a process's own niceness counts within its session only,
-    and the group's is what ranks it: set when the session is this process's alone.
+    and the group's niceness ranks it: set here if the session has no other process.
     """
     os.nice(NICENESS)
     if os.getsid(0) == os.getpid():
@@ -89,130 +93,154 @@ async def run(settings: Settings, name: str) -> None:
     """Deliver until SIGTERM or SIGINT, then drain."""
     if settings.database_url is None or settings.redis_url is None:
         raise RuntimeError("an mta process needs WAYBILL_DATABASE_URL and WAYBILL_REDIS_URL")
-    gc.freeze()  # what is loaded by now stays: no collection needs to look at it again
-    gc.set_threshold(50_000, 20, 100)  # deliveries make few cycles; the default looks 70 times as often
+    gc.freeze()  # what is loaded by now stays loaded: collections need not scan it
+    gc.set_threshold(50_000, 20, 100)  # deliveries make few cycles; the default scans 70 times as often
     _allow_files(settings.mta_connections + SPARE_FILES)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    pool = await open_current(settings.database_url, name=name, smallest=1, largest=5)
-    loading = await open_pool(settings.database_url, name=f"{name} loading", largest=3, generic=True)
-    client = redis_store.connect(settings.redis_url)
-    listener = redis_store.connect(settings.redis_url, timeout_s=30)
-    resolver = Resolver.from_settings(settings)
-    simulator = await Simulator.start(settings, pool)
-    complaints = SimulatedComplaints(pool, simulator.domain)
-    router = Router.from_settings(settings, resolver, simulator_port=simulator.port)
-    security = Security(settings, pool, resolver)
-    preparer = Preparer(pool, settings, BlackBox(settings.state / "mta" / f"{name}.hand"))
-    woken = WokenShards()
-    process = process_name(settings, name)
-    settler = await SettlingThread.start(
-        settings.database_url, name, lambda: member.id, on_flush=functools.partial(metrics.flushed, "settle")
-    )
-    outbound = Outbound(
-        settings=settings,
-        pool=pool,
-        loading=loading,
-        client=client,
-        process=process,
-        reader=HintReader(client, name),
-        woken=woken,
-        router=router,
-        preparer=preparer,
-        settler=settler,
-        security=security,
-        settled=complaints.settled,
-    )
-    member = outbound.member = Member(
-        pool,
-        name=process,
-        shards=settings.shards,
-        lease_s=settings.lease_s,
-        on_gain=outbound.gained,
-        on_release=outbound.release,
-        on_fenced=outbound.fenced,
-    )
-    presence = ProcessRegistration(pool, kind="mta", name=name, figures=lambda: _figures(outbound, member))
-    stamps = Stamps(pool, [preparer.keys, member.cache, *outbound.caches])
-    work = asyncio.create_task(_work(presence, outbound, member, stamps, Wakes(listener), woken, complaints))
+    stores = await Stores.open(settings, name)
+    mta = await DeliveryProcess.start(settings, name, stores)
+    work = asyncio.create_task(mta.work())
     ended = asyncio.create_task(stop.wait())
     await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
     if work.done():
         ended.cancel()
-        work.result()  # raises what ended it: the supervisor starts a fresh process
-    await _stop(outbound, member, work, settings.drain_s)
-    await complaints.drain()
-    await simulator.close()
-    await settler.close()
-    await router.close()
-    await security.close()
-    await resolver.close()
-    await client.aclose()
-    await listener.aclose()
-    await close_pool(loading)
-    await close_pool(pool)
+        work.result()  # raises the error that ended it: the supervisor starts a fresh process
+    await _stop(mta, work, settings.drain_s)
+    await mta.close()
+    await stores.close()
     _log.info("stopped")
 
 
+class Stores:
+    """The connections of one process to Postgres, Redis and DNS."""
+
+    def __init__(
+        self, settings: Settings, pool: asyncpg.Pool, loading: asyncpg.Pool, client: RedisClient, listener: RedisClient
+    ) -> None:
+        self.pool = pool
+        self.loading = loading  # finds and loads work
+        self.client = client
+        self.listener = listener  # waits for wake-ups
+        self.resolver = Resolver.from_settings(settings)
+
+    @classmethod
+    async def open(cls, settings: Settings, name: str) -> "Stores":
+        """Connect to a database whose schema is current; raises MigrationError if it is not."""
+        assert settings.database_url is not None
+        assert settings.redis_url is not None
+        pool = await open_current(settings.database_url, name=name, smallest=1, largest=5)
+        loading = await open_pool(settings.database_url, name=f"{name} loading", largest=3, generic=True)
+        client = redis_store.connect(settings.redis_url)
+        return cls(settings, pool, loading, client, redis_store.connect(settings.redis_url, timeout_s=30))
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.resolver.close()
+        await self.client.aclose()
+        await self.listener.aclose()
+        await close_pool(self.loading)
+        await close_pool(self.pool)
+
+
+class DeliveryProcess:
+    """The parts of one process: the pipeline, its membership in the shard map, the simulator, and their helpers."""
+
+    def __init__(
+        self, settings: Settings, name: str, stores: Stores, simulator: Simulator, ownership: ShardOwnership,
+        settler: SettlingThread,
+    ) -> None:  # fmt: skip
+        process, pool = process_name(settings, name), stores.pool
+        simulated: asyncio.Queue[Attempt] = asyncio.Queue(MAX_WAITING)
+        envelopes = EnvelopeBuilder(pool, settings, PoisonGuard(settings.state / "mta" / f"{name}.hand"))
+        self._simulator = simulator
+        self._settler = settler
+        self._complaints = SimulatedComplaints(pool, simulator.domain, simulated)
+        self._router = Router.from_settings(settings, stores.resolver, simulator_port=simulator.port)
+        self._security = TransportSecurity(settings, pool, stores.resolver)
+        self._woken = WokenShards()
+        self.outbound = OutboundPipeline(
+            settings=settings, pool=pool, loading=stores.loading, client=stores.client, process=process,
+            ownership=ownership, simulated=simulated, reader=HintReader(stores.client, name), woken=self._woken,
+            router=self._router, envelopes=envelopes, settler=settler, security=self._security,
+        )  # fmt: skip
+        self.member = Member(
+            pool, name=process, ownership=ownership, lease_s=settings.lease_s, on_gain=self.outbound.gained,
+            on_release=self.outbound.release, on_fenced=self.outbound.fenced,
+        )  # fmt: skip
+        self._presence = ProcessRegistration(pool, kind="mta", name=name, figures=self._figures)
+        self._stamps = Stamps(pool, [envelopes.keys, self.member.cache, *self.outbound.caches])
+        self._wakes = Wakes(stores.listener)
+
+    @classmethod
+    async def start(cls, settings: Settings, name: str, stores: Stores) -> "DeliveryProcess":
+        """Start the simulator and the settling thread, and build the rest around them."""
+        assert settings.database_url is not None
+        simulator = await Simulator.start(settings, stores.pool)
+        ownership = ShardOwnership(settings.shards)
+        flushed = functools.partial(metrics.flushed, "settle")
+        settler = await SettlingThread.start(settings.database_url, name, lambda: ownership.member_id, on_flush=flushed)
+        return cls(settings, name, stores, simulator, ownership, settler)
+
+    async def work(self) -> None:
+        """Run all parts until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._presence.run())
+            tasks.create_task(self.member.run())
+            tasks.create_task(self._stamps.run())
+            tasks.create_task(self._wakes.run(self._woken))
+            tasks.create_task(self.outbound.run())
+            tasks.create_task(self._complaints.run())
+            tasks.create_task(_watch())
+            tasks.create_task(_announce(self.member))
+
+    async def close(self) -> None:
+        """Make the last complaints and end what the process started, after it has drained."""
+        await self._complaints.drain()
+        await self._simulator.close()
+        await self._settler.close()
+        await self._router.close()
+        await self._security.close()
+
+    def _figures(self) -> ProcessLoad:
+        return ProcessLoad(len(self.member.owned), self.outbound.in_hand, self.outbound.load.rate)
+
+
 def _allow_files(wanted: int) -> None:
-    """Raise this process's limit of open files as far as wanted and allowed: shells allow 1,024."""
+    """Raise this process's limit of open files to `wanted`, or as far as allowed: shells allow 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _figures(outbound: Outbound, member: Member) -> ProcessLoad:
-    return ProcessLoad(len(member.owned), outbound.in_hand, outbound.load.rate)
-
-
-async def _work(
-    presence: ProcessRegistration,
-    outbound: Outbound,
-    member: Member,
-    stamps: Stamps,
-    wakes: Wakes,
-    woken: WokenShards,
-    complaints: SimulatedComplaints,
-) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(presence.run())
-        tasks.create_task(member.run())
-        tasks.create_task(stamps.run())
-        tasks.create_task(wakes.run(woken))
-        tasks.create_task(outbound.run())
-        tasks.create_task(complaints.run())
-        tasks.create_task(_watch())
-        tasks.create_task(_announce(member))
-
-
 async def _announce(member: Member) -> None:
-    """Say that this process is ready as soon as it may own shards."""
-    while not member.holds:  # noqa: ASYNC110 - once in a life, and the member has no event for it
+    """Tell the supervisor that this process is ready, as soon as it may own shards."""
+    while not member.holds:  # noqa: ASYNC110 - once in the life of a process; Member has no event for it
         await asyncio.sleep(ASK_S)
     socket_activation.tell_ready()
 
 
 async def _watch() -> None:
-    """Show that the loop turns: a process that hangs in one message would hold its shards for ever."""
-    blackbox.watch()
+    """Feed the watchdog while the event loop turns: a process that hangs would keep its shards for ever."""
+    poison_guard.watch()
     try:
         while True:
-            await asyncio.sleep(blackbox.ARM_EVERY_S)
-            blackbox.rearm()
+            await asyncio.sleep(poison_guard.ARM_EVERY_S)
+            poison_guard.rearm()
     finally:
-        blackbox.rest()
+        poison_guard.rest()
 
 
-async def _stop(outbound: Outbound, member: Member, work: "asyncio.Task[None]", grace_s: float) -> None:
-    """Drain while the lease is still being renewed, then give it up."""
-    _log.info("draining", in_hand=outbound.in_hand)
-    await outbound.drain(grace_s)
+async def _stop(mta: DeliveryProcess, work: "asyncio.Task[None]", grace_s: float) -> None:
+    """Drain while the lease is still renewed, then give the lease up."""
+    _log.info("draining", in_hand=mta.outbound.in_hand)
+    await mta.outbound.drain(grace_s)
     work.cancel()
     await asyncio.wait({work}, timeout=END_S)
     with suppress(DatabaseUnavailable):
-        await member.leave()
+        await mta.member.leave()
 
 
 if __name__ == "__main__":

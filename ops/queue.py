@@ -17,7 +17,8 @@ from engine.flows.sending.queue_admin import Chosen
 from engine.store.database_clock import DatabaseClock
 from engine.store.queries import Queries
 from engine.store.resolver import Resolver
-from mta.outbound.route import Route, Router
+from mta.outbound.mx_routes import Router
+from mta.outbound.routes import Route
 
 VIEWS = ("domain", "site", "account", "shard")
 MAX_ROUTED = 1_000  # domains, those with the most mail, whose site is looked up for a view or a lever

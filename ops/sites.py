@@ -13,7 +13,8 @@ from engine.delivery import sites_store
 from engine.delivery.sites import EVERYWHERE, FIELDS, PROVIDERS, Limits, Rule, RuleBook, checked_name, rule_from_json
 from engine.delivery.sources import source_key
 from engine.store.resolver import Resolver
-from mta.outbound.route import Route, Router
+from mta.outbound.mx_routes import Router
+from mta.outbound.routes import Route
 from shards.live_map import label_of
 
 RECENT = timedelta(hours=1)

@@ -22,7 +22,7 @@ from engine.delivery.sources import (
     checked_plan,
 )
 from engine.store.database_errors import ForeignKeyViolation
-from mta.outbound.sources_bind import sources_of, why_not_ours
+from mta.outbound.source_ips.addresses import sources_of, why_not_ours
 
 MAX_SITES = 200
 MAX_NAME = 64

@@ -19,7 +19,7 @@ import msgspec
 
 from engine.base.settings import PROCESSES, BadSetting, HostPort, Loaded, Settings, variable
 from engine.store.socket_activation import WrongSockets
-from mta.outbound.sources_bind import check_sources
+from mta.outbound.source_ips.addresses import check_sources
 from ops import control, fleet, log_levels, rolling
 from ops.agreement import Disagreement, agree
 from ops.control import Refused

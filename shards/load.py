@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Queries, columns
+from shards.ownership import ShardOwnership
 
 TELL_S = 5.0
 MINUTE_S = 60.0
@@ -105,11 +106,11 @@ class Load:
         seconds = max(TELL_S, self._now() - self._slices[0].began)
         return sum(one.shards.total() for one in self._slices) / seconds
 
-    async def run(self, pool: asyncpg.Pool, process: str, owned: Callable[[], Collection[int]]) -> None:
+    async def run(self, pool: asyncpg.Pool, process: str, ownership: ShardOwnership) -> None:
         """Tell Postgres, until cancelled."""
         while True:
             await asyncio.sleep(TELL_S)
-            self.turn(owned())
+            self.turn(ownership.shards)
             try:
                 await self.tell(pool, process)
             except DatabaseUnavailable as error:

@@ -14,10 +14,10 @@ from uuid import UUID
 import asyncpg
 import structlog
 
-from engine.base import ids
 from engine.store.caches import Cache, bump
 from engine.store.database_errors import DatabaseUnavailable
 from shards import lease, live_map
+from shards.ownership import ShardOwnership
 from shards.ring import assign
 
 MARGIN = 0.25  # of the lease: how much earlier the member stops than others may take over
@@ -28,7 +28,8 @@ _log = structlog.get_logger("shards")
 
 class Member:
     """The membership of one process. `name` belongs to no other living process: an earlier member of that name is
-    this process's dead predecessor, whose shards need not wait for its lease to run out.
+    this process's dead predecessor, whose shards need not wait for its lease to run out. Lease and shards are written
+    to `ownership`, which whoever delivers reads.
 
     `on_gain` hears of shards that came; `on_release` finishes what is in hand of shards that are to go, however
     long that takes; `on_fenced` drops everything: the work belongs to others already.
@@ -39,7 +40,7 @@ class Member:
         pool: asyncpg.Pool,
         *,
         name: str,
-        shards: int,
+        ownership: ShardOwnership,
         lease_s: float,
         on_gain: Callable[[Collection[int]], Awaitable[None]],
         on_release: Callable[[Collection[int]], Awaitable[None]],
@@ -48,7 +49,8 @@ class Member:
         self._pool = pool
         self._name = name
         self._map = live_map.Watch(pool)
-        self._shards = shards
+        self._ownership = ownership
+        self._shards = ownership.total
         self._lease_s = lease_s
         self._on_gain = on_gain
         self._on_release = on_release
@@ -56,10 +58,17 @@ class Member:
         self._leaving: asyncio.TaskGroup
         self._joined = False
         self._first = True
-        self._held_until = 0.0
         self._steady_since = 0.0
-        self.id = ids.uuid7()
-        self.owned: frozenset[int] = frozenset()
+
+    @property
+    def id(self) -> UUID:
+        """The id of the present membership; a new one after each loss."""
+        return self._ownership.member_id
+
+    @property
+    def owned(self) -> frozenset[int]:
+        """The shards that this process owns."""
+        return self._ownership.shards
 
     @property
     def name(self) -> str:
@@ -74,7 +83,7 @@ class Member:
     @property
     def holds(self) -> bool:
         """True while the lease certainly stands. Asked right before message content is written."""
-        return time.monotonic() < self._held_until
+        return self._ownership.holds
 
     async def run(self) -> None:
         """Join, then heartbeat and rebalance until cancelled.
@@ -86,17 +95,15 @@ class Member:
 
     async def leave(self) -> None:
         """Give everything up at once, so that others need not wait for the lease to run out."""
-        self._held_until = 0.0
+        self._ownership.end_lease()
         async with self._pool.acquire() as connection, connection.transaction():
             await lease.LEAVE.execute(connection, self.id)
             await bump(connection, live_map.KIND)
-        self.owned = frozenset()
+        self._ownership.remove(self.owned)
 
     def lose_all(self) -> None:
         """Forget every shard: they are somebody else's by now. The next turn joins under a new id."""
-        self._held_until = 0.0
-        self.owned = frozenset()
-        self.id = ids.uuid7()
+        self._ownership.lose()
         if self._joined:
             self._joined = False
             self._on_fenced()
@@ -147,9 +154,9 @@ class Member:
         return True
 
     def _renewed(self, began: float) -> None:
-        if began > self._held_until:
+        if began > self._ownership.held_until:
             self._steady_since = began
-        self._held_until = began + self._lease_s * (1 - MARGIN)
+        self._ownership.renew(began + self._lease_s * (1 - MARGIN))
 
     async def _rebalance(self) -> None:
         # Only who has itself been renewing steadily judges others: after an outage of Postgres everybody's
@@ -173,7 +180,7 @@ class Member:
         """Take nothing new of these shards, finish what is in hand, then let them go; heartbeats go on meanwhile."""
         if not shards:
             return
-        self.owned = self.owned.difference(shards)
+        self._ownership.remove(shards)
         self._leaving.create_task(self._release(shards))
 
     async def _release(self, shards: Collection[int]) -> None:
@@ -208,6 +215,6 @@ class Member:
         rows = await lease.TAKE.records(self._pool, self.id, list(shards))
         taken = frozenset(row["shard"] for row in rows)
         if taken:
-            self.owned |= taken
+            self._ownership.add(taken)
             _log.info("took", shards=len(taken), owned=len(self.owned))
             await self._on_gain(taken)

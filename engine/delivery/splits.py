@@ -2,7 +2,7 @@
 
 A split is a row in Postgres; who accepts mail reads it through a stamped cache, so that new mail goes its new way
 within half a second of the change. Mail that waits already is brought there by the owners of its shards
-(mta.outbound.rehoming). A row in another shard than the split says is no error: who owns that shard delivers it.
+(mta.outbound.resharding). A row in another shard than the split says is no error: who owns that shard delivers it.
 """
 
 from collections.abc import Collection, Mapping

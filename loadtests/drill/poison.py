@@ -26,7 +26,7 @@ from loadtests.drill.sends import SendClient, plan
 from loadtests.drill.service import Service, ServicePart
 from loadtests.drill.stage import first_access, new_access, played
 from loadtests.drill.verdict import DrillVerdict
-from mta.outbound.blackbox import MAX_DEATHS
+from mta.outbound.poison_guard import MAX_DEATHS
 
 NAME: Final = "poison"
 RATE: Final = 60.0
@@ -134,7 +134,7 @@ class _Watcher:
 
 
 def _large_in_hand(file: Path) -> set[UUID]:
-    """The messages that are being brought into memory, by the marks of `mta.outbound.blackbox`."""
+    """The messages that are being brought into memory, by the marks of `mta.outbound.poison_guard`."""
     marks = file.read_bytes()[_LARGE_MARKS]
     found = {marks[at : at + _MARK] for at in range(0, len(marks), _MARK)}
     return {UUID(bytes=mark) for mark in found if any(mark)}

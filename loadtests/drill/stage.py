@@ -22,7 +22,7 @@ from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.sends import ApiAccess
 from loadtests.drill.service import Service, clear, make_folder
 from loadtests.drill.world import DrillWorld
-from mta.outbound.finding import LEFT_EVERY_S, LEFT_LONG_S
+from mta.outbound.fetch import LEFT_EVERY_S, LEFT_LONG_S
 from ops import operate
 
 SETTINGS: Final = {"RETRY_LADDER_S": "1,2,4,8", "REQUEST_RATE": "100000"}

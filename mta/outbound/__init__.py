@@ -1,1 +1,1 @@
-"""Outbound delivery: load, sign, route, pool, deliver, settle."""
+"""Outbound delivery in stages: fetch, route, schedule, deliver, complete (`pipeline.py`)."""

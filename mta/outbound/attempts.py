@@ -1,4 +1,4 @@
-"""Attempts as they are settled: from outcomes by address, and from what kept a delivery from being tried at all."""
+"""Makes the attempts that are settled: from outcomes by address, or from what kept a delivery from being tried."""
 
 import random
 from collections.abc import Sequence
@@ -12,12 +12,11 @@ from engine.delivery.ladder import next_attempt_at
 from engine.delivery.outcome import Category, Outcome, Scope, Verdict, classify
 from engine.flows.sending.settle import Attempt, Result
 from engine.mail.replies import Answer
-from engine.mail.simulator import domain_of
-from mta.outbound.blackbox import MAX_DEATHS
-from mta.outbound.prepare import Delivery
+from mta.outbound.delivery import ActiveDelivery
+from mta.outbound.poison_guard import MAX_DEATHS
 
 SHARED_ATTEMPT = "the attempt of another message to the same servers, just before, spoke for this one"
-MAX_FAULTS = 3  # attempts that may end in a fault of ours before the message fails
+MAX_FAULTS = 3  # attempts that may end in an internal fault before the message fails
 NO_KEY = Outcome(
     Verdict.DEFERRED,
     Scope.MESSAGE,
@@ -36,21 +35,21 @@ NO_ROOM = msgspec.structs.replace(
 
 
 def attempt_of(
-    delivery: Delivery,
+    delivery: ActiveDelivery,
     outcomes: dict[str, Outcome],
     conversation: dict[str, object] | None,
     started: datetime,
     settings: Settings,
     ladder_s: Sequence[float] | None = None,
 ) -> Attempt:
-    """An attempt with its outcomes by address, suppressed recipients among its results. `ladder_s`: the site's."""
+    """Return an attempt with its outcomes by address, suppressed recipients among its results. `ladder_s` is the retry
+    schedule of the site, where it has one of its own."""
     now = clock.now()
-    simulated = delivery.row.domain == domain_of(settings.mail_host)
     results = []
     for place, address in delivery.pairs:
         reason = delivery.suppressed.get(address)
         outcome = None if reason else outcomes[address]
-        if simulated and outcome is not None and outcome.suppress:
+        if delivery.simulated and outcome is not None and outcome.suppress:
             outcome = msgspec.structs.replace(outcome, suppress=False)
         results.append(Result(place, address, outcome, reason))
     deferred = any(one.outcome is not None and one.outcome.verdict is Verdict.DEFERRED for one in results)
@@ -73,30 +72,30 @@ def attempt_of(
         conversation=conversation,
         signature=delivery.signature if deferred else None,
         next_at=next_at,
-        simulated=simulated,
+        simulated=delivery.simulated,
     )
 
 
 def refused_by_route(
-    delivery: Delivery,
+    delivery: ActiveDelivery,
     answer: Answer,
     conversation: dict[str, object] | None,
     settings: Settings,
     ladder_s: Sequence[float] | None = None,
 ) -> Attempt:
-    """One answer for all recipients: there was no server to ask, or none that could be reached."""
+    """Return an attempt with one answer for all recipients: no server exists, or none could be reached."""
     outcome = classify(answer)
     outcomes = dict.fromkeys(delivery.addresses, outcome)
     return attempt_of(delivery, outcomes, conversation, clock.now(), settings, ladder_s)
 
 
-def without_key(delivery: Delivery, settings: Settings) -> Attempt:
-    """The domain was removed while the message waited: it fails, since it can't be signed."""
+def without_key(delivery: ActiveDelivery, settings: Settings) -> Attempt:
+    """Return a final failure: the domain was removed while the message waited, so that nothing can sign it."""
     return _untried(delivery, NO_KEY, settings)
 
 
-def without_recipients(delivery: Delivery) -> Attempt:
-    """Everybody was suppressed meanwhile."""
+def without_recipients(delivery: ActiveDelivery) -> Attempt:
+    """Return an attempt of which all recipients were suppressed after acceptance."""
     now = clock.now()
     results = tuple(Result(place, address, None, delivery.suppressed[address]) for place, address in delivery.pairs)
     return Attempt(
@@ -104,31 +103,31 @@ def without_recipients(delivery: Delivery) -> Attempt:
     )
 
 
-def without_room(delivery: Delivery, settings: Settings) -> Attempt:
-    """Its time is over and no source address had room for it: it fails without having been tried."""
+def without_room(delivery: ActiveDelivery, settings: Settings) -> Attempt:
+    """Return a final failure without a try: `deliverBy` passed and no source address had quota left."""
     return _untried(delivery, NO_ROOM, settings)
 
 
-def at_fault(delivery: Delivery, error: Exception, faults: int, settings: Settings) -> Attempt:
-    """Something of ours broke on this message, `faults` times by now: tried again on the ladder, and failed after a
-    few times. Deferrals by the servers do not count among them."""
+def at_fault(delivery: ActiveDelivery, error: Exception, faults: int, settings: Settings) -> Attempt:
+    """Return an attempt that failed by an internal fault, the message's `faults`th. It is retried on the schedule and
+    fails after `MAX_FAULTS`; deferrals by servers do not count among them."""
     words = f"an internal fault ({type(error).__name__}); the operator's log has the details"
     return _our_fault(delivery, words, settings, again=faults < MAX_FAULTS)
 
 
-def after_deaths(delivery: Delivery, deaths: int, settings: Settings) -> Attempt:
-    """So many processes died while they worked on this message: as `at_fault`, counted by themselves."""
+def after_deaths(delivery: ActiveDelivery, deaths: int, settings: Settings) -> Attempt:
+    """Return an attempt during which the process died, the message's `deaths`th; counted apart from other faults."""
     words = f"the delivering process died while it prepared this message ({deaths} of {MAX_DEATHS} times)"
     return _our_fault(delivery, words, settings, again=deaths < MAX_DEATHS)
 
 
-def _untried(delivery: Delivery, outcome: Outcome, settings: Settings) -> Attempt:
-    """The end without another try: none is counted."""
+def _untried(delivery: ActiveDelivery, outcome: Outcome, settings: Settings) -> Attempt:
+    """Return a final outcome for a delivery that was not tried; it counts no attempt."""
     attempt = attempt_of(delivery, dict.fromkeys(delivery.addresses, outcome), None, clock.now(), settings)
     return msgspec.structs.replace(attempt, next_at=None, made=False)
 
 
-def _our_fault(delivery: Delivery, diagnostic: str, settings: Settings, *, again: bool) -> Attempt:
+def _our_fault(delivery: ActiveDelivery, diagnostic: str, settings: Settings, *, again: bool) -> Attempt:
     outcome = Outcome(
         Verdict.DEFERRED,
         Scope.MESSAGE,

@@ -1,119 +1,139 @@
-"""The worker of a site: one connection, one delivery after the other, each turned into an Attempt.
+"""The deliver stage: a worker opens one connection to a site and delivers over it, one message after the other.
 
-What a server does comes back as values; the worker decides what they mean for the delivery (engine.delivery
-.outcome), for its connection and for the site.
+What a server does comes back as values; the worker decides what they mean for the delivery (`engine.delivery.outcome`),
+for its connection and for the site.
 """
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from itertools import cycle
 
+from msgspec import Struct
+
 from engine.base import clock
 from engine.base.settings import Settings
-from engine.delivery.outcome import Scope, Verdict, classify
+from engine.delivery.outcome import Outcome, Scope, Verdict, classify
 from engine.flows.sending.settle import Attempt
 from engine.mail.replies import Answer, Break, BreakKind, Reply
 from engine.store import metrics
 from engine.store.database_errors import DatabaseUnavailable
+from mta.outbound.active_queue import ActiveQueue
 from mta.outbound.attempts import SHARED_ATTEMPT, attempt_of, refused_by_route, without_recipients
-from mta.outbound.prepare import Delivery, Preparer
-from mta.outbound.proven_domains import ProvenDomains
-from mta.outbound.remote_hosts import Rest
-from mta.outbound.report import Report
-from mta.outbound.site import IDLE_S, TURN, Site, blames_site, worn_out
-from mta.outbound.slots import Claim
-from mta.outbound.sockets import Sockets
-from mta.outbound.tls_report import TlsSession
-from mta.outbound.transactions import is_undecided, joined, not_reached
-from mta.outbound.trial import Opened, Tried
+from mta.outbound.back_off import BackOff
+from mta.outbound.complete import CompleteStage
+from mta.outbound.delivery import ActiveDelivery
+from mta.outbound.envelopes import EnvelopeBuilder
+from mta.outbound.send_permission import SendPermission
+from mta.outbound.sites.connection_attempt import FailedConnection, OpenedConnection
+from mta.outbound.sites.connections import SiteConnections
+from mta.outbound.sites.proven_domains import ProvenDomains
+from mta.outbound.sites.remote_hosts import HostRest
+from mta.outbound.sites.site import IDLE_S, TURN, Site, WorkerSeat, blames_site, worn_out
+from mta.outbound.sites.slots import SlotClaim
+from mta.outbound.sites.transactions import is_undecided, joined, not_reached
+from mta.outbound.sites.windows import SiteWindows
+from mta.outbound.suppression_check import SuppressionCheck
+from mta.outbound.tls.report_counts import TlsSession
+from mta.outbound.tls.security import TransportSecurity
 from mta.smtp.client.connection import Envelope, SmtpConnection, Transaction
 
-MAX_TRIES = 3  # connections that may die under a delivery before that counts as an attempt
-STALE_S = 5.0  # a delivery that waited longer is looked up in the suppressions again
+MAX_TRIES = 3  # connections that may break during a delivery before that counts as an attempt
+STALE_S = 5.0  # suppressions are checked again for a delivery that waited longer
 _sixteenth = cycle(range(16))
 
 
-class Worker:
-    """Deliver the waiting messages of a site over one connection, from its opening to its end."""
+class WorkerTools(Struct, frozen=True):
+    """What all workers of a process work with: the next stage, and the state that they read and learn for."""
 
-    def __init__(
-        self,
-        site: Site,
-        sockets: Sockets,
-        proven: ProvenDomains,
-        preparer: Preparer,
-        report: Report,
-        settings: Settings,
-    ) -> None:
+    settings: Settings
+    connections: SiteConnections
+    proven: ProvenDomains
+    envelopes: EnvelopeBuilder
+    active: ActiveQueue
+    suppression: SuppressionCheck
+    permission: SendPermission
+    windows: SiteWindows
+    back_off: BackOff
+    security: TransportSecurity
+    completer: CompleteStage
+
+
+class DeliveryWorker:
+    """Delivers the waiting messages of a site over one connection, from its opening to its end."""
+
+    def __init__(self, site: Site, tools: WorkerTools) -> None:
         self._site = site
         self._pacer = site.pacer
-        self._sockets = sockets
-        self._proven = proven
-        self._preparer = preparer
-        self._report = report
-        self._settings = settings
-        self._begun: Delivery | None = None
-        self._current: Delivery | None = None
-        self._stop = False
-        self._claimed: Claim
+        self._seat = WorkerSeat(site)
+        self._settings = tools.settings
+        self._connections = tools.connections
+        self._proven = tools.proven
+        self._envelopes = tools.envelopes
+        self._active = tools.active
+        self._suppression = tools.suppression
+        self._permission = tools.permission
+        self._windows = tools.windows
+        self._back_off = tools.back_off
+        self._security = tools.security
+        self._completer = tools.completer
+        self._begun: ActiveDelivery | None = None
+        self._current: ActiveDelivery | None = None
+        self._claimed: SlotClaim
         self._mx = ""
-        self._shown: dict[str, object] = {}  # of the connection's security
-        self._sessions: tuple[TlsSession, ...] = ()  # to be counted, once for each domain that uses the connection
+        self._shown: dict[str, object] = {}  # the security of the connection, for waybills
+        self._sessions: tuple[TlsSession, ...] = ()  # counted once for each domain that uses the connection
         self._counted: set[str] = set()
 
     def stop(self) -> None:
         """End after the present delivery."""
-        self._stop = True
-        for sleeper in self._site.sleepers:
-            if not sleeper.done():
-                sleeper.set_result(False)
+        self._seat.stop()
 
     async def run(self) -> None:
-        """Open a connection, deliver until there is nothing left to do, close it."""
+        """Open a connection, deliver until nothing is left to do, close it."""
         claim = await self._claim()
         if claim is None:
             return
-        opened: Opened | Tried | None = None
+        opened: OpenedConnection | FailedConnection | None = None
         try:
             opened = await self._run(claim)
         except Exception as error:
             if self._current is None:
                 raise
-            self._report.fault(self._current, error)
+            self._completer.fault(self._current, error)
         finally:
             self._site.busy.pop(id(self), None)
-            self._sockets.free(claim, failed=isinstance(opened, Tried))
+            self._connections.free(claim, failed=isinstance(opened, FailedConnection))
 
-    async def _claim(self) -> Claim | None:
-        """Wait for a slot; None where nothing waits any more, and where the servers rest: then what waits shares the
-        outcome that they rest for."""
+    async def _claim(self) -> SlotClaim | None:
+        """Wait for a slot. Return None where nothing waits any more, and where the servers rest: then the waiting mail
+        shares the outcome that they rest for."""
         site, first = self._site, self._site.waiting.peek()
         if first is None:
             return None
-        site.asking += 1
+        site.count_asking(1)
         try:
-            claim = await self._sockets.claim(
+            claim = await self._connections.claim(
                 first.row.account_id, site.route, site.policy, self._pacer.limits.family, site.source
             )
         finally:
-            site.asking -= 1
-        if not isinstance(claim, Rest):
+            site.count_asking(-1)
+        if not isinstance(claim, HostRest):
             return claim
-        if not site.connected:  # else what waits is left to the connections that stand
+        if not site.connected:  # else the open connections deliver what waits
             site.rest_with_host(claim.because, claim.seconds)
             self._share(claim.because, {"mx": site.mx, "tls": None, "conversation": [], "note": SHARED_ATTEMPT})
         return None
 
-    async def _run(self, claim: Claim) -> Opened | Tried | None:
-        if not self._site.waiting or self._stop:
+    async def _run(self, claim: SlotClaim) -> OpenedConnection | FailedConnection | None:
+        if not self._site.waiting or self._seat.stopped:
             return None
         self._claimed = claim
         self._site.busy[id(self)] = time.monotonic()
         opened = await self._open(claim)
         self._site.busy.pop(id(self))
-        if isinstance(opened, Tried):
+        if isinstance(opened, FailedConnection):
             metrics.TALLY.add(metrics.CONNECTIONS, "failed")
             self._unreachable(opened)
             return opened
@@ -122,32 +142,31 @@ class Worker:
         )  # fmt: skip
         metrics.TALLY.add(metrics.CONNECTIONS, "opened")
         metrics.CONNECTIONS_OPEN.inc()
-        self._site.greeted = True
-        self._site.connected += 1
-        self._pacer.connected += 1
+        self._site.connection_ready()
         try:
             await self._use(connection)
         finally:
-            self._site.connected -= 1
-            self._pacer.connected -= 1
+            self._site.connection_closed()
             metrics.CONNECTIONS_OPEN.dec()
             self._give_back_begun()
             await connection.close()
         return opened
 
-    async def _open(self, claim: Claim) -> Opened | Tried:
+    async def _open(self, claim: SlotClaim) -> OpenedConnection | FailedConnection:
         site, began = self._site, time.monotonic()
-        site.opening += 1
+        site.count_opening(1)
         try:
-            opened = await self._sockets.open(claim, site.route, site.policy, self._pacer.limits.family, site.source)
+            opened = await self._connections.open(
+                claim, site.route, site.policy, self._pacer.limits.family, site.source
+            )
         finally:
-            site.opening -= 1
-        site.opens_s = time.monotonic() - began
+            site.count_opening(-1)
+        site.opened_within(time.monotonic() - began)
         return opened
 
     async def _use(self, connection: SmtpConnection) -> None:
         opened_at = time.monotonic()
-        while not self._stop and not self._must_leave(connection):
+        while not self._seat.stopped and not self._must_leave(connection):
             most = self._pacer.limits.messages_per_connection
             delivery = self._begun or await self._next()
             if delivery is None:
@@ -156,9 +175,9 @@ class Worker:
                 continue
             self._begun, self._current = None, delivery
             if delivery.envelope is None and time.monotonic() - delivery.loaded_at > STALE_S:
-                await self._report.recheck(delivery)
+                await self._suppression.repeat(delivery)
             if not delivery.addresses:
-                self._report.settle(delivery, without_recipients(delivery))
+                self._completer.settle(delivery, without_recipients(delivery))
                 continue
             last = worn_out(connection, opened_at, most - 1)
             upcoming = None if last else self._upcoming
@@ -170,14 +189,14 @@ class Worker:
                 return
 
     async def _wait(self) -> bool:
-        self._sockets.idle(id(self), self.stop)
+        self._connections.idle(self._seat)
         try:
-            return not self._stop and await self._site.work(IDLE_S)
+            return not self._seat.stopped and await self._site.work(IDLE_S)
         finally:
-            self._sockets.busy(id(self))
+            self._connections.busy(self._seat)
 
     def _must_leave(self, connection: SmtpConnection) -> bool:
-        """The place of this connection is wanted elsewhere, or the servers are left alone."""
+        """Return True if another site needs this connection's place, or the servers are paused."""
         if self._begun is not None:
             return False
         pacer = self._pacer
@@ -185,12 +204,12 @@ class Worker:
             return True
         return connection.messages_sent >= TURN and self._site.crowded
 
-    async def _next(self) -> Delivery | None:
-        """Who goes next, once the site's pace allows it; a connection does not stay open for long for that."""
+    async def _next(self) -> ActiveDelivery | None:
+        """Return the next delivery once the site's rate allows it; a connection does not stay open long for that."""
         if not self._site.waiting:
             return None
-        if self._pacer.limits.rates and not await self._report.token(self._pacer, IDLE_S):
-            self._stop = True
+        if self._pacer.limits.rates and not await self._windows.token(self._pacer, IDLE_S):
+            self._seat.leave()
             return None
         delivery = self._site.waiting.take()
         if delivery is None:
@@ -198,10 +217,10 @@ class Worker:
         return delivery
 
     def _upcoming(self) -> Envelope | None:
-        """The next envelope to pipeline behind the final dot, when one is ready to go."""
+        """Return the next envelope to pipeline behind the final dot, if one is ready to go."""
         waiting, pacer = self._site.waiting, self._pacer
         delivery = waiting.peek()
-        if delivery is None or self._stop or pacer.excess or not self._report.may_send(delivery):
+        if delivery is None or self._seat.stopped or pacer.excess or not self._permission.granted(delivery):
             return None
         if time.monotonic() - delivery.loaded_at > STALE_S or delivery.row.mime is None:
             return None
@@ -209,10 +228,10 @@ class Worker:
             return None
         waiting.take()
         try:
-            envelope = self._preparer.envelope(delivery)
-        except Exception as error:  # noqa: BLE001 - as in `run`: the delivery on the wire must not suffer
+            envelope = self._envelopes.envelope(delivery)
+        except Exception as error:  # noqa: BLE001 - as in `run`: a fault must not break the delivery on the wire
             pacer.give_back()
-            self._report.fault(delivery, error)
+            self._completer.fault(delivery, error)
             return None
         self._begun = delivery
         return envelope
@@ -223,26 +242,26 @@ class Worker:
             self._site.put(self._begun, first=True)
             self._begun = None
 
-    async def _deliver_large(self, connection: SmtpConnection, delivery: Delivery) -> None:
-        """One of the few large bodies at a time; the connection may have gone while this one waited for its turn."""
+    async def _deliver_large(self, connection: SmtpConnection, delivery: ActiveDelivery) -> None:
+        """Load a large body and deliver it; a few are in memory at once. The connection may have gone meanwhile."""
         light = delivery.row
-        async with self._preparer.large:
+        async with self._envelopes.large:
             try:
-                await self._preparer.fetch_body(delivery)
+                await self._envelopes.fetch_body(delivery)
             except DatabaseUnavailable:
-                self._report.hand_back(delivery)
+                self._active.drop(delivery)
                 return
             await self._deliver(connection, delivery, None)
             delivery.envelope = None
             delivery.row = light
 
     async def _deliver(
-        self, connection: SmtpConnection, delivery: Delivery, upcoming: Callable[[], Envelope | None] | None
+        self, connection: SmtpConnection, delivery: ActiveDelivery, upcoming: Callable[[], Envelope | None] | None
     ) -> None:
         reused = connection.messages_sent > 0
         if self._sessions and delivery.row.domain not in self._counted:
             self._counted.add(delivery.row.domain)
-            self._report.tls(delivery.row.domain, self._sessions)
+            self._security.count(delivery.row.domain, self._sessions)
         started = clock.now()
         began = self._site.busy[id(self)] = time.monotonic()
         transaction = await self._send(connection, delivery, upcoming)
@@ -250,7 +269,7 @@ class Worker:
         lasted = time.monotonic() - began
         if reused:
             metrics.TALLY.add(metrics.CONNECTIONS, "reused")
-        if self._sockets.lock_step.wants_again(self._site.name, transaction):
+        if self._connections.pipelining.wants_again(self._site.name, transaction):
             delivery.envelope = None
             self._site.put(delivery, first=True)
             return
@@ -258,45 +277,45 @@ class Worker:
             delivery.envelope = None
             delivery.tries += 1
             if not all(blames_site(answer.outcome) for answer in transaction.answers):
-                self._report.hand_back(delivery)
+                self._active.drop(delivery)
                 return
             if reused and delivery.tries < MAX_TRIES:
-                self._site.put(delivery, first=True)  # a kept connection had died: nothing was tried yet
+                self._site.put(delivery, first=True)  # a reused connection had died: nothing was tried yet
                 return
         self._site.lasted(lasted)
-        delivery.taken = None  # used
+        delivery.taken = None  # its warm-up quota is used
         attempt = self._attempt(delivery, transaction, started)
         self._learn_of_host(delivery, transaction)
         self._learn(attempt, began)
-        self._report.settle(delivery, attempt)
+        self._completer.settle(delivery, attempt)
 
-    def _learn_of_host(self, delivery: Delivery, transaction: Transaction) -> None:
-        """A host that answers is proven, and so is the domain; one that lets a transaction time out is not."""
+    def _learn_of_host(self, delivery: ActiveDelivery, transaction: Transaction) -> None:
+        """Learn about the host: one that answers is proven, and so is the domain; one that times out is not."""
         answers = [answer.outcome for answer in transaction.answers]
         if any(isinstance(outcome, Reply) for outcome in answers):
-            self._sockets.answered(self._claimed)
+            self._connections.answered(self._claimed)
             self._proven.answered(delivery.row.domain)
         elif any(outcome.kind is BreakKind.TIMEOUT for outcome in answers if isinstance(outcome, Break)):
-            self._sockets.stalled(self._claimed)
+            self._connections.stalled(self._claimed)
             self._proven.failed(delivery.row.domain)
 
     async def _send(
-        self, connection: SmtpConnection, delivery: Delivery, upcoming: Callable[[], Envelope | None] | None
+        self, connection: SmtpConnection, delivery: ActiveDelivery, upcoming: Callable[[], Envelope | None] | None
     ) -> Transaction:
-        """One transaction, or as many in a row as the site's limit of recipients makes of it."""
-        may_send = functools.partial(self._report.may_send, delivery)
+        """Make one transaction, or several in a row where the site limits the recipients of each."""
+        may_send = functools.partial(self._permission.granted, delivery)
         addresses, most = delivery.addresses, self._pacer.limits.recipients
         if delivery.envelope is not None or len(addresses) <= most:
-            envelope = delivery.envelope or self._preparer.envelope(delivery)
+            envelope = delivery.envelope or self._envelopes.envelope(delivery)
             return await connection.send(envelope, upcoming, may_send)
         done: list[Transaction] = []
         for start in range(0, len(addresses), most):
             part = addresses[start : start + most]
-            envelope = self._preparer.part(delivery, part)
+            envelope = self._envelopes.part(delivery, part)
             done.append(await connection.send(envelope, None, may_send) if connection.usable else not_reached(part))
         return joined(done)
 
-    def _attempt(self, delivery: Delivery, transaction: Transaction, started: datetime) -> Attempt:
+    def _attempt(self, delivery: ActiveDelivery, transaction: Transaction, started: datetime) -> Attempt:
         alone = len(transaction.answers) == 1
         outcomes = {
             address: classify(answer, alone=alone)
@@ -314,49 +333,52 @@ class Worker:
         return attempt_of(delivery, outcomes, conversation, started, self._settings, self._pacer.limits.ladder_s)
 
     def _learn(self, attempt: Attempt, began: float) -> None:
-        """What the outcomes say about the site: one push-back among them counts for all, and once."""
+        """Learn about the site from an attempt: one push-back among its outcomes counts for all, and once."""
         pacer = self._pacer
         outcomes = [result.outcome for result in attempt.results if result.outcome is not None]
         self._site.reached()
-        if self._site.standing is not None:
-            self._site.standing.learn(outcomes)
+        self._learn_of_source(outcomes)
         for outcome in outcomes:
             deferred = outcome.verdict is Verdict.DEFERRED and outcome.scope in (Scope.SITE, Scope.SESSION)
             if deferred or (
                 outcome.verdict is not Verdict.DELIVERED and pacer.limits.asks_to_slow_down(outcome.diagnostic)
             ):
                 if pacer.pushed_back(time.monotonic(), began, outcome.diagnostic):
-                    self._report.left_alone(self._site.group, pacer.paused_until - time.monotonic())
+                    self._back_off.pause(self._site.group, pacer.paused_until - time.monotonic())
                 return
         if any(outcome.verdict is Verdict.DELIVERED for outcome in outcomes):
             pacer.succeeded()
         else:
             pacer.answered()
 
-    def _unreachable(self, tried: Tried) -> None:
-        """No connection came about. Where others stand, the site only wants fewer; else everything waiting for it
-        shares the outcome, and the site rests."""
+    def _learn_of_source(self, outcomes: Iterable[Outcome]) -> None:
+        """Learn what an attempt says about the source address, where one is configured."""
+        standing = self._site.standing
+        if standing is not None and standing.learn(outcomes):
+            self._back_off.leave_source(self._site.group)
+
+    def _unreachable(self, tried: FailedConnection) -> None:
+        """Handle a failed opening: where other connections stand, the site wants fewer; else all waiting mail shares
+        the outcome, and the site rests."""
         site = self._site
         for domain in {delivery.row.domain for delivery in site.waiting} if tried.sessions else ():
-            self._report.tls(domain, tried.sessions)
-        if site.standing is not None:
-            site.standing.learn((classify(tried.answer),))
+            self._security.count(domain, tried.sessions)
+        self._learn_of_source((classify(tried.answer),))
         if not blames_site(tried.answer.outcome):
             for delivery in site.waiting.clear():
-                self._report.hand_back(delivery)
+                self._active.drop(delivery)
             return
         said = classify(tried.answer).diagnostic
         if site.connected:
             self._pacer.out_of_reach(said)
             return
-        site.greeted = False
         self._pacer.unreachable(said, site.rest(tried.answer))
         self._share(tried.answer, {"mx": tried.mx, **tried.shown, "conversation": list(tried.steps)})
 
     def _share(self, answer: Answer, conversation: dict[str, object]) -> None:
-        """Settle all that waits with one answer; the conversation stands on the first waybill alone."""
+        """Settle all waiting mail with one answer; the conversation is stored with the first message only."""
         ladder_s = self._pacer.limits.ladder_s
         for delivery in self._site.waiting.clear():
             self._proven.failed(delivery.row.domain)
-            self._report.settle(delivery, refused_by_route(delivery, answer, conversation, self._settings, ladder_s))
+            self._completer.settle(delivery, refused_by_route(delivery, answer, conversation, self._settings, ladder_s))
             conversation = conversation | {"conversation": [], "note": SHARED_ATTEMPT}

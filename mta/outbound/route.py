@@ -1,412 +1,190 @@
-"""From a recipient's domain to the hosts to try, in order (RFC 5321 section 5): the first step of a delivery."""
+"""The route stage: brings deliveries from memory to their sites, by holds, keys, route, TLS policy and source address.
+
+Looking up a domain may take many seconds where its name servers are silent. So the look-ups of unproven domains share
+slots of their own, fairly by account; domains whose servers answered lately wait for no slot.
+"""
 
 import asyncio
-import contextlib
-import random
-import socket
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from hashlib import blake2b
-from ipaddress import ip_address
-from typing import TypeVar
 
-from msgspec import Struct
+import msgspec
+import structlog
 
-from engine.base.netaddr import is_public
 from engine.base.settings import Settings
-from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
-from engine.mail.simulator import domain_of
-from engine.store.deadlines import within
-from engine.store.resolver import (
-    FAILURE_TTL_S,
-    MAX_TTL_S,
-    NEGATIVE_TTL_S,
-    Answered,
-    Mx,
-    NoData,
-    NxDomain,
-    Records,
-    Resolver,
-    TemporaryFailure,
-    ascii_domain,
-)
-from engine.store.single_flight import SingleFlightCache
+from engine.mail.simulator import Part, part_of
+from engine.store.database_errors import DatabaseUnavailable
+from mta.outbound.active_queue import ActiveQueue
+from mta.outbound.attempts import SHARED_ATTEMPT, after_deaths, refused_by_route, without_key, without_recipients
+from mta.outbound.complete import CompleteStage
+from mta.outbound.delivery import ActiveDelivery
+from mta.outbound.envelopes import EnvelopeBuilder
+from mta.outbound.holds import OperatorHolds
+from mta.outbound.mx_routes import Router
+from mta.outbound.routes import Route, Unroutable
+from mta.outbound.schedule import ScheduleStage
+from mta.outbound.sites.connections import SiteConnections
+from mta.outbound.sites.proven_domains import ProvenDomains
+from mta.outbound.sites.site_stats import SiteStats
+from mta.outbound.sites.site_table import SiteTable
+from mta.outbound.sites.slot_queue import SlotQueue
+from mta.outbound.sites.slots import SlotClaim
+from mta.outbound.source_ips.addresses import SourceAddress
+from mta.outbound.tls.policy import WITHOUT, MinTls, TlsPolicy
+from mta.outbound.tls.security import TransportSecurity
 
-MAX_HOSTS = 10  # of a thousand MX records the first ten are enough; Postfix smtp_mx_address_limit is 5
-MAX_ADDRESSES = 8  # per host and family
-LOOPBACK = "127.0.0.1"  # where the simulator listens
-# After the records expired: mail for a domain in use does not wait for its name servers (RFC 8767 allows days).
-STALE_S = 30.0
-HOSTS_WAIT_S = 4.0  # for the addresses of all MX hosts together; whoever is later is left out
+KEY_LOADS = 2  # at once for unproven domains, of the five connections to the database
+# Half of them for unproven domains, and at most half of that for one account. A look-up asks up to three questions at
+# once, and the socket buffer of a name server on Linux (208 KiB) holds fewer than 300 small packets.
+LOOKUP_SLOTS = 96
 
-T = TypeVar("T")
-_Asked = Answered[str] | asyncio.Task[Answered[str]]
-_NOTHING = NoData(0.0)
-
-
-class Host(Struct, frozen=True):
-    """One mail exchanger: `addresses` in order of trial, IPv4 first, at least one.
-
-    `authentic` says that the resolver validated them; then `canonical` is the name that holds them where `name` is
-    an alias.
-    """
-
-    name: str
-    addresses: tuple[str, ...]
-    authentic: bool = False
-    canonical: str | None = None
+_log = structlog.get_logger("mta")
 
 
-class Route(Struct, frozen=True):
-    """Where a domain's mail goes. `site` is the same for all domains with the same set of MX hosts.
-
-    `authentic` says that the resolver validated the MX records, or that there are none and the domain's own address.
-    `built_in`: this process's own simulator, which DNS, TLS policies and source addresses have nothing to do with.
-    """
-
-    site: str
-    hosts: tuple[Host, ...]
-    port: int
-    authentic: bool = False
-    built_in: bool = False
-
-
-class Unroutable(Struct, frozen=True):
-    """There is nobody to connect to; `answer` (phase ROUTE) says for how long: a Reply ends it, a Break
-    is tried again."""
-
-    answer: Answer
-
-
-class Router:
-    """Routes by domain, cached as long as the records behind them.
-
-    `own_names` are host names of this service: where one is listed as MX, it and everything not more preferred
-    is left out (RFC 5321 5.1). `listening` says that this service takes connections on `port`: then an MX with an
-    address of ours is ours, whatever it is called. `simulator` is where its own domain goes, before DNS is asked.
-    `rng` orders equals: hosts of one preference, addresses of one host.
-    """
+class RouteStage:
+    """Routes the deliveries of one process, domain by domain."""
 
     def __init__(
         self,
-        resolver: Resolver,
         *,
-        port: int,
-        allow_private: bool = False,
-        own_names: Iterable[str] = (),
-        listening: bool = False,
-        simulator: Route | None = None,
-        rng: random.Random | None = None,
-        capacity: int = 50_000,
-        clock: Callable[[], float] = time.monotonic,
+        settings: Settings,
+        router: Router,
+        security: TransportSecurity,
+        envelopes: EnvelopeBuilder,
+        holds: OperatorHolds,
+        site_stats: SiteStats,
+        active: ActiveQueue,
+        proven: ProvenDomains,
+        table: SiteTable,
+        scheduler: ScheduleStage,
+        connections: SiteConnections,
+        completer: CompleteStage,
     ) -> None:
-        self._resolver = resolver
-        self._port = port
-        self._allow_private = allow_private
-        self._own_names = frozenset(name.lower() for name in own_names)
-        self._listening = listening
-        self._simulator = simulator
-        self._rng = rng or random.Random()
-        self._clock = clock
-        self._plans: SingleFlightCache[str, _Plan] = SingleFlightCache(
-            self._plan, capacity, clock, _has_failed, STALE_S
-        )
+        self._settings = settings
+        self._router = router
+        self._security = security
+        self._envelopes = envelopes
+        self._holds = holds
+        self._site_stats = site_stats
+        self._active = active
+        self._proven = proven
+        self._table = table
+        self._scheduler = scheduler
+        self._connections = connections
+        self._completer = completer
+        self._lookups = SlotQueue("lookup", LOOKUP_SLOTS)
+        self._key_loads = asyncio.Semaphore(KEY_LOADS)
 
-    @classmethod
-    def from_settings(cls, settings: Settings, resolver: Resolver, *, simulator_port: int = 0) -> "Router":
-        """Live: the remote port, public hosts only. Local: everything goes to the built-in sink's port, which is
-        nobody's MX. `simulator_port`: this process's own; who only asks for routes has none.
+    def stop(self) -> None:
+        """Look up no more domains: the process stops."""
+        self._lookups.close()
 
-        Who listens on the remote port beside us on the same host, such as another mail server, is not ourselves: so
-        addresses count only where our own MX server has that port.
-        """
-        local = settings.delivery == "local"
-        return cls(
-            resolver,
-            port=settings.sink_port if local else settings.smtp_port,
-            allow_private=local or settings.allow_private_mx,
-            own_names=() if local else own_names(settings),
-            listening=not local and settings.mx_port == settings.smtp_port,
-            simulator=_simulator(settings.mail_host, simulator_port),
-        )
-
-    async def route(self, domain: str) -> Route | Unroutable:
-        """The hosts for `domain` (A- or U-label), in order of trial; equals are shuffled on every call."""
-        if self._simulator is not None and domain.lower() == self._simulator.site:
-            return self._simulator
-        plan = await self._plans.get(domain)
-        if plan.unroutable is not None:
-            return plan.unroutable
-        if plan.fixed is not None:
-            return plan.fixed
-        hosts = [
-            Host(host.name, self._shuffled(host.ipv4) + self._shuffled(host.ipv6), host.authentic, host.canonical)
-            for group in plan.groups
-            for host in self._shuffled(group)
-        ]
-        return Route(plan.site, tuple(hosts), self._port, plan.authentic)
-
-    async def close(self) -> None:
-        """Cancel what is under way. The resolver belongs to whoever made it."""
-        await self._plans.close()
-
-    def _shuffled(self, items: tuple[T, ...]) -> tuple[T, ...]:
-        if len(items) < 2:
-            return items
-        return tuple(self._rng.sample(items, len(items)))
-
-    async def _plan(self, domain: str) -> "_Plan":
-        name = ascii_domain(domain)
-        if name is None or domain.startswith("["):
-            return self._refuse("5.1.2", f"{domain[:255]!r} is not a domain name", MAX_TTL_S)
-        found = await self._resolver.mx(name)
-        match found:
-            case TemporaryFailure():
-                return self._defer(found.detail)
-            case NxDomain():
-                return self._refuse("5.1.2", f"The domain {name} does not exist", NEGATIVE_TTL_S)
-            case NoData():
-                return await self._implicit(name, found.until)
-        exchangers = found.values
-        if len(exchangers) == 1 and not exchangers[0].host:
-            text = f"The domain {name} does not accept mail (null MX)"
-            return self._refuse("5.1.10", text, NEGATIVE_TTL_S, code=556)
-        chosen = _choose(exchangers, self._own_names)
-        if not chosen:
-            return self._loops_back(name)
-        return await self._reach(name, chosen, found.until, authentic=found.authentic)
-
-    async def _implicit(self, name: str, until: float) -> "_Plan":
-        """RFC 5321 5.1: a domain without MX is its own exchanger, with preference 0."""
-        return await self._reach(name, (Mx(0, name),), until, implicit=True)
-
-    async def _reach(
-        self, name: str, chosen: Sequence[Mx], until: float, *, implicit: bool = False, authentic: bool = False
-    ) -> "_Plan":
-        """Look up the addresses of all chosen hosts at once and keep those that can be used."""
-        ours = self._own_names if self._listening else ()
-        looked_up = await self._addresses([*(mx.host for mx in chosen), *ours])
-        if self._listening:
-            chosen = self._before_ourselves(chosen, looked_up)
-            if not chosen:
-                return self._loops_back(name)
-        hosts: dict[str, _Host] = {}
-        failure: str | None = None
-        refused = False
-        for mx in chosen:
-            answer = looked_up[mx.host]
-            failure = failure or answer.failure
-            usable = self._usable(mx.host, answer)
-            refused = refused or (usable is None and bool(answer.ipv4 or answer.ipv6))
-            if usable is not None:
-                hosts[mx.host] = usable
-            until = min(until, answer.until)
-        if hosts:
-            groups = _groups(chosen, hosts)
-            # The zone that signs a domain's address also signs that it has no MX.
-            authentic = authentic or (implicit and hosts[name].authentic)
-            site = _site([mx.host for mx in chosen])
-            return _Plan(until, site, groups, authentic=authentic).with_fixed(self._port)
-        if failure is not None:
-            return self._defer(failure)
-        if refused:
-            text = f"The mail hosts of {name} have no public address"
-        elif implicit:
-            return self._refuse("5.1.2", f"The domain {name} has no mail host", NEGATIVE_TTL_S)
+    async def route(self, domain: str, group: list[ActiveDelivery]) -> None:
+        """Bring the deliveries of a domain to their site; settle them at once if there is no route."""
+        if domain in self._proven:
+            await self._route(domain, group)
+            return
+        claim = SlotClaim(group[0].row.account_id, domain, proven=False)
+        if await self._lookups.acquire(claim):
+            try:
+                await self._route(domain, group)
+            finally:
+                self._lookups.free(claim)
         else:
-            text = f"None of the mail hosts of {name} has an address"
-        return self._refuse("5.4.4", text, NEGATIVE_TTL_S)
+            self._drop(group)
 
-    def _before_ourselves(self, chosen: Sequence[Mx], found: "Mapping[str, _Addresses]") -> Sequence[Mx]:
-        """The hosts more preferred than any that has an address of ours. Should our own name not be found just now,
-        it is as if we had none: the worst is a connection to ourselves, where such mail is refused."""
-        own = {ip for name in self._own_names for ip in (*found[name].ipv4, *found[name].ipv6)}
-        places = [mx.preference for mx in chosen if any(ip in own or is_here(ip) for ip in found[mx.host].all)]
-        return [mx for mx in chosen if mx.preference < min(places)] if places else chosen
+    async def _route(self, domain: str, group: list[ActiveDelivery]) -> None:
+        try:
+            await self._route_all(domain, group)
+        except DatabaseUnavailable as error:
+            _log.warning("domain not routed", domain=domain, error=repr(error))
+            self._drop(group)
+        except Exception as error:  # noqa: BLE001 - process loop: a fault costs these deliveries an attempt, not more
+            for one in group:
+                self._completer.fault(one, error)
 
-    async def _addresses(self, names: Sequence[str]) -> "dict[str, _Addresses]":
-        """The addresses of all hosts, looked up at once: no task and no time-out of their own for what others may
-        wait for too."""
-        asked = {name: self._ask(name) for name in dict.fromkeys(names)}
-        tasks = {one for pair in asked.values() for one in pair if isinstance(one, asyncio.Task)}
-        if tasks:
-            with contextlib.suppress(TimeoutError), within(HOSTS_WAIT_S):
-                await asyncio.wait(tasks)
-        return {name: self._found(name, *pair) for name, pair in asked.items()}
+    async def _route_all(self, domain: str, group: list[ActiveDelivery]) -> None:
+        signed = [one for one in group if self._active.has(one) and await self._signable(one)]
+        if not signed:
+            return
+        route = await self._router.route(domain)
+        if isinstance(route, Unroutable):
+            self._proven.failed(domain)
+            for one in signed:
+                if self._active.has(one):
+                    self._completer.settle(one, refused_by_route(one, route.answer, None, self._settings))
+            return
+        self._site_stats.routed(domain, route)
+        signed = await self._holds.unheld(signed, route.site)
+        await self._scheduler.refresh()
+        if route.built_in:
+            await self._simulate(route, [one for one in signed if self._active.has(one)])
+            return
+        policies: dict[str | None, TlsPolicy] = {}
+        for least in {one.row.min_tls for one in signed}:
+            policies[least] = await self._security.policy(domain, route, MinTls(least or MinTls.OPPORTUNISTIC))
+        for least, policy in policies.items():
+            # A delivery may have been fenced during the look-ups.
+            mail = [one for one in signed if one.row.min_tls == least and self._active.has(one)]
+            for source, part in await self._scheduler.by_source(route, mail):
+                await self._bring(route, policy, part, source)
 
-    def _ask(self, name: str) -> "tuple[_Asked, _Asked]":
-        if _literal(name) is not None:
-            return _NOTHING, _NOTHING
-        return self._resolver.begin_addresses(name, "A"), self._resolver.begin_addresses(name, "AAAA")
+    async def _simulate(self, route: Route, mail: list[ActiveDelivery]) -> None:
+        """Bring deliveries to the simulator on this host: no TLS policy applies, and no source address is used. Slow
+        ones get a site of their own, so that no other mail waits behind them."""
+        quick: list[ActiveDelivery] = []
+        slow: list[ActiveDelivery] = []
+        for one in mail:
+            is_slow = any(part_of(address) is Part.SLOW for address in one.addresses)
+            (slow if is_slow else quick).append(one)
+        apart = msgspec.structs.replace(route, site=f"{Part.SLOW.value}.{route.site}")
+        for way, part in ((route, quick), (apart, slow)):
+            if part:
+                await self._bring(way, WITHOUT, part, None)
 
-    def _found(self, name: str, asked_four: "_Asked", asked_six: "_Asked") -> "_Addresses":
-        literal = _literal(name)
-        if literal is not None:
-            return _Addresses((literal,), (), self._clock() + MAX_TTL_S, None)
-        four, six = _answer(asked_four), _answer(asked_six)
-        if four is None or six is None:
-            text = "the addresses of a mail host are not found"
-            return _Addresses((), (), self._clock() + FAILURE_TTL_S, text)
-        failure = four.detail if isinstance(four, TemporaryFailure) else None
-        if failure is None and isinstance(six, TemporaryFailure):
-            failure = six.detail
-        found = [answer for answer in (four, six) if isinstance(answer, Records)]
-        authentic = bool(found) and all(answer.authentic for answer in found)
-        canonical = found[0].canonical if authentic else None
-        return _Addresses(_values(four), _values(six), min(four.until, six.until), failure, authentic, canonical)
-
-    def _usable(self, name: str, found: "_Addresses") -> "_Host | None":
-        if self._allow_private:
-            ipv4, ipv6 = found.ipv4, found.ipv6
-        elif _literal(name) is not None:  # RFC 5321 5.1 wants a name; a literal is a trick or a mistake
-            return None
+    async def _bring(
+        self, route: Route, policy: TlsPolicy, mail: list[ActiveDelivery], source: SourceAddress | None
+    ) -> None:
+        """Let deliveries wait at their site; while it rests they share its last outcome."""
+        # No await from here until mail waits at the site: an empty site could be forgotten.
+        site = self._table.of(route, policy, source)
+        if not site.resting and not site.connected:
+            rest = self._connections.resting(route, policy, site.pacer.limits.family, source)
+            if rest is not None:
+                site.rest_with_host(rest.because, rest.seconds)
+        because = site.rest_because if site.resting else None
+        if because is not None:
+            shared: dict[str, object] = {"mx": site.mx, "tls": None, "conversation": [], "note": SHARED_ATTEMPT}
+            ladder_s = site.pacer.limits.ladder_s
+            for one in mail:
+                self._completer.settle(one, refused_by_route(one, because, shared, self._settings, ladder_s))
         else:
-            ipv4 = tuple(filter(is_public, found.ipv4))
-            ipv6 = tuple(filter(is_public, found.ipv6))
-        if not ipv4 and not ipv6:
-            return None
-        return _Host(name, ipv4[:MAX_ADDRESSES], ipv6[:MAX_ADDRESSES], found.authentic, found.canonical)
+            await self._scheduler.put(site, mail)
 
-    def _loops_back(self, name: str) -> "_Plan":
-        return self._refuse("5.4.6", f"Mail for {name} loops back to this service", NEGATIVE_TTL_S)
-
-    def _refuse(self, status: str, text: str, ttl_s: float, *, code: int = 550) -> "_Plan":
-        answer = Answer(Phase.ROUTE, Reply(code, f"{status} {text}", status))
-        return _Plan(self._clock() + ttl_s, unroutable=Unroutable(answer))
-
-    def _defer(self, detail: str) -> "_Plan":
-        answer = Answer(Phase.ROUTE, Break(BreakKind.DNS, detail))
-        return _Plan(self._clock() + FAILURE_TTL_S, unroutable=Unroutable(answer))
-
-
-def _simulator(mail_host: str, port: int) -> Route:
-    """Its domain is its own site and mail host, with a window of its own."""
-    name = domain_of(mail_host)
-    return Route(name, (Host(name, (LOOPBACK,)),), port, built_in=True)
-
-
-def own_names(settings: Settings) -> frozenset[str]:
-    """What this service calls itself towards other mail servers."""
-    return frozenset({settings.mail_host.lower(), *(one.name for one in settings.source_ips if one.name is not None)})
-
-
-def is_here(ip: str) -> bool:
-    """True for an address of this host: what is sent there leaves from it. Nothing is sent to find out."""
-    try:
-        if ip_address(ip).is_loopback:
-            return True
-        with socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET, socket.SOCK_DGRAM) as asked:
-            asked.connect((ip, 9))
-            return bool(asked.getsockname()[0] == ip)
-    except (OSError, ValueError):  # no route there, so it is not here
+    async def _signable(self, delivery: ActiveDelivery) -> bool:
+        if not delivery.addresses:
+            self._completer.settle(delivery, without_recipients(delivery))
+            return False
+        if deaths := self._envelopes.box.tell(delivery.row.message_id):
+            self._completer.settle(delivery, after_deaths(delivery, deaths, self._settings))
+            return False
+        try:
+            if await self._load_keys(delivery):
+                return True
+        except DatabaseUnavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - one account's broken key must not stop the others
+            self._completer.fault(delivery, error)
+            return False
+        self._completer.settle(delivery, without_key(delivery, self._settings))
         return False
 
+    async def _load_keys(self, delivery: ActiveDelivery) -> bool:
+        """Load the keys; for unproven domains few at a time, so that others find a database connection."""
+        row = delivery.row
+        if row.domain in self._proven or self._envelopes.keys.peek((row.account_id, row.from_domain)) is not None:
+            return await self._envelopes.load_keys(delivery)
+        async with self._key_loads:
+            return await self._envelopes.load_keys(delivery)
 
-class _Addresses(Struct, frozen=True):
-    ipv4: tuple[str, ...]
-    ipv6: tuple[str, ...]
-    until: float
-    failure: str | None
-    authentic: bool = False
-    canonical: str | None = None
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        return self.ipv4 + self.ipv6
-
-
-class _Host(Struct, frozen=True):
-    name: str
-    ipv4: tuple[str, ...]
-    ipv6: tuple[str, ...]
-    authentic: bool = False
-    canonical: str | None = None
-
-
-class _Plan(Struct, frozen=True):
-    """What is cached: hosts by preference, or a refusal. `fixed` is the route when nothing is left to
-    shuffle, which is the common case."""
-
-    until: float
-    site: str = ""
-    groups: tuple[tuple[_Host, ...], ...] = ()
-    unroutable: Unroutable | None = None
-    fixed: Route | None = None
-    authentic: bool = False
-
-    def with_fixed(self, port: int) -> "_Plan":
-        """The same, with its one possible route if there is only one."""
-        single = all(len(group) == 1 and len(group[0].ipv4) < 2 and len(group[0].ipv6) < 2 for group in self.groups)
-        if not single:
-            return self
-        hosts = tuple(
-            Host(host.name, host.ipv4 + host.ipv6, host.authentic, host.canonical)
-            for group in self.groups
-            for host in group
-        )
-        return _Plan(self.until, self.site, self.groups, fixed=Route(self.site, hosts, port, self.authentic))
-
-
-def _has_failed(plan: _Plan) -> bool:
-    return plan.unroutable is not None and isinstance(plan.unroutable.answer.outcome, Break)
-
-
-def _choose(exchangers: Sequence[Mx], own_names: frozenset[str]) -> tuple[Mx, ...]:
-    """The hosts worth trying, most preferred first, each once; equals by name, so that the choice among a
-    thousand is always the same."""
-    listed = sorted((mx for mx in exchangers if mx.host), key=lambda mx: (mx.preference, mx.host))
-    own = min((mx.preference for mx in listed if mx.host in own_names), default=None)
-    chosen: dict[str, Mx] = {}
-    for mx in listed:
-        if own is not None and mx.preference >= own:
-            break
-        chosen.setdefault(mx.host, mx)
-        if len(chosen) == MAX_HOSTS:
-            break
-    return tuple(chosen.values())
-
-
-def _groups(chosen: Sequence[Mx], hosts: dict[str, _Host]) -> tuple[tuple[_Host, ...], ...]:
-    groups: dict[int, list[_Host]] = {}
-    for mx in chosen:
-        host = hosts.get(mx.host)
-        if host is not None:
-            groups.setdefault(mx.preference, []).append(host)
-    return tuple(tuple(groups[preference]) for preference in sorted(groups))
-
-
-def _site(names: Sequence[str]) -> str:
-    """A readable key of a set of hosts: the one name, or what the names end in and a digest of them all."""
-    distinct = sorted(set(names))
-    if len(distinct) == 1:
-        return distinct[0]
-    digest = blake2b(",".join(distinct).encode(), digest_size=4).hexdigest()
-    reversed_labels = [name.split(".")[::-1] for name in distinct]
-    common = []
-    for labels in zip(*reversed_labels, strict=False):
-        if len(set(labels)) > 1:
-            break
-        common.append(labels[0])
-    shared = ".".join(reversed(common)) if len(common) > 1 else distinct[0]
-    return f"{shared}#{digest}"
-
-
-def _values(found: Answered[str]) -> tuple[str, ...]:
-    return found.values if isinstance(found, Records) else ()
-
-
-def _answer(asked: "_Asked") -> Answered[str] | None:
-    """What a look-up has found; None where it is still under way, or was ended with the resolver."""
-    if not isinstance(asked, asyncio.Task):
-        return asked
-    return asked.result() if asked.done() and not asked.cancelled() else None
-
-
-def _literal(name: str) -> str | None:
-    """The address that an MX record names where a host name belongs."""
-    if ":" not in name and not name[-1:].isdigit() and not name.endswith("]"):  # as good as all: spare the exception
-        return None
-    try:
-        return str(ip_address(name.strip("[]")))
-    except ValueError:
-        return None
+    def _drop(self, group: list[ActiveDelivery]) -> None:
+        for one in group:
+            self._active.drop(one)

@@ -1,8 +1,8 @@
-"""Settling beside the loop: a Settler in a thread with an event loop and sessions of its own.
+"""Settles in a thread with an event loop and database sessions of its own.
 
-A busy process turns its loop every few dozen milliseconds, and a settling transaction needs several turns in which it
-keeps account heads locked from everybody else. In a thread it waits for Postgres alone; the thread needs the
-interpreter for some 0.05 ms a message, and gets it whenever the loop signs or writes to a socket.
+A busy process turns its event loop every few dozen milliseconds, and a settling transaction needs several turns in
+which it keeps account heads locked. In a thread it waits for Postgres alone; the thread needs the interpreter for some
+0.05 ms a message, and gets it whenever the event loop signs or writes to a socket.
 """
 
 import asyncio
@@ -19,18 +19,18 @@ from engine.store.postgres import close_pool, open_pool
 
 START_S, END_S = 30.0, 10.0
 GATHER_S = 0.03  # between transactions under load: each costs 0.6 ms of CPU in all, whatever its size
-MAX_ATTEMPTS = 128  # of one transaction; with so many waiting the next follows at once
-SESSIONS = 2  # one settles; the other is for the moment in which that one is replaced
+MAX_ATTEMPTS = 128  # of one transaction; with so many waiting the next one follows at once
+SESSIONS = 2  # one settles; the other covers its replacement
 
 
 class SettlingThread:
-    """Settles for one process. Made by `start`, used by the loop that made it, ended by `close`."""
+    """The settling of one process. Made by `start`, used by the event loop that made it, ended by `close`."""
 
     @classmethod
     async def start(
         cls, database_url: str, name: str, member: Callable[[], UUID], *, on_flush: Callable[[int, float], None]
     ) -> "SettlingThread":
-        """Returns when the thread can settle; raises DatabaseUnavailable when Postgres takes no connection."""
+        """Return once the thread can settle; raise DatabaseUnavailable if Postgres takes no connection."""
         self = cls()
         self._thread.start()
         try:
@@ -50,7 +50,7 @@ class SettlingThread:
         self._pool: asyncpg.Pool
         self._settler: Settler
         self._open_ones: set[asyncio.Future[bool]] = set()
-        # Appending and taking from the left are atomic; a flag that stands means that the other side will look again.
+        # deque.append and popleft are atomic; a set flag means that the other side will look again.
         self._handed: deque[tuple[Attempt, asyncio.Future[bool]]] = deque()
         self._called = False
         self._called_for = asyncio.Event()  # of the thread's loop
@@ -59,7 +59,7 @@ class SettlingThread:
         self._work: asyncio.Task[None]
 
     def settle(self, attempt: Attempt) -> "asyncio.Future[bool]":
-        """Resolves as `Settler.settle`, in the loop of the caller."""
+        """Hand an attempt over; the future resolves as that of `Settler.settle`, in the event loop of the caller."""
         future: asyncio.Future[bool] = self._loop.create_future()
         self._open_ones.add(future)
         self._handed.append((attempt, future))
@@ -69,12 +69,12 @@ class SettlingThread:
         return future
 
     async def idle(self) -> None:
-        """Wait until everything handed over has been answered."""
+        """Wait until all attempts handed over have been answered."""
         while self._open_ones:
             await asyncio.wait(list(self._open_ones))
 
     async def close(self) -> None:
-        """End the thread; what it has not settled by now is left to whoever gets the shards."""
+        """End the thread; attempts that it has not settled by then are left to the next owners of the shards."""
         if not self._thread.is_alive():
             return
         ended = asyncio.run_coroutine_threadsafe(self._end(), self._inner)
@@ -120,12 +120,12 @@ class SettlingThread:
         await close_pool(self._pool)
 
     async def _settle(self, settler: Settler) -> None:
-        """What came at once where nothing came before; else what gathers meanwhile, in one transaction after the other.
-        While anything does, nobody need call: each call costs both sides the interpreter."""
+        """Settle at once what comes after a pause, else what has gathered, one transaction after the other. While
+        attempts keep coming the thread needs no wake-up: each costs both sides the interpreter."""
         while True:
             if not self._handed:
                 self._called = False
-                if not self._handed:  # else it came in between, and nobody has called
+                if not self._handed:  # else an attempt came in between, without a call
                     await self._called_for.wait()
             self._called = True
             self._called_for.clear()
@@ -152,7 +152,7 @@ class SettlingThread:
         results: Sequence[bool | BaseException]
         try:
             results = await settler.settle_set(attempts)
-        except Exception as error:  # noqa: BLE001 - process loop: whoever handed them over must hear of it
+        except Exception as error:  # noqa: BLE001 - process loop: the error is passed to the callers
             results = [error] * len(attempts)
         self._done.append((futures, results))
         if not self._told:

@@ -1,7 +1,8 @@
-"""Which deliveries one process may hold in memory: shares of accounts, and a bound on mail that may stay long. Pure.
+"""Decides which deliveries one process may hold in memory: by shares of accounts, and a bound on mail that may stay
+long.
 
 Mail for domains whose servers answered lately ("proven") leaves memory within seconds. Mail for any other may wait for
-an answer that never comes, so it has half of the memory, and what is beyond that returns to the queue.
+an answer that never comes, so it has half of the active queue, and the rest returns to the queue in Postgres. Pure.
 """
 
 from collections import Counter
@@ -10,23 +11,22 @@ from typing import Final
 from uuid import UUID
 
 from engine.delivery.queue import Outline
-from mta.outbound.prepare import Delivery
-from mta.outbound.proven_domains import ProvenDomains
+from mta.outbound.delivery import ActiveDelivery
+from mta.outbound.sites.proven_domains import ProvenDomains
 
-SHARED: Final = 0.25  # of the memory, among accounts: what hints bring to a busy process
-MIN_SHARE: Final = 16  # deliveries that every account may have in memory whatever others have
-UNPROVEN: Final = 0.5  # of the memory, for mail to domains that are not proven
-MAX_PUT_BACK: Final = 100  # at once: one transaction, in which their accounts are locked
-MAX_UNPROVEN: Final = 0.65  # the same with the first delivery of each account, which always has a chance
+SHARED: Final = 0.25  # of the active queue, divided among accounts: for hinted mail in a busy process
+MIN_SHARE: Final = 16  # deliveries that every account may have in memory in any case
+UNPROVEN: Final = 0.5  # of the active queue, for mail to unproven domains
+MAX_PUT_BACK: Final = 100  # at once: one transaction that locks their accounts
+MAX_UNPROVEN: Final = 0.65  # the same including the first delivery of each account, which always has a chance
 
 
 def within_shares(
-    rows: Sequence[Outline], held: Collection[Delivery], limit: int, proven: ProvenDomains
+    rows: Sequence[Outline], held: Collection[ActiveDelivery], limit: int, proven: ProvenDomains
 ) -> dict[tuple[int, UUID], None]:
-    """Return (shard, message) of the rows to load now, in this order, of those that hints announced; the others are
-    found by their due times. `held`: the deliveries in memory, of `limit` that fit. Mail for proven domains does not
-    compete with mail for others, not even within one account; of the places for others an account may have as many as
-    are left free."""
+    """Return (shard, message) of the hinted rows to load now, in this order; due times find the others. `held` are the
+    deliveries in memory, of `limit` that fit. Mail for proven domains does not compete with mail for others, not even
+    within one account; of the places for others an account may have as many as are left free."""
     sure, unsure = Counter[UUID](), Counter[UUID]()
     for one in held:
         (sure if one.row.domain in proven else unsure)[one.row.account_id] += 1
@@ -48,14 +48,14 @@ def within_shares(
     return chosen
 
 
-def unproven_room(held: Iterable[Delivery], most: int, proven: ProvenDomains) -> int:
+def unproven_room(held: Iterable[ActiveDelivery], most: int, proven: ProvenDomains) -> int:
     """Return how many deliveries for unproven domains are missing to `most`; below zero, how many are too many."""
     return most - sum(one.row.domain not in proven for one in held)
 
 
 def overflow(
-    held: Iterable[Delivery], limit: int, proven: ProvenDomains, keep: Container[Delivery | None]
-) -> list[Delivery]:
+    held: Iterable[ActiveDelivery], limit: int, proven: ProvenDomains, keep: Container[ActiveDelivery | None]
+) -> list[ActiveDelivery]:
     """Return the deliveries to put back into the queue because more than `MAX_UNPROVEN` of `limit` are for domains that
     are not proven: the oldest of the accounts that have most. Those in `keep`, and those that no longer wait, stay."""
     unproven = [one for one in held if one.row.domain not in proven]
@@ -63,7 +63,7 @@ def overflow(
     if excess <= 0:
         return []
     places: Counter[UUID] = Counter()
-    ranked: list[tuple[int, int, Delivery]] = []
+    ranked: list[tuple[int, int, ActiveDelivery]] = []
     for number, one in enumerate(sorted(unproven, key=lambda one: -one.taken_at)):
         places[one.row.account_id] += 1
         if one.waits and not one.settling and one not in keep:

@@ -1,7 +1,7 @@
-"""Record a complaint for mail to `complained@`, seconds after its delivery is recorded, like any other complaint.
+"""Record complaints for mail to `complained@`, seconds after its delivery is stored, like any other complaint.
 
-Pending complaints wait in memory. A process that drains records its own at once. After a kill, the next process that
-starts looks for missing complaints among the messages of the last minutes.
+They wait in memory. A process that drains makes its own at once; one that was killed leaves them to the next that
+starts, which looks for them among the messages of the last minutes.
 """
 
 import asyncio
@@ -33,28 +33,45 @@ _DELIVERED_LATELY = Queries.beside(__file__, "complaints.sql").command("delivere
 
 
 class SimulatedComplaints:
-    """The pending complaints of one process: call `settled` for every attempt, and `drain` after `run` ended."""
+    """The complaints of one process: `run` beside the delivery, then `drain`. `settled` brings the attempts at the
+    simulator that are on record."""
 
-    def __init__(self, pool: asyncpg.Pool, domain: str, *, delay_s: float = DELAY_S) -> None:
+    def __init__(
+        self, pool: asyncpg.Pool, domain: str, settled: "asyncio.Queue[Attempt]", *, delay_s: float = DELAY_S
+    ) -> None:
         self._pool = pool
         self._domain = domain
+        self._settled = settled
         self._delay_s = delay_s
-        # Due time, message, place of the recipient; oldest first.
-        self._waiting: deque[tuple[float, UUID, int]] = deque(maxlen=MAX_WAITING)
+        self._waiting: deque[tuple[float, UUID, int]] = deque(maxlen=MAX_WAITING)  # when, message, place; oldest first
         self._came = asyncio.Event()
 
-    def settled(self, attempt: Attempt) -> None:
-        """Schedule complaints for the simulated recipients of a recorded attempt."""
-        if not attempt.simulated:
-            return
+    async def run(self) -> None:
+        """Complain when it is time, until cancelled."""
+        await self._find()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._collect())
+            tasks.create_task(self._complain())
+
+    async def drain(self) -> None:
+        """Make the complaints that wait now, as far as `DRAIN_S` allows."""
+        while not self._settled.empty():
+            self._note(self._settled.get_nowait())
+        ends = time.monotonic() + DRAIN_S
+        while self._waiting and time.monotonic() < ends and await self._next():
+            pass
+
+    async def _collect(self) -> None:
+        while True:
+            self._note(await self._settled.get())
+
+    def _note(self, attempt: Attempt) -> None:
         for one in attempt.results:
             delivered = one.outcome is not None and one.outcome.verdict is Verdict.DELIVERED
             if delivered and part_of(one.address) is Part.COMPLAINED:
                 self._add(attempt.row.message_id, one.place)
 
-    async def run(self) -> None:
-        """Record each complaint when it is due, until cancelled."""
-        await self._find()
+    async def _complain(self) -> None:
         while True:
             if not self._waiting:
                 self._came.clear()
@@ -63,38 +80,32 @@ class SimulatedComplaints:
             if not await self._next():
                 await asyncio.sleep(AGAIN_S)
 
-    async def drain(self) -> None:
-        """Record pending complaints at once, for at most `DRAIN_S` seconds."""
-        ends = time.monotonic() + DRAIN_S
-        while self._waiting and time.monotonic() < ends and await self._next():
-            pass
-
     def _add(self, message: UUID, place: int) -> None:
         self._waiting.append((time.monotonic() + self._delay_s, message, place))
         self._came.set()
 
     async def _next(self) -> bool:
-        """Record the oldest complaint; False when Postgres is unavailable and the complaint stays pending."""
+        """Make the oldest complaint; return False if Postgres is away: then it goes on waiting."""
         _, message, place = self._waiting[0]
         try:
             await complain(self._pool, message, place, at=clock.now(), simulated=True)
         except DatabaseUnavailable as error:
-            _log.warning("simulated complaint delayed: database unavailable", error=repr(error))
+            _log.warning("simulated complaint waits", error=repr(error))
             return False
-        except Exception:  # noqa: BLE001 - process loop: an error drops this complaint only
-            _log.exception("simulated complaint failed", message=str(message))
+        except Exception:  # noqa: BLE001 - process loop: a fault costs this complaint, not the next
+            _log.exception("no simulated complaint", message=str(message))
         self._waiting.popleft()
         return True
 
     async def _find(self) -> None:
-        """Schedule complaints that a killed process may have left; one recorded already is not recorded again."""
+        """Find the complaints that a killed process may have left; one that was made is not made again."""
         now = clock.now()
         since, until = (ids.floor_of(clock.milliseconds(at)) for at in (now - LOOK_BACK, now + LOOK_BACK))
         ending = f"@{self._domain}"
         try:
             found = await _DELIVERED_LATELY.records(self._pool, since, until, Part.COMPLAINED.value, ending, MAX_FOUND)
         except DatabaseUnavailable as error:
-            _log.warning("search for missing simulated complaints failed: database unavailable", error=repr(error))
+            _log.warning("simulated complaints not looked for", error=repr(error))
             return
         for row in found:
             self._add(row["message_id"], row["place"])

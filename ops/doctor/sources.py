@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from engine.base.settings import Settings, variable
 from engine.store.resolver import Records, Resolver, TemporaryFailure
-from mta.outbound.sources_bind import Source, sources_of, why_not_ours
+from mta.outbound.source_ips.addresses import SourceAddress, sources_of, why_not_ours
 from ops.doctor.finding import Finding, bad, good
 
 # Behind address translation the world sees another address than the one that connections are bound to.
@@ -46,19 +46,19 @@ async def sources(settings: Settings) -> list[Finding]:
         await resolver.close()
 
 
-def _chosen_by_the_system(settings: Settings) -> list[Source]:
+def _chosen_by_the_system(settings: Settings) -> list[SourceAddress]:
     found = []
     for family, world in _WORLD.items():
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
                 probe.connect((world, 53))
-                found.append(Source(probe.getsockname()[0], settings.mail_host))
+                found.append(SourceAddress(probe.getsockname()[0], settings.mail_host))
         except OSError:
             continue  # no route in this family: no mail leaves by it
     return found
 
 
-async def _examined(resolver: Resolver, source: Source, *, ours: bool) -> Finding:
+async def _examined(resolver: Resolver, source: SourceAddress, *, ours: bool) -> Finding:
     check = f"source {source.ip}"
     problem = why_not_ours(source.ip) if ours else None
     if problem is not None:
@@ -76,7 +76,7 @@ async def _examined(resolver: Resolver, source: Source, *, ours: bool) -> Findin
     return good(check, "; ".join(seen.found))
 
 
-async def _from_inside(resolver: Resolver, source: Source, seen: _Seen) -> None:
+async def _from_inside(resolver: Resolver, source: SourceAddress, seen: _Seen) -> None:
     """Nobody outside sees this address: what the name stands for is taken for the one they see."""
     record = _RECORD[source.family]
     outside = await _addresses(resolver, source.helo, source.family)
@@ -91,7 +91,7 @@ async def _from_inside(resolver: Resolver, source: Source, seen: _Seen) -> None:
             await _reverse(resolver, ip, source.helo, seen)
 
 
-async def _forward(resolver: Resolver, source: Source, seen: _Seen) -> None:
+async def _forward(resolver: Resolver, source: SourceAddress, seen: _Seen) -> None:
     record = _RECORD[source.family]
     found = await _addresses(resolver, source.helo, source.family)
     if isinstance(found, TemporaryFailure):

@@ -33,7 +33,7 @@ from engine.store.database_errors import DatabaseUnavailable
 from engine.store.migrate import MigrationError, open_current
 from engine.store.postgres import close_pool
 from engine.store.process_registry import ProcessLoad, ProcessRegistration
-from mta.outbound import tls_reporting
+from mta.outbound.tls import reporting
 from ops import gauges
 from ops.processes.metrics import shown
 from ops.processes.posting import posting
@@ -203,7 +203,7 @@ async def _shards(context: Context) -> None:
 
 
 async def _tls_reports(context: Context) -> None:
-    await tls_reporting.send_due(context.pool, context.settings, clock.now())
+    await reporting.send_due(context.pool, context.settings, clock.now())
 
 
 async def _system_mail(context: Context) -> None:

@@ -18,21 +18,22 @@ from engine.base.settings import HostPort, Settings
 from engine.delivery.hints import HintReader, Hints, Wakes, WokenShards
 from engine.delivery.partition import hint_stream, shard_of
 from engine.flows.sending.accept import Acceptor, Door
-from engine.flows.sending.settle import Settler
+from engine.flows.sending.settle import Attempt, Settler
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.postgres import close_pool, open_pool
 from engine.store.resolver import Resolver
-from mta.outbound.loop import Outbound
-from mta.outbound.mta_sts_fetch import Fetcher
-from mta.outbound.prepare import Preparer
-from mta.outbound.route import Router
-from mta.outbound.security import Security
+from mta.outbound.envelopes import EnvelopeBuilder
+from mta.outbound.mx_routes import Router
+from mta.outbound.pipeline import OutboundPipeline
+from mta.outbound.tls.mta_sts_fetch import StsFetcher
+from mta.outbound.tls.security import TransportSecurity
 from mta.simulator.complaints import SimulatedComplaints
 from mta.simulator.server import Simulator
 from ops.local.sink import Sink
 from ops.local.sink_session import SinkSession
 from shards.member import Member
+from shards.ownership import ShardOwnership
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.patience import PATIENCE_S
 from tests.harness.transport import SignedDns
@@ -58,7 +59,7 @@ class CountingSink(Sink):
 class Mta:
     """One delivering process without the process: `start`, then `stop` (drains) or `crash`."""
 
-    def __init__(self, settings: Settings, name: str, fetcher: Callable[[Resolver], Fetcher] | None = None) -> None:
+    def __init__(self, settings: Settings, name: str, fetcher: Callable[[Resolver], StsFetcher] | None = None) -> None:
         self.settings = settings
         self.name = name
         self._fetcher = fetcher
@@ -81,26 +82,28 @@ class Mta:
         self._opened.push_async_callback(resolver.close)
         simulator = await Simulator.start(settings, pool, slow_s=SLOW_S)
         self._opened.push_async_callback(simulator.close)
-        complaints = self.complaints = SimulatedComplaints(pool, simulator.domain, delay_s=COMPLAINT_S)
+        ownership = ShardOwnership(settings.shards)
+        simulated: asyncio.Queue[Attempt] = asyncio.Queue()
+        complaints = self.complaints = SimulatedComplaints(pool, simulator.domain, simulated, delay_s=COMPLAINT_S)
         self._opened.push_async_callback(complaints.drain)
         router = Router.from_settings(settings, resolver, simulator_port=simulator.port)
         self._opened.push_async_callback(router.close)
         fetcher = None if self._fetcher is None else self._fetcher(resolver)
-        security = self.security = Security(settings, pool, resolver, fetcher)
+        security = self.security = TransportSecurity(settings, pool, resolver, fetcher)
         self._opened.push_async_callback(security.close)
-        preparer = Preparer(pool, settings)
+        envelopes = EnvelopeBuilder(pool, settings)
         woken = WokenShards()
-        settler = Settler(pool, lambda: self.member.id, on_flush=lambda _items, _seconds: None)
-        self.outbound = Outbound(
+        settler = Settler(pool, lambda: ownership.member_id, on_flush=lambda _items, _seconds: None)
+        self.outbound = OutboundPipeline(
             settings=settings, pool=pool, client=client, process=self.name,
             reader=HintReader(client, self.name), woken=woken, router=router,
-            preparer=preparer, settler=settler, security=security, settled=complaints.settled,
+            envelopes=envelopes, settler=settler, security=security, simulated=simulated, ownership=ownership,
         )  # fmt: skip
-        self.member = self.outbound.member = Member(
-            pool, name=self.name, shards=settings.shards, lease_s=settings.lease_s, on_gain=self.outbound.gained,
+        self.member = Member(
+            pool, name=self.name, ownership=ownership, lease_s=settings.lease_s, on_gain=self.outbound.gained,
             on_release=self.outbound.release, on_fenced=self.outbound.fenced,
         )  # fmt: skip
-        self.stamps = Stamps(pool, [preparer.keys, self.member.cache, *self.outbound.caches])
+        self.stamps = Stamps(pool, [envelopes.keys, self.member.cache, *self.outbound.caches])
         self._work = asyncio.create_task(self._run(self.stamps, Wakes(listener), woken))
         return self
 
@@ -115,10 +118,9 @@ class Mta:
         """As near to SIGKILL as a task can come: connections drop, nothing is settled, the lease stands."""
         self.outbound.stop_taking()  # the dead hire nobody
         self._pool.terminate()
-        for task in list(self.outbound._tasks):
-            task.cancel()
+        self.outbound.tasks.cancel()
         await self._end()
-        await asyncio.wait(self.outbound._tasks or {asyncio.create_task(asyncio.sleep(0))}, timeout=5)
+        await self.outbound.tasks.finish(5)
         await self._opened.aclose()
 
     async def _run(self, stamps: Stamps, wakes: Wakes, woken: WokenShards) -> None:
@@ -159,7 +161,7 @@ class World:
         self.hints = Hints(self._client)
         self.acceptor = Acceptor(pool, self.hints, settings, on_flush=lambda _items, _seconds: None)
         self.mtas: list[Mta] = []
-        self.fetcher: Callable[[Resolver], Fetcher] | None = None  # of MTA-STS policies, where not from port 443
+        self.fetcher: Callable[[Resolver], StsFetcher] | None = None  # of MTA-STS policies, where not from port 443
         self._more: list[Sink] = []
 
     # -- who is there --------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from engine.base.settings import Settings
-from mta.outbound import remote_hosts, site
+from mta.outbound.sites import remote_hosts, site
 from tests.conftest import NewDatabase
 from tests.harness.outbound import World, world
 

@@ -9,16 +9,16 @@ from engine.delivery.queue import Row
 from engine.delivery.reply_codes import Category
 from engine.flows.sending.settle import Attempt, plan
 from mta.outbound.attempts import MAX_FAULTS, at_fault, without_key, without_room
-from mta.outbound.prepare import Delivery
+from mta.outbound.delivery import ActiveDelivery
 
 
-def deferred_often(attempts: int) -> Delivery:
+def deferred_often(attempts: int) -> ActiveDelivery:
     row = Row(
         message_id=ids.uuid7(), domain="peer.test", shard=0, account_id=ids.uuid7(), from_domain="a.test",
         recipients='[[0, "ann@peer.test"]]', total=1, due_at=clock.now(), attempts=attempts, signature=None,
         waiting=None, mime=b"", smtputf8=False,
     )  # fmt: skip
-    return Delivery(row, None, 0.0)
+    return ActiveDelivery(row, None, 0.0)
 
 
 @pytest.mark.parametrize("attempts", [0, 9])

@@ -16,9 +16,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from engine.base.settings import HostPort
 from engine.mail.replies import Break, BreakKind, Phase
 from engine.store.resolver import Records, Resolver, Tlsa
-from mta.outbound import tls_policy
-from mta.outbound.route import Route, Router
-from mta.outbound.tls_policy import WITHOUT, Demand, MinTls, Policies, TlsPolicy
+from mta.outbound.mx_routes import Router
+from mta.outbound.routes import Route
+from mta.outbound.tls import policy
+from mta.outbound.tls.policy import WITHOUT, MinTls, TlsDemand, TlsPolicies, TlsPolicy
 from mta.smtp.client.certificates import CertificateAuthorities, PeerCertificates
 from mta.smtp.client.connection import ConnectFailed, SmtpConnection, SmtpTimeouts, TlsMode
 from mta.smtp.client.dane import DanePolicy, match, usable
@@ -162,10 +163,10 @@ async def zone() -> AsyncIterator[SignedDns]:
 
 
 @asynccontextmanager
-async def asking(zone: SignedDns, *, trusted: bool = True) -> AsyncIterator[tuple[Router, Policies]]:
+async def asking(zone: SignedDns, *, trusted: bool = True) -> AsyncIterator[tuple[Router, TlsPolicies]]:
     resolver = Resolver([HostPort(*zone.address)], query_timeout_s=1.0, budget_s=3.0)
     router = Router(resolver, port=25, allow_private=True)
-    policies = Policies(resolver, None, dnssec_trusted=trusted)
+    policies = TlsPolicies(resolver, None, dnssec_trusted=trusted)
     try:
         yield router, policies
     finally:
@@ -183,7 +184,7 @@ async def policy_of(
         return await policies.of(domain, route, min_tls)
 
 
-async def demand_of(zone: SignedDns, host: str = MX, domain: str = DOMAIN, *, trusted: bool = True) -> Demand:
+async def demand_of(zone: SignedDns, host: str = MX, domain: str = DOMAIN, *, trusted: bool = True) -> TlsDemand:
     return (await policy_of(zone, domain, trusted=trusted)).of(host)
 
 
@@ -233,7 +234,7 @@ async def test_a_failing_look_up_rules_the_host_out(zone: SignedDns, behaviour: 
 
 
 async def test_a_slow_look_up_does_not_hold_the_mail_for_long(zone: SignedDns, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tls_policy, "LOOK_UP_S", 0.1)
+    monkeypatch.setattr(policy, "LOOK_UP_S", 0.1)
     zone.tlsa(MX, 25, (3, 1, 1, DIGEST))
     zone.behave(f"_25._tcp.{MX}", DnsBehaviour(delay_s=0.3))
     refused = (await demand_of(zone)).refused

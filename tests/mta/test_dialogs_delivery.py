@@ -13,8 +13,9 @@ import pytest
 
 from engine.base.settings import Settings
 from engine.store.resolver import Resolver
-from mta.outbound import route, tls_policy
-from mta.outbound.tls_report_mail import destinations
+from mta.outbound import mx_routes
+from mta.outbound.tls import policy
+from mta.outbound.tls.report_mail import destinations
 from ops.local.dns import DnsBehaviour
 from ops.local.sink_session import SinkSession
 from tests.harness.outbound import CountingSink, World
@@ -309,7 +310,7 @@ async def test_mail_whose_only_server_is_ourselves_bounces_and_suppresses_nobody
 
 async def test_dns_for_one_message_takes_at_most_20_seconds(settings: Settings) -> None:
     resolver = Resolver.from_settings(settings)
-    assert resolver._budget_s + route.HOSTS_WAIT_S + tls_policy.LOOK_UP_S <= 20.0
+    assert resolver._budget_s + mx_routes.HOSTS_WAIT_S + policy.LOOK_UP_S <= 20.0
     await resolver.close()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.base import clock
-from mta.outbound.blackbox import MAX_DEATHS, BlackBox
+from mta.outbound.poison_guard import MAX_DEATHS, PoisonGuard
 from tests.harness.outbound import World
 from tests.mta.processes import process
 
@@ -19,9 +19,9 @@ POISON = "This one is poison."
 DEADLY = """
 import os, signal
 from engine.mail import dkim
-from mta.outbound import blackbox
+from mta.outbound import poison_guard
 from mta.process import main
-blackbox.STUCK_S = 1.0
+poison_guard.STUCK_S = 1.0
 sign = dkim.sign
 def deadly(content, *rest, **more):
     if b"This one is poison." in content:
@@ -68,7 +68,7 @@ async def test_a_message_that_kills_its_process_fails_after_a_few_tries_and_the_
 async def test_a_message_that_was_deferred_often_does_not_fail_of_one_death(here: World, tmp_path: Path) -> None:
     message = await here.send("ann@peer.test")
     await here.pool.execute("UPDATE queue SET attempts = 7 WHERE message_id = $1", message)
-    box = BlackBox(tmp_path / "mta" / "mta-1.hand")
+    box = PoisonGuard(tmp_path / "mta" / "mta-1.hand")
     box.begin(message)  # and then the process is gone
     async with process(here, tmp_path, state=tmp_path):
         await here.until_step(message, "delivered")
@@ -82,7 +82,7 @@ async def test_a_process_killed_between_messages_accuses_nobody(here: World, tmp
     async with process(here, tmp_path, state=tmp_path) as mta:
         await here.until(lambda: "DATA" in here.sink.commands)
         await mta.kill()
-    assert BlackBox(tmp_path / "mta" / "mta-1.hand").untold == frozenset()
+    assert PoisonGuard(tmp_path / "mta" / "mta-1.hand").untold == frozenset()
     assert await here.status(message) == "queued"
 
 

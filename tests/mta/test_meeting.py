@@ -6,11 +6,11 @@ from engine.base import clock, ids
 from engine.base.settings import Settings
 from engine.delivery.queue import DueKey, Row
 from engine.delivery.sites import RuleBook
-from mta.outbound import site as sites
-from mta.outbound.finding import DEEP_ROWS, together
-from mta.outbound.pacer import Pacer
-from mta.outbound.prepare import Delivery
-from mta.outbound.site import Group, Site
+from mta.outbound.delivery import ActiveDelivery
+from mta.outbound.fetch import DEEP_ROWS, together
+from mta.outbound.sites import site as sites
+from mta.outbound.sites.pacer import Pacer
+from mta.outbound.sites.site import Site, SiteGroup
 
 NOW = 1_000.0
 LIMITS = RuleBook().limits("mx.peer.test", ["mx.peer.test"], Settings())
@@ -22,7 +22,7 @@ def key(domain: str, shard: int = 0) -> DueKey:
 
 def site(waiting: int, *, opening: int = 0, busy_s: tuple[float, ...] = (), greeted: bool = True) -> Site:
     """A site with connections that are being opened, or at work since so many seconds."""
-    made = Site("mx.peer.test", Group(Pacer(LIMITS)))
+    made = Site("mx.peer.test", SiteGroup(Pacer(LIMITS)))
     for _ in range(waiting):
         made.waiting.put(mail())
     made.workers = len(busy_s)
@@ -32,12 +32,12 @@ def site(waiting: int, *, opening: int = 0, busy_s: tuple[float, ...] = (), gree
     return made
 
 
-def mail() -> Delivery:
+def mail() -> ActiveDelivery:
     row = Row(
         ids.uuid7(), "peer.test", 0, UUID(int=1), "a.test", '[[0, "ann@peer.test"]]', 1, clock.now(), 0, None, None,
         b"x", False,
     )  # fmt: skip
-    return Delivery(row, None, 0.0)
+    return ActiveDelivery(row, None, 0.0)
 
 
 # -- digging -----------------------------------------------------------------------------------

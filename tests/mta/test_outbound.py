@@ -2,7 +2,7 @@
 
 import pytest
 
-from mta.outbound import site
+from mta.outbound.sites import site
 from ops.local.dns import DnsBehaviour
 from tests.harness.outbound import World
 

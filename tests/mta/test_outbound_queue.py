@@ -9,7 +9,7 @@ from engine.delivery.hints import GROUP, Hints
 from engine.delivery.partition import hint_stream, shard_of
 from engine.flows.sending.accept import Acceptor
 from engine.store import redis as redis_store
-from mta.outbound import finding
+from mta.outbound import fetch
 from tests.harness.accounts import make_account
 from tests.harness.outbound import World
 from tests.harness.patience import PATIENCE_S
@@ -153,8 +153,8 @@ async def test_a_hint_at_settled_mail_is_finished_and_forgotten(here: World) -> 
 async def test_hints_that_were_read_and_forgotten_are_finished_after_a_while(
     here: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finding, "LEFT_LONG_S", 0.3)
-    monkeypatch.setattr(finding, "LEFT_EVERY_S", 0.3)
+    monkeypatch.setattr(fetch, "LEFT_LONG_S", 0.3)
+    monkeypatch.setattr(fetch, "LEFT_EVERY_S", 0.3)
     mta = await here.mta()
     await here.until_step(await here.send("ann@peer.test"), "delivered")
     stream = hint_stream(shard_of("peer.test", here.settings.shards))

@@ -14,9 +14,9 @@ import pytest
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.postgres import open_pool
 from engine.store.resolver import Resolver
-from mta.outbound import sockets
-from mta.outbound.mta_sts_fetch import Fetcher
-from mta.outbound.tls_report import KEEP, TlsReport, TlsSession
+from mta.outbound.sites import connections
+from mta.outbound.tls.mta_sts_fetch import StsFetcher
+from mta.outbound.tls.report_counts import KEEP, TlsReportCounts, TlsSession
 from mta.smtp.client.tls_failures import TlsFailure, TlsFailureType
 from ops.local.dns import DnsBehaviour
 from tests.harness.outbound import CountingSink, World
@@ -45,8 +45,8 @@ async def policy(here: World, root: Certified, tmp_path: Path) -> AsyncIterator[
     async with policy_host(root, tmp_path, DOMAIN) as host:
         authorities = root.pem(tmp_path)
 
-        def fetcher(resolver: Resolver) -> Fetcher:
-            return Fetcher(resolver, may_dial=lambda _: True, authorities=authorities, port=host.port)
+        def fetcher(resolver: Resolver) -> StsFetcher:
+            return StsFetcher(resolver, may_dial=lambda _: True, authorities=authorities, port=host.port)
 
         here.fetcher = fetcher
         here.domain(DOMAIN, SERVER)
@@ -398,7 +398,7 @@ async def test_the_waybill_says_why_mail_went_in_plaintext(here: World) -> None:
 async def test_a_server_with_broken_tls_is_asked_for_it_again_later(
     here: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(sockets, "BROKEN_TLS_S", 0.5)
+    monkeypatch.setattr(connections, "BROKEN_TLS_S", 0.5)
     here.domain(DOMAIN, SERVER)
     sink = await secured(here, self_signed(MX), tmp_path)
     sink.script("STARTTLS", raw=b"220 2.0.0 go\r\n", times=1)
@@ -412,12 +412,12 @@ async def test_a_server_with_broken_tls_is_asked_for_it_again_later(
 
 
 async def test_what_is_remembered_of_broken_servers_is_bounded(here: World) -> None:
-    known = sockets.Sockets(here.settings)
-    for number in range(sockets._MAX_BROKEN + 1):
+    known = connections.SiteConnections(here.settings)
+    for number in range(connections._MAX_BROKEN + 1):
         known._remember_broken(f"ip{number}", "broken")
-    assert len(known._broken_tls) == sockets._MAX_BROKEN
+    assert len(known._broken_tls) == connections._MAX_BROKEN
     assert known._known_broken("ip0") == ""
-    assert "broken" in known._known_broken(f"ip{sockets._MAX_BROKEN}")
+    assert "broken" in known._known_broken(f"ip{connections._MAX_BROKEN}")
 
 
 async def test_a_session_is_resumed_on_the_next_connection(here: World, tmp_path: Path) -> None:
@@ -448,7 +448,7 @@ async def test_a_busy_server_at_starttls_is_not_asked_in_plaintext(here: World, 
 
 async def test_counts_of_processes_add_up_and_old_ones_are_deleted(here: World) -> None:
     day = datetime(2026, 11, 20, 23, 59, tzinfo=UTC)
-    reports = [TlsReport(here.pool, lambda: day) for _ in range(2)]
+    reports = [TlsReportCounts(here.pool, lambda: day) for _ in range(2)]
     fault = TlsFailure(TlsFailureType.EXPIRED, "outside its dates")
     for report in reports:
         for _ in range(3):
@@ -461,16 +461,16 @@ async def test_counts_of_processes_add_up_and_old_ones_are_deleted(here: World) 
         (date(2026, 11, 20), "a.test", "sts", "certificate-expired", "mx.a.test", "192.0.2.2", "outside its dates", 2),
         (date(2026, 11, 20), "a.test", "sts", "success", "mx.a.test", "192.0.2.1", "", 6),
     ]
-    await TlsReport(here.pool, lambda: day + KEEP).forget()
+    await TlsReportCounts(here.pool, lambda: day + KEEP).forget()
     assert await here.pool.fetchval("SELECT count(*) FROM tls_days") == 2
-    await TlsReport(here.pool, lambda: day + KEEP * 2).forget()
+    await TlsReportCounts(here.pool, lambda: day + KEEP * 2).forget()
     assert await here.pool.fetchval("SELECT count(*) FROM tls_days") == 0
 
 
 async def test_counts_wait_in_memory_while_postgres_is_away(here: World) -> None:
     assert here.settings.database_url is not None
     away = await open_pool(here.settings.database_url, name="away", largest=1)
-    report = TlsReport(away)
+    report = TlsReportCounts(away)
     session = TlsSession("tlsa", "mx.a.test", "192.0.2.1")
     report.count("a.test", (session,))
     await away.close()

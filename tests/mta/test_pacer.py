@@ -7,8 +7,8 @@ import pytest
 
 from engine.base.settings import Settings
 from engine.delivery.sites import Limits, NamedRule, Rule, RuleBook
-from mta.outbound import pacer as pacers
-from mta.outbound.pacer import INITIAL_WINDOW, PUSHED_TOO_OFTEN, Pacer
+from mta.outbound.sites import pacer as pacers
+from mta.outbound.sites.pacer import INITIAL_WINDOW, PUSHED_TOO_OFTEN, Pacer
 
 
 def limits(**rule: Any) -> Limits:

@@ -1,7 +1,7 @@
 """What one process remembers of addresses: which are asked first, and which rest."""
 
 from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
-from mta.outbound.remote_hosts import MAX_HOSTS, MAX_REST_S, REST_S, SILENT_S, HostKey, RemoteHosts
+from mta.outbound.sites.remote_hosts import MAX_HOSTS, MAX_REST_S, REST_S, SILENT_S, HostKey, RemoteHosts
 
 NOW = 1_000.0
 FIRST, SECOND = HostKey("192.0.2.1", 25), HostKey("192.0.2.2", 25)

@@ -5,9 +5,9 @@ from uuid import UUID
 
 from engine.base import clock, ids
 from engine.delivery.queue import Outline, Row
-from mta.outbound.prepare import Delivery
-from mta.outbound.proven_domains import MAX_DOMAINS, PROVEN_S, ProvenDomains
+from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.shares import MAX_PUT_BACK, MAX_UNPROVEN, MIN_SHARE, SHARED, UNPROVEN, overflow, within_shares
+from mta.outbound.sites.proven_domains import MAX_DOMAINS, PROVEN_S, ProvenDomains
 
 LIMIT = 200
 ANN, BOB = UUID(int=1), UUID(int=2)
@@ -20,18 +20,18 @@ def proven(*domains: str) -> ProvenDomains:
     return made
 
 
-def mail(account: UUID, domain: str, taken_at: float = 0.0) -> Delivery:
+def mail(account: UUID, domain: str, taken_at: float = 0.0) -> ActiveDelivery:
     row = Row(
         ids.uuid7(), domain, 0, account, "a.test", f'[[0, "ann@{domain}"]]', 1, clock.now(), 0, None, None, b"x", False
     )
-    return Delivery(row, None, taken_at)
+    return ActiveDelivery(row, None, taken_at)
 
 
 def outlines(account: UUID, domain: str, count: int) -> list[Outline]:
     return [Outline(ids.uuid7(), 0, account, 1, domain) for _ in range(count)]
 
 
-def chosen(rows: Sequence[Outline], held: Sequence[Delivery], known: ProvenDomains) -> list[Outline]:
+def chosen(rows: Sequence[Outline], held: Sequence[ActiveDelivery], known: ProvenDomains) -> list[Outline]:
     keys = within_shares(rows, held, LIMIT, known)
     return [row for row in rows if (row.shard, row.message_id) in keys]
 

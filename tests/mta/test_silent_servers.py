@@ -7,7 +7,7 @@ from typing import Self
 
 import pytest
 
-from mta.outbound import site, slots
+from mta.outbound.sites import site, slots
 from tests.harness.accounts import make_account
 from tests.harness.outbound import World
 

@@ -75,7 +75,7 @@ async def test_each_recipient_does_as_it_is_called(here: World, live: bool) -> N
     assert await here.suppressed() == []
     assert here.sink.most_open == 0
     assert "source_ip" not in dict(await here.waybill(unknown))["attempted"]
-    assert not mta.outbound.witness.answers._sites
+    assert not mta.outbound.site_stats.answers._sites
     assert await here.pool.fetchval("SELECT count(*) FROM tls_days") == 0
     for message in (unknown, sent["complained"]):
         told = (await explain(here.pool, ids.format_id(ids.Kind.MESSAGE, message)))["explanation"]
@@ -185,7 +185,7 @@ async def test_a_process_that_starts_makes_the_complaints_that_one_killed_left(h
 
     await here.mta("mta-2")
     await here.until_step(message, "complained")
-    late = SimulatedComplaints(here.pool, DOMAIN, delay_s=0.0)
+    late = SimulatedComplaints(here.pool, DOMAIN, asyncio.Queue(), delay_s=0.0)
     await late._find()
     assert not late._waiting
     assert (await here.steps(message)).count("complained") == 1

@@ -22,7 +22,7 @@ async def test_what_the_processes_see_is_shown_with_the_rules(here: World) -> No
     mta = await here.mta()
     message = await here.send("ann@peer.test")
     await here.until_step(message, "delivered")
-    await mta.outbound._sites._show()
+    await mta.outbound.scheduler._show()
     [seen] = (await sites.show(here.pool, here.settings, "peer.test"))["processes"]
 
     assert (seen["process"], seen["site"], seen["phase"]) == ("mta-1", "mx.peer.test", "open")

@@ -13,10 +13,10 @@ from engine.base import clock, ids
 from engine.delivery import queue, sites_store
 from engine.delivery.queue import BEFORE_ALL
 from engine.flows.sending.accept import Door
-from mta.outbound import pacer as pacers
-from mta.outbound import site as sites
-from mta.outbound.route import Host, Route
-from mta.outbound.tls_policy import WITHOUT, TlsPolicy
+from mta.outbound.routes import MailHost, Route
+from mta.outbound.sites import pacer as pacers
+from mta.outbound.sites import site as sites
+from mta.outbound.tls.policy import WITHOUT, TlsPolicy
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.outbound import World
 from tests.harness.patience import PATIENCE_S
@@ -164,9 +164,9 @@ async def test_without_valkey_two_processes_keep_to_their_parts_and_deliver(here
 
 async def test_tls_policies_towards_the_same_servers_share_one_window(here: World) -> None:
     mta = await here.mta()
-    route = Route("mx.peer.test", (Host("mx.peer.test", ("127.0.0.1",)),), 25)
-    plain = mta.outbound._sites.of(route, WITHOUT)
-    verified = mta.outbound._sites.of(route, TlsPolicy("+verified", 0.0, {}))
+    route = Route("mx.peer.test", (MailHost("mx.peer.test", ("127.0.0.1",)),), 25)
+    plain = mta.outbound.table.of(route, WITHOUT)
+    verified = mta.outbound.table.of(route, TlsPolicy("+verified", 0.0, {}))
 
     assert plain is not verified
     assert plain.pacer is verified.pacer
@@ -231,11 +231,11 @@ async def test_a_wait_for_a_pause_of_more_than_half_a_minute_stands_on_the_waybi
     monkeypatch.setattr(pacers, "PAUSE_S", 120.0)
     message = await here.send("ann@peer.test")
     mta = await here.mta()
-    route = Route("mx.peer.test", (Host("mx.peer.test", ("127.0.0.1",)),), 25)
+    route = Route("mx.peer.test", (MailHost("mx.peer.test", ("127.0.0.1",)),), 25)
     other = await here.send("bob@peer.test")
     for one in (message, other):
         await here.until_step(one, "delivered")
-    mta.outbound._sites.of(route, WITHOUT).pacer.pause(time.monotonic(), "421 4.7.0 slow down")
+    mta.outbound.table.of(route, WITHOUT).pacer.pause(time.monotonic(), "421 4.7.0 slow down")
     late = await here.send("cem@peer.test")
     await here.until_step(late, "queued")
     detail = dict(await here.waybill(late))["queued"]

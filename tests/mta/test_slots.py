@@ -2,17 +2,17 @@
 
 from uuid import UUID
 
-from mta.outbound.slots import LINGER_S, MAX_STRESSED_S, STRESSED_S, Claim, Slots
+from mta.outbound.sites.slots import LINGER_S, MAX_STRESSED_S, STRESSED_S, SlotClaim, Slots
 
 NOW = 1_000.0
 ANN, BOB = UUID(int=1), UUID(int=2)
 
 
-def claim(account: UUID, host: str, *, proven: bool = False, failures: int = 0) -> Claim:
-    return Claim(account, host, proven=proven, failures=failures)
+def claim(account: UUID, host: str, *, proven: bool = False, failures: int = 0) -> SlotClaim:
+    return SlotClaim(account, host, proven=proven, failures=failures)
 
 
-def asked(slots: Slots, account: UUID, count: int, name: str, *, proven: bool = False) -> list[Claim]:
+def asked(slots: Slots, account: UUID, count: int, name: str, *, proven: bool = False) -> list[SlotClaim]:
     """So many claims of an account to hosts of their own; those that were granted a slot."""
     made = [claim(account, f"{name}{number}", proven=proven) for number in range(count)]
     for one in made:
@@ -65,7 +65,7 @@ def test_a_host_that_answers_makes_room_for_the_next() -> None:
 
 def test_one_account_leaves_a_quarter_of_all_slots_to_others() -> None:
     slots = Slots(100)
-    busy: list[Claim] = []
+    busy: list[SlotClaim] = []
     while granted := asked(slots, ANN, 1, f"well{len(busy)}-", proven=True):
         busy += granted
         slots.ready(granted[0])
@@ -107,7 +107,7 @@ def test_of_one_account_the_host_with_the_fewest_failures_goes_first_and_then_th
     waiting = [claim(ANN, "failed", failures=1), claim(ANN, "old"), claim(ANN, "new")]
     for one in waiting:
         assert not slots.ask(one, NOW)
-    order: list[Claim] = []
+    order: list[SlotClaim] = []
     while len(order) < 3:
         slots.free(held)
         [held] = slots.grant(NOW)

@@ -14,7 +14,7 @@ from engine.base import clock
 from engine.base.settings import SourceIp
 from engine.delivery import sites_store, sources_store
 from engine.delivery.sources import Assignment, Member
-from mta.outbound import sources_health
+from mta.outbound.source_ips import health as source_health
 from ops import sites as ops_sites
 from ops.local.sink_session import SinkSession
 from tests.harness.accounts import make_account
@@ -231,7 +231,7 @@ async def test_each_source_has_a_window_of_its_own_and_the_operator_sees_it(here
         await here.send(f"ours{number}@s0.test")
         await here.send(f"theirs{number}@s0.test", account=other)
     await here.until_idle()
-    await mta.outbound._sites._show()
+    await mta.outbound.scheduler._show()
     settings = msgspec.structs.replace(here.settings, source_ips=BOTH)
     shown = await ops_sites.show(here.pool, settings, "s0.test")
 
@@ -285,14 +285,14 @@ async def test_an_address_that_a_site_refuses_is_spared_there_and_others_carry_i
 async def test_another_process_hears_of_a_refusal_and_a_restart_forgets_none(
     here: World, server: Witness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mta.outbound.sources.EXCHANGE_S", 0.2)
+    monkeypatch.setattr("mta.outbound.source_ips.assignment.EXCHANGE_S", 0.2)
     mta = await here.mta(source_ips=BOTH)
     domain = await fits(here, server, A)
     site = f"mx.{domain}"
     now = clock.now()
     rest = sources_store.Rest(A, site, now + timedelta(hours=1), 1, BLOCKED, now)
     await sources_store.write_rests(here.pool, [rest])
-    await here.until(lambda: mta.outbound._sites.sources.health.spared(A, site))
+    await here.until(lambda: mta.outbound.sources.health.spared(A, site))
     await here.until_step(await here.send(f"ann@{domain}"), "delivered")
     await mta.stop()
     here.mtas.clear()
@@ -306,10 +306,10 @@ async def test_another_process_hears_of_a_refusal_and_a_restart_forgets_none(
 async def test_a_spared_address_is_tried_again_by_one_message_and_used_again_when_that_arrives(
     here: World, server: Witness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources_health, "SETTLED_S", 0.0)
+    monkeypatch.setattr(source_health, "SETTLED_S", 0.0)
     mta = await here.mta(source_ips=BOTH)
     domain = await fits(here, server, A)
-    health = mta.outbound._sites.sources.health
+    health = mta.outbound.sources.health
     past = clock.now() - timedelta(minutes=1)
     health._put(sources_store.Rest(A, f"mx.{domain}", past, 1, BLOCKED, past))
     server.script(".", delay_s=0.3)

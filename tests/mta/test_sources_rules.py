@@ -27,10 +27,10 @@ from engine.delivery.sources import (
     ordered,
 )
 from engine.mail.replies import Answer, Phase, Reply
-from mta.outbound.route import Host, Route
-from mta.outbound.sources import reachable
-from mta.outbound.sources_bind import Source, check_sources, sources_of
-from mta.outbound.sources_health import blocks
+from mta.outbound.routes import MailHost, Route
+from mta.outbound.source_ips.addresses import SourceAddress, check_sources, sources_of
+from mta.outbound.source_ips.assignment import reachable
+from mta.outbound.source_ips.health import blocks
 from mta.smtp.client.source_address import connect_from
 
 NEVER_OURS = "203.0.113.9"  # RFC 5737
@@ -48,7 +48,7 @@ def test_sources_are_addresses_with_or_without_a_name() -> None:
         SourceIp("2001:db8::1", "mta2.mail.example.com"),
         SourceIp("2001:db8::2"),
     )
-    assert sources_of(settings)[2] == Source("2001:db8::2", settings.mail_host)
+    assert sources_of(settings)[2] == SourceAddress("2001:db8::2", settings.mail_host)
     assert load(to_environ(settings)).settings.source_ips == settings.source_ips
 
 
@@ -121,7 +121,7 @@ def test_members_may_have_weights() -> None:
 
 
 def route(*addresses: str) -> Route:
-    return Route("mx.test", tuple(Host(f"mx{n}.test", (ip,)) for n, ip in enumerate(addresses)), 25)
+    return Route("mx.test", tuple(MailHost(f"mx{n}.test", (ip,)) for n, ip in enumerate(addresses)), 25)
 
 
 @pytest.mark.parametrize(

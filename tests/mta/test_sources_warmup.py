@@ -16,8 +16,9 @@ from engine.delivery import queue, sites_store, sources_store
 from engine.delivery.sources import Assignment, Member, Warmup, next_midnight
 from engine.delivery.sources_store import Taken
 from engine.store.postgres import open_pool
-from mta.outbound.prepare import Delivery
-from mta.outbound.sources import Sources
+from mta.outbound.delivery import ActiveDelivery
+from mta.outbound.source_ips.assignment import SourceAddresses
+from mta.outbound.source_ips.unspent_quota import UnspentQuota
 from ops import sources as ops_sources
 from tests.harness.accounts import make_account
 from tests.harness.outbound import World
@@ -178,8 +179,9 @@ async def test_room_goes_to_codes_and_transactional_mail_before_other_streams(he
     plain = [await here.send(f"plain{number}@c0.test") for number in range(3)]
     rows = await queue.load(here.pool, [(message, "c0.test") for message in (*news, *plain)])
     rows.sort(key=lambda row: row.message_id)
-    chosen = Sources(msgspec.structs.replace(here.settings, source_ips=ONE), here.pool)
-    sharing = await chosen.share_out([Delivery(row, None, 0.0) for row in rows], "4", SITE)
+    unspent = UnspentQuota()
+    chosen = SourceAddresses(msgspec.structs.replace(here.settings, source_ips=ONE), here.pool, unspent)
+    sharing = await chosen.share_out([ActiveDelivery(row, None, 0.0) for row in rows], "4", SITE)
     [(source, mail)] = sharing.shares
 
     assert source is not None
@@ -187,7 +189,7 @@ async def test_room_goes_to_codes_and_transactional_mail_before_other_streams(he
     assert {one.row.message_id for one in mail} == set(plain)
     assert {one.row.message_id for one in sharing.waiting} == set(news)
     for one in mail:
-        chosen.unspent(one)
+        unspent.add(one)
     await chosen.close()
     assert await used(here) == {SITE: 0}
 
@@ -249,7 +251,7 @@ async def test_what_was_taken_and_not_tried_is_given_back(here: World, server: W
     message = await here.send("ann@dead.test")
     mta = await here.mta(source_ips=ONE, retry_ladder_s=(60.0,))
     await here.until_step(message, "deferred")
-    await mta.outbound._sites.sources.tend()
+    await mta.outbound.sources.tend()
 
     assert await used(here) == {"mx.dead.test": 0}
 

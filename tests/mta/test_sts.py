@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from engine.base.netaddr import is_public
 from engine.base.settings import HostPort
 from engine.store.resolver import Resolver
-from mta.outbound import mta_sts_cache
-from mta.outbound.mta_sts import MAX_OCTETS, MAX_S, InvalidPolicy, StsMode, StsPolicy, parse, record_id
-from mta.outbound.mta_sts_cache import Held, StsPolicies
-from mta.outbound.mta_sts_fetch import Fetcher
-from mta.outbound.tls_policy import by_sts
+from mta.outbound.tls import mta_sts_cache
+from mta.outbound.tls.mta_sts import MAX_OCTETS, MAX_S, InvalidPolicy, StsMode, StsPolicy, parse, record_id
+from mta.outbound.tls.mta_sts_cache import EffectivePolicy, StsPolicies
+from mta.outbound.tls.mta_sts_fetch import StsFetcher
+from mta.outbound.tls.policy import by_sts
+from mta.outbound.tls.report_counts import TlsReportCounts
 from mta.smtp.client.tls import TlsMode
 from mta.smtp.client.tls_failures import TlsFailure, TlsFailureType
 from ops.local.dns import DnsBehaviour, Responder
@@ -202,18 +203,18 @@ async def host(root: Certified, tmp_path: Path) -> AsyncIterator[PolicyHost]:
 
 
 @pytest.fixture
-def fetcher(resolver: Resolver, host: PolicyHost, root: Certified, tmp_path: Path) -> Fetcher:
-    return Fetcher(resolver, may_dial=lambda _: True, authorities=root.pem(tmp_path), port=host.port, timeout_s=2.0)
+def fetcher(resolver: Resolver, host: PolicyHost, root: Certified, tmp_path: Path) -> StsFetcher:
+    return StsFetcher(resolver, may_dial=lambda _: True, authorities=root.pem(tmp_path), port=host.port, timeout_s=2.0)
 
 
-async def fault_of(fetcher: Fetcher, domain: str = DOMAIN) -> TlsFailure:
+async def fault_of(fetcher: StsFetcher, domain: str = DOMAIN) -> TlsFailure:
     found = await fetcher.fetch(domain)
     assert isinstance(found, TlsFailure), found
     assert found.reason.isprintable()
     return found
 
 
-async def test_a_policy_is_fetched_from_its_well_known_place(host: PolicyHost, fetcher: Fetcher) -> None:
+async def test_a_policy_is_fetched_from_its_well_known_place(host: PolicyHost, fetcher: StsFetcher) -> None:
     body = await fetcher.fetch(DOMAIN)
     assert isinstance(body, bytes)
     assert parse(body).patterns == ("mail.sts.test", "*.backup.test")
@@ -223,7 +224,7 @@ async def test_a_policy_is_fetched_from_its_well_known_place(host: PolicyHost, f
 
 
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Temporary", "308 Permanent"])
-async def test_a_redirect_is_not_followed(host: PolicyHost, fetcher: Fetcher, status: str) -> None:
+async def test_a_redirect_is_not_followed(host: PolicyHost, fetcher: StsFetcher, status: str) -> None:
     where = f"Location: https://mta-sts.{DOMAIN}:{host.port}/.well-known/mta-sts.txt\r\n"
     host.response = answer(b"", status=status, more=where)
     assert (await fault_of(fetcher)).kind is TlsFailureType.STS_FETCH_ERROR
@@ -246,23 +247,25 @@ async def test_a_redirect_is_not_followed(host: PolicyHost, fetcher: Fetcher, st
     ],
     ids=["404", "500", "204", "html", "octets", "large", "two lengths", "cut off", "smtp", "closed"],
 )
-async def test_anything_but_a_whole_plain_text_is_an_error(host: PolicyHost, fetcher: Fetcher, response: bytes) -> None:
+async def test_anything_but_a_whole_plain_text_is_an_error(
+    host: PolicyHost, fetcher: StsFetcher, response: bytes
+) -> None:
     host.response = response
     assert (await fault_of(fetcher)).kind is TlsFailureType.STS_FETCH_ERROR
 
 
-async def test_parameters_and_case_of_the_content_type_do_not_matter(host: PolicyHost, fetcher: Fetcher) -> None:
+async def test_parameters_and_case_of_the_content_type_do_not_matter(host: PolicyHost, fetcher: StsFetcher) -> None:
     host.response = answer(b"hello", kind="Text/Plain; charset=utf-8")
     assert await fetcher.fetch(DOMAIN) == b"hello"
 
 
-async def test_a_slow_policy_host_is_given_up_within_the_time_for_all(host: PolicyHost, fetcher: Fetcher) -> None:
+async def test_a_slow_policy_host_is_given_up_within_the_time_for_all(host: PolicyHost, fetcher: StsFetcher) -> None:
     host.delay_s = 30.0
     assert "no answer within 2 s" in (await fault_of(fetcher)).reason
 
 
 async def test_the_certificate_must_be_good_for_the_policy_host(
-    zone: Responder, resolver: Resolver, root: Certified, fetcher: Fetcher, tmp_path: Path
+    zone: Responder, resolver: Resolver, root: Certified, fetcher: StsFetcher, tmp_path: Path
 ) -> None:
     for certified in (root.leaf("mta-sts.other.test"), root.leaf(DOMAIN), authority().leaf(f"mta-sts.{DOMAIN}")):
         async with PolicyHost(certified.server(tmp_path)) as host:
@@ -275,13 +278,13 @@ async def test_the_certificate_must_be_good_for_the_policy_host(
 async def test_a_private_policy_host_is_not_dialled(
     resolver: Resolver, host: PolicyHost, root: Certified, tmp_path: Path
 ) -> None:
-    guarded = Fetcher(resolver, may_dial=is_public, authorities=root.pem(tmp_path), port=host.port)
+    guarded = StsFetcher(resolver, may_dial=is_public, authorities=root.pem(tmp_path), port=host.port)
     assert "not a public address" in (await fault_of(guarded)).reason
     assert host.requests == []
 
 
 async def test_a_policy_host_that_does_not_exist_or_listen_is_an_error(
-    zone: Responder, host: PolicyHost, fetcher: Fetcher
+    zone: Responder, host: PolicyHost, fetcher: StsFetcher
 ) -> None:
     assert (await fault_of(fetcher, "nowhere.test")).kind is TlsFailureType.STS_FETCH_ERROR
     zone.set("mta-sts.closed.test", "A", ["127.0.0.9"])
@@ -296,15 +299,18 @@ async def test_a_policy_host_that_does_not_exist_or_listen_is_an_error(
 class Policies:
     """Policies of a process that has just started, on the test's database."""
 
-    def __init__(self, pool: asyncpg.Pool, resolver: Resolver, fetcher: Fetcher) -> None:
-        self.faults: list[tuple[str, TlsFailureType]] = []
-        self.sts = StsPolicies(
-            pool, resolver, fetcher, on_fault=lambda domain, fault: self.faults.append((domain, fault.kind))
-        )
+    def __init__(self, pool: asyncpg.Pool, resolver: Resolver, fetcher: StsFetcher) -> None:
+        self._counts = TlsReportCounts(pool)
+        self.sts = StsPolicies(pool, resolver, fetcher, self._counts)
+
+    @property
+    def faults(self) -> list[tuple[str, TlsFailureType]]:
+        counts = self._counts._counts.items()
+        return [(domain, TlsFailureType(kind)) for (_, domain, _, kind, _), one in counts for _ in range(one.sessions)]
 
     async def holds(self, domain: str = DOMAIN) -> StsPolicy | None:
         held = await self.sts.of(domain)
-        assert isinstance(held, Held)
+        assert isinstance(held, EffectivePolicy)
         return held.policy
 
 
@@ -316,13 +322,13 @@ async def clean(pool: asyncpg.Pool) -> AsyncIterator[asyncpg.Pool]:
 
 
 @pytest.fixture
-async def policies(clean: asyncpg.Pool, resolver: Resolver, fetcher: Fetcher) -> AsyncIterator[Policies]:
+async def policies(clean: asyncpg.Pool, resolver: Resolver, fetcher: StsFetcher) -> AsyncIterator[Policies]:
     made = Policies(clean, resolver, fetcher)
     yield made
     await made.sts.close()
 
 
-async def fresh(clean: asyncpg.Pool, zone: Responder, fetcher: Fetcher) -> Policies:
+async def fresh(clean: asyncpg.Pool, zone: Responder, fetcher: StsFetcher) -> Policies:
     """Another process: nothing in memory."""
     fetcher._names._resolver = Resolver([HostPort(*zone.address)], query_timeout_s=0.5, budget_s=1.0)
     return Policies(clean, fetcher._names._resolver, fetcher)
@@ -341,7 +347,7 @@ async def test_a_domain_without_a_record_has_no_policy_and_is_not_fetched_from(
 
 
 async def test_a_policy_is_fetched_once_and_shared_by_all_processes(
-    clean: asyncpg.Pool, zone: Responder, policies: Policies, host: PolicyHost, fetcher: Fetcher
+    clean: asyncpg.Pool, zone: Responder, policies: Policies, host: PolicyHost, fetcher: StsFetcher
 ) -> None:
     first = await asyncio.gather(*(policies.holds() for _ in range(20)))
     assert set(first) == {parse("\n".join(LINES).encode())}

@@ -15,9 +15,9 @@ from msgspec import structs
 
 from engine.base import clock
 from engine.base.settings import Settings
-from mta.outbound import tls_report_posting
-from mta.outbound.tls_report_posting import LASTS, WAITS_S
-from mta.outbound.tls_reporting import send_due
+from mta.outbound.tls import report_posting
+from mta.outbound.tls.report_posting import LASTS, WAITS_S
+from mta.outbound.tls.reporting import send_due
 from ops.local import certificate
 from tests.conftest import NewDatabase
 from tests.harness.outbound import World, world
@@ -159,7 +159,7 @@ async def test_after_a_day_a_destination_is_given_up(here: World) -> None:
 async def test_a_server_that_never_answers_holds_nobody_up_for_long(
     here: World, context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls_report_posting, "POST_S", 0.5)
+    monkeypatch.setattr(report_posting, "POST_S", 0.5)
     mute, good = Collector(), Collector()
     mute.hold.clear()
     async with serving(mute, context) as port, serving(good, context) as other:

@@ -13,21 +13,21 @@ from msgspec import structs
 
 from engine.base import clock
 from engine.base.settings import BadSetting, Settings, load
-from mta.outbound.tls_report_mail import SPREAD_S, Counted, Report, compose, destinations, document, due_at
-from mta.outbound.tls_reporting import send_due
+from mta.outbound.tls.report_mail import SPREAD_S, DailyTlsReport, SessionCount, compose, destinations, document, due_at
+from mta.outbound.tls.reporting import send_due
 from tests.conftest import NewDatabase
 from tests.harness.outbound import World, world
 
 DAY = date(2026, 11, 19)
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 COUNTS = [
-    Counted("sts", "success", "mx.b.test", "192.0.2.1", "", 5_326),
-    Counted("sts", "certificate-expired", "mx1.b.test", "192.0.2.2", "it expired on 2026-11-01", 100),
-    Counted("sts", "sts-policy-fetch-error", "", "", "no answer within 20 s", 3),
-    Counted("tlsa", "success", "mx.b.test", "192.0.2.1", "", 7),
+    SessionCount("sts", "success", "mx.b.test", "192.0.2.1", "", 5_326),
+    SessionCount("sts", "certificate-expired", "mx1.b.test", "192.0.2.2", "it expired on 2026-11-01", 100),
+    SessionCount("sts", "sts-policy-fetch-error", "", "", "no answer within 20 s", 3),
+    SessionCount("tlsa", "success", "mx.b.test", "192.0.2.1", "", 7),
 ]
 POLICY = "version: STSv1\r\nmode: enforce\r\nmx: *.b.test\r\nmax_age: 86400\r\n"
-REPORT = Report(
+REPORT = DailyTlsReport(
     day=DAY, domain="b.test", counts=COUNTS, policy_text=POLICY, submitter="mail.a.test", contact="tls@a.test"
 )
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from engine.mail.replies import Break, BreakKind, Reply
-from mta.outbound.witness import MAX_OCTETS, packed
+from mta.outbound.sites.site_stats import MAX_OCTETS, packed
 from mta.smtp.client import trace as module
 from mta.smtp.client.envelope import Envelope
 from mta.smtp.client.session import ClientSession

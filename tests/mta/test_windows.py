@@ -10,9 +10,10 @@ import pytest
 from engine.base.settings import Settings
 from engine.delivery.sites import NamedRule, Rule, RuleBook
 from engine.store import redis as redis_store
-from mta.outbound import windows as module
-from mta.outbound.pacer import Pacer
-from mta.outbound.windows import Windows, pace_key, window_key
+from mta.outbound.sites import windows as module
+from mta.outbound.sites.pacer import Pacer
+from mta.outbound.sites.windows import SiteWindows, pace_key, window_key
+from shards.ownership import ShardOwnership
 from tests.harness.patience import PATIENCE_S
 
 NOWHERE = "unix:///nonexistent/valkey.sock"
@@ -36,12 +37,14 @@ class Process:
 
     def __init__(self, client: redis_store.RedisClient, name: str, fraction: float = 0.5, **rule: Any) -> None:
         self.pacer = pacer_for("mx.peer.test", **rule)
-        self.windows = Windows(client, name, lambda: fraction)
+        ownership = ShardOwnership(100)
+        ownership.add(range(round(100 * fraction)))
+        self.windows = SiteWindows(client, name, ownership)
         self.want = 0
 
     async def ask(self, want: int) -> int:
         self.want = want
-        await self.windows._settle([self.pacer], lambda _: self.want, lambda _: None)
+        await self.windows.lease([self.pacer], [self.want])
         return self.pacer.share
 
 

@@ -13,6 +13,7 @@ from engine.store.migrate import migrate
 from engine.store.postgres import open_pool
 from ops.embedded import temporary_servers
 from shards.member import Member
+from shards.ownership import ShardOwnership
 from tests.harness.patience import PATIENCE_S
 
 NewDatabase = Callable[[], Awaitable[str]]
@@ -35,7 +36,7 @@ class Process:
         self.member = Member(
             pool,
             name=name,
-            shards=SHARDS,
+            ownership=ShardOwnership(SHARDS),
             lease_s=lease_s,
             on_gain=self._gain,
             on_release=self._release,

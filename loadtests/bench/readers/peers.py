@@ -8,7 +8,7 @@ from engine.delivery.outcome import classify
 from engine.mail.replies import Answer, Phase, Reply
 from engine.store import dns_exchange, dns_wire
 from loadtests.bench.readers.cases import FunctionCase
-from mta.outbound import mta_sts
+from mta.outbound.tls import mta_sts
 from mta.smtp.client.replies import ReplyReader
 
 PACKET_BYTES = 65_535  # RFC 1035 4.2.2: the largest packet over TCP

@@ -1,0 +1,144 @@
+"""The active queue of one process: the deliveries in memory, what was settled lately, and hints to be acknowledged.
+
+Only the event that asks the fetch stage for more touches the event loop; everything else is plain data.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from uuid import UUID
+
+from mta.outbound.delivery import ActiveDelivery, HintEntry
+from mta.outbound.source_ips.unspent_quota import UnspentQuota
+
+MAX_UNACKED = 100_000  # hints to acknowledge once Redis is back; a forgotten one costs one look-up of settled rows
+FULL = 0.75  # of the active queue: due rows fill it up to here, the rest is for fresh mail
+
+Key = tuple[UUID, str]
+
+
+class ActiveQueue:
+    """The deliveries of one process in memory, each in it once."""
+
+    def __init__(self, limit: int, unspent: UnspentQuota) -> None:
+        self.limit = limit
+        self.closed = False  # nothing new is taken
+        self.refill = asyncio.Event()  # the fetch stage waits for it to ask for due rows
+        self._refill_at = -1  # set `refill` once at most so many deliveries are left
+        self._unspent = unspent
+        self._deliveries: dict[Key, ActiveDelivery] = {}
+        self._by_shard: Counter[int] = Counter()
+        self._settled: tuple[dict[Key, int], dict[Key, int]] = ({}, {})
+        self._finished: dict[int, list[bytes]] = {}
+
+    def __len__(self) -> int:
+        return len(self._deliveries)
+
+    def __iter__(self) -> Iterator[ActiveDelivery]:
+        return iter(list(self._deliveries.values()))
+
+    @property
+    def room(self) -> int:
+        """Return how many more deliveries fit."""
+        return 0 if self.closed else self.limit - len(self._deliveries)
+
+    @property
+    def excess(self) -> int:
+        """Return how many deliveries there are beyond a comfortably full queue."""
+        return len(self._deliveries) - int(FULL * self.limit)
+
+    def close(self) -> None:
+        """Take no new deliveries from now on."""
+        self.closed = True
+
+    def refill_below(self, count: int | None) -> None:
+        """Set `refill` with the next delivery that leaves at most `count` behind; None: not at all."""
+        self._refill_at = -1 if count is None else count
+
+    def ask_for_refill(self) -> None:
+        """Set `refill` now if few enough deliveries are left."""
+        if len(self._deliveries) <= self._refill_at:
+            self.refill.set()
+
+    def add(self, delivery: ActiveDelivery) -> None:
+        """Add a delivery."""
+        self._deliveries[delivery.row.key] = delivery
+        self._by_shard[delivery.row.shard] += 1
+
+    def has(self, delivery: ActiveDelivery) -> bool:
+        """Return False once the delivery was settled, handed back, or taken away by a fence."""
+        return self._deliveries.get(delivery.row.key) is delivery
+
+    def of_any(self, shards: Iterable[int]) -> bool:
+        """Return True while deliveries of these shards are in the queue."""
+        return any(self._by_shard[shard] for shard in shards)
+
+    def whole(self) -> list[UUID]:
+        """Return the messages all of whose recipients are in the queue."""
+        return [key[0] for key, one in self._deliveries.items() if one.row.total == len(one.pairs)]
+
+    def drop(self, delivery: ActiveDelivery) -> None:
+        """Remove a delivery; its hint has served."""
+        if self.has(delivery):
+            del self._deliveries[delivery.row.key]
+            self._by_shard[delivery.row.shard] -= 1
+            self.ask_for_refill()
+        self._unspent.add(delivery)
+        if delivery.entry is not None:
+            self.done_with((delivery.entry,))
+            delivery.entry = None
+
+    def forget_all(self) -> None:
+        """Remove everything: other processes own it now."""
+        self._deliveries.clear()
+        self._by_shard.clear()
+
+    # -- what is known of rows that may turn up again --------------------------------------------
+
+    def known(self, key: Key, attempts: int | None = None) -> bool:
+        """Return True for a row in the queue, or settled so lately that a row read before that commit may still turn
+        up."""
+        if key in self._deliveries:
+            return True
+        if attempts is None:
+            return False
+        return any(known.get(key, -1) >= attempts for known in self._settled)
+
+    def remember(self, delivery: ActiveDelivery) -> None:
+        """Note that a delivery was settled."""
+        self._settled[0][delivery.row.key] = delivery.row.attempts
+
+    def turn(self) -> None:
+        """Forget what was settled the time before last."""
+        self._settled = ({}, self._settled[0])
+
+    # -- hints -----------------------------------------------------------------------------------
+
+    def done_with(self, entries: Iterable[HintEntry]) -> None:
+        """Count one finished delivery for each of these hints; a hint without any left may be acknowledged."""
+        for entry in entries:
+            entry.left -= 1
+            if entry.left == 0:
+                self.finished(entry.shard, (entry.id,))
+
+    def served(self, left: Mapping[int, Collection[bytes]]) -> None:
+        """Let hints that were left unfinished for long be acknowledged, except those of deliveries in the queue."""
+        used = {(one.entry.shard, one.entry.id) for one in self._deliveries.values() if one.entry is not None}
+        for shard, entries in left.items():
+            if unused := [entry for entry in entries if (shard, entry) not in used]:
+                self.finished(shard, unused)
+
+    def finished(self, shard: int, entries: Collection[bytes]) -> None:
+        """Let these hints of a shard be acknowledged."""
+        self._finished.setdefault(shard, []).extend(entries)
+
+    def take_finished(self) -> dict[int, list[bytes]]:
+        """Return the hints to acknowledge now, and forget them."""
+        taken, self._finished = self._finished, {}
+        return taken
+
+    def not_acknowledged(self, taken: dict[int, list[bytes]]) -> None:
+        """Keep hints for later because Redis was away, within bounds."""
+        if sum(map(len, self._finished.values())) <= MAX_UNACKED:
+            for shard, entries in taken.items():
+                self.finished(shard, entries)

@@ -1,0 +1,185 @@
+"""The complete stage: settles outcomes, acknowledges hints, and sets aside what cannot be settled."""
+
+import asyncio
+import time
+from contextlib import suppress
+from datetime import timedelta
+from typing import Protocol
+from uuid import UUID
+
+import asyncpg
+import structlog
+
+from engine.base import clock, ids
+from engine.base.settings import Settings
+from engine.delivery import queue
+from engine.delivery.hints import HintReader
+from engine.delivery.outcome import Verdict
+from engine.flows.sending.settle import Attempt, Fenced
+from engine.store import metrics
+from engine.store.database_errors import DatabaseUnavailable
+from mta.outbound.active_queue import ActiveQueue
+from mta.outbound.attempts import at_fault
+from mta.outbound.delivery import ActiveDelivery
+from mta.outbound.sites.site_stats import SiteStats
+from mta.outbound.sites.site_table import SiteTable
+from mta.outbound.tasks import DeliveryTasks
+from shards.load import Load
+from shards.ownership import ShardOwnership
+
+ACK_EVERY_S = 0.1
+BURIED_S = 3600.0
+MAX_KEPT = 10_000  # deliveries whose faults are counted
+
+_log = structlog.get_logger("mta")
+
+
+class AttemptSettler(Protocol):
+    """Settles attempts: a Settler in this event loop, or one in a thread of its own."""
+
+    def settle(self, attempt: Attempt) -> "asyncio.Future[bool]":
+        """Store an attempt; see `Settler.settle`."""
+
+    async def idle(self) -> None:
+        """Wait until every attempt handed over is stored; see `Settler.idle`."""
+
+
+class CompleteStage:
+    """Ends the deliveries of one process: makes attempts durable and clears the active queue."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        pool: asyncpg.Pool,
+        reader: HintReader,
+        settler: AttemptSettler,
+        active: ActiveQueue,
+        sites: SiteTable,
+        ownership: ShardOwnership,
+        load: Load,
+        site_stats: SiteStats,
+        simulated: "asyncio.Queue[Attempt]",
+        tasks: DeliveryTasks,
+    ) -> None:
+        self._settings = settings
+        self._pool = pool
+        self._reader = reader
+        self._settler = settler
+        self._active = active
+        self._sites = sites
+        self._ownership = ownership
+        self._load = load
+        self._site_stats = site_stats
+        self._simulated = simulated
+        self._tasks = tasks
+        self._longest_s = 0.0
+        self._faults: dict[tuple[UUID, str], int] = {}
+
+    def settle(self, delivery: ActiveDelivery, attempt: Attempt) -> None:
+        """Hand an attempt to the settler; with the commit the delivery leaves the active queue. Do nothing for a
+        delivery that was fenced, or settled already."""
+        if not self._active.has(delivery) or delivery.settling:
+            return  # fenced, so another process has it; or settled already
+        delivery.settling = True
+        self._load.count(attempt.row.shard, attempt.row.domain)
+        attempt = self._site_stats.saw(attempt)
+        _tell(attempt)
+        ended = time.monotonic()
+        future = self._settler.settle(attempt)
+
+        def committed(done: "asyncio.Future[bool]") -> None:
+            if done.cancelled():
+                return
+            error = done.exception()
+            if isinstance(error, Fenced):
+                self._ownership.lose()
+                self.forget_all()
+            elif error is not None:
+                self._tasks.start(self._bury(delivery, error))
+                return
+            else:
+                if done.result() and attempt.simulated:
+                    self._offer(attempt)
+                self._active.remember(delivery)
+                self._longest_s = max(self._longest_s, time.monotonic() - ended)
+            self._active.drop(delivery)
+
+        future.add_done_callback(committed)
+
+    def forget_all(self) -> None:
+        """Forget every delivery: other processes own the shards by now. Open transactions stop before content."""
+        self._sites.drop(lambda _: True)
+        self._active.forget_all()
+
+    def fault(self, delivery: ActiveDelivery, error: Exception) -> None:
+        """Count a fault of this software on a delivery as an attempt."""
+        _log.error("delivery failed by an internal fault", message=str(delivery.row.message_id), exc_info=error)
+        if delivery.addresses:
+            if len(self._faults) >= MAX_KEPT:
+                self._faults.clear()
+            faults = self._faults[delivery.row.key] = self._faults.get(delivery.row.key, 0) + 1
+            self.settle(delivery, at_fault(delivery, error, faults, self._settings))
+        else:
+            self._active.drop(delivery)
+
+    async def acknowledge(self) -> None:
+        """Acknowledge finished hints, until cancelled."""
+        while True:
+            await asyncio.sleep(ACK_EVERY_S)
+            await self.acknowledge_once()
+
+    async def acknowledge_once(self) -> None:
+        """Acknowledge the hints that are finished now."""
+        finished = self._active.take_finished()
+        if not await self._reader.ack(finished):
+            self._active.not_acknowledged(finished)
+
+    async def idle(self) -> None:
+        """Wait until every outcome is committed."""
+        await self._settler.idle()
+
+    def measure(self) -> None:
+        """Observe the longest settling since the last call."""
+        if self._longest_s:
+            metrics.SETTLE_SECONDS.observe(self._longest_s)
+            self._longest_s = 0.0
+
+    def _offer(self, attempt: Attempt) -> None:
+        """Hand a settled attempt at the simulator on; drop it where thousands wait already."""
+        with suppress(asyncio.QueueFull):
+            self._simulated.put_nowait(attempt)
+
+    async def _bury(self, delivery: ActiveDelivery, error: BaseException) -> None:
+        """Set a delivery aside whose outcome cannot be stored, so that it is not delivered again and again."""
+        _log.error("attempt not settled", message=str(delivery.row.message_id), exc_info=error)
+        self._active.remember(delivery)
+        try:
+            until = clock.now() + timedelta(seconds=BURIED_S)
+            await queue.bury(self._pool, delivery.row.key, until, f"not settled: {type(error).__name__}")
+        except DatabaseUnavailable as away:
+            _log.error("unsettled attempt not set aside", message=str(delivery.row.message_id), error=repr(away))
+        self._active.drop(delivery)
+
+
+def _tell(attempt: Attempt) -> None:
+    """Count every recipient, and log each that was not delivered, without its address."""
+    for result in attempt.results:
+        outcome = result.outcome
+        if outcome is not None:
+            metrics.TALLY.add(metrics.ATTEMPTS, outcome.verdict.value, outcome.scope.value)
+        if outcome is None or outcome.verdict is not Verdict.DELIVERED:
+            _log.info(
+                "not delivered",
+                message=ids.format_id(ids.Kind.MESSAGE, attempt.row.message_id),
+                domain=attempt.row.domain,
+                verdict="suppressed" if outcome is None else outcome.verdict.value,
+                scope=None if outcome is None else outcome.scope.value,
+                category=None if outcome is None else outcome.category.value,
+                code=None if outcome is None else outcome.smtp_code,
+                again=attempt.next_at,
+            )
+        else:
+            _log.debug(
+                "delivered", message=ids.format_id(ids.Kind.MESSAGE, attempt.row.message_id), domain=attempt.row.domain
+            )

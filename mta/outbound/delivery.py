@@ -1,0 +1,55 @@
+"""A delivery in memory: a queue row on its way to a site, and the hint that announced it."""
+
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from msgspec import Struct
+
+from engine.delivery.queue import Row
+from engine.delivery.sources_store import Taken
+from engine.mail import dkim
+from mta.smtp.client.connection import Envelope
+
+
+class ActiveDelivery:
+    """A queue row in memory, on its way to its site."""
+
+    __slots__ = (
+        "_everybody", "entry", "envelope", "keys", "loaded_at", "pairs", "row", "settling", "signature", "simulated",
+        "suppressed", "taken", "taken_at", "tries", "waits",
+    )  # fmt: skip
+
+    def __init__(self, row: Row, entry: "HintEntry | None", loaded_at: float, *, simulated: bool = False) -> None:
+        self.row = row
+        self.simulated = simulated  # to the simulator: suppresses nobody and says nothing of its account
+        self.pairs = row.pairs
+        self._everybody = tuple([address for _, address in self.pairs])
+        self.entry = entry
+        self.loaded_at = loaded_at  # or when suppressions were checked since; monotonic
+        self.taken_at = loaded_at
+        self.taken: Taken | None = None  # warm-up quota reserved for it, until it is tried
+        self.keys: Sequence[dkim.SigningKey] = ()
+        self.suppressed: dict[str, str] = {}  # address -> reason
+        self.signature = row.signature
+        self.envelope: Envelope | None = None
+        self.settling = False  # its outcome is being stored
+        self.waits = True  # for its route or at its site; False once a connection has taken it
+        self.tries = 0  # connections that broke before anything was decided
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Return the addresses to send to now."""
+        if not self.suppressed:
+            return self._everybody
+        return tuple(address for _, address in self.pairs if address not in self.suppressed)
+
+
+class HintEntry(Struct):
+    """The stream entry of a hint, and how many of its deliveries are unfinished."""
+
+    shard: int
+    id: bytes
+    left: int
+
+
+HintEntries = Mapping[tuple[int, UUID], HintEntry]  # by shard and message

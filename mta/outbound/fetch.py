@@ -1,0 +1,394 @@
+"""The fetch stage: finds the rows to deliver, fresh ones by hints, everything else by due times.
+
+Due times find retries, and rows whose hint was lost. The active queue is bounded; the rest waits in Postgres. Where
+more is due than fits, accounts take turns, so that one with a hundred thousand rows in a shard delays no other; while
+the queue fills, fresh mail of an account that has its share of it waits until there is room again.
+"""
+
+import asyncio
+import itertools
+import random
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from datetime import timedelta
+from uuid import UUID
+
+import asyncpg
+import structlog
+
+from engine.base.settings import Settings
+from engine.delivery import queue
+from engine.delivery.hints import Hint, HintReader, WokenShards
+from engine.delivery.queue import DueKey, Holder
+from engine.store.database_errors import DatabaseUnavailable
+from engine.store.redis import RedisUnavailable
+from mta.outbound.active_queue import FULL, ActiveQueue, Key
+from mta.outbound.delivery import HintEntries, HintEntry
+from mta.outbound.intake import RowIntake
+from mta.outbound.requeue import Requeuer
+from mta.outbound.row_moves import RowMoves
+from mta.outbound.shares import MAX_UNPROVEN, UNPROVEN, unproven_room, within_shares
+from mta.outbound.sites.proven_domains import ProvenDomains
+from shards.ownership import ShardOwnership
+
+LOAD_ROWS = 256
+DUE_EVERY_S = 1.0
+GATHER_S = 0.01  # between two reads of hints: those that come meanwhile share one read and one load
+LAND_S = 0.002  # after a wake-up of an idle process: on a Redis cluster it may overtake hints on other servers
+FEW = 64  # hinted messages that are loaded without looking at their accounts, and of later ones at once
+MAX_LATER = 1_000  # hinted messages for unproven domains that wait to be loaded; due times find the rest
+MAX_HINTS = 8  # of a shard in one read
+PRESSED = 0.5  # of the active queue: above it, accounts are looked at before their mail is loaded
+REFILL = 0.5  # of the active queue: below it, due rows are asked for again at once
+LOOK_EVERY_S = 0.5  # at all shards while some have a backlog; in between, those are dug into in turn
+DEEP_ROWS = 64  # of a domain at once, where its shard has a backlog: keeps its connection busy
+DEEP_KEYS = 512  # of such a shard at once; with mail for many domains, enough to find several for each
+LEFT_LONG_S = 30.0  # after which a hint that was read and not finished is read once more
+LEFT_EVERY_S = 30.0  # all shards are asked for such hints within this time, a part of them at a time
+LEFT_TURNS = 6
+MAX_LEFT = 100  # rows for unproven domains that are put off at once: each costs half a millisecond
+FAIR_HOLDERS = 16  # accounts and priorities of a shard in one look
+FAIR_ROWS = 4  # rows of each
+
+_log = structlog.get_logger("mta")
+
+
+class FetchStage:
+    """Reads what the shards of one process owe and hands it to the intake."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        pool: asyncpg.Pool,
+        reader: HintReader,
+        woken: WokenShards,
+        active: ActiveQueue,
+        proven: ProvenDomains,
+        row_moves: RowMoves,
+        ownership: ShardOwnership,
+        intake: RowIntake,
+        requeuer: Requeuer,
+    ) -> None:
+        self._settings = settings
+        self._pool = pool
+        self._reader = reader
+        self._woken = woken
+        self._active = active
+        self._proven = proven
+        self._row_moves = row_moves
+        self._ownership = ownership
+        self._intake = intake
+        self._requeuer = requeuer
+        self._ask_at = REFILL
+        self._look_at = 0.0
+        self._read_at = 0.0  # when hints were last read
+        self._ahead_until = 0.0  # until then rows are taken before they fall due, because hints were given up
+        self._inherited: set[int] = set()  # shards whose last owner's hints are still to be finished
+        self._later: dict[tuple[int, UUID], HintEntry] = {}  # hinted mail for unproven domains, not loaded yet
+        self._later_came = asyncio.Event()
+        self._deep: dict[int, int] = {}  # shards with a backlog, the next to dig into first -> rows to look at then
+        self._had: dict[int, int] = {}  # by shard with a backlog: rows found at its last turn
+        self._reached: dict[int, Holder] = {}  # by shard: the account looked at last
+
+    async def gained(self, shards: Collection[int]) -> None:
+        """Finish the hints that the last owners of gained shards had read, then look at the shards."""
+        self._inherited.update(shards)
+        await self._take_over()
+        self._woken.some(shards)
+        self._active.refill.set()
+
+    async def _take_over(self) -> None:
+        """Finish the hints that earlier owners left; while Redis is away they are left once more."""
+        shards = self._inherited = self._inherited & set(self._ownership.shards)
+        try:
+            hints = await self._reader.take_over(shards)
+        except RedisUnavailable:
+            return
+        self._inherited = self._inherited - shards
+        for hint in hints:
+            self._active.finished(hint.shard, (hint.entry,))
+
+    async def finish_left(self) -> None:
+        """Finish the hints that were read and forgotten, some shards at a time, until cancelled: the answer to the
+        reader may be lost, or its word that they are done. Due times find what they hinted at."""
+        for turn in itertools.count():
+            await asyncio.sleep(LEFT_EVERY_S / LEFT_TURNS)
+            if len(self._active) > PRESSED * self._active.limit:
+                continue
+            shards = [shard for shard in self._ownership.shards if shard % LEFT_TURNS == turn % LEFT_TURNS]
+            try:
+                self._active.served(await self._reader.left_long(shards, LEFT_LONG_S))
+            except RedisUnavailable:
+                continue
+
+    # -- hints ---------------------------------------------------------------------------------
+
+    async def follow_hints(self) -> None:
+        """Take what is fresh, until cancelled."""
+        while True:
+            await self._woken.wait(DUE_EVERY_S)
+            await asyncio.sleep(max(LAND_S, self._read_at + GATHER_S - time.monotonic()))
+            await self._until_room()
+            shards = self._woken.take(self._ownership.shards)
+            if self._inherited:
+                await self._take_over()
+            try:
+                await self._read_hints(shards)
+            except RedisUnavailable:
+                await asyncio.sleep(0.5)  # due times find everything meanwhile
+                self._woken.all()
+            except DatabaseUnavailable as error:
+                _log.warning("hints not read", error=repr(error))
+                await asyncio.sleep(0.5)
+            self._read_at = time.monotonic()
+
+    async def _read_hints(self, shards: list[int]) -> None:
+        hints = await self._reader.read(shards, most=MAX_HINTS)
+        if not hints:
+            return
+        read = Counter([hint.shard for hint in hints])
+        if full := [shard for shard, count in read.items() if count >= MAX_HINTS]:
+            self._woken.some(full)  # there may be more behind these; later hints wake the shard anew
+        entries = self._entries(hints)
+        wanted = list(entries)
+        if self._deep or len(wanted) > FEW or len(self._active) + len(wanted) > PRESSED * self._active.limit:
+            wanted = await self._within_shares(wanted, entries)
+        await self._load(wanted, entries)
+
+    async def _load(self, wanted: list[tuple[int, UUID]], entries: HintEntries) -> None:
+        part: list[tuple[int, UUID]] = []
+        try:
+            while wanted:
+                await self._until_room()
+                fitting = max(1, min(LOAD_ROWS, self._active.room))
+                part, wanted = wanted[:fitting], wanted[fitting:]
+                with self._row_moves.reading():
+                    rows = await queue.load_hinted(self._pool, {key[1] for key in part}, {key[0] for key in part})
+                    part = [key for key in part if key not in {(row.shard, row.message_id) for row in rows}]
+                    await self._intake.take(rows, entries)
+                self._active.done_with(entries[key] for key in part)
+                part = []
+        finally:
+            # Postgres is away, or this task was cancelled: due times find these; a hint is not read twice.
+            self._active.done_with(entries[key] for key in (*part, *wanted))
+
+    async def load_later(self) -> None:
+        """Load the announced mail for unproven domains, some at a time and beside the hints, until cancelled: mail for
+        domains that answer must not wait for it."""
+        while True:
+            await self._later_came.wait()
+            self._later_came.clear()
+            try:
+                while self._later:
+                    await self._until_room()
+                    await self._load_some_later()
+            except (DatabaseUnavailable, OSError) as error:
+                _log.warning("announced mail not loaded", error=repr(error))
+                await asyncio.sleep(0.5)  # due times find what was given up
+
+    async def _load_some_later(self) -> None:
+        part = dict(itertools.islice(self._later.items(), FEW))
+        for key in part:
+            del self._later[key]
+        room = max(0, self._unproven_room(MAX_UNPROVEN))
+        wanted = list(part)
+        self._active.done_with(part[key] for key in wanted[room:])  # due times find these
+        await self._load(wanted[:room], part)
+
+    def _unproven_room(self, share: float = UNPROVEN) -> int:
+        return unproven_room(self._active, int(share * self._active.limit), self._proven)
+
+    def _entries(self, hints: Iterable[Hint]) -> dict[tuple[int, UUID], HintEntry]:
+        entries: dict[tuple[int, UUID], HintEntry] = {}
+        for hint in hints:
+            entry = HintEntry(hint.shard, hint.entry, len(hint.messages))
+            if not hint.messages:  # not written by this software
+                self._active.finished(hint.shard, (hint.entry,))
+            for message in hint.messages:
+                if (hint.shard, message) in entries:  # the message was hinted twice
+                    self._active.done_with((entry,))
+                else:
+                    entries[hint.shard, message] = entry
+        return entries
+
+    async def _within_shares(self, wanted: list[tuple[int, UUID]], entries: HintEntries) -> list[tuple[int, UUID]]:
+        """Return what to load at once: mail for proven domains, except that of accounts which have their share of the
+        queue; due times find it when there is room again. Mail for other domains is loaded little by little."""
+        try:
+            rows = await queue.outline(self._pool, {key[1] for key in wanted}, {key[0] for key in wanted})
+        except BaseException:
+            self._active.done_with(entries[key] for key in wanted)
+            raise
+        chosen = within_shares(rows, list(self._active), self._active.limit, self._proven)
+        if any((row.shard, row.message_id) not in chosen and row.domain in self._proven for row in rows):
+            self._note_more(behind=True)
+            self._ahead_until = time.monotonic() + self._settings.fresh_due_s
+        unsure = {(row.shard, row.message_id) for row in rows if row.domain not in self._proven}
+        room = max(0, min(MAX_LATER, self._unproven_room(MAX_UNPROVEN)) - len(self._later))
+        later = [key for key in chosen if key in unsure][:room]
+        self._later |= {key: entries[key] for key in later}
+        self._later_came.set()
+        now = [key for key in chosen if key not in unsure]
+        self._active.done_with(entries[key] for key in set(wanted).difference(now, later))
+        return now
+
+    @property
+    def _ahead(self) -> timedelta:
+        """Return how long before its due time a fresh row may be taken: where hints were given up, an idle process need
+        not wait."""
+        return timedelta(seconds=self._settings.fresh_due_s if time.monotonic() < self._ahead_until else 0.0)
+
+    async def _until_room(self) -> None:
+        """Wait until the active queue has room; hints stay in their streams meanwhile."""
+        while self._active.room <= 0:  # noqa: ASYNC110 - an event would be set with every delivery
+            await asyncio.sleep(0.01)
+
+    # -- due times -----------------------------------------------------------------------------
+
+    async def follow_due_times(self) -> None:
+        """Take what has fallen due, until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(DUE_EVERY_S):
+                    await self._active.refill.wait()
+            except TimeoutError:
+                pass
+            self._active.refill.clear()
+            try:
+                await self._take_due()
+            except DatabaseUnavailable as error:
+                _log.warning("due rows not read", error=repr(error))
+                await asyncio.sleep(0.5)
+
+    async def _take_due(self) -> None:
+        owned = self._ownership.shards
+        limit = self._active.limit
+        room = min(self._active.room, int(FULL * limit) - len(self._active), max(1, limit // 4))
+        if not owned or room <= 0:
+            return
+        whole = self._active.whole()
+        keys: dict[tuple[UUID, str], None] = {}
+        if not self._deep or time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + LOOK_EVERY_S
+            keys = self._fresh(await self._look(owned, room, whole))
+        if self._deep and len(keys) < room:
+            keys |= self._fresh(await self._dig(owned, room - len(keys), whole))
+        taken, left = self._divided(list(keys), room)
+        for start in range(0, len(taken), LOAD_ROWS):
+            with self._row_moves.reading():
+                await self._intake.take(await queue.load(self._pool, taken[start : start + LOAD_ROWS]), {})
+        more_behind = bool(self._deep) or len(keys) > len(taken) or bool(taken and self._ahead)
+        self._ask_at = REFILL * (UNPROVEN if left else 1.0)
+        self._note_more(behind=more_behind)
+        if left:
+            await self._requeuer.leave(left)
+        if more_behind and taken:
+            self._active.ask_for_refill()
+
+    def _divided(self, keys: list[Key], room: int) -> tuple[list[Key], list[Key]]:
+        """Return the due rows to load, those for proven domains first, and some of the others that are too many to
+        load; these are put off, so that the rows behind them are found."""
+        sure = [key for key in keys if key[1] in self._proven]
+        if len(sure) == len(keys):
+            return keys[:room], []
+        unsure = [key for key in keys if key[1] not in self._proven]
+        may_take = max(0, self._unproven_room())
+        taken = sure[:room]
+        taken += unsure[: min(may_take, room - len(taken))]
+        return taken, unsure[may_take : may_take + MAX_LEFT]
+
+    def _fresh(self, found: Iterable[DueKey]) -> dict[tuple[UUID, str], None]:
+        """Return the keys that are not in the active queue, each once."""
+        return {key: None for one in found if not self._active.known(key := (one.message_id, one.domain))}
+
+    async def _look(self, owned: Collection[int], room: int, but: list[UUID]) -> list[DueKey]:
+        """Return what is due in shards that have little; of shards with a backlog, what is due to their accounts in
+        turn. The latter are dug into afterwards."""
+        each = max(2, 2 * room // len(owned))
+        found = await queue.due(self._pool, owned, most_each=each, but=but, ahead=self._ahead)
+        full = {shard for shard, count in Counter(one.shard for one in found).items() if count >= each}
+        if not full:
+            return found
+        depths = _depths(found)
+        fresh = sorted(full - self._deep.keys(), key=lambda _: random.random())
+        self._deep |= {shard: depths[shard] for shard in fresh}
+        rest = [one for one in found if one.shard not in full]
+        random.shuffle(rest)  # so that no shard always comes last
+        return await self._in_turns(list(full), room, but) + rest
+
+    async def _dig(self, owned: Collection[int], room: int, but: list[UUID]) -> list[DueKey]:
+        """Return many rows of a few shards, those first that have waited longest, with mail of one domain together. A
+        shard that may have more waits for another turn."""
+        mine = set(owned)
+        self._deep = {shard: depth for shard, depth in self._deep.items() if shard in mine}
+        left = list(self._deep.items())
+        chosen: list[DueKey] = []
+        while left and len(chosen) < room:
+            turn = dict([left.pop(0)])
+            while left and sum(self._had.get(shard, DEEP_ROWS) for shard in turn) < room - len(chosen):
+                turn.update([left.pop(0)])
+            found = await queue.due(self._pool, list(turn), most_each=max(turn.values()), but=but, ahead=self._ahead)
+            taken = together(found)[: room - len(chosen)]
+            chosen += taken
+            self._wait_for_turn(turn, found, taken)
+        return chosen
+
+    def _wait_for_turn(self, turn: Mapping[int, int], found: Collection[DueKey], taken: Collection[DueKey]) -> None:
+        """Put shards that had their turn and may have more behind all others."""
+        seen, used = Counter(one.shard for one in found), Counter(one.shard for one in taken)
+        depths = _depths(found)
+        for shard, depth in turn.items():
+            self._deep.pop(shard, None)
+            self._had.pop(shard, None)
+            if seen[shard] >= depth or seen[shard] > used[shard]:
+                self._deep[shard], self._had[shard] = depths.get(shard, DEEP_ROWS), seen[shard]
+
+    async def _in_turns(self, shards: list[int], room: int, but: list[UUID]) -> list[DueKey]:
+        """Return some rows of every account in the shards, beginning behind the account that was looked at last; the
+        next call goes on from there. They fill at most half of the room, the rest goes by age. Where a shard has a
+        single account, age is fair."""
+        random.shuffle(shards)
+        behind = {shard: self._reached.pop(shard, queue.BEFORE_ALL) for shard in shards}
+        found = await queue.due_fairly(self._pool, behind, holders=FAIR_HOLDERS, most_each=FAIR_ROWS, but=but)
+        for row in found:  # in the order of the look
+            self._reached[row.shard] = Holder(row.priority, row.account_id)
+        walked = Counter(shard for shard, _, _ in {(row.shard, row.priority, row.account_id) for row in found})
+        for shard in shards:
+            if walked[shard] < FAIR_HOLDERS:  # all accounts were looked at: the next look starts from the first
+                self._reached.pop(shard, None)
+        alone = {shard for shard in shards if walked[shard] == 1 and behind[shard] == queue.BEFORE_ALL}
+        keys = [
+            DueKey(row.message_id, row.domain, row.shard)
+            for row in found
+            if row.message_id and row.domain and row.shard not in alone
+        ]
+        random.shuffle(keys)
+        return keys[: max(1, room // 2)]
+
+    def _note_more(self, *, behind: bool) -> None:
+        """Have the active queue ask for more if more is due than was taken: as soon as half of it is empty; where mail
+        for unproven domains fills that half, it does not empty soon, so only once the queue is nearly empty."""
+        self._active.refill_below(int(self._ask_at * self._active.limit) if behind else None)
+
+
+def together(found: Iterable[DueKey]) -> list[DueKey]:
+    """Return rows shard by shard and domain by domain, the domain with the oldest row first, at most `DEEP_ROWS` of
+    each: a busy domain delays others no longer than that. A single domain gets them all."""
+    domains: dict[tuple[int, str], list[DueKey]] = {}
+    for one in found:
+        domains.setdefault((one.shard, one.domain), []).append(one)
+    most = DEEP_ROWS if len(domains) > 1 else DEEP_KEYS
+    return [one for rows in domains.values() for one in rows[:most]]
+
+
+def _depths(found: Iterable[DueKey]) -> dict[int, int]:
+    """Return how many rows to look at in each shard next time, by the number of domains found. A look passes by what is
+    in memory already, so many rows of a single domain cost little more than few."""
+    domains: dict[int, set[str]] = {}
+    for one in found:
+        domains.setdefault(one.shard, set()).add(one.domain)
+    if len(domains) == 1 and all(len(names) == 1 for names in domains.values()):
+        return dict.fromkeys(domains, DEEP_KEYS)
+    return {shard: min(DEEP_KEYS, DEEP_ROWS * len(names)) for shard, names in domains.items()}

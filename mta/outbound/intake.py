@@ -1,0 +1,83 @@
+"""Takes loaded rows into memory: each becomes a delivery in the active queue and is handed to routing by domain."""
+
+import time
+from collections.abc import Iterable
+
+from engine.delivery.queue import Row
+from mta.outbound.active_queue import ActiveQueue
+from mta.outbound.delivery import ActiveDelivery, HintEntries
+from mta.outbound.holds import OperatorHolds
+from mta.outbound.route import RouteStage
+from mta.outbound.row_moves import RowMoves
+from mta.outbound.suppression_check import SuppressionCheck
+from mta.outbound.tasks import DeliveryTasks
+from shards.ownership import ShardOwnership
+
+
+class RowIntake:
+    """The end of the fetch stage: decides which rows to take, and hands them to the route stage.
+
+    `simulator` is the domain whose deliveries are marked as simulated.
+    """
+
+    def __init__(
+        self,
+        *,
+        simulator: str,
+        active: ActiveQueue,
+        ownership: ShardOwnership,
+        row_moves: RowMoves,
+        suppression: SuppressionCheck,
+        holds: OperatorHolds,
+        routing: RouteStage,
+        tasks: DeliveryTasks,
+    ) -> None:
+        self._simulator = simulator
+        self._active = active
+        self._ownership = ownership
+        self._row_moves = row_moves
+        self._suppression = suppression
+        self._holds = holds
+        self._routing = routing
+        self._tasks = tasks
+
+    async def take(self, rows: Iterable[Row], entries: HintEntries) -> None:
+        """Take the rows that this process owns and does not hold yet. `entries`: the hints that announced them, by
+        shard and message. Raises DatabaseUnavailable; then nothing was taken."""
+        fresh = self._added(rows, entries)
+        if not fresh:
+            return
+        try:
+            await self._suppression.mark([one for one in fresh if one.row.suspect])
+            fresh = await self._holds.unheld(fresh)
+        except BaseException:
+            for delivery in fresh:
+                self._active.drop(delivery)
+            raise
+        by_domain: dict[str, list[ActiveDelivery]] = {}
+        for delivery in fresh:
+            by_domain.setdefault(delivery.row.domain, []).append(delivery)
+        for domain, group in by_domain.items():
+            self._tasks.start(self._routing.route(domain, group))
+
+    def _added(self, rows: Iterable[Row], entries: HintEntries) -> list[ActiveDelivery]:
+        """Add the rows that may be taken to the active queue; the hints of the others have served."""
+        now = time.monotonic()
+        fresh: list[ActiveDelivery] = []
+        for row in rows:
+            entry = entries.get((row.shard, row.message_id))
+            if self._may_take(row):
+                delivery = ActiveDelivery(row, entry, now, simulated=row.domain == self._simulator)
+                self._active.add(delivery)
+                fresh.append(delivery)
+            else:
+                self._active.done_with((entry,) if entry else ())
+        return fresh
+
+    def _may_take(self, row: Row) -> bool:
+        return not (
+            self._active.known(row.key, row.attempts)
+            or row.shard not in self._ownership.shards
+            or self._active.closed
+            or self._row_moves.refuses(row)
+        )

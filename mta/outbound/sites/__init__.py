@@ -1,0 +1,1 @@
+"""Sites: the mail servers that share one limit, with their queues, windows and connections."""

@@ -1,0 +1,1 @@
+"""Source addresses: which address a delivery leaves from, and how servers treat it."""

@@ -1,0 +1,1 @@
+"""TLS towards mail servers: STARTTLS policy, MTA-STS, DANE and TLS reports."""
