@@ -5,9 +5,10 @@ ceiling → queued with an `accepted` event. Quota is waited for, within a grace
 Any number of workers may do this beside each other, and one that is killed leaves everything as it was.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from operator import itemgetter
 from uuid import UUID
 
 import asyncpg
@@ -22,7 +23,7 @@ from engine.base.events import EventType, Status
 from engine.base.settings import Settings
 from engine.delivery import partition, splits
 from engine.flows import counting
-from engine.flows.accepted_rows import by_domain
+from engine.flows.accepted_rows import QUEUED, QueuedRow, by_domain
 from engine.flows.counting import Ceiling, Simulated
 from engine.ledger import heads, log, quota
 from engine.ledger.heads import Head
@@ -31,7 +32,8 @@ from engine.mail.simulator import domain_of
 from engine.store import metrics
 from engine.store.database_clock import DatabaseClock
 from engine.store.postgres import AWAY
-from engine.store.queries import Conn, Queries, columns
+from engine.store.queries import Conn, Queries
+from engine.store.row_sets import Column, RowSet
 
 BATCH = 128
 FAIR_SHARE = 8  # of any account, in every other batch of a backlog
@@ -42,7 +44,11 @@ BROKEN_S = 600.0  # a message whose release fails by a fault of ours is left alo
 _SQL = Queries.beside(__file__, "release.sql")
 _ANY_DUE = _SQL.command("any_due")
 _LOAD = _SQL.command("load_due")
-_WRITE = _SQL.command("write_released")
+_LEAVING = RowSet("leaving", tuple, Column("id", "uuid", itemgetter(0)), Column("status", "text", itemgetter(1)))
+_STAYING = RowSet(
+    "staying", tuple, Column("id", "uuid", itemgetter(0)), Column("look_at", "timestamptz", itemgetter(1))
+)
+_WRITE = _SQL.wide("write_released", _LEAVING, _STAYING, QUEUED)
 _PUT_OFF = _SQL.command("put_off")
 
 _log = structlog.get_logger("release")
@@ -66,6 +72,8 @@ class Waiting(Struct, frozen=True, kw_only=True):
     """A due message with what its release looks at. `suppressed` is (address, reason) of the first such recipient."""
 
     due: Due
+    source: str
+    stream: str
     from_domain: str
     domain_status: str | None  # None: the domain is gone
     recipients: list[tuple[int, str]]
@@ -197,6 +205,8 @@ async def _load(connection: Conn, taken: Sequence[Due]) -> list[Waiting]:
         waiting.append(
             Waiting(
                 due=one,
+                source=rows[one.message_id]["source"],
+                stream=stream,
                 from_domain=rows[one.message_id]["from_domain"],
                 domain_status=rows[one.message_id]["domain_status"],
                 recipients=own,
@@ -282,24 +292,39 @@ async def _write(
 ) -> None:
     leaving = [(one.message_id, Status.REJECTED.value) for one in lost]
     staying: list[tuple[UUID, datetime]] = []
-    pending: list[tuple[object, ...]] = []
+    queued: list[QueuedRow] = []
     split = await splits.read(connection)
     for one, verdict in verdicts:
-        message, account = one.due.message_id, one.due.account_id
+        message = one.due.message_id
         if verdict.look_at is not None:
             staying.append((message, verdict.look_at))
             continue
         leaving.append((message, verdict.status.value))
-        if verdict.status is not Status.QUEUED:
-            continue
-        for domain, group in by_domain(one.recipients).items():
-            shard = partition.shard_of(domain, settings.shards, split=split, message_id=message)
-            wanted = orjson.dumps(group).decode()
-            pending.append((
-                message, domain, shard, account, one.from_domain, wanted, len(one.recipients), at, at,
-                one.due.deliver_by, one.due.min_tls,
-            ))  # fmt: skip
+        if verdict.status is Status.QUEUED:
+            queued += _queued(one, settings.shards, split)
     touched = [message for message, _ in leaving] or [UUID(int=0)]
-    await _WRITE.execute(
-        connection, *columns(leaving, 2), min(touched), max(touched), *columns(staying, 2), *columns(pending, 11)
-    )
+    await _WRITE.run(
+        connection, _LEAVING.of(leaving), _STAYING.of(staying), QUEUED.of(queued),
+        low=min(touched), high=max(touched), at=at,
+    )  # fmt: skip
+
+
+def _queued(one: Waiting, shards: int, split: Mapping[str, int]) -> list[QueuedRow]:
+    """Return the deliveries of a message that is released."""
+    due = one.due
+    return [
+        QueuedRow(
+            message_id=due.message_id,
+            domain=domain,
+            shard=partition.shard_of(domain, shards, split=split, message_id=due.message_id),
+            account_id=due.account_id,
+            from_domain=one.from_domain,
+            recipients=orjson.dumps(group).decode(),
+            total=len(one.recipients),
+            deliver_by=due.deliver_by,
+            min_tls=due.min_tls,
+            source=one.source,
+            stream=one.stream,
+        )
+        for domain, group in by_domain(one.recipients).items()
+    ]

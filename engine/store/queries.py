@@ -13,17 +13,21 @@ migrated database and compare its columns with the fields of the Struct it fills
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from asyncpg import Connection, Pool, Record
 from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct
 
+from engine.store.row_sets import Arrays, RowSet, Template
+
 Row = TypeVar("Row", bound=Struct)
 Conn = Connection | PoolConnectionProxy  # may hold a transaction
 Source = Conn | Pool  # for single statements
 
-_HEAD = re.compile(r"^-- name: ([a-z][a-z0-9_]*)$", re.MULTILINE)
+_HEAD = re.compile(r"^-- (name|fragment): ([a-z][a-z0-9_]*)$", re.MULTILINE)
+
+_COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
 
 REGISTRY: list["Query"] = []
 
@@ -66,12 +70,24 @@ class RowQuery(Query, Generic[Row]):
         return None if record is None else self.row(*record)
 
 
+class WideQuery(Query):
+    """One named statement with named parameters and row sets (engine.store.row_sets)."""
+
+    def __init__(self, path: Path, name: str, template: Template) -> None:
+        super().__init__(path, name, template.sql)
+        self._template = template
+
+    async def run(self, connection: Source, *sets: Arrays, **single: object) -> list[Record]:
+        """Run it with its row sets and single parameters; return raw records in the columns' order."""
+        return await self.records(connection, *self._template.arguments(sets, single))
+
+
 class Queries:
     """The statements of one `.sql` file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._texts = _split(path)
+        self._texts, self._fragments = _split(path)
 
     @classmethod
     def beside(cls, module_file: str, name: str = "queries.sql") -> "Queries":
@@ -86,6 +102,14 @@ class Queries:
         """A statement whose rows fill `row`."""
         return RowQuery(self.path, name, self._texts[name], row)
 
+    def wide(self, name: str, *sets: RowSet[Any], **fragments: str) -> WideQuery:
+        """A statement that names its parameters: these row sets, and single values."""
+        return WideQuery(self.path, name, Template(self._texts[name], sets, fragments))
+
+    def fragment(self, name: str) -> str:
+        """A part of several statements, which include it by its name."""
+        return self._fragments[name]
+
     @property
     def names(self) -> set[str]:
         """Names in the file, for the contract test that finds unused ones."""
@@ -99,31 +123,17 @@ def columns(rows: Sequence[Sequence[object]], width: int) -> tuple[list[object],
     return tuple(list(column) for column in zip(*rows, strict=True))
 
 
-def thinned(wide: tuple[list[object], ...], alike: frozenset[int]) -> tuple[list[object], ...]:
-    """Columns without what `unnest`, which fills short ones up with NULL, or its caller can add: a value costs the
-    client 0.3 µs and the server as much.
-
-    A column of nothing but NULL goes. One of those at the places `alike`, which are never NULL, keeps its first value
-    when all others are the same: the statement takes NULL there for that value.
-    """
-    return tuple([_thin(column, may_repeat=place in alike) for place, column in enumerate(wide)])
-
-
-def _thin(column: list[object], *, may_repeat: bool) -> list[object]:
-    if not column or (column[0] is not None and not may_repeat) or column.count(column[0]) != len(column):
-        return column
-    return [] if column[0] is None else column[:1]
-
-
-def _split(path: Path) -> dict[str, str]:
+def _split(path: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the statements of a file, and its fragments, by their names."""
     text = path.read_text("utf-8")
     heads = list(_HEAD.finditer(text))
-    texts = {}
+    found: dict[str, dict[str, str]] = {"name": {}, "fragment": {}}
     for head, following in zip(heads, [*heads[1:], None], strict=True):
+        kind, name = head.groups()
         body = text[head.end() : following.start() if following else len(text)].strip()
         if not body.startswith("-- "):
-            raise ValueError(f"{path.name}: query {head[1]} lacks its sentence")
-        if head[1] in texts:
-            raise ValueError(f"{path.name}: query {head[1]} stands twice")
-        texts[head[1]] = body.rstrip(";")
-    return texts
+            raise ValueError(f"{path.name}: {name} lacks the sentence that says what it does")
+        if name in found["name"] or name in found["fragment"]:
+            raise ValueError(f"{path.name}: {name} stands twice")
+        found[kind][name] = body.rstrip(";") if kind == "name" else _COMMENT.sub("", body).strip()
+    return found["name"], found["fragment"]
