@@ -20,6 +20,7 @@ import uvloop
 from engine.base import logs
 from engine.base.settings import BadSetting, Settings, load
 from engine.delivery.hints import HintReader, Wakes, WokenShards
+from engine.flows.settle import Settler
 from engine.store import handed, metrics
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
@@ -33,7 +34,6 @@ from mta.outbound.loop import Outbound
 from mta.outbound.prepare import Preparer
 from mta.outbound.route import Router
 from mta.outbound.security import Security
-from mta.outbound.settling import SettlingThread
 from mta.outbound.sources_bind import check_sources
 from mta.simulator.complaints import Complaints
 from mta.simulator.server import Simulator
@@ -106,9 +106,8 @@ async def run(settings: Settings, name: str) -> None:
     preparer = Preparer(pool, settings, BlackBox(settings.state / "mta" / f"{name}.hand"))
     woken = WokenShards()
     process = process_name(settings, name)
-    settler = await SettlingThread.start(
-        settings.database_url, name, lambda: member.id, on_flush=functools.partial(metrics.flushed, "settle")
-    )
+    settling = await open_pool(settings.database_url, name=f"{name} settling", largest=2, generic=True)
+    settler = Settler(settling, lambda: member.id, on_flush=functools.partial(metrics.flushed, "settle"))
     outbound = Outbound(
         settings=settings,
         pool=pool,
@@ -143,12 +142,12 @@ async def run(settings: Settings, name: str) -> None:
     await _stop(outbound, member, work, settings.drain_s)
     await complaints.drain()
     await simulator.close()
-    await settler.close()
     await router.close()
     await security.close()
     await resolver.close()
     await client.aclose()
     await listener.aclose()
+    await close_pool(settling)
     await close_pool(loading)
     await close_pool(pool)
     _log.info("stopped")

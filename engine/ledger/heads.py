@@ -50,6 +50,8 @@ HEAD = RowSet(
     Column("sent_this_month", "integer"),
     Column("scheduled", "integer"),
 )
+# What sealing alone changes.
+TIP = RowSet("tip", Head, Column("account_id"), Column("seq", "bigint"), Column("hash"))
 
 LOCK = _SQL.rows("lock_heads", Head)
 LOCK_COUNTED = _SQL.rows("lock_counted", Head)

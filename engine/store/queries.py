@@ -133,7 +133,7 @@ def _split(path: Path) -> tuple[dict[str, str], dict[str, str]]:
         body = text[head.end() : following.start() if following else len(text)].strip()
         if not body.startswith("-- "):
             raise ValueError(f"{path.name}: {name} lacks the sentence that says what it does")
-        if name in found["name"] or name in found["fragment"]:
+        if name in found[kind]:
             raise ValueError(f"{path.name}: {name} stands twice")
         found[kind][name] = body.rstrip(";") if kind == "name" else _COMMENT.sub("", body).strip()
     return found["name"], found["fragment"]
