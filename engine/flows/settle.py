@@ -37,12 +37,12 @@ _SQL = Queries.beside(__file__, "settle.sql")
 _STILL_OWED = _SQL.command("still_owed")
 _IS_MEMBER = _SQL.command("is_member")
 _UPDATE_RECIPIENTS = _SQL.wide(
-    "update_recipients", settled_rows.RECIPIENT, recipient_update=_SQL.fragment("recipient_update")
+    "update_recipients", settled_rows.RECIPIENT
 )
 _RECIPIENT_STATUSES = _SQL.command("recipient_statuses")
 _SETTLE = _SQL.wide(
     "settle", settled_rows.RECIPIENT, settled_rows.MESSAGE, settled_rows.GONE, settled_rows.LATER, settled_rows.DAY,
-    log.EVENT, heads.TIP, recipient_update=_SQL.fragment("recipient_update"), append_events=log.APPEND_EVENTS,
+    log.EVENT, heads.TIP, append_events=log.APPEND_EVENTS,
 )  # fmt: skip
 
 _RETRY_S = 0.5

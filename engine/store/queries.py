@@ -6,6 +6,9 @@ A file holds queries of the form
     -- One sentence, and what $1, $2 are.
     SELECT …;
 
+and fragments, `-- fragment: thing_columns`, which several queries include as `:thing_columns`. A statement with many
+arguments names them instead of numbering them (engine.store.row_sets).
+
 Every query declared through `Queries` is registered, so that a contract test can prepare each one on the
 migrated database and compare its columns with the fields of the Struct it fills.
 """
@@ -96,19 +99,26 @@ class Queries:
 
     def command(self, name: str) -> Query:
         """A statement without rows, or whose rows are read raw."""
-        return Query(self.path, name, self._texts[name])
+        return Query(self.path, name, self._text(name))
 
     def rows(self, name: str, row: type[Row]) -> RowQuery[Row]:
         """A statement whose rows fill `row`."""
-        return RowQuery(self.path, name, self._texts[name], row)
+        return RowQuery(self.path, name, self._text(name), row)
 
     def wide(self, name: str, *sets: RowSet[Any], **fragments: str) -> WideQuery:
-        """A statement that names its parameters: these row sets, and single values."""
-        return WideQuery(self.path, name, Template(self._texts[name], sets, fragments))
+        """A statement that names its parameters: these row sets, and single values. It may include fragments of its
+        file, and those of others that are given here."""
+        return WideQuery(self.path, name, Template(self._texts[name], sets, self._fragments | fragments))
 
     def fragment(self, name: str) -> str:
-        """A part of several statements, which include it by its name."""
+        """A part of several statements. Those of its file include it as `:name`."""
         return self._fragments[name]
+
+    def _text(self, name: str) -> str:
+        text = self._texts[name]
+        for fragment, part in self._fragments.items():
+            text = re.sub(rf"(?<![:\w]):{fragment}\b", lambda _, part=part: part, text)
+        return text
 
     @property
     def names(self) -> set[str]:
