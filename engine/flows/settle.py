@@ -36,9 +36,7 @@ class Fenced(Exception):  # noqa: N818 - named for what happened
 _SQL = Queries.beside(__file__, "settle.sql")
 _STILL_OWED = _SQL.command("still_owed")
 _IS_MEMBER = _SQL.command("is_member")
-_UPDATE_RECIPIENTS = _SQL.wide(
-    "update_recipients", settled_rows.RECIPIENT
-)
+_UPDATE_RECIPIENTS = _SQL.wide("update_recipients", settled_rows.RECIPIENT)
 _RECIPIENT_STATUSES = _SQL.command("recipient_statuses")
 _SETTLE = _SQL.wide(
     "settle", settled_rows.RECIPIENT, settled_rows.MESSAGE, settled_rows.GONE, settled_rows.LATER, settled_rows.DAY,

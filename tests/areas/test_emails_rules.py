@@ -623,5 +623,5 @@ def test_a_later_field_counts_only_where_a_request_gives_it(body: dict[str, obje
         priority: str | None = None
 
     assert rules.request_digest(msgspec.convert(body, LaterRequest)).hex() == digest
-    for given in ({"later": True}, {"priority": "high"}):
-        assert rules.request_digest(msgspec.convert(body | given, LaterRequest)).hex() != digest
+    for more in ({"later": True}, {"priority": "high"}):
+        assert rules.request_digest(msgspec.convert(body | more, LaterRequest)).hex() != digest

@@ -23,9 +23,7 @@ PETS = RowSet(
 
 def test_a_template_numbers_its_parameters_in_the_order_of_their_first_use() -> None:
     plain = RowSet("plain", Pet, Column("name"), Column("age", "smallint"))
-    template = Template(
-        "SELECT :low::int FROM :plain JOIN :plain ON true WHERE x BETWEEN :low AND :high", [plain], {}
-    )
+    template = Template("SELECT :low::int FROM :plain JOIN :plain ON true WHERE x BETWEEN :low AND :high", [plain], {})
 
     rows = "unnest($2::text[], $3::smallint[]) AS plain (name, age)"
     assert template.sql == f"SELECT $1::int FROM {rows} JOIN {rows} ON true WHERE x BETWEEN $1 AND $4"
