@@ -39,7 +39,7 @@ _IS_MEMBER = _SQL.command("is_member")
 _UPDATE_RECIPIENTS = _SQL.wide("update_recipients", settled_rows.RECIPIENT)
 _RECIPIENT_STATUSES = _SQL.command("recipient_statuses")
 _SETTLE = _SQL.wide(
-    "settle", settled_rows.RECIPIENT, settled_rows.MESSAGE, settled_rows.GONE, settled_rows.LATER, settled_rows.DAY,
+    "settle", settled_rows.RECIPIENT, settled_rows.MESSAGE, settled_rows.FOUND, settled_rows.LATER, settled_rows.DAY,
     log.EVENT, heads.TIP, append_events=log.APPEND_EVENTS,
 )  # fmt: skip
 
@@ -99,25 +99,34 @@ class Settler:
         self._on_flush(len(batch), asyncio.get_running_loop().time() - started)
         return done
 
-    async def _transact(self, plans: Sequence[Plan]) -> list[bool | Exception]:
+    async def _transact(self, plans: list[Plan]) -> list[bool | Exception]:
         async with self._pool.acquire() as connection:
             await self._discard_plans(connection)
             async with connection.transaction():
-                # The heads first, then the rows: other flows that end rows hold the heads meanwhile, so what they have
-                # committed is seen by a statement that begins afterwards.
-                locked = await heads.lock(connection, {one.attempt.row.account_id for one in plans})
-                owed = await self._owed(connection, plans)
-                done: list[bool | Exception] = []
-                standing: list[Plan] = []
-                for one in plans:
-                    key = one.attempt.row.key
-                    done.append(key in owed)
-                    if key in owed:
-                        owed.remove(key)  # should an attempt stand in the batch twice
-                        standing.append(one)
-                if standing:
-                    await _write(connection, standing, locked)
-                return done
+                accounts = {one.attempt.row.account_id for one in plans}
+                locked = await heads.lock(connection, accounts)
+                if len(locked) == len(accounts) and _stand_alone(plans):  # one that is missing has been erased
+                    if await _write(connection, plans, locked, member=self._member()):
+                        return [True] * len(plans)
+                    locked = await heads.lock(connection, accounts)  # the copies in hand were sealed in vain
+                return await self._settle_standing(connection, plans, locked)
+
+    async def _settle_standing(
+        self, connection: Conn, plans: Sequence[Plan], locked: Mapping[UUID, heads.Head]
+    ) -> list[bool | Exception]:
+        """Settle the attempts whose queue rows still stand as they found them."""
+        owed = await self._owed(connection, plans)
+        done: list[bool | Exception] = []
+        standing: list[Plan] = []
+        for one in plans:
+            key = one.attempt.row.key
+            done.append(key in owed)
+            if key in owed:
+                owed.remove(key)  # should an attempt stand in the batch twice
+                standing.append(one)
+        if standing and not await _write(connection, standing, locked):
+            raise RuntimeError("a queue row changed under the lock of its account's head")
+        return done
 
     async def _discard_plans(self, connection: Conn) -> None:
         """Let the session forget each second how it read the tables: a plan made while a table was empty reads all of
@@ -142,6 +151,19 @@ class Settler:
         return {(row["message_id"], row["domain"]) for row in rows}
 
 
+def _stand_alone(plans: Sequence[Plan]) -> bool:
+    """Return whether the attempts write nothing but what `settle` writes: no message has recipients in other rows or
+    stands in the batch twice, no address is suppressed, nothing is simulated."""
+    if len({one.attempt.row.message_id for one in plans}) < len(plans):
+        return False
+    return not any(
+        one.attempt.simulated
+        or len(one.statuses) < one.attempt.row.total
+        or any(result.outcome is not None and result.outcome.suppress for result, _ in one.statuses)
+        for one in plans
+    )
+
+
 async def write(connection: Conn, plans: list[Plan]) -> None:
     """Write what the plans say within the caller's transaction, which has made sure under the locks of their accounts'
     heads that their rows still stand.
@@ -151,12 +173,17 @@ async def write(connection: Conn, plans: list[Plan]) -> None:
     accounts = {one.attempt.row.account_id for one in plans}
     try:
         async with connection.transaction():
-            await _write(connection, plans, await heads.lock(connection, accounts))
+            written = await _write(connection, plans, await heads.lock(connection, accounts))
     except MissingPartition:
-        await _write(connection, plans, await heads.lock(connection, accounts))
+        written = await _write(connection, plans, await heads.lock(connection, accounts))
+    if not written:
+        raise RuntimeError("a queue row changed under the lock of its account's head")
 
 
-async def _write(connection: Conn, plans: list[Plan], heads_held: Mapping[UUID, heads.Head]) -> None:
+async def _write(
+    connection: Conn, plans: list[Plan], heads_held: Mapping[UUID, heads.Head], *, member: UUID | None = None
+) -> bool:
+    """Return whether the attempts were settled: all, or none because a row or `member` no longer stands."""
     accounts = {one.attempt.row.account_id for one in plans}
     locked = {account: head for account, head in heads_held.items() if account in accounts}
     messages = [one.attempt.row.message_id for one in plans]
@@ -173,17 +200,20 @@ async def _write(connection: Conn, plans: list[Plan], heads_held: Mapping[UUID, 
     entries += await _suppress(connection, plans)
     await counting.count_simulated(connection, settled_rows.simulated(plans))
     events = log.seal_all(locked, entries)
-    await _SETTLE.run(
-        connection,
-        settled_rows.RECIPIENT.of(recipients),
-        settled_rows.MESSAGE.of(settled_rows.settled_messages(plans, stored)),
-        settled_rows.GONE.of([settled_rows.QueueKey(*one.attempt.row.key) for one in plans if not one.waiting]),
-        settled_rows.LATER.of([settled_rows.retried(one) for one in plans if one.waiting]),
-        settled_rows.DAY.of(settled_rows.day_counts(plans)),
-        log.EVENT.of(events),
-        heads.TIP.of(locked.values()),
-        low=low,
-        high=high,
+    return bool(
+        await _SETTLE.run(
+            connection,
+            settled_rows.RECIPIENT.of(recipients),
+            settled_rows.MESSAGE.of(settled_rows.settled_messages(plans, stored)),
+            settled_rows.FOUND.of([settled_rows.found(one) for one in plans]),
+            settled_rows.LATER.of([settled_rows.retried(one) for one in plans if one.waiting]),
+            settled_rows.DAY.of(settled_rows.day_counts(plans)),
+            log.EVENT.of(events),
+            heads.TIP.of(locked.values()),
+            low=low,
+            high=high,
+            member=member,
+        )
     )
 
 

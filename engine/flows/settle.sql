@@ -11,19 +11,19 @@ JOIN queue q ON q.message_id = n.message_id AND q.domain = n.domain AND q.attemp
 SELECT id FROM shard_members WHERE id = $1;
 
 -- fragment: recipient_update
--- The statement that records an attempt at recipients. `low` and `high` bound the ids for partition pruning. They are
--- stated of both sides: of the table alone, the planner takes the bounds for a narrow range and reads everything between
--- them, which is the whole backlog.
+-- The statement that records an attempt at recipients, if the expression `fits` has a row. `low` and `high` bound the ids
+-- for partition pruning. They are stated of both sides: of the table alone, the planner takes the bounds for a narrow
+-- range and reads everything between them, which is the whole backlog.
 UPDATE recipients r
 SET status = recipient.status, last_response = recipient.last_response, next_attempt_at = recipient.next_attempt_at,
     attempts = r.attempts + recipient.made
-FROM :recipient
+FROM :recipient, fits
 WHERE r.message_id = recipient.message_id AND r.n = recipient.n AND r.message_id BETWEEN :low AND :high
   AND recipient.message_id BETWEEN :low AND :high
 
 -- name: update_recipients
 -- Record an attempt at recipients before the rest of a batch is settled.
-:recipient_update;
+WITH fits AS (SELECT 1) :recipient_update;
 
 -- name: recipient_statuses
 -- Statuses of all recipients of messages $1, whose ids lie between $2 and $3.
@@ -31,30 +31,42 @@ SELECT message_id, array_agg(status) AS statuses FROM recipients
 WHERE message_id = ANY($1::uuid[]) AND message_id BETWEEN $2 AND $3 GROUP BY message_id;
 
 -- name: settle
--- Settle a batch of outcomes: recipients (none where update_recipients has run); messages that move to another status,
--- provided that theirs is one of `moves`, comma-separated; queue rows that are gone, and those that are due again after
--- `wait` by the database's clock; account days; events with their posts to webhooks; the tips of the account logs.
-WITH recipient_updated AS (
+-- Settle a batch of outcomes and return the accounts; returns no row and writes nothing unless all queue rows `found` still
+-- stand as the attempts found them and `member` is not fenced (null: not asked). It begins with the heads locked by a
+-- statement before, so it sees what others who held them have committed.
+-- Written are: recipients (none where update_recipients has run); messages that move to another status, provided that
+-- theirs is one of `moves`, comma-separated; queue rows that end, and those that are due again after `wait` by the
+-- database's clock; account days; events with their posts to webhooks; the tips of the account logs.
+WITH fence AS MATERIALIZED (
+    SELECT 1 FROM shard_members WHERE id = :member FOR KEY SHARE
+), fits AS MATERIALIZED (
+    SELECT 1 WHERE (:member::uuid IS NULL OR EXISTS (SELECT 1 FROM fence))
+      AND (SELECT count(*) FROM :found) = (
+          SELECT count(*) FROM :found
+          JOIN queue q ON q.message_id = found.message_id AND q.domain = found.domain AND q.attempts = found.attempts)
+), recipient_updated AS (
     :recipient_update
 ), message_updated AS (
     UPDATE messages m SET status = message.status, delivered_at = coalesce(message.delivered_at, m.delivered_at)
-    FROM :message
+    FROM :message, fits
     WHERE m.id = message.id AND m.status = ANY(string_to_array(message.moves, ',')) AND m.id BETWEEN :low AND :high
       AND message.id BETWEEN :low AND :high
-), queue_gone AS (
-    DELETE FROM queue q USING :gone WHERE q.message_id = gone.message_id AND q.domain = gone.domain
+), queue_ended AS (
+    DELETE FROM queue q USING :found, fits
+    WHERE q.message_id = found.message_id AND q.domain = found.domain AND found.ends
 ), queue_later AS (
     UPDATE queue q SET recipients = later.recipients, due_at = clock_timestamp() + later.wait, attempts = q.attempts + 1,
         signature = coalesce(later.signature, q.signature), waiting = NULL, held_by = NULL
-    FROM :later
+    FROM :later, fits
     WHERE q.message_id = later.message_id AND q.domain = later.domain
 ), day_counted AS (
     INSERT INTO account_days AS d (:day.names)
-    SELECT day.* FROM :day
+    SELECT day.* FROM :day, fits
     ON CONFLICT (account_id, day) DO UPDATE
     SET delivered = d.delivered + excluded.delivered, bounced = d.bounced + excluded.bounced,
         complained = d.complained + excluded.complained, failed = d.failed + excluded.failed
 ), sealed AS (
-    SELECT event.* FROM :event
+    SELECT event.* FROM :event, fits
 ), :append_events
-UPDATE account_heads h SET seq = tip.seq, hash = tip.hash FROM :tip WHERE h.account_id = tip.account_id;
+UPDATE account_heads h SET seq = tip.seq, hash = tip.hash FROM :tip, fits WHERE h.account_id = tip.account_id
+RETURNING h.account_id;

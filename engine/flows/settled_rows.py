@@ -126,11 +126,13 @@ class SettledMessage(Struct, frozen=True):
     moves: str
 
 
-class QueueKey(Struct, frozen=True):
-    """A queue row that is done with."""
+class FoundRow(Struct, frozen=True):
+    """A queue row as its attempt found it; `ends` if nothing is left to try."""
 
     message_id: UUID
     domain: str
+    attempts: int
+    ends: bool
 
 
 class RetriedRow(Struct, frozen=True):
@@ -172,7 +174,14 @@ MESSAGE = RowSet(
     Column("delivered_at"),
     Column("moves", repeats=True),
 )
-GONE = RowSet("gone", QueueKey, Column("message_id"), Column("domain"))
+FOUND = RowSet(
+    "found",
+    FoundRow,
+    Column("message_id"),
+    Column("domain"),
+    Column("attempts", "smallint", repeats=True),
+    Column("ends", repeats=True),
+)
 LATER = RowSet(
     "later",
     RetriedRow,
@@ -226,6 +235,12 @@ def settled_messages(plans: list[Plan], stored: dict[UUID, list[Status]]) -> lis
 
 
 _REACHED = (Status.DELIVERED, Status.COMPLAINED)  # one of several may complain before the last is delivered
+
+
+def found(one: Plan) -> FoundRow:
+    """Return the queue row that the plan's attempt was at."""
+    row = one.attempt.row
+    return FoundRow(row.message_id, row.domain, row.attempts, not one.waiting)
 
 
 def retried(one: Plan) -> RetriedRow:
