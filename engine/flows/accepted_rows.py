@@ -70,7 +70,7 @@ def hinted(messages: Iterable[Prepared], shards: int, split: Mapping[str, int]) 
 
 def recipients_of(stored: Iterable[Prepared]) -> Arrays:
     """Return the recipients of these messages, for the row set RECIPIENT."""
-    return RECIPIENT.of([RecipientRow(message, one) for message in stored for one in message.recipients])
+    return RECIPIENT.of([AcceptedRecipient(message, one) for message in stored for one in message.recipients])
 
 
 def queued(messages: Iterable[Prepared], shards: int, split: Mapping[str, int]) -> Arrays:
@@ -108,7 +108,7 @@ def _plain(value: object) -> object:
     raise TypeError(type(value))
 
 
-class RecipientRow(Struct, frozen=True):
+class AcceptedRecipient(Struct, frozen=True):
     """A recipient with its message."""
 
     message: Prepared
@@ -162,7 +162,7 @@ BODY = RowSet(
 )
 RECIPIENT = RowSet(
     "recipient",
-    RecipientRow,
+    AcceptedRecipient,
     Column("message_id", "uuid", attrgetter("message.id")),
     Column("n", "smallint", attrgetter("recipient.n"), repeats=True),
     Column("account_id", "uuid", attrgetter("message.account_id"), repeats=True),

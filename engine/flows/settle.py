@@ -17,14 +17,14 @@ from engine.areas.suppressions import store as suppressions
 from engine.base import clock, ids
 from engine.base.events import Status
 from engine.flows import counting, settled_rows
-from engine.flows.settled_rows import Attempt, Plan, Result, plan
+from engine.flows.settled_rows import Attempt, Result, SettlingPlan, plan
 from engine.ledger import heads, log
 from engine.mail.address import canonical
 from engine.store.group import GroupCommit
 from engine.store.postgres import AWAY, BAD_DATA, MissingPartition
 from engine.store.queries import Conn, Queries, columns
 
-__all__ = ["Attempt", "Fenced", "Plan", "Result", "Settler", "plan", "write"]
+__all__ = ["Attempt", "Fenced", "Result", "Settler", "SettlingPlan", "plan", "write"]
 
 _log = structlog.get_logger("settle")
 
@@ -99,7 +99,7 @@ class Settler:
         self._on_flush(len(batch), asyncio.get_running_loop().time() - started)
         return done
 
-    async def _transact(self, plans: list[Plan]) -> list[bool | Exception]:
+    async def _transact(self, plans: list[SettlingPlan]) -> list[bool | Exception]:
         async with self._pool.acquire() as connection:
             await self._discard_plans(connection)
             async with connection.transaction():
@@ -112,12 +112,12 @@ class Settler:
                 return await self._settle_standing(connection, plans, locked)
 
     async def _settle_standing(
-        self, connection: Conn, plans: Sequence[Plan], locked: Mapping[UUID, heads.Head]
+        self, connection: Conn, plans: Sequence[SettlingPlan], locked: Mapping[UUID, heads.Head]
     ) -> list[bool | Exception]:
         """Settle the attempts whose queue rows still stand as they found them."""
         owed = await self._owed(connection, plans)
         done: list[bool | Exception] = []
-        standing: list[Plan] = []
+        standing: list[SettlingPlan] = []
         for one in plans:
             key = one.attempt.row.key
             done.append(key in owed)
@@ -137,7 +137,7 @@ class Settler:
             self._planned = {known: at for known, at in self._planned.items() if now - at <= _REPLAN_S}
             self._planned[session] = now
 
-    async def _owed(self, connection: Conn, plans: Sequence[Plan]) -> set[tuple[UUID, str]]:
+    async def _owed(self, connection: Conn, plans: Sequence[SettlingPlan]) -> set[tuple[UUID, str]]:
         member = self._member()
         rows = await _STILL_OWED.records(
             connection,
@@ -151,7 +151,7 @@ class Settler:
         return {(row["message_id"], row["domain"]) for row in rows}
 
 
-def _stand_alone(plans: Sequence[Plan]) -> bool:
+def _stand_alone(plans: Sequence[SettlingPlan]) -> bool:
     """Return whether the attempts write nothing but what `settle` writes: no message has recipients in other rows or
     stands in the batch twice, no address is suppressed, nothing is simulated."""
     if len({one.attempt.row.message_id for one in plans}) < len(plans):
@@ -164,7 +164,7 @@ def _stand_alone(plans: Sequence[Plan]) -> bool:
     )
 
 
-async def write(connection: Conn, plans: list[Plan]) -> None:
+async def write(connection: Conn, plans: list[SettlingPlan]) -> None:
     """Write what the plans say within the caller's transaction, which has made sure under the locks of their accounts'
     heads that their rows still stand.
 
@@ -181,7 +181,7 @@ async def write(connection: Conn, plans: list[Plan]) -> None:
 
 
 async def _write(
-    connection: Conn, plans: list[Plan], heads_held: Mapping[UUID, heads.Head], *, member: UUID | None = None
+    connection: Conn, plans: list[SettlingPlan], heads_held: Mapping[UUID, heads.Head], *, member: UUID | None = None
 ) -> bool:
     """Return whether the attempts were settled: all, or none because a row or `member` no longer stands."""
     accounts = {one.attempt.row.account_id for one in plans}
@@ -217,7 +217,7 @@ async def _write(
     )
 
 
-async def _suppress(connection: Conn, plans: list[Plan]) -> list[log.Entry]:
+async def _suppress(connection: Conn, plans: list[SettlingPlan]) -> list[log.Entry]:
     """Suppress the addresses that proved dead; one event for each that was not, or for a weaker reason."""
     rows = [
         (

@@ -42,7 +42,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     simulated: bool = False  # at the simulator's recipients: it suppresses nobody and says nothing of its account
 
 
-class Plan(Struct):
+class SettlingPlan(Struct):
     """What one attempt writes."""
 
     attempt: Attempt
@@ -55,7 +55,7 @@ class Plan(Struct):
         return [result for result, status in self.statuses if status is Status.SENDING]
 
 
-def plan(attempt: Attempt) -> Plan:
+def plan(attempt: Attempt) -> SettlingPlan:
     """Statuses and events of one attempt. Pure."""
     row = attempt.row
     message = ids.format_id(ids.Kind.MESSAGE, row.message_id)
@@ -72,7 +72,7 @@ def plan(attempt: Attempt) -> Plan:
         kind, status = _consequence(result, again=attempt.next_at is not None)
         add(kind, _detail(result, attempt, kind), attempt.ended_at)
         statuses.append((result, status))
-    return Plan(attempt, statuses, entries)
+    return SettlingPlan(attempt, statuses, entries)
 
 
 def _consequence(result: Result, *, again: bool) -> tuple[EventType, Status]:
@@ -126,7 +126,7 @@ class SettledMessage(Struct, frozen=True):
     moves: str
 
 
-class FoundRow(Struct, frozen=True):
+class AttemptedRow(Struct, frozen=True):
     """A queue row as its attempt found it; `ends` if nothing is left to try."""
 
     message_id: UUID
@@ -145,7 +145,7 @@ class RetriedRow(Struct, frozen=True):
     signature: bytes | None
 
 
-class DayCounts(Struct):
+class SettledDay(Struct):
     """Recipients that were settled on an account's day, by outcome."""
 
     account_id: UUID
@@ -176,7 +176,7 @@ MESSAGE = RowSet(
 )
 FOUND = RowSet(
     "found",
-    FoundRow,
+    AttemptedRow,
     Column("message_id"),
     Column("domain"),
     Column("attempts", "smallint", repeats=True),
@@ -193,14 +193,14 @@ LATER = RowSet(
 )
 DAY = RowSet(
     "day",
-    DayCounts,
+    SettledDay,
     Column("account_id"),
     Column("day"),
     *[Column(outcome, "integer") for outcome in ("delivered", "bounced", "complained", "failed")],
 )
 
 
-def settled_recipients(plans: list[Plan]) -> list[SettledRecipient]:
+def settled_recipients(plans: list[SettlingPlan]) -> list[SettledRecipient]:
     return [
         SettledRecipient(
             one.attempt.row.message_id,
@@ -221,7 +221,7 @@ def _response(result: Result) -> str | None:
     return result.outcome.diagnostic or None
 
 
-def settled_messages(plans: list[Plan], stored: dict[UUID, list[Status]]) -> list[SettledMessage]:
+def settled_messages(plans: list[SettlingPlan], stored: dict[UUID, list[Status]]) -> list[SettledMessage]:
     """Message statuses. One attempt that covers all recipients decides alone; else the stored ones do."""
     decided: dict[UUID, SettledMessage] = {}
     for one in plans:
@@ -237,20 +237,20 @@ def settled_messages(plans: list[Plan], stored: dict[UUID, list[Status]]) -> lis
 _REACHED = (Status.DELIVERED, Status.COMPLAINED)  # one of several may complain before the last is delivered
 
 
-def found(one: Plan) -> FoundRow:
+def found(one: SettlingPlan) -> AttemptedRow:
     """Return the queue row that the plan's attempt was at."""
     row = one.attempt.row
-    return FoundRow(row.message_id, row.domain, row.attempts, not one.waiting)
+    return AttemptedRow(row.message_id, row.domain, row.attempts, not one.waiting)
 
 
-def retried(one: Plan) -> RetriedRow:
+def retried(one: SettlingPlan) -> RetriedRow:
     attempt = one.attempt
     left = orjson.dumps([(result.place, result.address) for result in one.waiting]).decode()
     wait = None if attempt.next_at is None else attempt.next_at - attempt.ended_at
     return RetriedRow(*attempt.row.key, left, wait, attempt.signature)
 
 
-def simulated(plans: list[Plan]) -> list[Simulated]:
+def simulated(plans: list[SettlingPlan]) -> list[Simulated]:
     return [
         Simulated(one.attempt.row.account_id, one.attempt.ended_at.date(), settled=1, bounced=status is Status.BOUNCED)
         for one in plans
@@ -263,12 +263,12 @@ def simulated(plans: list[Plan]) -> list[Simulated]:
 _COUNTED = (Status.DELIVERED, Status.BOUNCED, Status.COMPLAINED, Status.FAILED)
 
 
-def day_counts(plans: list[Plan]) -> Iterable[DayCounts]:
-    counts: dict[tuple[UUID, date], DayCounts] = {}
+def day_counts(plans: list[SettlingPlan]) -> Iterable[SettledDay]:
+    counts: dict[tuple[UUID, date], SettledDay] = {}
     for one in plans:
         for _, status in one.statuses:
             if status in _COUNTED:
                 key = (one.attempt.row.account_id, one.attempt.ended_at.date())
-                day = counts.setdefault(key, DayCounts(*key))
+                day = counts.setdefault(key, SettledDay(*key))
                 setattr(day, status.value, getattr(day, status.value) + 1)
     return [counts[key] for key in sorted(counts)]

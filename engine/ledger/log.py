@@ -70,11 +70,6 @@ def chained(previous: bytes, seq: int, occurred_at: datetime, payload: str) -> b
     return sha256(f"{previous.hex()}\n{seq}\n{clock.iso(occurred_at)}\n{payload}".encode()).digest()
 
 
-def link_of(entry: Entry) -> str:
-    """What an event's hash covers beside the hash and the number before it; `settle_whole` hashes and stores it."""
-    return f"\n{clock.iso(entry.occurred_at)}\n{payload_of(entry)}"
-
-
 def payload_of(entry: Entry) -> str:
     """The exact text that is stored and hashed."""
     message = "null" if entry.message is None else f'"{entry.message}"'

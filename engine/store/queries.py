@@ -22,7 +22,7 @@ from asyncpg import Connection, Pool, Record
 from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct
 
-from engine.store.row_sets import Arrays, RowSet, Template
+from engine.store.row_sets import Arrays, RowSet, WideStatement
 
 Row = TypeVar("Row", bound=Struct)
 Conn = Connection | PoolConnectionProxy  # may hold a transaction
@@ -76,13 +76,13 @@ class RowQuery(Query, Generic[Row]):
 class WideQuery(Query):
     """One named statement with named parameters and row sets (engine.store.row_sets)."""
 
-    def __init__(self, path: Path, name: str, template: Template) -> None:
-        super().__init__(path, name, template.sql)
-        self._template = template
+    def __init__(self, path: Path, name: str, statement: WideStatement) -> None:
+        super().__init__(path, name, statement.sql)
+        self._statement = statement
 
     async def run(self, connection: Source, *sets: Arrays, **single: object) -> list[Record]:
         """Run it with its row sets and single parameters; return raw records in the columns' order."""
-        return await self.records(connection, *self._template.arguments(sets, single))
+        return await self.records(connection, *self._statement.arguments(sets, single))
 
 
 class Queries:
@@ -108,7 +108,7 @@ class Queries:
     def wide(self, name: str, *sets: RowSet[Any], **fragments: str) -> WideQuery:
         """A statement that names its parameters: these row sets, and single values. It may include fragments of its
         file, and those of others that are given here."""
-        return WideQuery(self.path, name, Template(self._texts[name], sets, self._fragments | fragments))
+        return WideQuery(self.path, name, WideStatement(self._texts[name], sets, self._fragments | fragments))
 
     def fragment(self, name: str) -> str:
         """A part of several statements. Those of its file include it as `:name`."""

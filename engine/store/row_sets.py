@@ -80,7 +80,7 @@ class RowSet(Generic[Item]):
         return f"({rows}) AS {self.name}"
 
 
-class Template:
+class WideStatement:
     """The text of a wide statement with the order of its parameters."""
 
     def __init__(self, text: str, sets: Collection[RowSet[Any]], fragments: Mapping[str, str]) -> None:

@@ -5,7 +5,7 @@ from datetime import datetime
 import pytest
 from msgspec import Struct
 
-from engine.store.row_sets import Column, RowSet, Template
+from engine.store.row_sets import Column, RowSet, WideStatement
 
 
 class Pet(Struct):
@@ -21,13 +21,15 @@ PETS = RowSet(
 )  # fmt: skip
 
 
-def test_a_template_numbers_its_parameters_in_the_order_of_their_first_use() -> None:
+def test_a_statement_numbers_its_parameters_in_the_order_of_their_first_use() -> None:
     plain = RowSet("plain", Pet, Column("name"), Column("age", "smallint"))
-    template = Template("SELECT :low::int FROM :plain JOIN :plain ON true WHERE x BETWEEN :low AND :high", [plain], {})
+    statement = WideStatement(
+        "SELECT :low::int FROM :plain JOIN :plain ON true WHERE x BETWEEN :low AND :high", [plain], {}
+    )
 
     rows = "unnest($2::text[], $3::smallint[]) AS plain (name, age)"
-    assert template.sql == f"SELECT $1::int FROM {rows} JOIN {rows} ON true WHERE x BETWEEN $1 AND $4"
-    assert template.arguments([plain.of([Pet("Rex", 3)])], {"high": 9, "low": 1}) == [1, ["Rex"], [3], 9]
+    assert statement.sql == f"SELECT $1::int FROM {rows} JOIN {rows} ON true WHERE x BETWEEN $1 AND $4"
+    assert statement.arguments([plain.of([Pet("Rex", 3)])], {"high": 9, "low": 1}) == [1, ["Rex"], [3], 9]
 
 
 def test_a_column_is_an_attribute_or_computed_and_its_type_follows_from_the_annotation() -> None:
@@ -46,9 +48,9 @@ def test_a_value_that_repeats_throughout_and_columns_of_nulls_are_not_sent() -> 
 
 
 def test_fragments_and_names_are_written_out() -> None:
-    template = Template("INSERT INTO pets (:pet.names) :tail", [PETS], {"tail": "SELECT pet.* FROM :pet"})
+    statement = WideStatement("INSERT INTO pets (:pet.names) :tail", [PETS], {"tail": "SELECT pet.* FROM :pet"})
 
-    assert template.sql.startswith("INSERT INTO pets (name, age, born, owner, letters) SELECT pet.* FROM (SELECT ")
+    assert statement.sql.startswith("INSERT INTO pets (name, age, born, owner, letters) SELECT pet.* FROM (SELECT ")
 
 
 def test_wrong_declarations_and_arguments_are_refused() -> None:
@@ -57,9 +59,9 @@ def test_wrong_declarations_and_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="one column must not repeat"):
         RowSet("pet", Pet, Column("name", repeats=True))
     with pytest.raises(ValueError, match="uses no row set named pet"):
-        Template("SELECT 1", [PETS], {})
-    template = Template("SELECT :low FROM :pet", [PETS], {})
+        WideStatement("SELECT 1", [PETS], {})
+    statement = WideStatement("SELECT :low FROM :pet", [PETS], {})
     with pytest.raises(TypeError, match="wanted"):
-        template.arguments([PETS.of([])], {})
+        statement.arguments([PETS.of([])], {})
     with pytest.raises(TypeError, match="wanted"):
-        template.arguments([PETS.of([])], {"low": 1, "high": 2})
+        statement.arguments([PETS.of([])], {"low": 1, "high": 2})
