@@ -1,6 +1,6 @@
-"""Accepting messages: the order of business from decoded requests to the commit behind a 202.
+"""Accept messages: the order of checks from decoded requests to the commit behind a 202.
 
-key good for it → sender domain verified → stream open → shape and times → template rendered → recipients, headers,
+key restrictions → sender domain verified → stream open → shape and times → template rendered → recipients, headers,
 attachments → MIME composed → (group commit:) replayed key → within the plan's schedule window → not suppressed →
 daily and monthly allowance → platform ceiling → stored with its `accepted` event and its queue rows, or with its
 `scheduled` event and its place in the schedule. Then the hint; then the answer.
@@ -46,9 +46,9 @@ from engine.store.group import GroupCommit, Overloaded
 from engine.store.postgres import AWAY, BAD_DATA, MissingPartition
 
 LARGE_REQUEST_BYTES = 256 * 1024  # composing more than this takes over a millisecond: off the event loop
-BREATH_S = 0.001  # a batch is composed so long in one go: others have their turn in between
+BREATH_S = 0.001  # after composing for so long, a batch yields to other requests
 ARRIVED_TRIES, ARRIVED_PAUSE_S = 10, 0.5  # Postgres is back from a crash within seconds, or not soon
-COMMIT_TIMEOUT_S = 15  # then the client hears 503; the transaction itself is bounded by Postgres' time-outs
+COMMIT_TIMEOUT_S = 15  # then the client gets 503; Postgres' own time-outs bound the transaction
 
 _log = structlog.get_logger("accept")
 
@@ -56,7 +56,7 @@ Value = TypeVar("Value")
 
 
 class Origin(Struct, frozen=True):
-    """Where a request came in, and for whom."""
+    """Where a send request came in, and for which account."""
 
     account_id: UUID
     source: str  # `api` or `smtp`
@@ -90,7 +90,7 @@ class Acceptor:
 
     @property
     def caches(self) -> tuple[Cache[Any, Any], ...]:
-        """What the process must have watched (engine.store.caches.Stamps)."""
+        """Return the caches that the process must keep current (engine.store.caches.Stamps)."""
         return self.domains, self.streams, self.templates.latest, self._splits.cache
 
     async def accept(self, request: SendRequest, origin: Origin) -> Accepted:
@@ -189,7 +189,7 @@ class Acceptor:
         return await _run_sized(submitted.size_bytes, partial(prepare_submitted, submitted, timing, **facts))
 
     async def _prepare_all(self, requests: Sequence[SendRequest | Refusal], origin: Origin) -> list[Prepared | Refusal]:
-        """Each composed or refused. Templates make much of little, so what they make together is bounded too."""
+        """Compose or refuse each, within a total size: templates make large messages of small requests."""
         prepared: list[Prepared | Refusal] = []
         composed = 0
         asked: set[str] = set()
@@ -265,7 +265,7 @@ class Acceptor:
     # -- the transaction -------------------------------------------------------------------------
 
     async def _committed(self, work: Awaitable[Value], origin: Origin, size_bytes: int) -> Value:
-        """What the group commit made of it, within a bound of time and, for all that waits, of memory."""
+        """Return the result of the group commit, within bounds of time and, for all that waits, of memory."""
         memory = self._memory.open(origin.account_id)
         try:
             memory.take(size_bytes)
@@ -309,7 +309,7 @@ class Acceptor:
             return unknown.result
 
     async def _arrived(self, stored: list[Prepared]) -> bool:
-        """Whether a transaction was committed whose end got no answer: its first message tells for all."""
+        """Return whether a transaction was committed whose COMMIT got no answer: its first message tells for all."""
         for _ in range(ARRIVED_TRIES):
             with suppress(*AWAY):
                 return await is_stored(self._pool, stored[0])
@@ -324,7 +324,7 @@ class Acceptor:
 
 
 async def _holds(cache: Cache[UUID, Value], account: UUID, fits: Callable[[Value], bool], asked: set[str]) -> bool:
-    """Whether what is known of the account fits; before a no its table is asked, unless its kind is `asked` already."""
+    """Return whether the cached value of the account fits; before a no, read its table unless its kind is `asked`."""
     if fits(await cache.get(account)):
         return True
     if cache.kind in asked:
@@ -344,7 +344,7 @@ async def _run_sized(size_bytes: int, work: Callable[[], Value]) -> Value:
 
 
 def _decision(result: Accepted | Exception) -> Decision:
-    """What became of one message of a batch; a fault of ours is raised."""
+    """Return the decision on one message of a batch; raise a fault of ours."""
     if isinstance(result, (Accepted, Refusal)):
         return result
     if isinstance(result, BAD_DATA):
@@ -371,6 +371,6 @@ def _batch_too_large(limit: int) -> Refusal:
 
 
 def _close(work: Awaitable[Any]) -> None:
-    """A coroutine that nobody will wait for must say so, or Python warns of it."""
+    """Close a coroutine that will not be awaited, of which Python would warn."""
     if asyncio.iscoroutine(work):
         work.close()

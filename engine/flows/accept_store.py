@@ -127,7 +127,9 @@ class Storer:
         try:
             written = await self._insert(connection, result, held, split, Preconditions(recipients, _keys(batch)))
         except AWAY as error:
-            raise _unknown(result, error) from error
+            if _may_be_stored(result, error):
+                raise OutcomeUnknown(result, error) from error
+            raise
         if written:
             self._backoff.hit()
             return result
@@ -149,7 +151,9 @@ class Storer:
                     raise RuntimeError("a head changed under its lock")
                 await counting.count_simulated(connection, self._simulated(batch, result, at.date()))
         except AWAY as error:
-            raise _unknown(result, error) from error
+            if _may_be_stored(result, error):
+                raise OutcomeUnknown(result, error) from error
+            raise
         return result
 
     def _simulated(self, batch: Sequence[Pending], result: BatchResult, day: date) -> list[Simulated]:
@@ -274,10 +278,10 @@ def _expected(held: Mapping[UUID, Head], *, checked: bool) -> list[ExpectedHead]
     return [ExpectedHead(account, head.version, head.account_version) for account, head in held.items()]
 
 
-def _unknown(result: BatchResult, error: Exception) -> Exception:
-    """Return the error to raise for `error`: OutcomeUnknown if the batch may be stored nevertheless."""
-    sent = not isinstance(error, (MissingPartition, InternalClientError))  # the latter: the session's server had gone
-    return OutcomeUnknown(result, error) if sent and result.stored else error
+def _may_be_stored(result: BatchResult, error: Exception) -> bool:
+    """Return whether the batch may be stored although `error` was raised while it was written or committed."""
+    # InternalClientError: the session's server had gone before, so nothing was sent.
+    return bool(result.stored) and not isinstance(error, (MissingPartition, InternalClientError))
 
 
 def goes_now(message: Prepared) -> bool:
