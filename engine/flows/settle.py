@@ -30,7 +30,7 @@ _log = structlog.get_logger("settle")
 
 
 class Fenced(Exception):  # noqa: N818 - named for what happened
-    """This process has lost its leases: what it did not settle belongs to others now."""
+    """This process has lost its leases: other processes deliver what it did not settle."""
 
 
 _SQL = Queries.beside(__file__, "settle.sql")
@@ -76,7 +76,7 @@ class Settler:
         return self._group.waiting
 
     def settle(self, attempt: Attempt) -> "asyncio.Future[bool]":
-        """Resolves to True when committed, False when the row was no longer ours to settle; or to Fenced."""
+        """Return a future of True once committed, or False if another process has settled the row; raises Fenced."""
         return self._group.enqueue(attempt)
 
     async def idle(self) -> None:
@@ -165,8 +165,8 @@ def _stand_alone(plans: Sequence[SettlingPlan]) -> bool:
 
 
 async def write(connection: Conn, plans: list[SettlingPlan]) -> None:
-    """Write what the plans say within the caller's transaction, which has made sure under the locks of their accounts'
-    heads that their rows still stand.
+    """Settle within the caller's transaction, which holds the heads of the accounts and has checked that the queue rows
+    still stand.
 
     A savepoint keeps what the transaction has done where the week's partition is missing: that has been made by then.
     """

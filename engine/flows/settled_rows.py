@@ -19,7 +19,7 @@ _MOVES_TEXT = {status: ",".join(sorted(moves)) for status, moves in MOVES.items(
 
 
 class Result(Struct, frozen=True):
-    """What an attempt brought for one recipient. `suppressed` is a reason found right before the attempt."""
+    """The outcome of an attempt for one recipient; `suppressed` is the reason if the address was suppressed before it."""
 
     place: int
     address: str
@@ -28,7 +28,7 @@ class Result(Struct, frozen=True):
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
-    """One attempt at a queue row. `conversation` is None when no connection was tried."""
+    """An attempt at a queue row. `conversation` is None if no connection was tried."""
 
     row: Row
     started_at: datetime
@@ -36,14 +36,18 @@ class Attempt(Struct, frozen=True, kw_only=True):
     results: tuple[Result, ...]
     conversation: dict[str, object] | None
     signature: bytes | None
-    next_at: datetime | None  # when deferred recipients are tried again; None: they have failed
-    made: bool = True  # False: it ended without having been tried
-    others: dict[str, int] | None = None  # how the site answered other accounts lately, where that tells something
-    simulated: bool = False  # at the simulator's recipients: it suppresses nobody and says nothing of its account
+    next_at: datetime | None  # of the deferred recipients; None: they have failed
+    made: bool = True  # False: it ended without a delivery attempt, and does not count as one
+    others: dict[str, int] | None = (
+        None  # recent outcomes of other accounts at the same site, where they explain this one
+    )
+    simulated: bool = (
+        False  # to simulator recipients: suppresses no address, and is left out where the account is judged
+    )
 
 
 class SettlingPlan(Struct):
-    """What one attempt writes."""
+    """The statuses and events that an attempt leads to."""
 
     attempt: Attempt
     statuses: list[tuple[Result, Status]]
@@ -51,12 +55,12 @@ class SettlingPlan(Struct):
 
     @property
     def waiting(self) -> list[Result]:
-        """Recipients that stay in the queue."""
+        """Return the results of recipients that stay in the queue."""
         return [result for result, status in self.statuses if status is Status.SENDING]
 
 
 def plan(attempt: Attempt) -> SettlingPlan:
-    """Statuses and events of one attempt. Pure."""
+    """Return the statuses and events of an attempt."""
     row = attempt.row
     message = ids.format_id(ids.Kind.MESSAGE, row.message_id)
     entries: list[log.Entry] = []
@@ -118,7 +122,7 @@ class SettledRecipient(Struct, frozen=True):
 
 
 class SettledMessage(Struct, frozen=True):
-    """The status that a message takes, if its own is one of `moves`, comma-separated."""
+    """The status that a message takes if its present one is among `moves`, comma-separated."""
 
     id: UUID
     status: str
@@ -222,7 +226,7 @@ def _response(result: Result) -> str | None:
 
 
 def settled_messages(plans: list[SettlingPlan], stored: dict[UUID, list[Status]]) -> list[SettledMessage]:
-    """Message statuses. One attempt that covers all recipients decides alone; else the stored ones do."""
+    """Return the new status of each message: from its attempt if that covers all recipients, else from `stored`."""
     decided: dict[UUID, SettledMessage] = {}
     for one in plans:
         message = one.attempt.row.message_id
