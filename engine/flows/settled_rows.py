@@ -19,7 +19,7 @@ _MOVES_TEXT = {status: ",".join(sorted(moves)) for status, moves in MOVES.items(
 
 
 class Result(Struct, frozen=True):
-    """The outcome of an attempt for one recipient; `suppressed` is the reason if the address was suppressed before it."""
+    """The outcome of an attempt for one recipient; `suppressed`: the reason if the address was suppressed before it."""
 
     place: int
     address: str
