@@ -117,7 +117,7 @@ class Queries:
     def _text(self, name: str) -> str:
         text = self._texts[name]
         for fragment, part in self._fragments.items():
-            text = re.sub(rf"(?<![:\w]):{fragment}\b", lambda _, part=part: part, text)
+            text = re.sub(rf"(?<![:\w]):{fragment}\b", part.replace("\\", r"\\"), text)
         return text
 
     @property
