@@ -30,7 +30,7 @@ _ITEM = msgspec.json.Decoder(SendRequest)
 
 async def send(call: Call) -> SendReply:
     """Accept one email: 202 for a new one, 200 for the replay of an idempotency key."""
-    accepted = await call.services.acceptor.accept(call.body, _door(call))
+    accepted = await call.services.acceptor.accept(call.body, _origin(call))
     reply = SendReply(accepted.id, accepted.status)
     if accepted.status == "duplicate":
         call.status = 200
@@ -47,7 +47,7 @@ async def send_batch(call: Call) -> BatchReply:
         requests = await asyncio.to_thread(_decoded, items)
     else:
         requests = _decoded(items)
-    decisions = await call.services.acceptor.accept_batch(requests, _door(call))
+    decisions = await call.services.acceptor.accept_batch(requests, _origin(call))
     data = [_item(index, decision) for index, decision in enumerate(decisions)]
     refused = sum(1 for one in data if one.status == "refused")
     duplicates = sum(1 for one in data if one.status == "duplicate")
@@ -72,7 +72,7 @@ async def move(call: Call) -> RescheduleReply:
     return RescheduleReply(call.path["id"], clock.iso(at))
 
 
-def _door(call: Call) -> Origin:
+def _origin(call: Call) -> Origin:
     return Origin(call.account_id, "api", _reach(call))
 
 
