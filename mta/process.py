@@ -21,6 +21,7 @@ from engine.store.database_errors import DatabaseUnavailable
 from engine.base import logs
 from engine.base.settings import BadSetting, Settings, load
 from engine.delivery.hints import HintReader, Wakes, WokenShards
+from engine.flows.settle import Settler
 from engine.store import metrics, socket_activation
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
@@ -34,7 +35,6 @@ from mta.outbound.loop import Outbound
 from mta.outbound.prepare import Preparer
 from mta.outbound.route import Router
 from mta.outbound.security import Security
-from mta.outbound.settling import SettlingThread
 from mta.outbound.sources_bind import check_sources
 from mta.simulator.complaints import Complaints
 from mta.simulator.server import Simulator
@@ -107,9 +107,8 @@ async def run(settings: Settings, name: str) -> None:
     preparer = Preparer(pool, settings, BlackBox(settings.state / "mta" / f"{name}.hand"))
     woken = WokenShards()
     process = process_name(settings, name)
-    settler = await SettlingThread.start(
-        settings.database_url, name, lambda: member.id, on_flush=functools.partial(metrics.flushed, "settle")
-    )
+    settling = await open_pool(settings.database_url, name=f"{name} settling", largest=2, generic=True)
+    settler = Settler(settling, lambda: member.id, on_flush=functools.partial(metrics.flushed, "settle"))
     outbound = Outbound(
         settings=settings,
         pool=pool,
@@ -144,12 +143,12 @@ async def run(settings: Settings, name: str) -> None:
     await _stop(outbound, member, work, settings.drain_s)
     await complaints.drain()
     await simulator.close()
-    await settler.close()
     await router.close()
     await security.close()
     await resolver.close()
     await client.aclose()
     await listener.aclose()
+    await close_pool(settling)
     await close_pool(loading)
     await close_pool(pool)
     _log.info("stopped")

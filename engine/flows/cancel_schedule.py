@@ -8,7 +8,7 @@ from uuid import UUID
 
 import asyncpg
 
-from engine.areas.api_keys.rules import Reach
+from engine.areas.api_keys.rules import KeyRestrictions
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import EventType
@@ -22,7 +22,7 @@ _CANCEL = _SQL.command("cancel_message")
 
 
 async def cancel_schedule(
-    pool: asyncpg.Pool, account: UUID, message: UUID, *, reach: Reach | None = None, actor: str | None = None
+    pool: asyncpg.Pool, account: UUID, message: UUID, *, reach: KeyRestrictions | None = None, actor: str | None = None
 ) -> None:
     """Cancel one message of the account, its recipients with it; returns after the commit. `actor`: who did it.
 
@@ -47,7 +47,7 @@ async def cancel_schedule(
         await heads.save(connection, locked.values())
 
 
-async def take(connection: Conn, account: UUID, message: UUID, reach: Reach | None) -> asyncpg.Record:
+async def take(connection: Conn, account: UUID, message: UUID, reach: KeyRestrictions | None) -> asyncpg.Record:
     """The message's place in the schedule, locked until the transaction ends: `due_at` and `deliver_by`.
 
     Raises as `cancel_schedule`.

@@ -10,7 +10,7 @@ from uuid import UUID
 import asyncpg
 import orjson
 
-from engine.areas.api_keys.rules import Reach
+from engine.areas.api_keys.rules import KeyRestrictions
 from engine.areas.emails import rules
 from engine.base import clock, ids
 from engine.base.errors import invalid
@@ -34,7 +34,7 @@ async def reschedule(
     scheduled_at: str,
     *,
     give_up_s: float,
-    reach: Reach | None = None,
+    reach: KeyRestrictions | None = None,
     actor: str | None = None,
 ) -> datetime:
     """Move one message of the account to another time, and give it as it is kept; returns after the commit.

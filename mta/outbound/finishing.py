@@ -32,7 +32,7 @@ Spawn = Callable[[Coroutine[None, None, None]], None]
 
 
 class Settles(Protocol):
-    """Who settles: a Settler, in this loop or in a thread of its own."""
+    """What a Finisher needs of a Settler."""
 
     def settle(self, attempt: Attempt) -> "asyncio.Future[bool]":
         """See Settler."""

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from engine.base.settings import MEBIBYTE, Settings
 from engine.mail import return_path
-from engine.mail.return_path import Origin
+from engine.mail.return_path import ReturnPathOrigin
 from engine.mail.simulator import Part, domain_of, part_of
 from engine.store.queries import Queries
 
@@ -71,11 +71,11 @@ class Simulator:
         if self._sessions:
             await asyncio.wait(self._sessions, timeout=END_S)
 
-    def origin(self, address: str) -> Origin | None:
+    def origin(self, address: str) -> ReturnPathOrigin | None:
         """What a return path names, where it is one of ours."""
         return return_path.origin(self._path_key, address)
 
-    async def was_tried(self, message: Origin, address: str) -> bool:
+    async def was_tried(self, message: ReturnPathOrigin, address: str) -> bool:
         """Whether an attempt at this recipient is on record. By the record and not by the message's age: a message
         may wait for its date, or be held, for as long as it likes before its first attempt."""
         async with asyncio.timeout(LOOK_UP_S):
@@ -101,7 +101,7 @@ class Simulator:
 class _Mail(Struct):
     """A transaction."""
 
-    origin: Origin | None
+    origin: ReturnPathOrigin | None
     recipients: list[Part] = field(default_factory=list)
 
 
@@ -185,7 +185,7 @@ class _Session:
         self._mail.recipients.append(part)
         return "250 2.1.5 ok"
 
-    async def _is_due(self, message: Origin | None, address: str) -> bool:
+    async def _is_due(self, message: ReturnPathOrigin | None, address: str) -> bool:
         try:
             return message is not None and await self._host.was_tried(message, address)
         except DatabaseUnavailable:

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from engine.areas.api_keys.rules import Reach, checked_networks
+from engine.areas.api_keys.rules import KeyRestrictions, checked_networks
 from engine.base import clock
 from engine.base.errors import Refusal
 from engine.base.settings import Settings
@@ -182,7 +182,7 @@ async def test_networks_are_shown_as_networks(api: Api, admin: TestPerson) -> No
     ],
 )  # fmt: skip
 def test_an_address_is_inside_a_network_or_not(networks: list[str], address: str, admitted: bool) -> None:
-    reach = Reach.of(None, None, checked_networks(networks))
+    reach = KeyRestrictions.of(None, None, checked_networks(networks))
     assert reach is not None
 
     assert reach.admits(address) is admitted
@@ -190,11 +190,11 @@ def test_an_address_is_inside_a_network_or_not(networks: list[str], address: str
 
 
 def test_a_key_without_limits_has_none_to_look_at() -> None:
-    assert Reach.of(None, None, None) is None
+    assert KeyRestrictions.of(None, None, None) is None
 
 
 def test_what_is_not_limited_is_free() -> None:
-    reach = Reach(domains=frozenset({"a.test"}))
+    reach = KeyRestrictions(domains=frozenset({"a.test"}))
     reach.check("a.test", "anything")
 
     assert reach.admits(str(ip_address(1)))

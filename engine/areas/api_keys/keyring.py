@@ -13,7 +13,7 @@ import structlog
 from msgspec import Struct
 
 from engine.areas.api_keys import rules, store
-from engine.areas.api_keys.rules import Reach
+from engine.areas.api_keys.rules import KeyRestrictions
 from engine.areas.api_keys.store import KeyRow
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
@@ -36,7 +36,7 @@ class Caller(Struct, frozen=True):
     scopes: frozenset[str]
     plan: str
     id: UUID
-    reach: Reach | None = None  # what it is limited to beside its scopes
+    reach: KeyRestrictions | None = None  # what it is limited to beside its scopes
 
 
 class Known(Struct, frozen=True):
@@ -44,7 +44,7 @@ class Known(Struct, frozen=True):
 
     row: KeyRow
     scopes: frozenset[str]
-    reach: Reach | None
+    reach: KeyRestrictions | None
 
     def good(self, at: datetime) -> bool:
         """Whether it authenticates at `at`."""
@@ -94,7 +94,7 @@ class Keys:
         row = await store.FIND.first(self._pool, key_id)
         if row is None:
             return None
-        return Known(row, frozenset(row.scopes), Reach.of(row.domains, row.streams, row.networks))
+        return Known(row, frozenset(row.scopes), KeyRestrictions.of(row.domains, row.streams, row.networks))
 
 
 def unauthorized() -> Refusal:
