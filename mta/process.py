@@ -21,7 +21,7 @@ import uvloop
 from engine.base import logs
 from engine.base.settings import BadSetting, Settings, load
 from engine.delivery.hints import HintReader, Wakes, WokenShards
-from engine.flows.sending.settle import Attempt
+from engine.flows.sending.settle import Attempt, Settler
 from engine.store import metrics, socket_activation
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
@@ -36,7 +36,6 @@ from mta.outbound.envelopes import EnvelopeBuilder
 from mta.outbound.mx_routes import Router
 from mta.outbound.pipeline import OutboundPipeline
 from mta.outbound.poison_guard import PoisonGuard
-from mta.outbound.settling import SettlingThread
 from mta.outbound.source_ips.addresses import check_sources
 from mta.outbound.tls.security import TransportSecurity
 from mta.simulator.complaints import MAX_WAITING, SimulatedComplaints
@@ -117,10 +116,17 @@ class Stores:
     """The connections of one process to Postgres, Redis and DNS."""
 
     def __init__(
-        self, settings: Settings, pool: asyncpg.Pool, loading: asyncpg.Pool, client: RedisClient, listener: RedisClient
+        self,
+        settings: Settings,
+        pool: asyncpg.Pool,
+        loading: asyncpg.Pool,
+        settling: asyncpg.Pool,
+        client: RedisClient,
+        listener: RedisClient,
     ) -> None:
         self.pool = pool
         self.loading = loading  # finds and loads work
+        self.settling = settling  # records outcomes
         self.client = client
         self.listener = listener  # waits for wake-ups
         self.resolver = Resolver.from_settings(settings)
@@ -132,14 +138,16 @@ class Stores:
         assert settings.redis_url is not None
         pool = await open_current(settings.database_url, name=name, smallest=1, largest=5)
         loading = await open_pool(settings.database_url, name=f"{name} loading", largest=3, generic=True)
+        settling = await open_pool(settings.database_url, name=f"{name} settling", largest=2, generic=True)
         client = redis_store.connect(settings.redis_url)
-        return cls(settings, pool, loading, client, redis_store.connect(settings.redis_url, timeout_s=30))
+        return cls(settings, pool, loading, settling, client, redis_store.connect(settings.redis_url, timeout_s=30))
 
     async def close(self) -> None:
         """Close all connections."""
         await self.resolver.close()
         await self.client.aclose()
         await self.listener.aclose()
+        await close_pool(self.settling)
         await close_pool(self.loading)
         await close_pool(self.pool)
 
@@ -148,18 +156,18 @@ class DeliveryProcess:
     """The parts of one process: the pipeline, its membership in the shard map, the simulator, and their helpers."""
 
     def __init__(
-        self, settings: Settings, name: str, stores: Stores, simulator: Simulator, ownership: ShardOwnership,
-        settler: SettlingThread,
-    ) -> None:  # fmt: skip
+        self, settings: Settings, name: str, stores: Stores, simulator: Simulator, ownership: ShardOwnership
+    ) -> None:
         process, pool = process_name(settings, name), stores.pool
         simulated: asyncio.Queue[Attempt] = asyncio.Queue(MAX_WAITING)
         envelopes = EnvelopeBuilder(pool, settings, PoisonGuard(settings.state / "mta" / f"{name}.hand"))
         self._simulator = simulator
-        self._settler = settler
         self._complaints = SimulatedComplaints(pool, simulator.domain, simulated)
         self._router = Router.from_settings(settings, stores.resolver, simulator_port=simulator.port)
         self._security = TransportSecurity(settings, pool, stores.resolver)
         self._woken = WokenShards()
+        flushed = functools.partial(metrics.flushed, "settle")
+        settler = Settler(stores.settling, lambda: ownership.member_id, on_flush=flushed)
         self.outbound = OutboundPipeline(
             settings=settings, pool=pool, loading=stores.loading, client=stores.client, process=process,
             ownership=ownership, simulated=simulated, reader=HintReader(stores.client, name), woken=self._woken,
@@ -175,13 +183,9 @@ class DeliveryProcess:
 
     @classmethod
     async def start(cls, settings: Settings, name: str, stores: Stores) -> "DeliveryProcess":
-        """Start the simulator and the settling thread, and build the rest around them."""
-        assert settings.database_url is not None
+        """Start the simulator, and build the rest around it."""
         simulator = await Simulator.start(settings, stores.pool)
-        ownership = ShardOwnership(settings.shards)
-        flushed = functools.partial(metrics.flushed, "settle")
-        settler = await SettlingThread.start(settings.database_url, name, lambda: ownership.member_id, on_flush=flushed)
-        return cls(settings, name, stores, simulator, ownership, settler)
+        return cls(settings, name, stores, simulator, ShardOwnership(settings.shards))
 
     async def work(self) -> None:
         """Run all parts until cancelled."""
@@ -199,7 +203,6 @@ class DeliveryProcess:
         """Make the last complaints and end what the process started, after it has drained."""
         await self._complaints.drain()
         await self._simulator.close()
-        await self._settler.close()
         await self._router.close()
         await self._security.close()
 

@@ -9,8 +9,8 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from engine.store import queries
 from engine.store.queries import Conn, Queries
+from engine.store.row_sets import Column, RowSet
 
 _SQL = Queries.beside(__file__, "heads.sql")
 
@@ -36,10 +36,27 @@ class Head(Struct):
     account_version: int = 0  # of the account's row
 
 
+# What counting and sealing change on a head.
+HEAD = RowSet(
+    "head",
+    Head,
+    Column("account_id"),
+    Column("seq", "bigint"),
+    Column("hash"),
+    Column("rung", "smallint"),
+    Column("day"),
+    Column("sent_today", "integer"),
+    Column("month"),
+    Column("sent_this_month", "integer"),
+    Column("scheduled", "integer"),
+)
+# What sealing alone changes.
+TIP = RowSet("tip", Head, Column("account_id"), Column("seq", "bigint"), Column("hash"))
+
 LOCK = _SQL.rows("lock_heads", Head)
 LOCK_COUNTED = _SQL.rows("lock_counted", Head)
 READ = _SQL.rows("read_head", Head)
-SAVE = _SQL.command("save_heads")
+SAVE = _SQL.wide("save_heads", HEAD)
 
 _ALONE: set[UUID] = set()  # accounts without a parent, as this process has learned; that never changes
 _MAX_ALONE = 100_000
@@ -73,16 +90,4 @@ async def read(connection: Conn, account: UUID) -> Head | None:
 
 async def save(connection: Conn, heads: Iterable[Head]) -> None:
     """Write locked heads back."""
-    await SAVE.execute(connection, *columns(heads))
-
-
-def columns(heads: Iterable[Head]) -> tuple[list[object], ...]:
-    """The saved fields as column arrays, in the order of `save_heads`."""
-    rows = [
-        (
-            head.account_id, head.seq, head.hash, head.rung, head.day, head.sent_today,
-            head.month, head.sent_this_month, head.scheduled,
-        )
-        for head in heads
-    ]  # fmt: skip
-    return queries.columns(rows, 9)
+    await SAVE.run(connection, HEAD.of(heads))

@@ -26,12 +26,9 @@ FROM account_heads h JOIN accounts a ON a.id = h.account_id
 WHERE h.account_id = $1;
 
 -- name: save_heads
--- Write heads back: accounts $1, then seq, hash, rung, day, count of the day, month, count of the month,
--- messages waiting for their release.
+-- Write heads back.
 UPDATE account_heads h
-SET seq = n.seq, hash = n.hash, rung = n.rung, day = n.day, sent_today = n.sent_today,
-    month = n.month, sent_this_month = n.sent_this_month, scheduled = n.scheduled
-FROM unnest($1::uuid[], $2::bigint[], $3::bytea[], $4::smallint[], $5::date[], $6::int[],
-            $7::date[], $8::int[], $9::int[])
-     AS n (account_id, seq, hash, rung, day, sent_today, month, sent_this_month, scheduled)
-WHERE h.account_id = n.account_id;
+SET seq = head.seq, hash = head.hash, rung = head.rung, day = head.day, sent_today = head.sent_today,
+    month = head.month, sent_this_month = head.sent_this_month, scheduled = head.scheduled
+FROM :head
+WHERE h.account_id = head.account_id;

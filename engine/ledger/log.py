@@ -15,12 +15,9 @@ from msgspec import Struct
 
 from engine.base import clock, ids
 from engine.ledger.heads import Head
-from engine.store import queries
 from engine.store.database_errors import MissingPartition
 from engine.store.queries import Conn, Queries
-
-_SQL = Queries.beside(__file__, "log.sql")
-APPEND = _SQL.command("append_events")
+from engine.store.row_sets import Column, RowSet
 
 NO_DETAIL = "{}"
 
@@ -49,14 +46,28 @@ class LogRow(Struct):
     hash: bytes
 
 
+EVENT = RowSet(
+    "event",
+    LogRow,
+    Column("id"),
+    Column("account_id", repeats=True),
+    Column("seq", "bigint"),
+    Column("type", repeats=True),
+    Column("message_id"),
+    Column("occurred_at", repeats=True),
+    Column("payload"),
+    Column("hash"),
+)
+
+_SQL = Queries.beside(__file__, "log.sql")
+# For statements that store more than events: it wants the row set EVENT and an expression `sealed` with its columns.
+APPEND_EVENTS = _SQL.fragment("append_events")
+_APPEND = _SQL.wide("append_events", EVENT, append_events=APPEND_EVENTS)
+
+
 def chained(previous: bytes, seq: int, occurred_at: datetime, payload: str) -> bytes:
     """The hash of one event after the one with hash `previous`."""
     return sha256(f"{previous.hex()}\n{seq}\n{clock.iso(occurred_at)}\n{payload}".encode()).digest()
-
-
-def link_of(entry: Entry) -> str:
-    """What an event's hash covers beside the hash and the number before it; `settle_whole` hashes and stores it."""
-    return f"\n{clock.iso(entry.occurred_at)}\n{payload_of(entry)}"
 
 
 def payload_of(entry: Entry) -> str:
@@ -98,28 +109,19 @@ def seal_all(heads: dict[UUID, Head], entries: list[Entry]) -> list[LogRow]:
     return [row for account, own in by_account.items() for row in seal(heads[account], own, fresh)]
 
 
-def columns(rows: list[LogRow]) -> tuple[list[object], ...]:
-    """Sealed events as column arrays, in the order of `append_events`."""
-    return queries.columns([_values(row) for row in rows], len(LogRow.__struct_fields__))
-
-
 async def append(connection: Conn, rows: list[LogRow]) -> None:
     """Write sealed events in the caller's transaction, which holds the heads' locks and saves the heads.
 
     A savepoint keeps what the transaction has done where the week's partition is missing: that has been made by then.
     """
-    arguments = columns(rows)
+    events = EVENT.of(rows)
     try:
         async with connection.transaction():
-            await APPEND.execute(connection, *arguments)
+            await _APPEND.run(connection, events)
     except MissingPartition:
-        await APPEND.execute(connection, *arguments)
+        await _APPEND.run(connection, events)
 
 
 def detail_text(detail: object) -> str:
     """The JSON text of an event's detail."""
     return orjson.dumps(detail).decode()
-
-
-def _values(row: LogRow) -> tuple[object, ...]:
-    return (row.id, row.account_id, row.seq, row.type, row.message_id, row.occurred_at, row.payload, row.hash)

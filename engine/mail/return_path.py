@@ -21,7 +21,7 @@ _LENGTH = _BYTES * 8 // 5
 _VALUES = {letter: value for value, letter in enumerate(ALPHABET)}
 
 
-class Origin(Struct, frozen=True):
+class ReturnPathOrigin(Struct, frozen=True):
     """What a return path names."""
 
     message_id: UUID
@@ -40,7 +40,7 @@ def return_path(key: bytes, message_id: UUID, place: int, domain: str) -> str:
     return f"{_PREFIX}{base32(number, _LENGTH)}@{domain}"
 
 
-def origin(key: bytes, address: str) -> Origin | None:
+def origin(key: bytes, address: str) -> ReturnPathOrigin | None:
     """What a return path of ours names; None for any other address, forged ones included."""
     local = address.rpartition("@")[0].lower()
     if not local.startswith(_PREFIX) or len(local) != len(_PREFIX) + _LENGTH:
@@ -55,7 +55,7 @@ def origin(key: bytes, address: str) -> Origin | None:
     named, mac = raw[:17], raw[17:]
     if not hmac.compare_digest(mac, _mac(key, named)):
         return None
-    return Origin(UUID(bytes=named[:16]), named[16])
+    return ReturnPathOrigin(UUID(bytes=named[:16]), named[16])
 
 
 def _mac(key: bytes, named: bytes) -> bytes:

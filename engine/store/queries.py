@@ -6,6 +6,9 @@ A file holds queries of the form
     -- One sentence, and what $1, $2 are.
     SELECT …;
 
+and fragments, `-- fragment: thing_columns`, which several queries include as `:thing_columns`. A statement with many
+arguments names them instead of numbering them (engine.store.row_sets).
+
 Every query declared through `Queries` is registered, so that a contract test can prepare each one on the
 migrated database and compare its columns with the fields of the Struct it fills.
 """
@@ -13,17 +16,21 @@ migrated database and compare its columns with the fields of the Struct it fills
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from asyncpg import Connection, Pool, Record
 from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct
 
+from engine.store.row_sets import Arrays, RowSet, WideStatement
+
 Row = TypeVar("Row", bound=Struct)
 Conn = Connection | PoolConnectionProxy  # may hold a transaction
 Source = Conn | Pool  # for single statements
 
-_HEAD = re.compile(r"^-- name: ([a-z][a-z0-9_]*)$", re.MULTILINE)
+_HEAD = re.compile(r"^-- (name|fragment): ([a-z][a-z0-9_]*)$", re.MULTILINE)
+
+_COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
 
 REGISTRY: list["Query"] = []
 
@@ -66,12 +73,24 @@ class RowQuery(Query, Generic[Row]):
         return None if record is None else self.row(*record)
 
 
+class WideQuery(Query):
+    """One named statement with named parameters and row sets (engine.store.row_sets)."""
+
+    def __init__(self, path: Path, name: str, statement: WideStatement) -> None:
+        super().__init__(path, name, statement.sql)
+        self._statement = statement
+
+    async def run(self, connection: Source, *sets: Arrays, **single: object) -> list[Record]:
+        """Run it with its row sets and single parameters; return raw records in the columns' order."""
+        return await self.records(connection, *self._statement.arguments(sets, single))
+
+
 class Queries:
     """The statements of one `.sql` file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._texts = _split(path)
+        self._texts, self._fragments = _split(path)
 
     @classmethod
     def beside(cls, module_file: str, name: str = "queries.sql") -> "Queries":
@@ -80,11 +99,26 @@ class Queries:
 
     def command(self, name: str) -> Query:
         """A statement without rows, or whose rows are read raw."""
-        return Query(self.path, name, self._texts[name])
+        return Query(self.path, name, self._text(name))
 
     def rows(self, name: str, row: type[Row]) -> RowQuery[Row]:
         """A statement whose rows fill `row`."""
-        return RowQuery(self.path, name, self._texts[name], row)
+        return RowQuery(self.path, name, self._text(name), row)
+
+    def wide(self, name: str, *sets: RowSet[Any], **fragments: str) -> WideQuery:
+        """A statement that names its parameters: these row sets, and single values. It may include fragments of its
+        file, and those of others that are given here."""
+        return WideQuery(self.path, name, WideStatement(self._texts[name], sets, self._fragments | fragments))
+
+    def fragment(self, name: str) -> str:
+        """A part of several statements. Those of its file include it as `:name`."""
+        return self._fragments[name]
+
+    def _text(self, name: str) -> str:
+        text = self._texts[name]
+        for fragment, part in self._fragments.items():
+            text = re.sub(rf"(?<![:\w]):{fragment}\b", part.replace("\\", r"\\"), text)
+        return text
 
     @property
     def names(self) -> set[str]:
@@ -99,31 +133,17 @@ def columns(rows: Sequence[Sequence[object]], width: int) -> tuple[list[object],
     return tuple(list(column) for column in zip(*rows, strict=True))
 
 
-def thinned(wide: tuple[list[object], ...], alike: frozenset[int]) -> tuple[list[object], ...]:
-    """Columns without what `unnest`, which fills short ones up with NULL, or its caller can add: a value costs the
-    client 0.3 µs and the server as much.
-
-    A column of nothing but NULL goes. One of those at the places `alike`, which are never NULL, keeps its first value
-    when all others are the same: the statement takes NULL there for that value.
-    """
-    return tuple([_thin(column, may_repeat=place in alike) for place, column in enumerate(wide)])
-
-
-def _thin(column: list[object], *, may_repeat: bool) -> list[object]:
-    if not column or (column[0] is not None and not may_repeat) or column.count(column[0]) != len(column):
-        return column
-    return [] if column[0] is None else column[:1]
-
-
-def _split(path: Path) -> dict[str, str]:
+def _split(path: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the statements of a file, and its fragments, by their names."""
     text = path.read_text("utf-8")
     heads = list(_HEAD.finditer(text))
-    texts = {}
+    found: dict[str, dict[str, str]] = {"name": {}, "fragment": {}}
     for head, following in zip(heads, [*heads[1:], None], strict=True):
+        kind, name = head.groups()
         body = text[head.end() : following.start() if following else len(text)].strip()
         if not body.startswith("-- "):
-            raise ValueError(f"{path.name}: query {head[1]} lacks its sentence")
-        if head[1] in texts:
-            raise ValueError(f"{path.name}: query {head[1]} stands twice")
-        texts[head[1]] = body.rstrip(";")
-    return texts
+            raise ValueError(f"{path.name}: {name} lacks the sentence that says what it does")
+        if name in found[kind]:
+            raise ValueError(f"{path.name}: {name} stands twice")
+        found[kind][name] = body.rstrip(";") if kind == "name" else _COMMENT.sub("", body).strip()
+    return found["name"], found["fragment"]

@@ -35,7 +35,7 @@ _log = structlog.get_logger("mta")
 
 
 class AttemptSettler(Protocol):
-    """Settles attempts: a Settler in this event loop, or one in a thread of its own."""
+    """Settles attempts; a Settler, or a test's."""
 
     def settle(self, attempt: Attempt) -> "asyncio.Future[bool]":
         """Store an attempt; see `Settler.settle`."""

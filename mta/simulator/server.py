@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from engine.base.settings import MEBIBYTE, Settings
 from engine.mail import return_path
-from engine.mail.return_path import Origin
+from engine.mail.return_path import ReturnPathOrigin
 from engine.mail.simulator import Part, domain_of, part_of
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Queries
@@ -72,11 +72,11 @@ class Simulator:
         if self._sessions:
             await asyncio.wait(self._sessions, timeout=END_S)
 
-    def origin(self, address: str) -> Origin | None:
+    def origin(self, address: str) -> ReturnPathOrigin | None:
         """Return what a return path of Waybill names; None for any other address."""
         return return_path.origin(self._path_key, address)
 
-    async def was_tried(self, message: Origin, address: str) -> bool:
+    async def was_tried(self, message: ReturnPathOrigin, address: str) -> bool:
         """Return True when an attempt at this recipient is on record.
 
         The message's age would not tell: a scheduled or postponed message has its first attempt late.
@@ -104,7 +104,7 @@ class Simulator:
 class _SimulatedMail(Struct):
     """One transaction: what the return path says about the message, and the recipients accepted so far."""
 
-    origin: Origin | None
+    origin: ReturnPathOrigin | None
     smtputf8: bool
     recipients: list[Part] = field(default_factory=list)
 
@@ -195,7 +195,7 @@ class _SimulatorSession:
         self._mail.recipients.append(part)
         return "250 2.1.5 ok"
 
-    async def _was_tried(self, message: Origin | None, address: str) -> bool:
+    async def _was_tried(self, message: ReturnPathOrigin | None, address: str) -> bool:
         try:
             return message is not None and await self._host.was_tried(message, address)
         except DatabaseUnavailable:

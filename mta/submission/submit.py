@@ -15,7 +15,7 @@ from engine.areas.emails import submitted
 from engine.areas.emails.submitted import Submitted
 from engine.areas.emails.types import Accepted, SendRequest
 from engine.base.errors import ErrorType, Refusal, invalid, unavailable
-from engine.flows.sending.accept import LARGE_REQUEST_BYTES, Acceptor, Door
+from engine.flows.sending.accept import LARGE_REQUEST_BYTES, Acceptor, Origin
 from engine.mail.address import Mailbox
 from engine.mail.submitted import Unsendable
 from engine.store import metrics
@@ -73,10 +73,10 @@ class Submitter:
                 "A message with X-Waybill-Idempotency-Key can't be divided among several transactions: name all its "
                 "recipients in one, or leave the key out.",
             )
-        door = Door(caller.account_id, SOURCE, caller.reach)
+        door = Origin(caller.account_id, SOURCE, caller.reach)
         if isinstance(read, SendRequest):
-            return await self._acceptor.accept(read, door, size_hint=len(content))
-        return await self._acceptor.accept_submitted(read, door, size_hint=len(content))
+            return await self._acceptor.accept(read, door)
+        return await self._acceptor.accept_submitted(read, door)
 
     async def _read(self, envelope: SubmittedEnvelope, content: bytes) -> Submitted | SendRequest:
         if len(content) <= LARGE_REQUEST_BYTES:

@@ -595,3 +595,33 @@ def test_what_is_spelt_out_is_the_same_request() -> None:
     )  # fmt: skip
     assert rules.request_digest(spelt) == usual
     assert rules.request_digest(request(subject="")) == rules.request_digest(request(subject=None))
+
+
+# Computed by the version before optional fields were left out of the digest where a request lacks them.
+PLAIN = {
+    "from": "hello@hello.test", "to": ["ann@example.com"], "subject": "Hello", "text": "It works.",
+    "idempotencyKey": "k-1",
+}  # fmt: skip
+RICH = {
+    "from": "Shop <shop@hello.test>", "to": "ann@example.com", "cc": ["bob@example.com"], "subject": "Hello",
+    "html": "<p>It works.</p>", "replyTo": "desk@hello.test", "headers": {"X-Order": "17"}, "stream": "news",
+    "tags": ["a", "b"], "metadata": {"order": "17"}, "idempotencyKey": "k-2", "scheduledAt": "2026-11-20T08:00:00Z",
+    "minTls": "verified", "attachments": [{"filename": "a.txt", "contentType": "text/plain", "content": "YQ=="}],
+}  # fmt: skip
+STORED_DIGESTS = [(PLAIN, "f6643ef01a20080ea9c157e2ea6f6a2f"), (RICH, "19112cae9529e3b53471ab5929a7956b")]
+
+
+@pytest.mark.parametrize(("body", "digest"), STORED_DIGESTS)
+def test_a_request_keeps_the_digest_that_an_earlier_version_stored(body: dict[str, object], digest: str) -> None:
+    assert rules.request_digest(msgspec.convert(body, SendRequest)).hex() == digest
+
+
+@pytest.mark.parametrize(("body", "digest"), STORED_DIGESTS)
+def test_a_later_field_counts_only_where_a_request_gives_it(body: dict[str, object], digest: str) -> None:
+    class LaterRequest(SendRequest, frozen=True, kw_only=True):
+        later: bool = False
+        priority: str | None = None
+
+    assert rules.request_digest(msgspec.convert(body, LaterRequest)).hex() == digest
+    for more in ({"later": True}, {"priority": "high"}):
+        assert rules.request_digest(msgspec.convert(body | more, LaterRequest)).hex() != digest

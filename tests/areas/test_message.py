@@ -7,10 +7,15 @@ from typing import Any
 from urllib.parse import unquote
 
 import asyncpg
+import msgspec
 import pytest
 
 from api.http.download import disposition, served_type
+from engine.areas.emails.types import SendRequest
 from engine.base import clock, ids
+from engine.base.settings import Settings
+from engine.flows.sending.accept import Origin
+from tests.flows.sending import process
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Answer, Api
 from tests.harness.settling import settle
@@ -49,6 +54,21 @@ async def download(api: Api, account: TestAccount, message: str, place: int = 0)
 @pytest.fixture
 async def account(pool: asyncpg.Pool) -> TestAccount:
     return await make_account(pool)
+
+
+async def test_a_message_that_was_sent_again_names_the_one_that_it_repeats(
+    api: Api, account: TestAccount, settings: Settings
+) -> None:
+    first = await send(api, account)
+    request = msgspec.convert(account.email(), SendRequest)
+    origin = Origin(account.id, "api", resent_from=ids.parse_id(ids.Kind.MESSAGE, first))
+    async with process(settings) as one:
+        again = (await one.acceptor.accept(request, origin)).id
+
+    assert (await read(api, account, first))["resentFrom"] is None
+    assert (await read(api, account, again))["resentFrom"] == first
+    rows = (await api.get("/v1/messages", account.token)).json["data"]
+    assert [(row["id"], row["resentFrom"]) for row in rows] == [(again, first), (first, None)]
 
 
 async def test_a_message_is_its_list_row_with_bodies_and_waybill(api: Api, account: TestAccount) -> None:

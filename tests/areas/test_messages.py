@@ -109,6 +109,7 @@ async def test_a_row_tells_everything_about_its_message(api: Api, account: TestA
         "metadata": {"order": "17"},
         "scheduledAt": None,
         "deliveredAt": None,
+        "resentFrom": None,
         "recipients": [
             {"address": "ann@people.test", "kind": "to", **waiting},
             {"address": "bob@people.test", "kind": "to", **waiting},

@@ -15,7 +15,7 @@ from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.flows.accounts.sub_accounts import SubAccountPatch, change_sub_account, open_sub_account
-from engine.flows.sending.accept import Door
+from engine.flows.sending.accept import Origin
 from engine.ledger import heads
 from engine.mail.address import parse_mailbox
 from engine.store.postgres import open_pool
@@ -60,7 +60,7 @@ async def test_a_parent_and_its_sub_accounts_share_the_month_exactly_under_concu
     results = await asyncio.gather(
         *[(door, other)[n % 2].try_send(one) for n, one in enumerate(senders)],
         *[two.acceptor.accept_batch(
-            [request_of(one)] * 5, Door(one.id, "api"), size_hints=[0] * 5
+            [request_of(one)] * 5, Origin(one.id, "api")
         ) for two, one in ((door, children[0]), (other, children[2]), (door, parent), (other, children[1]))],
     )  # fmt: skip
     flat = [one for result in results for one in (result if isinstance(result, list) else [result])]
@@ -115,9 +115,9 @@ async def test_a_message_over_smtp_counts_as_any(pool: asyncpg.Pool, door: Proce
     read = submitted.read(content, [parse_mailbox("ann@people.test")], smtputf8=False, host="mail.test")
     assert isinstance(read, submitted.Submitted)
 
-    await door.acceptor.accept_submitted(read, Door(child.id, "smtp"))
+    await door.acceptor.accept_submitted(read, Origin(child.id, "smtp"))
     with pytest.raises(Refusal) as refusal:
-        await door.acceptor.accept_submitted(read, Door(child.id, "smtp"))
+        await door.acceptor.accept_submitted(read, Origin(child.id, "smtp"))
     assert refusal.value.fields["allowance"] == "parent"
 
 

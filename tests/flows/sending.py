@@ -18,7 +18,7 @@ from engine.delivery import queue
 from engine.delivery.hints import Hints
 from engine.delivery.outcome import Outcome, classify
 from engine.delivery.queue import Row
-from engine.flows.sending.accept import Acceptor, Door
+from engine.flows.sending.accept import Acceptor, Origin
 from engine.flows.sending.settle import Attempt, Result, Settler
 from engine.mail.replies import Answer, Phase, Reply
 from engine.store import redis as redis_store
@@ -39,7 +39,7 @@ class Process(msgspec.Struct):
 
     async def send(self, account: TestAccount, **fields: object) -> Accepted:
         """One send request; raises the Refusal."""
-        return await self.acceptor.accept(request_of(account, **fields), Door(account.id, "api"))
+        return await self.acceptor.accept(request_of(account, **fields), Origin(account.id, "api"))
 
     async def try_send(self, account: TestAccount, **fields: object) -> Sent:
         """The same with the Refusal as a value."""

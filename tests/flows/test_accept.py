@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
-from engine.flows.sending.accept import Door
+from engine.flows.sending.accept import Origin
 from engine.store import postgres
 from engine.store.caches import Cache
 from ops.embedded import Temporary
@@ -208,7 +208,7 @@ async def test_a_refused_batch_asks_the_tables_once(door: Process, pool: asyncpg
 
     door.acceptor.domains = Cache("domains", counted)
     requests = [request_of(account, **{"from": f"shop@no{place}.test"}) for place in range(100)]
-    decisions = await door.acceptor.accept_batch(requests, Door(account.id, "api"), size_hints=[0] * 100)
+    decisions = await door.acceptor.accept_batch(requests, Origin(account.id, "api"))
 
     assert {one.kind for one in refused(decisions)} == {ErrorType.DOMAIN_NOT_VERIFIED}
     assert len(asked) == 2, "once into memory, and once more before the refusals"

@@ -14,7 +14,7 @@ from engine.areas.emails.submitted import Submitted
 from engine.areas.emails.types import Accepted
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
-from engine.flows.sending.accept import Door
+from engine.flows.sending.accept import Origin
 from engine.flows.sending.admission import Decision
 from engine.mail.address import parse_mailbox
 from tests.flows.schedules import standing, waybill, within
@@ -50,7 +50,7 @@ async def doors(settings: Settings) -> AsyncIterator[tuple[Process, Process]]:
 
 async def batch(door: Process, account: TestAccount, *items: dict[str, object]) -> list[Decision]:
     requests = [request_of(account, **fields) for fields in items]
-    return await door.acceptor.accept_batch(requests, Door(account.id, "api"), size_hints=[0] * len(requests))
+    return await door.acceptor.accept_batch(requests, Origin(account.id, "api"))
 
 
 # -- batches ----------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def handed_in(account: TestAccount, more: str = "", to: str = "ann@people.test")
 
 async def hand_in(door: Process, account: TestAccount, more: str = "", to: str = "ann@people.test") -> Decision:
     try:
-        return await door.acceptor.accept_submitted(handed_in(account, more, to), Door(account.id, "smtp"))
+        return await door.acceptor.accept_submitted(handed_in(account, more, to), Origin(account.id, "smtp"))
     except Refusal as refusal:
         return refusal
 
@@ -229,7 +229,7 @@ async def test_a_submitted_message_is_refused_for_the_same_reasons(door: Process
         assert isinstance(answer, Refusal)
         assert answer.kind is kind
     with pytest.raises(Refusal) as caught:
-        await door.acceptor.accept_submitted(handed_in(account), Door(stranger.id, "smtp"))
+        await door.acceptor.accept_submitted(handed_in(account), Origin(stranger.id, "smtp"))
     assert caught.value.kind is ErrorType.DOMAIN_NOT_VERIFIED
 
 

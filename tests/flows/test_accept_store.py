@@ -9,8 +9,7 @@ import pytest
 from engine.areas.emails.types import Accepted
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
-from engine.flows.sending.accept_store import Odds
-from engine.store.queries import columns, thinned
+from engine.flows.sending.accept_store import FastPathBackoff
 from tests.flows.sending import Process, accepted, head_of, message_id, process, stored, suppress
 from tests.harness import history
 from tests.harness.accounts import make_account
@@ -165,23 +164,17 @@ async def test_messages_of_a_batch_that_differ_in_everything_are_stored_each_as_
 
 
 def test_after_each_miss_in_a_row_twice_as_many_batches_look_first() -> None:
-    odds = Odds()
+    backoff = FastPathBackoff()
     looked = []
     for _ in range(4):
-        assert odds.good()
-        odds.miss()
+        assert backoff.may_try()
+        backoff.miss()
         count = 0
-        while not odds.good():
+        while not backoff.may_try():
             count += 1
-        odds._looking = 0
+        backoff._locking = 0
         looked.append(count)
     assert looked == [1, 3, 7, 15]
-    odds.hit()
-    odds.miss()
-    assert [odds.good(), odds.good()] == [False, True]
-
-
-def test_columns_lose_what_the_statement_can_add() -> None:
-    rows = [(1, "a", None, "x", None), (2, "a", None, "x", 5)]
-    assert thinned(columns(rows, 5), frozenset({1})) == ([1, 2], ["a"], [], ["x", "x"], [None, 5])
-    assert thinned(columns([], 2), frozenset({0})) == ([], [])
+    backoff.hit()
+    backoff.miss()
+    assert [backoff.may_try(), backoff.may_try()] == [False, True]

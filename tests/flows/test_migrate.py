@@ -13,16 +13,30 @@ import asyncpg
 import pytest
 from msgspec import structs
 
-from engine.base import clock
+from engine.areas.messages import store as messages
+from engine.base import clock, ids
 from engine.base.settings import PREFIX, Settings, to_environ
 from engine.store import migrate, partitions
 from engine.store.migrate import MigrationError
-from tests.flows.sending import process
+from tests.flows.sending import DELIVERED, attempt_at, member, process, rows_of, settler_of
+from tests.harness import history
 from tests.harness.accounts import make_account
 from tests.harness.api import ROOT
 from tests.harness.patience import PATIENCE_S
 
 NewDatabase = Callable[[], Awaitable[str]]
+
+LAST_OF_VERSION_BEFORE = 22
+STORED_BY_VERSION_BEFORE = """
+    INSERT INTO messages (id, account_id, status, source, sender, from_domain, subject, stream, recipient_count,
+                          size_bytes)
+    VALUES ('{message}', '{account}', 'queued', 'api', 'shop@shop.test', 'shop.test', 'Hello', 'transactional', 1, 4);
+    INSERT INTO message_bodies (message_id, mime, smtputf8) VALUES ('{message}', 'Hi\r\n', false);
+    INSERT INTO recipients (message_id, n, account_id, kind, address, status)
+    VALUES ('{message}', 0, '{account}', 'to', 'ann@one.test', 'queued');
+    INSERT INTO queue (message_id, domain, shard, account_id, from_domain, recipients, total, due_at)
+    VALUES ('{message}', 'one.test', 1, '{account}', 'shop.test', '[[0, "ann@one.test"]]', 1, now());
+"""
 
 
 @pytest.fixture
@@ -180,3 +194,30 @@ async def test_partitions_are_made_beside_a_reader_of_the_whole_table(new_databa
 
     assert len(made) == 2 * len(partitions.TABLES)
     assert whole.count("{fillfactor=60}") == whole.count("{fillfactor=55}") == 2  # messages, recipients
+
+
+async def test_a_database_of_the_version_before_migrates_and_what_it_holds_is_delivered(
+    new_database: NewDatabase, settings: Settings
+) -> None:
+    url = await new_database()
+    connection = await asyncpg.connect(url)
+    await connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    await migrate.migrate(url, only=range(1, LAST_OF_VERSION_BEFORE + 1))
+    async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
+        account = await make_account(pool)
+    message = ids.uuid7()
+    await connection.execute(STORED_BY_VERSION_BEFORE.format(message=message, account=account.id))
+
+    assert await migrate.migrate(url) == [one.name for one in migrate.read() if one.number > LAST_OF_VERSION_BEFORE]
+
+    async with process(structs.replace(settings, database_url=url)) as one:
+        await one.send(account)
+        [row] = await rows_of(one.pool, message)
+        assert await settler_of(one.pool, await member(one.pool)).settle(attempt_at(row, DELIVERED))
+        found = await messages.read(one.pool, account.id, message)
+        assert found is not None
+        assert (found.status, found.resent_from, len(found.recipients)) == ("delivered", None, 1)
+        assert await history.chain_holds(one.pool, account)
+    # Processes of the version before, which are replaced one by one after the migration, still settle by it.
+    assert await connection.fetchval("SELECT count(*) FROM pg_proc WHERE proname = 'settle_whole'") == 1
+    await connection.close()

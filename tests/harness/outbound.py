@@ -17,7 +17,7 @@ from engine.base import ids
 from engine.base.settings import HostPort, Settings
 from engine.delivery.hints import HintReader, Hints, Wakes, WokenShards
 from engine.delivery.partition import hint_stream, shard_of
-from engine.flows.sending.accept import Acceptor, Door
+from engine.flows.sending.accept import Acceptor, Origin
 from engine.flows.sending.settle import Attempt, Settler
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
@@ -198,7 +198,7 @@ class World:
         """Accept one message to these; its id."""
         sender = account or self.account
         request = msgspec.convert(sender.email(to=list(to), **fields), SendRequest)
-        accepted = await (acceptor or self.acceptor).accept(request, Door(sender.id, "api"))
+        accepted = await (acceptor or self.acceptor).accept(request, Origin(sender.id, "api"))
         assert accepted.status == "queued"
         return ids.parse_id(ids.Kind.MESSAGE, accepted.id)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.mail.return_path import SHARED, Origin, origin, return_path
+from engine.mail.return_path import SHARED, ReturnPathOrigin, origin, return_path
 
 KEY = b"k" * 32
 MESSAGE = UUID("01936f5c-3a7b-7abc-8def-0123456789ab")
@@ -16,7 +16,7 @@ places = st.integers(0, 255)
 
 @given(st.uuids(), places)
 def test_a_return_path_names_its_message_and_place(message: UUID, place: int) -> None:
-    assert origin(KEY, return_path(KEY, message, place, "bounces.mail.test")) == Origin(message, place)
+    assert origin(KEY, return_path(KEY, message, place, "bounces.mail.test")) == ReturnPathOrigin(message, place)
 
 
 @given(st.uuids(), places)
@@ -33,11 +33,11 @@ def test_a_return_path_is_a_legal_local_part(message: UUID, place: int) -> None:
 def test_upper_case_on_the_way_back_does_no_harm() -> None:
     path = return_path(KEY, MESSAGE, 3, "bounces.mail.test")
 
-    assert origin(KEY, path.upper()) == Origin(MESSAGE, 3)
+    assert origin(KEY, path.upper()) == ReturnPathOrigin(MESSAGE, 3)
 
 
 def test_a_shared_transaction_has_a_place_of_its_own() -> None:
-    assert origin(KEY, return_path(KEY, MESSAGE, SHARED, "b.test")) == Origin(MESSAGE, SHARED)
+    assert origin(KEY, return_path(KEY, MESSAGE, SHARED, "b.test")) == ReturnPathOrigin(MESSAGE, SHARED)
 
 
 @given(place=st.integers(0, 39), letter=st.sampled_from("0123456789abcdefghjkmnpqrstvwxyz"))

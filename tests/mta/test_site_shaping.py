@@ -12,7 +12,7 @@ from engine.areas.emails.types import SendRequest
 from engine.base import clock, ids
 from engine.delivery import queue, sites_store
 from engine.delivery.queue import BEFORE_ALL
-from engine.flows.sending.accept import Door
+from engine.flows.sending.accept import Origin
 from mta.outbound.routes import MailHost, Route
 from mta.outbound.sites import pacer as pacers
 from mta.outbound.sites import site as sites
@@ -253,7 +253,7 @@ async def test_a_wait_for_a_pause_of_more_than_half_a_minute_stands_on_the_waybi
 async def many_from(here: World, account: TestAccount, count: int, domain: str, **fields: object) -> None:
     async def one(number: int) -> None:
         request = msgspec.convert(account.email(to=[f"reader{number}@{domain}"], **fields), SendRequest)
-        await here.acceptor.accept(request, Door(account.id, "api"))
+        await here.acceptor.accept(request, Origin(account.id, "api"))
 
     for start in range(0, count, 200):
         await asyncio.gather(*[one(number) for number in range(start, min(count, start + 200))])

@@ -21,7 +21,7 @@ from engine.areas.api_keys.rules import KeyRestrictions
 from engine.areas.emails.types import Accepted
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
-from engine.flows.sending.accept import Door
+from engine.flows.sending.accept import Origin
 from engine.flows.sending.cancel_schedule import cancel_schedule
 from engine.flows.sending.reschedule import reschedule
 
@@ -30,7 +30,7 @@ _ITEM = msgspec.json.Decoder(SendRequest)
 
 async def send(call: Call) -> SendReply:
     """Accept one email: 202 for a new one, 200 for the replay of an idempotency key."""
-    accepted = await call.services.acceptor.accept(call.body, _door(call), size_hint=call.body_bytes)
+    accepted = await call.services.acceptor.accept(call.body, _origin(call))
     reply = SendReply(accepted.id, accepted.status)
     if accepted.status == "duplicate":
         call.status = 200
@@ -47,8 +47,7 @@ async def send_batch(call: Call) -> BatchReply:
         requests = await asyncio.to_thread(_decoded, items)
     else:
         requests = _decoded(items)
-    sizes = [memoryview(item).nbytes for item in items]
-    decisions = await call.services.acceptor.accept_batch(requests, _door(call), size_hints=sizes)
+    decisions = await call.services.acceptor.accept_batch(requests, _origin(call))
     data = [_item(index, decision) for index, decision in enumerate(decisions)]
     refused = sum(1 for one in data if one.status == "refused")
     duplicates = sum(1 for one in data if one.status == "duplicate")
@@ -73,8 +72,8 @@ async def move(call: Call) -> RescheduleReply:
     return RescheduleReply(call.path["id"], clock.iso(at))
 
 
-def _door(call: Call) -> Door:
-    return Door(call.account_id, "api", _reach(call))
+def _origin(call: Call) -> Origin:
+    return Origin(call.account_id, "api", _reach(call))
 
 
 def _reach(call: Call) -> KeyRestrictions | None:

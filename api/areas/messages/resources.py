@@ -171,6 +171,7 @@ def _fields(row: MessageRow) -> dict[str, Any]:
         "scheduled_at": _iso(row.scheduled_at),
         "delivered_at": _iso(row.delivered_at),
         "size_bytes": row.size_bytes,
+        "resent_from": None if row.resent_from is None else ids.format_id(ids.Kind.MESSAGE, row.resent_from),
         "attachments": [Attachment(**structs.asdict(one)) for one in rules.files_of(row.attachments)],
         "recipients": [_recipient(one) for one in recipients],
     }

@@ -57,6 +57,7 @@ class Recipient(Struct, rename="camel"):
 class Message(Struct, rename={
     "from_": "from", "reply_to": "replyTo", "template_version": "templateVersion", "created_at": "createdAt",
     "scheduled_at": "scheduledAt", "delivered_at": "deliveredAt", "size_bytes": "sizeBytes",
+    "resent_from": "resentFrom",
 }, kw_only=True):  # fmt: skip
     """A message as the list shows it."""
 
@@ -78,6 +79,7 @@ class Message(Struct, rename={
     scheduled_at: str | None
     delivered_at: str | None
     size_bytes: int
+    resent_from: Annotated[str | None, Meta(description="The message whose content this one sent again")]
     attachments: list[Attachment]
     recipients: list[Recipient]
 

@@ -34,7 +34,7 @@ class FreshApiKey(Struct, frozen=True):
 
 
 class KeyRestrictions(Struct, frozen=True):
-    """How far a key reaches beside its scopes; None is as far as its account does."""
+    """What a key is restricted to beside its scopes; None: no restriction."""
 
     domains: frozenset[str] | None = None  # that it may send from, in lower-case A-labels
     streams: frozenset[str] | None = None  # that it may send on
@@ -117,7 +117,7 @@ def checked_networks(texts: Iterable[str]) -> list[str]:
 
 
 def _unmapped(network: Network) -> Network:
-    """IPv4 addresses in the clothes of IPv6 (RFC 4291 2.5.5.2) as what clients are known by, see `Reach.admits`."""
+    """Return the IPv4 network of IPv4-mapped IPv6 addresses (RFC 4291 2.5.5.2), see `KeyRestrictions.admits`."""
     mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None
     return network if mapped is None or network.prefixlen < 96 else IPv4Network((mapped, network.prefixlen - 96))
 

@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2b, sha256
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
+
+from msgspec import structs
 
 from engine.areas.emails.types import (
     MAX_HEADER_NAME,
@@ -72,6 +74,7 @@ def prepare(
     source: str,
     at: datetime,
     most_bytes: int,
+    resent_from: UUID | None = None,
 ) -> Prepared:
     """Check the request and compose its message; raises the Refusal of the first check that fails.
 
@@ -128,6 +131,7 @@ def prepare(
         scheduled_at=timing.scheduled_at,
         deliver_by=timing.deliver_by,
         min_tls=least_tls(request.min_tls),
+        resent_from=resent_from,
     )
 
 
@@ -282,26 +286,55 @@ _MEANT: dict[str, object] = {
 
 _EMPTY_IS_ABSENT = frozenset({"reply_to", "list_unsubscribe", "variables"})
 
+# Fields of the first version, which every stored digest covers whether or not they are given. A later field counts only
+# where a request gives it: a replay across the upgrade that adds the field still has the digest of the first request.
+_FIRST_FIELDS = frozenset({
+    "from_", "to", "cc", "bcc", "subject", "text", "html", "reply_to", "headers", "list_unsubscribe", "stream",
+    "template", "template_version", "variables", "tags", "metadata", "idempotency_key", "scheduled_at", "deliver_by",
+    "attachments",
+})  # fmt: skip
+
 
 def request_digest(request: SendRequest) -> bytes:
-    """16 bytes that tell whether a replayed idempotency key came with the same request."""
+    """Return 16 bytes that tell whether a replayed idempotency key came with the same request."""
     hashed = blake2b(digest_size=16)
-    for field in request.__struct_fields__:
+    for field, default in zip(request.__struct_fields__, _defaults(type(request)), strict=True):
         value = getattr(request, field)
-        if field == "min_tls" and least_tls(request.min_tls) is None:
-            continue  # a key stored before there was this field still fits its request
-        if value is None:
-            value = _MEANT.get(field)
-        elif field in _EMPTY_IS_ABSENT:
-            value = value or None
-        elif field == "attachments":
-            value = [
-                (one.filename, one.content_type, one.content, one.disposition or "attachment", one.cid or None)
-                for one in value
-            ]
-        hashed.update(repr(value).encode("utf-8", "surrogatepass"))
+        if field not in _FIRST_FIELDS:
+            value = least_tls(value) if field == "min_tls" else value
+            if value is None or value == default:
+                continue
+        hashed.update(repr(_canonical(field, value)).encode("utf-8", "surrogatepass"))
         hashed.update(b"\0")
     return hashed.digest()
+
+
+def _canonical(field: str, value: Any) -> object:
+    """Return one value for all ways to write the same content of a field."""
+    if value is None:
+        return _MEANT.get(field)
+    if field in _EMPTY_IS_ABSENT:
+        return value or None
+    if field == "attachments":
+        return [
+            (one.filename, one.content_type, one.content, one.disposition or "attachment", one.cid or None)
+            for one in value
+        ]
+    return value
+
+
+@lru_cache
+def _defaults(request: type[SendRequest]) -> tuple[object, ...]:
+    return tuple(field.default for field in structs.fields(request))
+
+
+def composing_bytes(request: SendRequest) -> int:
+    """Return about how many octets are gone through to compose and digest this request."""
+    parts = [len(request.text or ""), len(request.html or "")]
+    parts += [len(one.content) for one in request.attachments or ()]
+    parts += [len(value) for given in (request.variables, request.headers, request.metadata) if given
+              for value in given.values()]  # fmt: skip
+    return sum(parts)
 
 
 @lru_cache(maxsize=10_000)

@@ -105,6 +105,7 @@ def prepare(
     at: datetime,
     most_bytes: int,
     source: str = "smtp",
+    resent_from: UUID | None = None,
 ) -> Prepared:
     """The message ready to be stored, with the fields it lacked; 413 above `most_bytes` as the client wrote it."""
     found = submitted.mail
@@ -140,6 +141,7 @@ def prepare(
         scheduled_at=timing.scheduled_at,
         deliver_by=timing.deliver_by,
         min_tls=rules.least_tls(submitted.min_tls),
+        resent_from=resent_from,
     )
 
 

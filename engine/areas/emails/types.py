@@ -174,6 +174,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     scheduled_at: datetime | None = None  # None: goes out at once
     deliver_by: datetime | None = None
     min_tls: LeastTls | None = None  # None: as the recipient's domain wants it
+    resent_from: UUID | None = None  # the message whose content this one sends again
 
 
 class Accepted(Struct, frozen=True):

@@ -1,10 +1,14 @@
+-- fragment: message_columns
+-- The columns of `messages` that MessageRow begins with.
+m.id, m.status, m.source, m.sender, m.reply_to, m.subject, m.stream, m.template, m.template_version, m.tags, m.metadata,
+m.attachments, m.size_bytes, m.scheduled_at, m.delivered_at, m.resent_from
+
 -- name: list_messages
 -- Messages of account $1 with ids from $2 up to but without $3, newest first, at most $4. Each further filter is
 -- open when null: status $5, sending domain $6, stream $7, tags $8 (JSON contained in the message's), any of the
 -- metadata $9 (likewise), any of the patterns $10 in the subject, the sender or a recipient.
 WITH page AS (
-    SELECT m.id, m.status, m.source, m.sender, m.reply_to, m.subject, m.stream, m.template, m.template_version,
-           m.tags, m.metadata, m.attachments, m.size_bytes, m.scheduled_at, m.delivered_at
+    SELECT :message_columns
     FROM messages m
     WHERE m.account_id = $1 AND m.id >= $2 AND m.id < $3
       AND ($5::text IS NULL OR m.status = $5)
@@ -29,8 +33,7 @@ FROM page ORDER BY page.id DESC;
 -- message. The order stands inside, so that a page of an address with a million messages joins one page of them. Rows
 -- are compared, and the address stands in a subquery, so that no other index fits, however common the address is.
 WITH page AS (
-    SELECT m.id, m.status, m.source, m.sender, m.reply_to, m.subject, m.stream, m.template, m.template_version,
-           m.tags, m.metadata, m.attachments, m.size_bytes, m.scheduled_at, m.delivered_at
+    SELECT :message_columns
     FROM (SELECT message_id FROM recipients
           WHERE account_id = $1 AND lower(address) = (SELECT lower($11))
             AND (account_id, lower(address), message_id) >= ($1, (SELECT lower($11)), $2)
@@ -58,8 +61,7 @@ FROM page ORDER BY page.id DESC;
 -- name: read_message
 -- Message $2 of account $1 with its recipients and, by seq, its waybill. Events of a message have ids not below
 -- $3, which spares the older partitions.
-SELECT m.id, m.status, m.source, m.sender, m.reply_to, m.subject, m.stream, m.template, m.template_version,
-       m.tags, m.metadata, m.attachments, m.size_bytes, m.scheduled_at, m.delivered_at, ARRAY(
+SELECT :message_columns, ARRAY(
     SELECT ROW(r.kind, r.address, r.name, r.status, r.attempts, r.last_response, r.next_attempt_at)
     FROM (SELECT * FROM recipients WHERE message_id = m.id OFFSET 0) r
     WHERE r.account_id = $1 ORDER BY r.n) AS recipients, ARRAY(

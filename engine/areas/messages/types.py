@@ -28,6 +28,7 @@ class MessageRow(Struct):
     size_bytes: int
     scheduled_at: datetime | None
     delivered_at: datetime | None
+    resent_from: UUID | None
     recipients: list[Fields]  # of RecipientRow, by their number
 
 

@@ -28,7 +28,7 @@ from engine.base.settings import Settings, variable
 from engine.delivery.hints import Hints
 from engine.flows.accounts import platform_account
 from engine.flows.accounts.platform_account import Platform
-from engine.flows.sending.accept import Acceptor, Door
+from engine.flows.sending.accept import Acceptor, Origin
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.database_errors import DatabaseUnavailable
@@ -97,7 +97,7 @@ class Mailer:
         taken = await store.TAKE_DUE.fetch(self._pool, at, BATCH, at + TAKEN_FOR)
         ready = [await self._made(mail, sender, at) for mail in sorted(taken, key=lambda mail: mail.id)]
         assert sender.account_id is not None
-        door = Door(sender.account_id, "api")
+        door = Origin(sender.account_id, "api")
         async with asyncio.TaskGroup() as tasks:
             sent = [tasks.create_task(self._send(one, door, at)) for one in ready if one is not None]
         return sum(task.result() for task in sent)
@@ -209,7 +209,7 @@ class Mailer:
 
     # -- out ---------------------------------------------------------------------------------------
 
-    async def _send(self, mail: Outgoing, door: Door, at: datetime) -> bool:
+    async def _send(self, mail: Outgoing, door: Origin, at: datetime) -> bool:
         """Accept it and forget it; a refusal puts it off, until it is worth sending no more."""
         assert self._opened is not None
         try:

@@ -1,6 +1,6 @@
-"""Accepting messages: the order of business from decoded requests to the commit behind a 202.
+"""Accept messages: the order of checks from decoded requests to the commit behind a 202.
 
-key good for it → sender domain verified → stream open → shape and times → template rendered → recipients, headers,
+key restrictions → sender domain verified → stream open → shape and times → template rendered → recipients, headers,
 attachments → MIME composed → (group commit:) replayed key → within the plan's schedule window → not suppressed →
 daily and monthly allowance → platform ceiling → stored with its `accepted` event and its queue rows, or with its
 `scheduled` event and its place in the schedule. Then the hint; then the answer.
@@ -8,7 +8,7 @@ daily and monthly allowance → platform ceiling → stored with its `accepted` 
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -35,32 +35,33 @@ from engine.base.settings import Settings
 from engine.delivery.hints import Hints
 from engine.delivery.splits import Splits
 from engine.flows.sending import accepted_rows
-from engine.flows.sending.accept_store import Made, Storer, goes_now, is_stored, replays_of
+from engine.flows.sending.accept_store import BatchResult, OutcomeUnknown, Storer, goes_now, is_stored, replays_of
 from engine.flows.sending.admission import Decision, Pending, replayed
 from engine.ledger.quota_usage import Ceiling
 from engine.mail.simulator import domain_of
 from engine.store import metrics
 from engine.store.caches import Cache
-from engine.store.database_errors import BadData, DatabaseUnavailable, DiskFull, MissingPartition, SessionLost
+from engine.store.database_errors import BadData, DatabaseUnavailable, DiskFull, MissingPartition
 from engine.store.deadlines import within
 from engine.store.group_commit import GroupCommit, Overloaded
 
 LARGE_REQUEST_BYTES = 256 * 1024  # composing more than this takes over a millisecond: off the event loop
-BREATH_S = 0.001  # a batch is composed so long in one go: others have their turn in between
+BREATH_S = 0.001  # after composing for so long, a batch yields to other requests
 ARRIVED_TRIES, ARRIVED_PAUSE_S = 10, 0.5  # Postgres is back from a crash within seconds, or not soon
-COMMIT_TIMEOUT_S = 15  # then the client hears 503; the transaction itself is bounded by Postgres' time-outs
+COMMIT_TIMEOUT_S = 15  # then the client gets 503; Postgres' own time-outs bound the transaction
 
 _log = structlog.get_logger("accept")
 
 Value = TypeVar("Value")
 
 
-class Door(Struct, frozen=True):
-    """Where a request came in, and for whom."""
+class Origin(Struct, frozen=True):
+    """Where a send request came in, and for which account."""
 
     account_id: UUID
     source: str  # `api` or `smtp`
-    reach: KeyRestrictions | None = None  # what the API key is limited to; None for one without limits, and for people
+    reach: KeyRestrictions | None = None  # None for a key without restrictions, and for people
+    resent_from: UUID | None = None  # the message whose content is sent again
 
 
 class Acceptor:
@@ -89,62 +90,60 @@ class Acceptor:
 
     @property
     def caches(self) -> tuple[Cache[Any, Any], ...]:
-        """What the process must have watched (engine.store.caches.Stamps)."""
+        """Return the caches that the process must keep current (engine.store.caches.Stamps)."""
         return self.domains, self.streams, self.templates.latest, self._splits.cache
 
-    async def accept(self, request: SendRequest, door: Door, *, size_hint: int = 0) -> Accepted:
+    async def accept(self, request: SendRequest, origin: Origin) -> Accepted:
         """Accept one message; returns after its commit.
 
         Raises the Refusal that stopped it. A replayed `idempotencyKey` answers the first message's id even
         where the request would be refused by now.
         """
         try:
-            message = await self._prepare(request, door, size_hint, set())
+            message = await self._prepare(request, origin, set())
         except Refusal:
-            replay = (await self._replays_of(door, [request.idempotency_key])).get(request.idempotency_key or "")
+            replay = (await self._replays_of(origin, [request.idempotency_key])).get(request.idempotency_key or "")
             if replay is not None:
-                return await self._answered(replay, request, size_hint)
+                return await _answered(replay, request)
             raise
         except DatabaseUnavailable as error:
             raise unavailable() from error
-        return await self._committed(self._group.submit(Pending(message)), door, len(message.mime))
+        return await self._committed(self._group.submit(Pending(message)), origin, len(message.mime))
 
-    async def accept_submitted(self, submitted: Submitted, door: Door, *, size_hint: int = 0) -> Accepted:
+    async def accept_submitted(self, submitted: Submitted, origin: Origin) -> Accepted:
         """Accept one message that its client composed; the same business as `accept`."""
         try:
-            message = await self._prepare_submitted(submitted, door, size_hint)
+            message = await self._prepare_submitted(submitted, origin)
         except Refusal:
-            replay = (await self._replays_of(door, [submitted.idempotency_key])).get(submitted.idempotency_key or "")
+            replay = (await self._replays_of(origin, [submitted.idempotency_key])).get(submitted.idempotency_key or "")
             if replay is not None:
                 return replayed(*replay, submitted.request_digest)
             raise
         except DatabaseUnavailable as error:
             raise unavailable() from error
-        return await self._committed(self._group.submit(Pending(message)), door, len(message.mime))
+        return await self._committed(self._group.submit(Pending(message)), origin, len(message.mime))
 
-    async def accept_batch(
-        self, requests: Sequence[SendRequest | Refusal], door: Door, *, size_hints: Sequence[int]
-    ) -> list[Decision]:
+    async def accept_batch(self, requests: Sequence[SendRequest | Refusal], origin: Origin) -> list[Decision]:
         """Accept each of several messages on its own and in one transaction; returns after its commit.
 
         One decision per request, in order: as if they had come one after the other. What was refused before it
         came here stays refused in its place. Raises `unavailable` when none could be stored.
         """
         try:
-            prepared = await self._prepare_all(requests, door, size_hints)
+            prepared = await self._prepare_all(requests, origin)
             stopped = [
                 one.idempotency_key
                 for one, made in zip(requests, prepared, strict=True)
                 if isinstance(made, Refusal) and isinstance(one, SendRequest)
             ]
-            replays = await self._replays_of(door, stopped)
-        except DatabaseUnavailable as error:
+            replays = await self._replays_of(origin, stopped)
+        except (DatabaseUnavailable, OSError) as error:
             raise unavailable() from error
         ready = [one for one in prepared if isinstance(one, Prepared)]
         work = self._group.submit_set([Pending(one) for one in ready])
-        results = iter(await self._committed(work, door, sum([len(one.mime) for one in ready])))
+        results = iter(await self._committed(work, origin, sum([len(one.mime) for one in ready])))
         decisions: list[Decision] = []
-        for request, made, size in zip(requests, prepared, size_hints, strict=True):
+        for request, made in zip(requests, prepared, strict=True):
             if isinstance(made, Prepared):
                 decision = _decision(next(results))
                 if isinstance(decision, Accepted) and made.idempotency_key is not None:
@@ -156,7 +155,7 @@ class Acceptor:
             if replay is None or not isinstance(request, SendRequest):
                 decisions.append(made)
             else:
-                decisions.append(await self._answered(replay, request, size))
+                decisions.append(await _answered(replay, request))
         return decisions
 
     async def drain(self) -> None:
@@ -168,35 +167,34 @@ class Acceptor:
 
     # -- before the transaction ------------------------------------------------------------------
 
-    async def _prepare(self, request: SendRequest, door: Door, size_hint: int, asked: set[str]) -> Prepared:
+    async def _prepare(self, request: SendRequest, origin: Origin, asked: set[str]) -> Prepared:
         sender = rules.sender_of(request)
-        await self._check_door(door, sender.domain, rules.stream_of(request), asked)
+        await self._check_origin(origin, sender.domain, rules.stream_of(request), asked)
         rules.check_shape(request)
         at = clock.now()
         timing = rules.timing_of(request.scheduled_at, request.deliver_by, at, give_up_s=self._settings.give_up_s)
-        content = await self._content(request, door)
+        content = await self._content(request, origin)
+        size_bytes = rules.composing_bytes(request)
         if content.template is not None:
-            size_hint += len(content.text or "") + len(content.html or "")
-        facts = self._facts(door, at)
-        return await _made(size_hint, partial(rules.prepare, request, sender, content, timing, **facts))
+            size_bytes += len(content.text or "") + len(content.html or "")
+        facts = self._facts(origin, at)
+        return await _run_sized(size_bytes, partial(rules.prepare, request, sender, content, timing, **facts))
 
-    async def _prepare_submitted(self, submitted: Submitted, door: Door, size_hint: int) -> Prepared:
-        await self._check_door(door, submitted.sender.domain, submitted.stream, set())
+    async def _prepare_submitted(self, submitted: Submitted, origin: Origin) -> Prepared:
+        await self._check_origin(origin, submitted.sender.domain, submitted.stream, set())
         at = clock.now()
         give_up_s = self._settings.give_up_s
         timing = rules.timing_of(submitted.scheduled_at, submitted.deliver_by, at, give_up_s=give_up_s)
-        facts = self._facts(door, at)
-        return await _made(size_hint, partial(prepare_submitted, submitted, timing, **facts))
+        facts = self._facts(origin, at)
+        return await _run_sized(submitted.size_bytes, partial(prepare_submitted, submitted, timing, **facts))
 
-    async def _prepare_all(
-        self, requests: Sequence[SendRequest | Refusal], door: Door, size_hints: Sequence[int]
-    ) -> list[Prepared | Refusal]:
-        """Each composed or refused. Templates make much of little, so what they make together is bounded too."""
+    async def _prepare_all(self, requests: Sequence[SendRequest | Refusal], origin: Origin) -> list[Prepared | Refusal]:
+        """Compose or refuse each, within a total size: templates make large messages of small requests."""
         prepared: list[Prepared | Refusal] = []
         composed = 0
         asked: set[str] = set()
         began = time.monotonic()
-        for request, size in zip(requests, size_hints, strict=True):
+        for request in requests:
             if time.monotonic() - began > BREATH_S:
                 await asyncio.sleep(0)
                 began = time.monotonic()
@@ -204,7 +202,7 @@ class Acceptor:
                 prepared.append(request)
                 continue
             try:
-                message = await self._prepare(request, door, size, asked)
+                message = await self._prepare(request, origin, asked)
             except Refusal as refusal:
                 prepared.append(refusal)
                 continue
@@ -215,15 +213,15 @@ class Acceptor:
             prepared.append(message)
         return prepared
 
-    async def _check_door(self, door: Door, domain: str, stream: str, asked: set[str]) -> None:
+    async def _check_origin(self, origin: Origin, domain: str, stream: str, asked: set[str]) -> None:
         """Whether the caller, and the account, may send from this domain on this stream.
 
         Before a refusal the tables are asked themselves: what was verified or opened a moment ago, in whatever process,
         can be used at once. Each of them once for a request, however many messages it has: `asked`.
         """
-        if door.reach is not None:
-            door.reach.check(domain, stream)
-        account = door.account_id
+        if origin.reach is not None:
+            origin.reach.check(domain, stream)
+        account = origin.account_id
         if not await _holds(self.domains, account, lambda known: known.get(domain) == "verified", asked):
             raise Refusal(
                 ErrorType.DOMAIN_NOT_VERIFIED,
@@ -233,44 +231,42 @@ class Acceptor:
         if not await _holds(self.streams, account, lambda known: stream in known, asked):
             raise invalid("stream", f"There is no stream named {stream!r} on this account.")
 
-    async def _content(self, request: SendRequest, door: Door) -> Content:
+    async def _content(self, request: SendRequest, origin: Origin) -> Content:
         if request.template is None:
             return rules.content_of(request)
-        version = await self.templates.get(door.account_id, request.template, request.template_version)
+        version = await self.templates.get(origin.account_id, request.template, request.template_version)
         if version is None:
             raise template_rules.unknown(request.template, request.template_version)
         template_rules.check_sendable(version)
         rendered = template_rules.render(version, request.variables or {}, subject=request.subject)
         return Content(rendered.subject, rendered.text, rendered.html, version.slug, version.version)
 
-    def _facts(self, door: Door, at: datetime) -> dict[str, Any]:
+    def _facts(self, origin: Origin, at: datetime) -> dict[str, Any]:
         return {
-            "account_id": door.account_id,
+            "account_id": origin.account_id,
             "message_id": ids.uuid7(),
-            "source": door.source,
+            "source": origin.source,
             "at": at,
             "most_bytes": self._settings.max_message_bytes,
+            "resent_from": origin.resent_from,
         }
 
-    async def _replays_of(self, door: Door, given: Iterable[str | None]) -> dict[str, tuple[UUID, bytes]]:
+    async def _replays_of(self, origin: Origin, given: Iterable[str | None]) -> dict[str, tuple[UUID, bytes]]:
         """Messages accepted earlier under the keys of requests that are refused by now."""
         keys = [key for key in given if key and "\0" not in key]
         if not keys:
             return {}
         try:
-            found = await replays_of(self._pool, [(door.account_id, key) for key in keys])
-        except DatabaseUnavailable as error:
+            found = await replays_of(self._pool, [(origin.account_id, key) for key in keys])
+        except (DatabaseUnavailable, OSError) as error:
             raise unavailable() from error
         return {key: message for (_, key), message in found.items()}
 
-    async def _answered(self, replay: tuple[UUID, bytes], request: SendRequest, size_hint: int) -> Accepted:
-        return replayed(*replay, await _made(size_hint, partial(rules.request_digest, request)))
-
     # -- the transaction -------------------------------------------------------------------------
 
-    async def _committed(self, work: Awaitable[Value], door: Door, size_bytes: int) -> Value:
-        """What the group commit made of it, within a bound of time and, for all that waits, of memory."""
-        memory = self._memory.open(door.account_id)
+    async def _committed(self, work: Awaitable[Value], origin: Origin, size_bytes: int) -> Value:
+        """Return the result of the group commit, within bounds of time and, for all that waits, of memory."""
+        memory = self._memory.open(origin.account_id)
         try:
             memory.take(size_bytes)
         except Refusal:
@@ -290,30 +286,30 @@ class Acceptor:
     async def _flush(self, batch: Sequence[Pending]) -> list[Accepted | Exception]:
         started = asyncio.get_running_loop().time()
         at = clock.now()
-        made = Made()
-        try:
-            split = await self._splits.now()
-            async with self._pool.acquire() as connection:
-                await self._ceiling.reserve(connection, at.date(), sum([goes_now(item.message) for item in batch]))
-                try:
-                    await self._storer.store(connection, batch, at, split, made)
-                except MissingPartition:  # nothing was stored, and by now the partition is there
-                    made.clear()
-                    await self._storer.store(connection, batch, at, split, made)
-        except SessionLost:
-            raise  # a session whose server had gone: nothing was sent
-        except DatabaseUnavailable:
-            if not made.stored or not await self._arrived(made.stored):
-                raise
-        fresh = [message for message in made.stored if goes_now(message)]
+        split = await self._splits.now()
+        result = await self._store(batch, at, split)
+        fresh = [message for message in result.stored if goes_now(message)]
         self._ceiling.take(at.date(), len(fresh))
         self._hints.announce(accepted_rows.hinted(fresh, self._settings.shards, split))
         metrics.ACCEPTED.inc(len(fresh))
         self._on_flush(len(batch), asyncio.get_running_loop().time() - started)
-        return made.decisions
+        return result.decisions
+
+    async def _store(self, batch: Sequence[Pending], at: datetime, split: Mapping[str, int]) -> BatchResult:
+        try:
+            async with self._pool.acquire() as connection:
+                await self._ceiling.reserve(connection, at.date(), sum([goes_now(item.message) for item in batch]))
+                try:
+                    return await self._storer.store(connection, batch, at, split)
+                except MissingPartition:  # nothing was stored, and by now the partition is there
+                    return await self._storer.store(connection, batch, at, split)
+        except OutcomeUnknown as unknown:
+            if not await self._arrived(unknown.result.stored):
+                raise unknown.error from None
+            return unknown.result
 
     async def _arrived(self, stored: list[Prepared]) -> bool:
-        """Whether a transaction was committed whose end got no answer: its first message tells for all."""
+        """Return whether a transaction was committed whose COMMIT got no answer: its first message tells for all."""
         for _ in range(ARRIVED_TRIES):
             with suppress(DatabaseUnavailable):
                 return await is_stored(self._pool, stored[0])
@@ -328,7 +324,7 @@ class Acceptor:
 
 
 async def _holds(cache: Cache[UUID, Value], account: UUID, fits: Callable[[Value], bool], asked: set[str]) -> bool:
-    """Whether what is known of the account fits; before a no its table is asked, unless its kind is `asked` already."""
+    """Return whether the cached value of the account fits; before a no, read its table unless its kind is `asked`."""
     if fits(await cache.get(account)):
         return True
     if cache.kind in asked:
@@ -337,13 +333,18 @@ async def _holds(cache: Cache[UUID, Value], account: UUID, fits: Callable[[Value
     return fits(await cache.anew(account))
 
 
-async def _made(size_hint: int, work: Callable[[], Value]) -> Value:
-    """Do it here and now, or where it would take long, in a thread."""
-    return await asyncio.to_thread(work) if size_hint > LARGE_REQUEST_BYTES else work()
+async def _answered(replay: tuple[UUID, bytes], request: SendRequest) -> Accepted:
+    work = partial(rules.request_digest, request)
+    return replayed(*replay, await _run_sized(rules.composing_bytes(request), work))
+
+
+async def _run_sized(size_bytes: int, work: Callable[[], Value]) -> Value:
+    """Run `work`, which goes through so many octets: in a thread if it would take long."""
+    return await asyncio.to_thread(work) if size_bytes > LARGE_REQUEST_BYTES else work()
 
 
 def _decision(result: Accepted | Exception) -> Decision:
-    """What became of one message of a batch; a fault of ours is raised."""
+    """Return the decision on one message of a batch; raise a fault of ours."""
     if isinstance(result, (Accepted, Refusal)):
         return result
     if isinstance(result, BadData):
@@ -370,6 +371,6 @@ def _batch_too_large(limit: int) -> Refusal:
 
 
 def _close(work: Awaitable[Any]) -> None:
-    """A coroutine that nobody will wait for must say so, or Python warns of it."""
+    """Close a coroutine that will not be awaited, of which Python would warn."""
     if asyncio.iscoroutine(work):
         work.close()

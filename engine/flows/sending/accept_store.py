@@ -1,15 +1,17 @@
-"""Storing a batch of prepared messages: every decision on its account's head, all rows in one transaction.
+"""Store a batch of prepared messages: decide each on its account's head, and write all of them in one transaction.
 
-Who stores remembers the heads as he left them. Where nobody has touched them since, a batch is decided on what is
-remembered and stored by one statement that makes sure of it; where somebody has, nothing is stored and the batch goes
-the sure way: suppressions looked up, heads locked, decided, stored, committed.
+A process caches the heads as it last wrote them. If none has changed since, one conditional statement stores the batch;
+otherwise nothing is stored, and the batch takes the locks: suppressions looked up, heads locked, decided, stored,
+committed.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from datetime import date, datetime, timedelta
+from operator import itemgetter
 from uuid import UUID
 
+from asyncpg.exceptions import InternalClientError
 from msgspec import Struct
 
 from engine.areas.emails.types import Accepted, Prepared
@@ -22,16 +24,68 @@ from engine.flows.sending.admission import Pending, Replays, decide
 from engine.ledger import heads, log, quota_usage
 from engine.ledger.heads import Head
 from engine.ledger.quota_usage import Ceiling, Simulated
-from engine.store.queries import Conn, Queries, Source, columns, thinned
+from engine.store.database_errors import DatabaseUnavailable, MissingPartition
+from engine.store.queries import Conn, Queries, Source, columns
+from engine.store.row_sets import Column, RowSet
+
+Pair = tuple[UUID, str]
+
+
+class ExpectedHead(Struct, frozen=True):
+    """The versions that a head's row and its account's row must have; None: any, as the caller has locked the head."""
+
+    account_id: UUID
+    version: int | None = None
+    account_version: int | None = None
+
+
+_EXPECTED = RowSet(
+    "expected", ExpectedHead, Column("account_id"), Column("version", "xid"), Column("account_version", "xid")
+)
+_UNSUPPRESSED = RowSet(
+    "unsuppressed", tuple,
+    Column("account_id", "uuid", itemgetter(0), repeats=True), Column("address", "text", itemgetter(1)),
+)  # fmt: skip
+_UNUSED = RowSet("unused", tuple, Column("account_id", "uuid", itemgetter(0)), Column("key", "text", itemgetter(1)))
 
 _SQL = Queries.beside(__file__, "accept.sql")
 _REPLAYS = _SQL.command("replays")
-_INSERT = _SQL.command("insert_accepted")
+_INSERT = _SQL.wide(
+    "insert_accepted", _EXPECTED, _UNSUPPRESSED, _UNUSED, accepted_rows.MESSAGE, accepted_rows.BODY,
+    accepted_rows.RECIPIENT, accepted_rows.QUEUED, accepted_rows.SCHEDULED, log.EVENT, accepted_rows.IDEMPOTENCY,
+    heads.HEAD, append_events=log.APPEND_EVENTS,
+)  # fmt: skip
 _STORED = _SQL.command("stored_message")
 
-_OF_ONE = frozenset({0})  # pairs are mostly of one account
-MAX_KNOWN = 10_000  # heads remembered; all are forgotten beyond
-MAX_CAUTION = 5  # misses in a row that are counted: 31 batches go the sure way after as many
+MAX_CACHED_HEADS = 10_000  # all are forgotten beyond
+MAX_COUNTED_MISSES = 5  # in a row: 31 batches take the locks after as many
+
+
+class BatchResult(Struct):
+    """The decisions on a batch, one per message, and the rows to be written."""
+
+    decisions: list[Accepted | Exception] = []
+    stored: list[Prepared] = []
+    entries: list[log.Entry] = []
+
+
+class OutcomeUnknown(Exception):  # noqa: N818 - not an error of the caller's
+    """The connection failed while a batch was written or committed: `result` may be stored, or not."""
+
+    def __init__(self, result: BatchResult, error: Exception) -> None:
+        super().__init__(repr(error))
+        self.result = result
+        self.error = error
+
+
+class Preconditions(Struct):
+    """What the statement checks beside the versions of the heads, when these are not locked."""
+
+    unsuppressed: Sequence[Pair]  # accounts and addresses
+    unused: Sequence[Pair]  # accounts and idempotency keys
+
+
+_NOTHING_TO_CHECK = Preconditions((), ())
 
 
 class Storer:
@@ -42,185 +96,192 @@ class Storer:
         self._simulator = f"@{simulator}"
         self._shards = shards
         self._fresh_due = timedelta(seconds=fresh_due_s)
-        self._known: dict[UUID, Head] = {}
-        self._odds = Odds()
-        self._split: Mapping[str, int] = {}
+        self._cached: dict[UUID, Head] = {}
+        self._backoff = FastPathBackoff()
 
     async def store(
-        self, connection: Conn, batch: Sequence[Pending], at: datetime, split: Mapping[str, int], made: "Made"
-    ) -> None:
-        """Decide and store, and return after the commit; `split` tells the parts of domains that are split.
+        self, connection: Conn, batch: Sequence[Pending], at: datetime, split: Mapping[str, int]
+    ) -> BatchResult:
+        """Decide and store a batch; returns after the commit. `split` holds the number of parts of split domains.
 
-        `made` is filled before Postgres is asked to write it: should there be no answer, the caller knows what to look
-        for.
+        Raises OutcomeUnknown where the connection failed at a moment that leaves open whether the batch is stored.
         """
-        self._split = split
-        sure = any(map(self._is_simulated, batch))  # it has a count more to write, within the same transaction
-        if not sure and self._odds.good() and await self._store_as_remembered(connection, batch, at, made):
-            return
-        made.clear()
+        # Simulated messages are counted by a statement more, in the same transaction.
+        if not any(map(self._is_simulated, batch)) and self._backoff.may_try():
+            result = await self._store_on_cached_heads(connection, batch, at, split)
+            if result is not None:
+                return result
         await _mark_suppressed(connection, batch)
-        async with connection.transaction():
-            await self._store_locked(connection, batch, at, made)
+        return await self._store_locked(connection, batch, at, split)
 
-    async def _store_as_remembered(
-        self, connection: Conn, batch: Sequence[Pending], at: datetime, made: "Made"
-    ) -> bool:
-        """One statement that stores the batch if the heads stand as remembered, no recipient is suppressed and no
-        idempotency key was used before. False: nothing was stored."""
-        held = self._remembered({item.message.account_id for item in batch}, at.date())
+    async def _store_on_cached_heads(
+        self, connection: Conn, batch: Sequence[Pending], at: datetime, split: Mapping[str, int]
+    ) -> BatchResult | None:
+        """Store the batch by one statement if the heads stand as cached, no recipient is suppressed and no idempotency
+        key was used before; None: nothing was stored."""
+        held = self._cached_heads({item.message.account_id for item in batch}, at.date())
         if held is None:
-            return False
-        self._decide(made, batch, held, {}, at)
+            return None
+        result = self._decide(batch, held, {}, at)
         recipients = [(item.message.account_id, one.canonical) for item in batch for one in item.message.recipients]
-        written = await self._insert(connection, made, held, _Sure(recipients, _keys(batch)))
+        try:
+            written = await self._insert(connection, result, held, split, Preconditions(recipients, _keys(batch)))
+        except DatabaseUnavailable as error:
+            if _may_be_stored(result, error):
+                raise OutcomeUnknown(result, error) from error
+            raise
         if written:
-            self._odds.hit()
-            return True
+            self._backoff.hit()
+            return result
         for account in held:
-            del self._known[account]
-        self._odds.miss()
-        return False
+            del self._cached[account]
+        self._backoff.miss()
+        return None
 
-    async def _store_locked(self, connection: Conn, batch: Sequence[Pending], at: datetime, made: "Made") -> None:
-        locked = await heads.lock_counted(connection, {item.message.account_id for item in batch})
-        await quota_usage.turn_all(connection, locked, at.date())
-        self._decide(made, batch, locked, await _load_replays(connection, batch), at)
-        if not await self._insert(connection, made, locked):
-            raise RuntimeError("a head changed under its lock")
-        stored = {message.id for message in made.stored}
-        await quota_usage.count_simulated(
-            connection,
-            [
-                Simulated(item.message.account_id, at.date(), messages=1)
-                for item in batch
-                if item.message.id in stored and self._is_simulated(item)
-            ],
-        )
+    async def _store_locked(
+        self, connection: Conn, batch: Sequence[Pending], at: datetime, split: Mapping[str, int]
+    ) -> BatchResult:
+        result = BatchResult()
+        try:
+            async with connection.transaction():
+                locked = await heads.lock_counted(connection, {item.message.account_id for item in batch})
+                await quota_usage.turn_all(connection, locked, at.date())
+                result = self._decide(batch, locked, await _load_replays(connection, batch), at)
+                if not await self._insert(connection, result, locked, split):
+                    raise RuntimeError("a head changed under its lock")
+                await quota_usage.count_simulated(connection, self._simulated(batch, result, at.date()))
+        except DatabaseUnavailable as error:
+            if _may_be_stored(result, error):
+                raise OutcomeUnknown(result, error) from error
+            raise
+        return result
+
+    def _simulated(self, batch: Sequence[Pending], result: BatchResult, day: date) -> list[Simulated]:
+        stored = {message.id for message in result.stored}
+        return [
+            Simulated(item.message.account_id, day, messages=1)
+            for item in batch
+            if item.message.id in stored and self._is_simulated(item)
+        ]
 
     def _is_simulated(self, item: Pending) -> bool:
-        """Whether it counts now, and goes to the simulator's recipients alone."""
+        """Whether the message counts now, and goes to the simulator's recipients alone."""
         message = item.message
         return goes_now(message) and all(one.mailbox.address.endswith(self._simulator) for one in message.recipients)
 
-    def _remembered(self, accounts: Collection[UUID], day: date) -> dict[UUID, Head] | None:
-        """Copies of the heads of these accounts and of their parents, if all are known and stand at the day."""
+    def _cached_heads(self, accounts: Collection[UUID], day: date) -> dict[UUID, Head] | None:
+        """Copies of the heads of these accounts and of their parents, if all are cached and stand at the day."""
         held: dict[UUID, Head] = {}
         month = clock.first_of_month(day)
         for account in accounts:
             one: UUID | None = account
             while one is not None and one not in held:
-                head = self._known.get(one)
+                head = self._cached.get(one)
                 if head is None or head.day != day or head.month != month:
                     return None
                 held[one] = copy(head)
                 one = head.parent_id if one is account else None
         return held
 
-    def _decide(
-        self, made: "Made", batch: Sequence[Pending], held: dict[UUID, Head], replays: Replays, at: datetime
-    ) -> None:
+    def _decide(self, batch: Sequence[Pending], held: dict[UUID, Head], replays: Replays, at: datetime) -> BatchResult:
         """The decisions in order, counted on the heads."""
+        result = BatchResult()
         room = self._ceiling.room(at.date())
         for item in batch:
             message = item.message
             head = held.get(message.account_id)
             if head is None or head.status == "closing":  # its erasure began after authentication
-                made.decisions.append(not_found("account"))
+                result.decisions.append(not_found("account"))
                 continue
             parent = None if head.parent_id is None else held.get(head.parent_id)
             decision = decide(item, head, replays, room=room, at=at, parent=parent)
             if isinstance(decision, Accepted) and decision.status != "duplicate":
                 room -= goes_now(message)
-                made.stored.append(message)
-                made.entries.append(accepted_rows.first_entry(message, at))
+                result.stored.append(message)
+                result.entries.append(accepted_rows.first_entry(message, at))
                 if message.idempotency_key is not None:
                     key = (message.account_id, message.idempotency_key)
                     replays[key] = (message.id, message.request_digest)
             elif isinstance(decision, Refusal) and decision.kind is ErrorType.SUPPRESSED and item.suppressed:
-                made.entries.append(accepted_rows.suppressed_entry(message, item.suppressed, at))
-            made.decisions.append(decision)
+                result.entries.append(accepted_rows.suppressed_entry(message, item.suppressed, at))
+            result.decisions.append(decision)
+        return result
 
     async def _insert(
         self,
         connection: Conn,
-        made: "Made",
+        result: BatchResult,
         held: dict[UUID, Head],
-        sure: "_Sure | None" = None,
+        split: Mapping[str, int],
+        unlocked: Preconditions | None = None,
     ) -> bool:
-        """Whether all of it was written; then the heads are remembered as they stand now.
+        """Whether all of it was written; then the heads are cached as they stand now.
 
-        Under the heads' locks (`sure` None) nothing is checked again: an account's row read behind a wait for its head
-        may be of another version already.
+        Under the heads' locks (`unlocked` None) nothing is checked again: an account's row read behind a wait for its
+        head may be of another version already.
         """
-        heads_now, free, fresh = (held.values(), sure.free, sure.fresh) if sure else ((), (), ())
-        events = log.seal_all(held, made.entries)
-        rows = await _INSERT.records(
+        checks = unlocked or _NOTHING_TO_CHECK
+        events = log.seal_all(held, result.entries)
+        rows = await _INSERT.run(
             connection,
-            *accepted_rows.message_columns(made.stored),
-            *accepted_rows.recipient_columns(made.stored),
-            *accepted_rows.queue_columns(filter(goes_now, made.stored), self._shards, self._split, self._fresh_due),
-            *accepted_rows.schedule_columns(made.stored),
-            *accepted_rows.event_columns(events),
-            *accepted_rows.once_columns(made.stored),
-            *heads.columns(held.values()),
-            [head.version for head in heads_now] or [None] * len(held),
-            [head.account_version for head in heads_now] or [None] * len(held),
-            *thinned(columns(free, 2), _OF_ONE),
-            *columns(fresh, 2),
+            _EXPECTED.of(_expected(held, checked=unlocked is not None)),
+            _UNSUPPRESSED.of(checks.unsuppressed),
+            _UNUSED.of(checks.unused),
+            accepted_rows.MESSAGE.of(result.stored),
+            accepted_rows.BODY.of(result.stored),
+            accepted_rows.recipients_of(result.stored),
+            accepted_rows.queued(filter(goes_now, result.stored), self._shards, split),
+            accepted_rows.SCHEDULED.of([one for one in result.stored if not goes_now(one)]),
+            log.EVENT.of(events),
+            accepted_rows.IDEMPOTENCY.of([one for one in result.stored if one.idempotency_key is not None]),
+            heads.HEAD.of(held.values()),
+            wait=self._fresh_due,
         )
         if len(rows) != len(held):
             return False
-        if len(self._known) > MAX_KNOWN:
-            self._known.clear()
+        if len(self._cached) > MAX_CACHED_HEADS:
+            self._cached.clear()
         for row in rows:
             head = held[row["account_id"]]
             head.version = row["version"]
-            self._known[row["account_id"]] = head
+            self._cached[row["account_id"]] = head
         return True
 
 
-class _Sure(Struct):
-    """What the statement makes sure of beside the heads' versions."""
-
-    free: Sequence[tuple[UUID, str]]  # accounts and addresses that are not suppressed
-    fresh: Sequence[tuple[UUID, str]]  # accounts and idempotency keys that were not used
-
-
-class Odds:
-    """Whether it pays to store without looking first: after each miss in a row, twice as many batches look."""
+class FastPathBackoff:
+    """Whether to store without locking first: each miss in a row doubles the batches that take the locks instead."""
 
     def __init__(self) -> None:
         self._misses = 0
-        self._looking = 0
+        self._locking = 0
 
-    def good(self) -> bool:
-        """Ask once a batch."""
-        if self._looking == 0:
+    def may_try(self) -> bool:
+        """Return whether the next batch may try the fast path; to be asked once a batch."""
+        if self._locking == 0:
             return True
-        self._looking -= 1
+        self._locking -= 1
         return False
 
     def hit(self) -> None:
-        """It was stored."""
+        """Record that the fast path stored a batch."""
         self._misses = 0
 
     def miss(self) -> None:
-        """It was not."""
-        self._misses = min(self._misses + 1, MAX_CAUTION)
-        self._looking = 2**self._misses - 1
+        """Record a failed fast-path attempt."""
+        self._misses = min(self._misses + 1, MAX_COUNTED_MISSES)
+        self._locking = 2**self._misses - 1
 
 
-class Made(Struct):
-    """What is decided of a batch: one decision per message, and what is to be written."""
+def _expected(held: Mapping[UUID, Head], *, checked: bool) -> list[ExpectedHead]:
+    if not checked:
+        return [ExpectedHead(account) for account in held]
+    return [ExpectedHead(account, head.version, head.account_version) for account, head in held.items()]
 
-    decisions: list[Accepted | Exception] = []
-    stored: list[Prepared] = []
-    entries: list[log.Entry] = []
 
-    def clear(self) -> None:
-        """Nothing is decided."""
-        self.decisions, self.stored, self.entries = [], [], []
+def _may_be_stored(result: BatchResult, error: Exception) -> bool:
+    """Return whether the batch may be stored although `error` was raised while it was written or committed."""
+    # InternalClientError: the session's server had gone before, so nothing was sent.
+    return bool(result.stored) and not isinstance(error, (MissingPartition, InternalClientError))
 
 
 def goes_now(message: Prepared) -> bool:

@@ -1,26 +1,22 @@
-"""An accepted message as it is stored: its first event, and columns for the statement that stores a batch. Pure."""
+"""Accepted messages as rows: the first event of each, and the row sets of the statement that stores a batch. Pure.
+
+To store another field of a message: give `Prepared` the field, the table a column, and MESSAGE a line.
+"""
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
+from operator import attrgetter
 from uuid import UUID
 
 import orjson
 from msgspec import Struct
 
-from engine.areas.emails.types import Prepared
+from engine.areas.emails.types import Prepared, Recipient
 from engine.base import clock
 from engine.base.events import EventType, Status
 from engine.delivery import partition
 from engine.ledger import log
-from engine.store.queries import columns, thinned
-
-Columns = tuple[list[object], ...]
-
-# Places of the columns that are mostly alike throughout a batch, and never NULL: `insert_accepted` fills them up.
-_MESSAGES_ALIKE = frozenset({1, 2, 3, 4, 5, 8, 12, 18})
-_RECIPIENTS_ALIKE = frozenset({1, 2, 3, 6})
-_QUEUE_ALIKE = frozenset({1, 2, 3, 4, 6, 7})
-_EVENTS_ALIKE = frozenset({1, 3, 5})
+from engine.store.row_sets import Arrays, Column, RowSet
 
 
 def first_entry(message: Prepared, at: datetime) -> log.Entry:
@@ -72,69 +68,23 @@ def hinted(messages: Iterable[Prepared], shards: int, split: Mapping[str, int]) 
     return found
 
 
-def message_columns(stored: Iterable[Prepared]) -> Columns:
-    """Messages and their bodies."""
+def recipients_of(stored: Iterable[Prepared]) -> Arrays:
+    """Return the recipients of these messages, for the row set RECIPIENT."""
+    return RECIPIENT.of([AcceptedRecipient(message, one) for message in stored for one in message.recipients])
+
+
+def queued(messages: Iterable[Prepared], shards: int, split: Mapping[str, int]) -> Arrays:
+    """Return the pending deliveries of messages that go out at once, for the row set QUEUED."""
     rows = [
-        (
-            one.id, one.account_id, _status(one), one.source, one.sender, one.from_domain, one.reply_to, one.subject,
-            one.stream, _json(one.tags), _json(one.metadata), _json(one.attachments), len(one.recipients),
-            len(one.mime), one.template, one.template_version, one.scheduled_at, one.mime, one.smtputf8,
-        )
-        for one in stored
-    ]  # fmt: skip
-    return thinned(columns(rows, 19), _MESSAGES_ALIKE)
-
-
-def recipient_columns(stored: Iterable[Prepared]) -> Columns:
-    """Their recipients."""
-    rows = [
-        (
-            message.id, one.n, message.account_id, one.kind, one.mailbox.address, one.mailbox.name or None,
-            _status(message),
-        )
-        for message in stored
-        for one in message.recipients
-    ]  # fmt: skip
-    return thinned(columns(rows, 7), _RECIPIENTS_ALIKE)
-
-
-def queue_columns(messages: Iterable[Prepared], shards: int, split: Mapping[str, int], wait: timedelta) -> Columns:
-    """Pending deliveries of the messages that go out at once, due `wait` after they are stored."""
-    rows = [
-        (
+        QueuedRow(
             message.id, domain, partition.shard_of(domain, shards, split=split, message_id=message.id),
-            message.account_id, message.from_domain, orjson.dumps(group).decode(), len(message.recipients), wait,
-            message.deliver_by, message.min_tls,
+            message.account_id, message.from_domain, orjson.dumps(group).decode(), len(message.recipients),
+            message.deliver_by, message.min_tls, message.source, message.stream,
         )
         for message in messages
         for domain, group in _groups(message).items()
     ]  # fmt: skip
-    return thinned(columns(rows, 10), _QUEUE_ALIKE)
-
-
-def event_columns(events: list[log.LogRow]) -> Columns:
-    """Their sealed events."""
-    return thinned(log.columns(events), _EVENTS_ALIKE)
-
-
-def schedule_columns(stored: Iterable[Prepared]) -> Columns:
-    """What waits for its time."""
-    rows = [
-        (one.id, one.account_id, one.scheduled_at, one.scheduled_at, one.deliver_by, one.min_tls)
-        for one in stored
-        if one.scheduled_at is not None
-    ]
-    return columns(rows, 6)
-
-
-def once_columns(stored: Iterable[Prepared]) -> Columns:
-    """Idempotency keys and the messages they stand for."""
-    rows = [
-        (one.account_id, one.idempotency_key, one.id, one.request_digest)
-        for one in stored
-        if one.idempotency_key is not None
-    ]
-    return columns(rows, 4)
+    return QUEUED.of(rows)
 
 
 def _groups(message: Prepared) -> dict[str, list[tuple[int, str]]]:
@@ -156,3 +106,101 @@ def _plain(value: object) -> object:
     if isinstance(value, Struct):
         return {name: getattr(value, name) for name in value.__struct_fields__}
     raise TypeError(type(value))
+
+
+class AcceptedRecipient(Struct, frozen=True):
+    """A recipient with its message."""
+
+    message: Prepared
+    recipient: Recipient
+
+
+class QueuedRow(Struct, frozen=True):
+    """A pending delivery: the recipients of a message at one domain, as JSON pairs of number and address."""
+
+    message_id: UUID
+    domain: str
+    shard: int
+    account_id: UUID
+    from_domain: str
+    recipients: str
+    total: int  # recipients of the whole message
+    deliver_by: datetime | None
+    min_tls: str | None
+    source: str
+    stream: str
+
+
+MESSAGE = RowSet(
+    "message",
+    Prepared,
+    Column("id"),
+    Column("account_id", repeats=True),
+    Column("status", "text", _status, repeats=True),
+    Column("source", repeats=True),
+    Column("sender", repeats=True),
+    Column("from_domain", repeats=True),
+    Column("reply_to"),
+    Column("subject"),
+    Column("stream", repeats=True),
+    Column("tags", "jsonb", lambda message: _json(message.tags)),
+    Column("metadata", "jsonb", lambda message: _json(message.metadata)),
+    Column("attachments", "jsonb", lambda message: _json(message.attachments)),
+    Column("recipient_count", "smallint", lambda message: len(message.recipients), repeats=True),
+    Column("size_bytes", "integer", lambda message: len(message.mime)),
+    Column("template"),
+    Column("template_version", "integer"),
+    Column("scheduled_at"),
+    Column("resent_from"),
+)
+BODY = RowSet(
+    "body",
+    Prepared,
+    Column("message_id", "uuid", attrgetter("id")),
+    Column("mime"),
+    Column("smtputf8", repeats=True),
+)
+RECIPIENT = RowSet(
+    "recipient",
+    AcceptedRecipient,
+    Column("message_id", "uuid", attrgetter("message.id")),
+    Column("n", "smallint", attrgetter("recipient.n"), repeats=True),
+    Column("account_id", "uuid", attrgetter("message.account_id"), repeats=True),
+    Column("kind", "text", attrgetter("recipient.kind"), repeats=True),
+    Column("address", "text", attrgetter("recipient.mailbox.address")),
+    Column("name", "text", lambda row: row.recipient.mailbox.name or None),
+    Column("status", "text", lambda row: _status(row.message), repeats=True),
+)
+QUEUED = RowSet(
+    "queued",
+    QueuedRow,
+    Column("message_id"),
+    Column("domain", repeats=True),
+    Column("shard", "integer", repeats=True),
+    Column("account_id", repeats=True),
+    Column("from_domain", repeats=True),
+    Column("recipients", "jsonb"),
+    Column("total", "smallint", repeats=True),
+    Column("deliver_by"),
+    Column("min_tls", "text"),
+    Column("source", repeats=True),
+    Column("stream", repeats=True),
+)
+SCHEDULED = RowSet(
+    "scheduled",
+    Prepared,
+    Column("message_id", "uuid", attrgetter("id")),
+    Column("account_id", repeats=True),
+    Column("due_at", "timestamptz", attrgetter("scheduled_at")),
+    Column("look_at", "timestamptz", attrgetter("scheduled_at")),
+    Column("deliver_by"),
+    Column("min_tls", "text"),
+)
+IDEMPOTENCY = RowSet(
+    "idempotency",
+    Prepared,
+    Column("account_id", repeats=True),
+    Column("key", "text", attrgetter("idempotency_key")),
+    Column("message_id", "uuid", attrgetter("id")),
+    Column("request_digest"),
+)

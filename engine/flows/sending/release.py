@@ -5,9 +5,10 @@ ceiling → queued with an `accepted` event. Quota is waited for, within a grace
 Any number of workers may do this beside each other, and one that is killed leaves everything as it was.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from operator import itemgetter
 from uuid import UUID
 
 import asyncpg
@@ -21,7 +22,7 @@ from engine.base import clock, ids
 from engine.base.events import EventType, Status
 from engine.base.settings import Settings
 from engine.delivery import partition, splits
-from engine.flows.sending.accepted_rows import by_domain
+from engine.flows.sending.accepted_rows import QUEUED, QueuedRow, by_domain
 from engine.ledger import heads, log, quota, quota_usage
 from engine.ledger.events import append_locked
 from engine.ledger.heads import Head
@@ -31,7 +32,8 @@ from engine.mail.simulator import domain_of
 from engine.store import metrics
 from engine.store.database_clock import DatabaseClock
 from engine.store.database_errors import DatabaseUnavailable
-from engine.store.queries import Conn, Queries, columns
+from engine.store.queries import Conn, Queries
+from engine.store.row_sets import Column, RowSet
 
 BATCH = 128
 FAIR_SHARE = 8  # of any account, in every other batch of a backlog
@@ -42,13 +44,17 @@ BROKEN_S = 600.0  # a message whose release fails by a fault of ours is left alo
 _SQL = Queries.beside(__file__, "release.sql")
 _ANY_DUE = _SQL.command("any_due")
 _LOAD = _SQL.command("load_due")
-_WRITE = _SQL.command("write_released")
+_LEAVING = RowSet("leaving", tuple, Column("id", "uuid", itemgetter(0)), Column("status", "text", itemgetter(1)))
+_STAYING = RowSet(
+    "staying", tuple, Column("id", "uuid", itemgetter(0)), Column("look_at", "timestamptz", itemgetter(1))
+)
+_WRITE = _SQL.wide("write_released", _LEAVING, _STAYING, QUEUED)
 _PUT_OFF = _SQL.command("put_off")
 
 _log = structlog.get_logger("release")
 
 
-class Due(Struct, frozen=True):
+class DueMessage(Struct, frozen=True):
     """A message whose time has come."""
 
     message_id: UUID
@@ -58,21 +64,23 @@ class Due(Struct, frozen=True):
     min_tls: str | None = None
 
 
-_TAKE = _SQL.rows("take_due", Due)
-TAKE_FAIRLY = _SQL.rows("take_fairly", Due)
+_TAKE = _SQL.rows("take_due", DueMessage)
+TAKE_FAIRLY = _SQL.rows("take_fairly", DueMessage)
 
 
 class WaitingMessage(Struct, frozen=True, kw_only=True):
     """A due message with what its release looks at. `suppressed` is (address, reason) of the first such recipient."""
 
-    due: Due
+    due: DueMessage
+    source: str
+    stream: str
     from_domain: str
     domain_status: str | None  # None: the domain is gone
     recipients: list[tuple[int, str]]
     suppressed: tuple[str, str] | None
 
 
-class ReleaseVerdict(Struct, frozen=True):
+class ReleaseDecision(Struct, frozen=True):
     """What becomes of a due message; `look_at` when it goes on waiting."""
 
     status: Status
@@ -81,7 +89,7 @@ class ReleaseVerdict(Struct, frozen=True):
     look_at: datetime | None = None
 
 
-class Broken(Exception):  # noqa: N818 - named for what the messages are
+class BrokenBatch(Exception):  # noqa: N818 - named for what the messages are
     """A batch failed by a fault of ours; names its messages."""
 
     def __init__(self, messages: list[UUID]) -> None:
@@ -102,7 +110,7 @@ async def release_due(pool: asyncpg.Pool, settings: Settings) -> int:
             size = 1 if alone else BATCH
             try:
                 taken, gone = await _release(pool, settings, ceiling, size, time, fairly=fairly)
-            except Broken as broken:
+            except BrokenBatch as broken:
                 if alone:
                     until = time.now() + timedelta(seconds=BROKEN_S)
                     await _PUT_OFF.execute(pool, broken.messages[0], until)
@@ -127,7 +135,7 @@ async def _release(
     async with pool.acquire() as connection:
         at = time.now()
         await ceiling.reserve(connection, at.date(), size)
-        taken: list[Due] = []
+        taken: list[DueMessage] = []
         try:
             async with connection.transaction():
                 if fairly:
@@ -143,14 +151,14 @@ async def _release(
                 raise
             messages = [one.message_id for one in taken]
             _log.exception("release failed", messages=len(messages), first=str(messages[0]))
-            raise Broken(messages) from error
+            raise BrokenBatch(messages) from error
     ceiling.take(at.date(), released)
     metrics.ACCEPTED.inc(released)
     return len(taken), gone
 
 
 async def _transact(
-    connection: Conn, settings: Settings, taken: Sequence[Due], room: int, at: datetime
+    connection: Conn, settings: Settings, taken: Sequence[DueMessage], room: int, at: datetime
 ) -> tuple[int, int]:
     if not taken:
         return 0, 0
@@ -159,7 +167,7 @@ async def _transact(
     in_order = sorted(taken, key=lambda one: (one.due_at, one.message_id))
     waiting = await _load(connection, [one for one in in_order if one.account_id in locked])
     grace = timedelta(seconds=settings.schedule_grace_s)
-    verdicts: list[tuple[WaitingMessage, ReleaseVerdict]] = []
+    verdicts: list[tuple[WaitingMessage, ReleaseDecision]] = []
     released = 0
     for one in waiting:
         head = locked[one.due.account_id]
@@ -179,7 +187,7 @@ async def _transact(
     return released, sum(verdict.status is not Status.SCHEDULED for _, verdict in verdicts)
 
 
-async def _load(connection: Conn, taken: Sequence[Due]) -> list[WaitingMessage]:
+async def _load(connection: Conn, taken: Sequence[DueMessage]) -> list[WaitingMessage]:
     """What is known of them, in their order; read under the heads' locks, so that a new standing is seen."""
     if not taken:
         return []
@@ -196,6 +204,8 @@ async def _load(connection: Conn, taken: Sequence[Due]) -> list[WaitingMessage]:
         waiting.append(
             WaitingMessage(
                 due=one,
+                source=rows[one.message_id]["source"],
+                stream=stream,
                 from_domain=rows[one.message_id]["from_domain"],
                 domain_status=rows[one.message_id]["domain_status"],
                 recipients=own,
@@ -209,7 +219,7 @@ async def _load(connection: Conn, taken: Sequence[Due]) -> list[WaitingMessage]:
 
 def decide(
     one: WaitingMessage, head: Head, *, room: int, at: datetime, grace: timedelta, parent: Head | None = None
-) -> ReleaseVerdict:
+) -> ReleaseDecision:
     """What becomes of a due message; counts it, on its parent too, when it is released. Pure but for that."""
     if head.status != "active":
         return _failed(one, {"reason": f"account_{head.status}"})
@@ -217,8 +227,8 @@ def decide(
         return _failed(one, {"reason": "domain_not_verified", "domain": one.from_domain})
     if one.suppressed is not None:
         address, reason = one.suppressed
-        detail: dict[str, object] = {"address": address, "reason": reason, "phase": "scheduled_release"}
-        return ReleaseVerdict(Status.REJECTED, EventType.SUPPRESSED, detail)
+        found: dict[str, object] = {"address": address, "reason": reason, "phase": "scheduled_release"}
+        return ReleaseDecision(Status.REJECTED, EventType.SUPPRESSED, found)
     shortage = _shortage(head, room, at, parent)
     if shortage is not None:
         end = one.due.due_at + grace
@@ -226,11 +236,11 @@ def decide(
         if at >= end:
             return _failed(one, shortage)
         wait = timedelta(seconds=max(AGAIN_S, head.scheduled / AGAIN_PER_S))
-        return ReleaseVerdict(Status.SCHEDULED, None, {}, min(at + wait, end))
+        return ReleaseDecision(Status.SCHEDULED, None, {}, min(at + wait, end))
     if one.due.deliver_by is not None and one.due.deliver_by <= at:
         return _failed(one, {"reason": "deliver_by_passed", "deliver_by": clock.iso(one.due.deliver_by)})
     quota.take(head, at, parent)
-    return ReleaseVerdict(
+    return ReleaseDecision(
         Status.QUEUED, EventType.ACCEPTED, {"scheduled": True, "scheduled_at": clock.iso(one.due.due_at)}
     )
 
@@ -246,11 +256,15 @@ def _shortage(head: Head, room: int, at: datetime, parent: Head | None) -> dict[
     return {"reason": refusal.kind.value} | {names[name]: value for name, value in refusal.fields.items()}
 
 
-def _failed(one: WaitingMessage, why: dict[str, object]) -> ReleaseVerdict:
-    return ReleaseVerdict(Status.REJECTED, EventType.SCHEDULE_FAILED, why | {"scheduled_at": clock.iso(one.due.due_at)})
+def _failed(one: WaitingMessage, why: dict[str, object]) -> ReleaseDecision:
+    return ReleaseDecision(
+        Status.REJECTED, EventType.SCHEDULE_FAILED, why | {"scheduled_at": clock.iso(one.due.due_at)}
+    )
 
 
-def _simulated(verdicts: Sequence[tuple[WaitingMessage, ReleaseVerdict]], domain: str, at: datetime) -> list[Simulated]:
+def _simulated(
+    verdicts: Sequence[tuple[WaitingMessage, ReleaseDecision]], domain: str, at: datetime
+) -> list[Simulated]:
     """Those that go out now, to the simulator's recipients alone."""
     return [
         Simulated(one.due.account_id, at.date(), messages=1)
@@ -259,7 +273,7 @@ def _simulated(verdicts: Sequence[tuple[WaitingMessage, ReleaseVerdict]], domain
     ]
 
 
-def _entries(verdicts: Sequence[tuple[WaitingMessage, ReleaseVerdict]], at: datetime) -> list[log.Entry]:
+def _entries(verdicts: Sequence[tuple[WaitingMessage, ReleaseDecision]], at: datetime) -> list[log.Entry]:
     return [
         log.Entry(
             one.due.account_id,
@@ -277,30 +291,45 @@ def _entries(verdicts: Sequence[tuple[WaitingMessage, ReleaseVerdict]], at: date
 async def _write(
     connection: Conn,
     settings: Settings,
-    verdicts: Sequence[tuple[WaitingMessage, ReleaseVerdict]],
-    lost: Sequence[Due],
+    verdicts: Sequence[tuple[WaitingMessage, ReleaseDecision]],
+    lost: Sequence[DueMessage],
     at: datetime,
 ) -> None:
     leaving = [(one.message_id, Status.REJECTED.value) for one in lost]
     staying: list[tuple[UUID, datetime]] = []
-    pending: list[tuple[object, ...]] = []
+    queued: list[QueuedRow] = []
     split = await splits.read(connection)
     for one, verdict in verdicts:
-        message, account = one.due.message_id, one.due.account_id
+        message = one.due.message_id
         if verdict.look_at is not None:
             staying.append((message, verdict.look_at))
             continue
         leaving.append((message, verdict.status.value))
-        if verdict.status is not Status.QUEUED:
-            continue
-        for domain, group in by_domain(one.recipients).items():
-            shard = partition.shard_of(domain, settings.shards, split=split, message_id=message)
-            wanted = orjson.dumps(group).decode()
-            pending.append((
-                message, domain, shard, account, one.from_domain, wanted, len(one.recipients), at, at,
-                one.due.deliver_by, one.due.min_tls,
-            ))  # fmt: skip
+        if verdict.status is Status.QUEUED:
+            queued += _queued(one, settings.shards, split)
     touched = [message for message, _ in leaving] or [UUID(int=0)]
-    await _WRITE.execute(
-        connection, *columns(leaving, 2), min(touched), max(touched), *columns(staying, 2), *columns(pending, 11)
-    )
+    await _WRITE.run(
+        connection, _LEAVING.of(leaving), _STAYING.of(staying), QUEUED.of(queued),
+        low=min(touched), high=max(touched), at=at,
+    )  # fmt: skip
+
+
+def _queued(one: WaitingMessage, shards: int, split: Mapping[str, int]) -> list[QueuedRow]:
+    """Return the deliveries of a message that is released."""
+    due = one.due
+    return [
+        QueuedRow(
+            message_id=due.message_id,
+            domain=domain,
+            shard=partition.shard_of(domain, shards, split=split, message_id=due.message_id),
+            account_id=due.account_id,
+            from_domain=one.from_domain,
+            recipients=orjson.dumps(group).decode(),
+            total=len(one.recipients),
+            deliver_by=due.deliver_by,
+            min_tls=due.min_tls,
+            source=one.source,
+            stream=one.stream,
+        )
+        for domain, group in by_domain(one.recipients).items()
+    ]

@@ -34,7 +34,7 @@ WHERE s.message_id = ANY (ARRAY(SELECT message_id FROM chosen)) AND s.due_at <= 
 -- name: load_due
 -- What the release of messages $1 looks at, $2 and $3 bounding the ids for partition pruning: their sending domain as
 -- it stands now, and all recipients in order.
-SELECT m.id, m.from_domain, m.stream, d.status AS domain_status, ARRAY(
+SELECT m.id, m.source, m.from_domain, m.stream, d.status AS domain_status, ARRAY(
     SELECT ROW(r.n, r.address) FROM recipients r
     WHERE r.message_id = m.id AND r.message_id BETWEEN $2 AND $3 ORDER BY r.n) AS recipients
 FROM messages m
@@ -42,29 +42,24 @@ LEFT JOIN domains d ON d.account_id = m.account_id AND d.name = m.from_domain AN
 WHERE m.id = ANY($1::uuid[]) AND m.id BETWEEN $2 AND $3;
 
 -- name: write_released
--- Messages $1 and their recipients leave the schedule with statuses $2; $3 and $4 bound the ids. Messages $5 are looked
--- at again at $6. Pending deliveries, $7-$17: message, domain, shard, account, sending domain, recipients, their
--- number, due, accepted at, no try after, least TLS.
+-- Messages `leaving` and their recipients leave the schedule with a new status; `low` and `high` bound their ids for
+-- partition pruning. Messages `staying` are looked at again at `look_at`. Deliveries `queued` are due at `at`.
 WITH message AS (
-    UPDATE messages m SET status = n.status FROM unnest($1::uuid[], $2::text[]) AS n (id, status)
-    WHERE m.id = n.id AND m.status = 'scheduled' AND m.id BETWEEN $3 AND $4
+    UPDATE messages m SET status = leaving.status FROM :leaving
+    WHERE m.id = leaving.id AND m.status = 'scheduled' AND m.id BETWEEN :low AND :high
 ), recipient AS (
-    UPDATE recipients r SET status = n.status FROM unnest($1::uuid[], $2::text[]) AS n (id, status)
-    WHERE r.message_id = n.id AND r.message_id BETWEEN $3 AND $4
+    UPDATE recipients r SET status = leaving.status FROM :leaving
+    WHERE r.message_id = leaving.id AND r.message_id BETWEEN :low AND :high
 ), gone AS (
-    DELETE FROM schedules WHERE message_id = ANY($1::uuid[])
+    DELETE FROM schedules s USING :leaving WHERE s.message_id = leaving.id
 ), later AS (
-    UPDATE schedules s SET look_at = n.look_at FROM unnest($5::uuid[], $6::timestamptz[]) AS n (id, look_at)
-    WHERE s.message_id = n.id
+    UPDATE schedules s SET look_at = staying.look_at FROM :staying WHERE s.message_id = staying.id
 )
-INSERT INTO queue (message_id, domain, shard, account_id, from_domain, recipients, total, due_at, accepted_at, deliver_by,
-                   min_tls, priority)
-SELECT n.message_id, n.domain, n.shard, n.account_id, n.from_domain, n.recipients::jsonb, n.total, n.due_at, n.accepted_at,
-       n.deliver_by, n.min_tls, mail_priority(m.source, m.stream)
-FROM unnest($7::uuid[], $8::text[], $9::int[], $10::uuid[], $11::text[], $12::text[], $13::smallint[],
-            $14::timestamptz[], $15::timestamptz[], $16::timestamptz[], $17::text[])
-     AS n (message_id, domain, shard, account_id, from_domain, recipients, total, due_at, accepted_at, deliver_by, min_tls)
-JOIN messages m ON m.id = n.message_id AND m.id BETWEEN $3 AND $4;
+INSERT INTO queue (message_id, domain, shard, account_id, from_domain, recipients, total, deliver_by, min_tls, due_at,
+                   accepted_at, priority)
+SELECT queued.message_id, queued.domain, queued.shard, queued.account_id, queued.from_domain, queued.recipients,
+       queued.total, queued.deliver_by, queued.min_tls, :at::timestamptz, :at, mail_priority(queued.source, queued.stream)
+FROM :queued;
 
 -- name: put_off
 -- Message $1 is looked at again at $2.

@@ -1,100 +1,60 @@
-"""Settling: what an attempt brought becomes history in one transaction.
+"""Settle delivery attempts: record the outcomes of a batch in one transaction.
 
 account heads locked → fence and queue rows checked → recipients → message status → suppressions → events →
 queue row deleted or due again. Outcomes of concurrent deliveries share transactions, as acceptance does.
 Settling the same attempt twice changes nothing: the queue row tells how many attempts it has seen.
-
-Nearly all attempts are at whole messages and suppress nobody: those of a batch take one call (`settle_whole`, in
-migration 0021), so that a head is locked while the server works and not while this process does. The others, and all
-of a batch in which something no longer stands, go step by step.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import date, datetime
+from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
 import asyncpg
-import orjson
 import structlog
-from msgspec import Struct
 
 from engine.areas.suppressions import store as suppressions
 from engine.base import clock, ids
-from engine.base.events import MOVES, SETTLED, AccountEvent, EventType, Status, status_of_message
-from engine.delivery.outcome import Outcome, Verdict, detail
-from engine.delivery.queue import Row
+from engine.base.events import AccountEvent, Status
+from engine.flows.sending import settled_rows
+from engine.flows.sending.settled_rows import Attempt, Result, SettlingPlan, plan
 from engine.ledger import heads, log, quota_usage
-from engine.ledger.quota_usage import Simulated
 from engine.mail.address import canonical
 from engine.store.database_errors import BadData, ConstraintViolation, DatabaseUnavailable, MissingPartition
 from engine.store.group_commit import GroupCommit
 from engine.store.queries import Conn, Queries, columns
 
-_SQL = Queries.beside(__file__, "settle.sql")
-_STILL_OWED = _SQL.command("still_owed")
-_IS_MEMBER = _SQL.command("is_member")
-_UPDATE_RECIPIENTS = _SQL.command("update_recipients")
-_RECIPIENT_STATUSES = _SQL.command("recipient_statuses")
-_SETTLE = _SQL.command("settle")
-_SETTLE_WHOLE = _SQL.command("settle_whole")
-
-_RETRY_S = 0.5
-_PLAN_ANEW_S = 1.0  # planning `settle_whole` costs 2 ms
-# Each flush costs about 1 ms of CPU whatever its size, and accepting waits for the account head meanwhile:
-# 15 ms more between a remote 250 and its commit is the price.
-MIN_INTERVAL_S = 0.015
-_MOVES_TEXT = {status: ",".join(sorted(moves)) for status, moves in MOVES.items()}
-
-_Settle = Callable[[Sequence["Attempt"]], Awaitable[list[bool | Exception]]]
+__all__ = ["Attempt", "Fenced", "Result", "Settler", "SettlingPlan", "plan", "write"]
 
 _log = structlog.get_logger("settle")
 
 
 class Fenced(Exception):  # noqa: N818 - named for what happened
-    """This process has lost its leases: what it did not settle belongs to others now."""
+    """This process has lost its leases: other processes deliver what it did not settle."""
 
 
-class Result(Struct, frozen=True):
-    """What an attempt brought for one recipient. `suppressed` is a reason found right before the attempt."""
+_SQL = Queries.beside(__file__, "settle.sql")
+_STILL_OWED = _SQL.command("still_owed")
+_IS_MEMBER = _SQL.command("is_member")
+_UPDATE_RECIPIENTS = _SQL.wide("update_recipients", settled_rows.RECIPIENT)
+_RECIPIENT_STATUSES = _SQL.command("recipient_statuses")
+_SETTLE = _SQL.wide(
+    "settle", settled_rows.RECIPIENT, settled_rows.MESSAGE, settled_rows.FOUND, settled_rows.LATER, settled_rows.DAY,
+    log.EVENT, heads.TIP, append_events=log.APPEND_EVENTS,
+)  # fmt: skip
 
-    place: int
-    address: str
-    outcome: Outcome | None
-    suppressed: str | None = None
-
-
-class Attempt(Struct, frozen=True, kw_only=True):
-    """One attempt at a queue row. `conversation` is None when no connection was tried."""
-
-    row: Row
-    started_at: datetime
-    ended_at: datetime
-    results: tuple[Result, ...]
-    conversation: dict[str, object] | None
-    signature: bytes | None
-    next_at: datetime | None  # when deferred recipients are tried again; None: they have failed
-    made: bool = True  # False: it ended without having been tried
-    others: dict[str, int] | None = None  # how the site answered other accounts lately, where that tells something
-    simulated: bool = False  # at the simulator's recipients: it suppresses nobody and says nothing of its account
-
-
-class Plan(Struct):
-    """What one attempt writes."""
-
-    attempt: Attempt
-    statuses: list[tuple[Result, Status]]
-    entries: list[log.Entry]
-
-    @property
-    def waiting(self) -> list[Result]:
-        """Recipients that stay in the queue."""
-        return [result for result, status in self.statuses if status is Status.SENDING]
+_RETRY_S = 0.5
+_REPLAN_S = 1.0  # see Settler._discard_plans; planning `settle` costs 2 ms
+# Each flush costs about 1 ms of CPU whatever its size, and accepting waits for the account head meanwhile:
+# 30 ms more between a remote 250 and its commit is the price. Measured: ops/decisions/0040 and 0047.
+MIN_INTERVAL_S = 0.03
 
 
 class Settler:
-    """Settles for one process, sharing transactions; keeps trying while Postgres is away."""
+    """Settles for one process, sharing transactions; keeps trying while Postgres is away.
+
+    The sessions of `pool` should plan statements once (`generic` of open_pool): a plan for each batch costs 0.3 ms.
+    """
 
     def __init__(
         self, pool: asyncpg.Pool, member: Callable[[], UUID], *, on_flush: Callable[[int, float], None]
@@ -116,82 +76,74 @@ class Settler:
         return self._group.waiting
 
     def settle(self, attempt: Attempt) -> "asyncio.Future[bool]":
-        """Resolves to True when committed, False when the row was no longer ours to settle; or to Fenced."""
+        """Return a future of True once committed, or False if another process has settled the row; raises Fenced."""
         return self._group.enqueue(attempt)
-
-    async def settle_set(self, attempts: Sequence[Attempt]) -> list[bool | Exception]:
-        """What `settle` gives for each, together: for a caller that gathers by itself."""
-        return await self._group.submit_set(attempts)
 
     async def idle(self) -> None:
         """Wait until everything submitted is committed."""
         await self._group.idle()
 
     async def _flush(self, batch: Sequence[Attempt]) -> list[bool | Exception]:
+        """Settle a batch. The results exist nowhere else: wait for Postgres rather than forget what was delivered."""
         started = asyncio.get_running_loop().time()
-        whole, rest = _parted(batch)
-        done: list[bool | Exception] = [False] * len(batch)
-        for places, settle in ((whole, self._at_once), (rest, self._transact)):
-            if places:
-                found = await self._until_there(settle, [batch[place] for place in places])
-                for place, result in zip(places, found, strict=True):
-                    done[place] = result
-        self._on_flush(len(batch), asyncio.get_running_loop().time() - started)
-        return done
-
-    async def _until_there(self, settle: _Settle, batch: Sequence[Attempt]) -> list[bool | Exception]:
-        """The results exist nowhere else: wait for Postgres rather than forget what was delivered."""
+        plans = [plan(attempt) for attempt in batch]
         while True:
             try:
-                return await settle(batch)
+                done = await self._transact(plans)
+                break
             except BadData:
                 raise
             except DatabaseUnavailable as error:
                 _log.warning("settling waits", error=repr(error), attempts=len(batch))
                 await asyncio.sleep(_RETRY_S)
+        self._on_flush(len(batch), asyncio.get_running_loop().time() - started)
+        return done
 
-    async def _at_once(self, batch: Sequence[Attempt]) -> list[bool | Exception]:
-        """In one call; step by step where a row is no longer as it was found, to learn which."""
-        plans = [plan(attempt) for attempt in batch]
+    async def _transact(self, plans: list[SettlingPlan]) -> list[bool | Exception]:
         async with self._pool.acquire() as connection:
-            await self._plan_anew(connection)
-            [row] = await _SETTLE_WHOLE.records(connection, self._member(), *_whole_columns(plans))
-        if row["said"] == "fenced":
-            raise Fenced
-        return [True] * len(batch) if row["said"] == "done" else await self._transact(batch)
+            await self._discard_plans(connection)
+            async with connection.transaction():
+                accounts = {one.attempt.row.account_id for one in plans}
+                locked = await heads.lock(connection, accounts)
+                if len(locked) == len(accounts) and _stand_alone(plans):  # one that is missing has been erased
+                    if await _write(connection, plans, locked, member=self._member()):
+                        return [True] * len(plans)
+                    locked = await heads.lock(connection, accounts)  # the copies in hand were sealed in vain
+                return await self._settle_standing(connection, plans, locked)
 
-    async def _plan_anew(self, connection: Conn) -> None:
-        """Let the session forget how it read the tables when they were smaller."""
+    async def _settle_standing(
+        self, connection: Conn, plans: Sequence[SettlingPlan], locked: Mapping[UUID, heads.Head]
+    ) -> list[bool | Exception]:
+        """Settle the attempts whose queue rows still stand as they found them."""
+        owed = await self._owed(connection, plans)
+        done: list[bool | Exception] = []
+        standing: list[SettlingPlan] = []
+        for one in plans:
+            key = one.attempt.row.key
+            done.append(key in owed)
+            if key in owed:
+                owed.remove(key)  # should an attempt stand in the batch twice
+                standing.append(one)
+        if standing and not await _write(connection, standing, locked):
+            raise RuntimeError("a queue row changed under the lock of its account's head")
+        return done
+
+    async def _discard_plans(self, connection: Conn) -> None:
+        """Let the session forget each second how it read the tables: a plan made while a table was empty reads all of
+        it once it is not."""
         now, session = time.monotonic(), connection.get_server_pid()
-        if now - self._planned.get(session, 0.0) > _PLAN_ANEW_S:
+        if now - self._planned.get(session, 0.0) > _REPLAN_S:
             await connection.execute("DISCARD PLANS")
-            self._planned = {known: at for known, at in self._planned.items() if now - at <= _PLAN_ANEW_S}
+            self._planned = {known: at for known, at in self._planned.items() if now - at <= _REPLAN_S}
             self._planned[session] = now
 
-    async def _transact(self, batch: Sequence[Attempt]) -> list[bool | Exception]:
-        async with self._pool.acquire() as connection, connection.transaction():
-            # First the heads, then what is owed: whoever ends rows otherwise holds the heads while doing so, and what
-            # that has committed is seen by a statement that begins afterwards.
-            locked = await heads.lock(connection, {attempt.row.account_id for attempt in batch})
-            owed = await self._owed(connection, batch)
-            done: list[bool | Exception] = []
-            plans: list[Plan] = []
-            for attempt in batch:
-                done.append(attempt.row.key in owed)
-                if attempt.row.key in owed:
-                    owed.remove(attempt.row.key)  # should an attempt stand in the batch twice
-                    plans.append(plan(attempt))
-            if plans:
-                await _write(connection, plans, locked)
-            return done
-
-    async def _owed(self, connection: Conn, batch: Sequence[Attempt]) -> set[tuple[UUID, str]]:
+    async def _owed(self, connection: Conn, plans: Sequence[SettlingPlan]) -> set[tuple[UUID, str]]:
         member = self._member()
         rows = await _STILL_OWED.records(
             connection,
-            [attempt.row.message_id for attempt in batch],
-            [attempt.row.domain for attempt in batch],
-            [attempt.row.attempts for attempt in batch],
+            [one.attempt.row.message_id for one in plans],
+            [one.attempt.row.domain for one in plans],
+            [one.attempt.row.attempts for one in plans],
             member,
         )
         if not rows and not await _IS_MEMBER.records(connection, member):
@@ -199,220 +151,73 @@ class Settler:
         return {(row["message_id"], row["domain"]) for row in rows}
 
 
-def _parted(batch: Sequence[Attempt]) -> tuple[list[int], list[int]]:
-    """Places of attempts that may be settled at once, and of those whose consequences reach further: a message with
-    recipients in other rows, an address to suppress, a row that stands in the batch twice, a simulated fate."""
-    whole: list[int] = []
-    rest: list[int] = []
-    seen: set[UUID] = set()
-    for place, attempt in enumerate(batch):
-        message = attempt.row.message_id
-        further = len(attempt.results) < attempt.row.total or message in seen
-        further = further or attempt.simulated
-        further = further or any(one.outcome is not None and one.outcome.suppress for one in attempt.results)
-        seen.add(message)
-        (rest if further else whole).append(place)
-    return whole, rest
+def _stand_alone(plans: Sequence[SettlingPlan]) -> bool:
+    """Return whether the attempts write nothing but what `settle` writes: no message has recipients in other rows or
+    stands in the batch twice, no address is suppressed, nothing is simulated."""
+    if len({one.attempt.row.message_id for one in plans}) < len(plans):
+        return False
+    return not any(
+        one.attempt.simulated
+        or len(one.statuses) < one.attempt.row.total
+        or any(result.outcome is not None and result.outcome.suppress for result, _ in one.statuses)
+        for one in plans
+    )
 
 
-def plan(attempt: Attempt) -> Plan:
-    """Statuses and events of one attempt. Pure."""
-    row = attempt.row
-    message = ids.format_id(ids.Kind.MESSAGE, row.message_id)
-    entries: list[log.Entry] = []
-
-    def add(kind: EventType, text: str, at: datetime) -> None:
-        entries.append(log.Entry(row.account_id, kind, text, at, row.message_id, message))
-
-    if attempt.conversation is not None:
-        talk = attempt.conversation if row.total == 1 else row.whose | attempt.conversation
-        add(EventType.ATTEMPTED, log.detail_text(talk), attempt.started_at)
-    statuses = []
-    for result in attempt.results:
-        kind, status = _consequence(result, again=attempt.next_at is not None)
-        add(kind, _detail(result, attempt, kind), attempt.ended_at)
-        statuses.append((result, status))
-    return Plan(attempt, statuses, entries)
-
-
-def _consequence(result: Result, *, again: bool) -> tuple[EventType, Status]:
-    if result.suppressed is not None or result.outcome is None:
-        return EventType.SUPPRESSED, Status.REJECTED
-    if result.outcome.verdict is Verdict.DELIVERED:
-        return EventType.DELIVERED, Status.DELIVERED
-    if result.outcome.verdict is Verdict.BOUNCED:
-        return EventType.BOUNCED, Status.BOUNCED
-    return (EventType.DEFERRED, Status.SENDING) if again else (EventType.FAILED, Status.FAILED)
-
-
-def _detail(result: Result, attempt: Attempt, kind: EventType) -> str:
-    found: dict[str, object] = {"recipient": result.address}
-    if result.outcome is None:
-        found |= {"address": result.address, "reason": result.suppressed, "phase": "delivery"}
-        return log.detail_text(found)
-    found |= detail(result.outcome)
-    if attempt.conversation is not None:
-        found |= {key: attempt.conversation[key] for key in ("mx", "tls") if key in attempt.conversation}
-    if kind is EventType.BOUNCED:
-        found["suppressed"] = result.outcome.suppress
-    if attempt.made:
-        found["attempt"] = attempt.row.attempts + 1
-    if attempt.others is not None and result.outcome.verdict is not Verdict.DELIVERED:
-        found["site_lately"] = attempt.others
-    if kind is EventType.DEFERRED and attempt.next_at is not None:
-        found["next_attempt_at"] = clock.iso(attempt.next_at)
-    if attempt.simulated:
-        found["simulated"] = True
-    return log.detail_text(found)
-
-
-async def write(connection: Conn, plans: list[Plan]) -> None:
-    """Write what the plans say within the caller's transaction, which has made sure under the locks of their accounts'
-    heads that their rows still stand.
+async def write(connection: Conn, plans: list[SettlingPlan]) -> None:
+    """Settle within the caller's transaction, which holds the heads of the accounts and has checked that the queue rows
+    still stand.
 
     A savepoint keeps what the transaction has done where the week's partition is missing: that has been made by then.
     """
     accounts = {one.attempt.row.account_id for one in plans}
     try:
         async with connection.transaction():
-            await _write(connection, plans, await heads.lock(connection, accounts))
+            written = await _write(connection, plans, await heads.lock(connection, accounts))
     except MissingPartition:
-        await _write(connection, plans, await heads.lock(connection, accounts))
+        written = await _write(connection, plans, await heads.lock(connection, accounts))
+    if not written:
+        raise RuntimeError("a queue row changed under the lock of its account's head")
 
 
-async def _write(connection: Conn, plans: list[Plan], heads_held: Mapping[UUID, heads.Head]) -> None:
+async def _write(
+    connection: Conn, plans: list[SettlingPlan], heads_held: Mapping[UUID, heads.Head], *, member: UUID | None = None
+) -> bool:
+    """Return whether the attempts were settled: all, or none because a row or `member` no longer stands."""
     accounts = {one.attempt.row.account_id for one in plans}
     locked = {account: head for account, head in heads_held.items() if account in accounts}
-    low, high = _bounds(plans)
-    recipients = _recipient_columns(plans)
+    messages = [one.attempt.row.message_id for one in plans]
+    low, high = min(messages), max(messages)
+    recipients = settled_rows.settled_recipients(plans)
     partial = {one.attempt.row.message_id for one in plans if len(one.statuses) < one.attempt.row.total}
     stored: dict[UUID, list[Status]] = {}
     if partial:  # their status needs those of recipients in other rows: write ours first, then ask for all
-        await _UPDATE_RECIPIENTS.execute(connection, *recipients, low, high)
-        recipients = columns([], len(recipients))
+        await _UPDATE_RECIPIENTS.run(connection, settled_rows.RECIPIENT.of(recipients), low=low, high=high)
+        recipients = []
         for row in await _RECIPIENT_STATUSES.records(connection, list(partial), low, high):
             stored[row["message_id"]] = [Status(status) for status in row["statuses"]]
-    messages = _message_columns(plans, stored)
     entries = [entry for one in plans for entry in one.entries]
     entries += await _suppress(connection, plans)
-    await quota_usage.count_simulated(connection, _simulated(plans))
+    await quota_usage.count_simulated(connection, settled_rows.simulated(plans))
     events = log.seal_all(locked, entries)
-    await _SETTLE.execute(
-        connection,
-        *messages,
-        *_gone_columns(plans),
-        *_later_columns(plans),
-        *_day_columns(plans),
-        *log.columns(events),
-        [head.account_id for head in locked.values()],
-        [head.seq for head in locked.values()],
-        [head.hash for head in locked.values()],
-        low,
-        high,
-        *recipients,
+    return bool(
+        await _SETTLE.run(
+            connection,
+            settled_rows.RECIPIENT.of(recipients),
+            settled_rows.MESSAGE.of(settled_rows.settled_messages(plans, stored)),
+            settled_rows.FOUND.of([settled_rows.found(one) for one in plans]),
+            settled_rows.LATER.of([settled_rows.retried(one) for one in plans if one.waiting]),
+            settled_rows.DAY.of(settled_rows.day_counts(plans)),
+            log.EVENT.of(events),
+            heads.TIP.of(locked.values()),
+            low=low,
+            high=high,
+            member=member,
+        )
     )
 
 
-def _whole_columns(plans: list[Plan]) -> tuple[object, ...]:
-    """The arguments of `settle_whole` behind the member."""
-    by_account: dict[UUID, list[log.Entry]] = {}
-    for one in plans:
-        by_account.setdefault(one.attempt.row.account_id, []).extend(one.entries)
-    accounts = sorted(by_account)
-    entries = [entry for account in accounts for entry in by_account[account]]
-    return (
-        *_bounds(plans),
-        accounts,
-        [len(by_account[account]) for account in accounts],
-        *columns([_row_values(one) for one in plans], 7),
-        *_later_columns(plans),
-        *_day_columns(plans),
-        list(ids.uuid7s(len(entries))),
-        [entry.type for entry in entries],
-        [entry.message_id for entry in entries],
-        [log.link_of(entry) for entry in entries],
-        *_recipient_columns(plans),
-    )
-
-
-def _row_values(one: Plan) -> tuple[object, ...]:
-    row = one.attempt.row
-    status = status_of_message(_on_the_way([status for _, status in one.statuses]))
-    return (
-        row.message_id, row.domain, row.attempts, bool(one.waiting), status.value, one.attempt.ended_at,
-        _MOVES_TEXT[status],
-    )  # fmt: skip
-
-
-def _bounds(plans: list[Plan]) -> tuple[UUID, UUID]:
-    messages = [one.attempt.row.message_id for one in plans]
-    return min(messages), max(messages)
-
-
-def _recipient_columns(plans: list[Plan]) -> tuple[list[object], ...]:
-    rows = [
-        (
-            one.attempt.row.message_id,
-            result.place,
-            status.value,
-            _response(result),
-            one.attempt.next_at if status is Status.SENDING else None,
-            int(result.outcome is not None and one.attempt.made),
-        )
-        for one in plans
-        for result, status in one.statuses
-    ]
-    return columns(rows, 6)
-
-
-def _response(result: Result) -> str | None:
-    if result.outcome is None:
-        return f"suppressed: {result.suppressed}"
-    return result.outcome.diagnostic or None
-
-
-def _message_columns(plans: list[Plan], stored: dict[UUID, list[Status]]) -> tuple[list[object], ...]:
-    """Message statuses. One attempt that covers all recipients decides alone; else the stored ones do."""
-    decided: dict[UUID, tuple[Status, datetime, bool]] = {}
-    for one in plans:
-        message = one.attempt.row.message_id
-        statuses = stored.get(message) or [status for _, status in one.statuses]
-        reached = all(status in _REACHED for status in statuses)
-        decided[message] = (status_of_message(_on_the_way(statuses)), one.attempt.ended_at, reached)
-    rows = [
-        (message, status.value, at if reached else None, _MOVES_TEXT[status])
-        for message, (status, at, reached) in decided.items()
-    ]
-    return columns(rows, 4)
-
-
-_REACHED = (Status.DELIVERED, Status.COMPLAINED)  # one of several may complain before the last is delivered
-
-
-def _on_the_way(statuses: list[Status]) -> list[Status]:
-    return [status if status in SETTLED else Status.SENDING for status in statuses]
-
-
-def _gone_columns(plans: list[Plan]) -> tuple[list[object], ...]:
-    rows = [one.attempt.row.key for one in plans if not one.waiting]
-    return columns(rows, 2)
-
-
-def _later_columns(plans: list[Plan]) -> tuple[list[object], ...]:
-    rows = [
-        (
-            *one.attempt.row.key,
-            orjson.dumps([(result.place, result.address) for result in one.waiting]).decode(),
-            None if one.attempt.next_at is None else one.attempt.next_at - one.attempt.ended_at,
-            one.attempt.signature,
-        )
-        for one in plans
-        if one.waiting
-    ]
-    return columns(rows, 5)
-
-
-async def _suppress(connection: Conn, plans: list[Plan]) -> list[log.Entry]:
+async def _suppress(connection: Conn, plans: list[SettlingPlan]) -> list[log.Entry]:
     """Suppress the addresses that proved dead; one event for each that was not, or for a weaker reason."""
     rows = [
         (
@@ -446,26 +251,3 @@ async def _suppress(connection: Conn, plans: list[Plan]) -> list[log.Entry]:
         )
         for hit in await suppressions.add(connection, *columns(rows, 5))
     ]
-
-
-def _simulated(plans: list[Plan]) -> list[Simulated]:
-    return [
-        Simulated(one.attempt.row.account_id, one.attempt.ended_at.date(), settled=1, bounced=status is Status.BOUNCED)
-        for one in plans
-        if one.attempt.simulated
-        for _, status in one.statuses
-        if status in _COUNTED
-    ]
-
-
-_COUNTED = (Status.DELIVERED, Status.BOUNCED, Status.COMPLAINED, Status.FAILED)
-
-
-def _day_columns(plans: list[Plan]) -> tuple[list[object], ...]:
-    counts: dict[tuple[UUID, date], list[int]] = {}
-    for one in plans:
-        for _, status in one.statuses:
-            if status in _COUNTED:
-                key = (one.attempt.row.account_id, one.attempt.ended_at.date())
-                counts.setdefault(key, [0] * len(_COUNTED))[_COUNTED.index(status)] += 1
-    return columns([(*key, *found) for key, found in sorted(counts.items())], 6)

@@ -15,7 +15,7 @@ from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.delivery.hints import Hints
-from engine.flows.sending.accept import Acceptor, Door
+from engine.flows.sending.accept import Acceptor, Origin
 from engine.mail.address import BadAddress, Mailbox, domain_name, parse_mailbox
 from engine.store import redis as redis_store
 from engine.store.queries import Queries
@@ -72,7 +72,7 @@ async def _mail_due(
     hints = Hints(client)
     acceptor = Acceptor(pool, hints, settings, on_flush=lambda _items, _seconds: None)
     resolver = Resolver.from_settings(settings)
-    door = Door(accounts[0]["account_id"], "api")
+    door = Origin(accounts[0]["account_id"], "api")
     sent = 0
     try:
         for day, domain in due:
@@ -97,7 +97,7 @@ async def _due(pool: asyncpg.Pool, now: datetime) -> list[tuple[date, str]]:
 
 
 async def _send(
-    pool: asyncpg.Pool, acceptor: Acceptor, resolver: Resolver, door: Door, report: DailyTlsReport, now: datetime
+    pool: asyncpg.Pool, acceptor: Acceptor, resolver: Resolver, door: Origin, report: DailyTlsReport, now: datetime
 ) -> int:
     found = await resolver.txt(f"_smtp._tls.{report.domain}")
     if not isinstance(found, Records | NoData | NxDomain):

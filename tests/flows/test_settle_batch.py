@@ -1,4 +1,4 @@
-"""Settling whole messages in one call: the same history as step by step, and what no longer stands holds nobody up."""
+"""Outcomes that share a transaction: one chain for each account, and a row that is gone holds up none of the others."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ import pytest
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery.queue import Row
-from engine.flows.sending.settle import Settler
+from engine.flows.sending.settle import Fenced, Settler
 from engine.ledger.log import chained
 from tests.flows.sending import (
     BOUNCED,
@@ -57,7 +57,9 @@ async def assert_whole(pool: asyncpg.Pool, account: TestAccount) -> None:
     assert (head["seq"], head["hash"]) == (len(rows), last)
 
 
-async def test_both_ways_of_settling_write_one_chain(door: Process, settler: Settler, pool: asyncpg.Pool) -> None:
+async def test_all_outcomes_of_a_batch_are_written_to_one_chain(
+    door: Process, settler: Settler, pool: asyncpg.Pool
+) -> None:
     account = await make_account(pool)
     rows = [await row_for(door, account, f"ann{number}@people.test") for number in range(6)]
     full = said(452, "4.2.2 Postfach ist übervoll – später ✉")
@@ -77,7 +79,7 @@ async def test_both_ways_of_settling_write_one_chain(door: Process, settler: Set
     ]
 
 
-async def test_accounts_that_share_a_call_keep_a_chain_each(
+async def test_accounts_that_share_a_transaction_keep_a_chain_each(
     door: Process, settler: Settler, pool: asyncpg.Pool
 ) -> None:
     accounts = [await make_account(pool) for _ in range(3)]
@@ -103,7 +105,7 @@ async def test_a_row_that_is_gone_holds_up_none_of_its_batch(
     await assert_whole(pool, account)
 
 
-async def test_recipients_of_one_domain_settle_each_by_itself_in_one_call(
+async def test_recipients_of_one_domain_settle_each_by_itself(
     door: Process, settler: Settler, pool: asyncpg.Pool
 ) -> None:
     account = await make_account(pool)
@@ -115,3 +117,41 @@ async def test_recipients_of_one_domain_settle_each_by_itself_in_one_call(
     assert await statuses(pool, message) == {"ann@people.test": "delivered", "bob@people.test": "sending"}
     [later] = await rows_of(pool, message)
     assert (later.pairs, later.attempts) == ([(row.pairs[1][0], "bob@people.test")], 1)
+
+
+async def test_outcomes_handed_over_together_share_transactions_and_are_committed_when_their_futures_resolve(
+    door: Process, pool: asyncpg.Pool
+) -> None:
+    owner = await member(pool)
+    flushes: list[int] = []
+    settler = Settler(pool, lambda: owner, on_flush=lambda count, _: flushes.append(count))
+    rows = [await row_for(door, await make_account(pool), "ann@people.test") for _ in range(20)]
+
+    done = await asyncio.gather(*(settler.settle(attempt_at(row, DELIVERED)) for row in rows))
+    again = await settler.settle(attempt_at(rows[0], DELIVERED))
+
+    assert (done, again) == ([True] * 20, False)
+    assert [await status(pool, row.message_id) for row in rows] == ["delivered"] * 20
+    assert sum(flushes) == 21
+    assert len(flushes) <= 4
+
+
+async def test_idle_waits_until_every_outcome_is_committed(door: Process, settler: Settler, pool: asyncpg.Pool) -> None:
+    row = await row_for(door, await make_account(pool), "ann@people.test")
+    future = settler.settle(attempt_at(row, DELIVERED))
+
+    await settler.idle()
+
+    assert future.done()
+    assert await status(pool, row.message_id) == "delivered"
+
+
+async def test_settling_without_a_lease_changes_nothing(door: Process, pool: asyncpg.Pool) -> None:
+    owner = await member(pool)
+    settler = settler_of(pool, owner)
+    row = await row_for(door, await make_account(pool), "ann@people.test")
+    await pool.execute("DELETE FROM shard_members WHERE id = $1", owner)
+
+    with pytest.raises(Fenced):
+        await settler.settle(attempt_at(row, DELIVERED))
+    assert await status(pool, row.message_id) == "queued"

@@ -1,0 +1,278 @@
+"""Delivery attempts as rows: events, statuses, and the row sets of the statement that settles a batch. Pure."""
+
+from collections.abc import Iterable
+from datetime import date, datetime, timedelta
+from uuid import UUID
+
+import orjson
+from msgspec import Struct
+
+from engine.base import clock, ids
+from engine.base.events import MOVES, SETTLED, EventType, Status, status_of_message
+from engine.delivery.outcome import Outcome, Verdict, detail
+from engine.delivery.queue import Row
+from engine.ledger import log
+from engine.ledger.quota_usage import Simulated
+from engine.store.row_sets import Column, RowSet
+
+_MOVES_TEXT = {status: ",".join(sorted(moves)) for status, moves in MOVES.items()}
+
+
+class Result(Struct, frozen=True):
+    """The outcome of an attempt for one recipient; `suppressed`: the reason if the address was suppressed before it."""
+
+    place: int
+    address: str
+    outcome: Outcome | None
+    suppressed: str | None = None
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    """An attempt at a queue row. `conversation` is None if no connection was tried."""
+
+    row: Row
+    started_at: datetime
+    ended_at: datetime
+    results: tuple[Result, ...]
+    conversation: dict[str, object] | None
+    signature: bytes | None
+    next_at: datetime | None  # of the deferred recipients; None: they have failed
+    made: bool = True  # False: it ended without a delivery attempt, and does not count as one
+    others: dict[str, int] | None = (
+        None  # recent outcomes of other accounts at the same site, where they explain this one
+    )
+    simulated: bool = (
+        False  # to simulator recipients: suppresses no address, and is left out where the account is judged
+    )
+
+
+class SettlingPlan(Struct):
+    """The statuses and events that an attempt leads to."""
+
+    attempt: Attempt
+    statuses: list[tuple[Result, Status]]
+    entries: list[log.Entry]
+
+    @property
+    def waiting(self) -> list[Result]:
+        """Return the results of recipients that stay in the queue."""
+        return [result for result, status in self.statuses if status is Status.SENDING]
+
+
+def plan(attempt: Attempt) -> SettlingPlan:
+    """Return the statuses and events of an attempt."""
+    row = attempt.row
+    message = ids.format_id(ids.Kind.MESSAGE, row.message_id)
+    entries: list[log.Entry] = []
+
+    def add(kind: EventType, text: str, at: datetime) -> None:
+        entries.append(log.Entry(row.account_id, kind, text, at, row.message_id, message))
+
+    if attempt.conversation is not None:
+        talk = attempt.conversation if row.total == 1 else row.whose | attempt.conversation
+        add(EventType.ATTEMPTED, log.detail_text(talk), attempt.started_at)
+    statuses = []
+    for result in attempt.results:
+        kind, status = _consequence(result, again=attempt.next_at is not None)
+        add(kind, _detail(result, attempt, kind), attempt.ended_at)
+        statuses.append((result, status))
+    return SettlingPlan(attempt, statuses, entries)
+
+
+def _consequence(result: Result, *, again: bool) -> tuple[EventType, Status]:
+    if result.suppressed is not None or result.outcome is None:
+        return EventType.SUPPRESSED, Status.REJECTED
+    if result.outcome.verdict is Verdict.DELIVERED:
+        return EventType.DELIVERED, Status.DELIVERED
+    if result.outcome.verdict is Verdict.BOUNCED:
+        return EventType.BOUNCED, Status.BOUNCED
+    return (EventType.DEFERRED, Status.SENDING) if again else (EventType.FAILED, Status.FAILED)
+
+
+def _detail(result: Result, attempt: Attempt, kind: EventType) -> str:
+    found: dict[str, object] = {"recipient": result.address}
+    if result.outcome is None:
+        found |= {"address": result.address, "reason": result.suppressed, "phase": "delivery"}
+        return log.detail_text(found)
+    found |= detail(result.outcome)
+    if attempt.conversation is not None:
+        found |= {key: attempt.conversation[key] for key in ("mx", "tls") if key in attempt.conversation}
+    if kind is EventType.BOUNCED:
+        found["suppressed"] = result.outcome.suppress
+    if attempt.made:
+        found["attempt"] = attempt.row.attempts + 1
+    if attempt.others is not None and result.outcome.verdict is not Verdict.DELIVERED:
+        found["site_lately"] = attempt.others
+    if kind is EventType.DEFERRED and attempt.next_at is not None:
+        found["next_attempt_at"] = clock.iso(attempt.next_at)
+    if attempt.simulated:
+        found["simulated"] = True
+    return log.detail_text(found)
+
+
+class SettledRecipient(Struct, frozen=True):
+    """A recipient after an attempt; `made` is 1 where the attempt counts, else 0."""
+
+    message_id: UUID
+    n: int
+    status: str
+    last_response: str | None
+    next_attempt_at: datetime | None
+    made: int
+
+
+class SettledMessage(Struct, frozen=True):
+    """The status that a message takes if its present one is among `moves`, comma-separated."""
+
+    id: UUID
+    status: str
+    delivered_at: datetime | None
+    moves: str
+
+
+class AttemptedRow(Struct, frozen=True):
+    """A queue row as its attempt found it; `ends` if nothing is left to try."""
+
+    message_id: UUID
+    domain: str
+    attempts: int
+    ends: bool
+
+
+class RetriedRow(Struct, frozen=True):
+    """A queue row that is due again after `wait`, for the recipients that are left, as JSON."""
+
+    message_id: UUID
+    domain: str
+    recipients: str
+    wait: timedelta | None
+    signature: bytes | None
+
+
+class SettledDay(Struct):
+    """Recipients that were settled on an account's day, by outcome."""
+
+    account_id: UUID
+    day: date
+    delivered: int = 0
+    bounced: int = 0
+    complained: int = 0
+    failed: int = 0
+
+
+RECIPIENT = RowSet(
+    "recipient",
+    SettledRecipient,
+    Column("message_id"),
+    Column("n", "smallint"),
+    Column("status", repeats=True),
+    Column("last_response"),
+    Column("next_attempt_at"),
+    Column("made", "smallint", repeats=True),
+)
+MESSAGE = RowSet(
+    "message",
+    SettledMessage,
+    Column("id"),
+    Column("status", repeats=True),
+    Column("delivered_at"),
+    Column("moves", repeats=True),
+)
+FOUND = RowSet(
+    "found",
+    AttemptedRow,
+    Column("message_id"),
+    Column("domain"),
+    Column("attempts", "smallint", repeats=True),
+    Column("ends", repeats=True),
+)
+LATER = RowSet(
+    "later",
+    RetriedRow,
+    Column("message_id"),
+    Column("domain"),
+    Column("recipients", "jsonb"),
+    Column("wait"),
+    Column("signature"),
+)
+DAY = RowSet(
+    "day",
+    SettledDay,
+    Column("account_id"),
+    Column("day"),
+    *[Column(outcome, "integer") for outcome in ("delivered", "bounced", "complained", "failed")],
+)
+
+
+def settled_recipients(plans: list[SettlingPlan]) -> list[SettledRecipient]:
+    return [
+        SettledRecipient(
+            one.attempt.row.message_id,
+            result.place,
+            status.value,
+            _response(result),
+            one.attempt.next_at if status is Status.SENDING else None,
+            int(result.outcome is not None and one.attempt.made),
+        )
+        for one in plans
+        for result, status in one.statuses
+    ]
+
+
+def _response(result: Result) -> str | None:
+    if result.outcome is None:
+        return f"suppressed: {result.suppressed}"
+    return result.outcome.diagnostic or None
+
+
+def settled_messages(plans: list[SettlingPlan], stored: dict[UUID, list[Status]]) -> list[SettledMessage]:
+    """Return the new status of each message: from its attempt if that covers all recipients, else from `stored`."""
+    decided: dict[UUID, SettledMessage] = {}
+    for one in plans:
+        message = one.attempt.row.message_id
+        statuses = stored.get(message) or [status for _, status in one.statuses]
+        reached = all(status in _REACHED for status in statuses)
+        status = status_of_message([status if status in SETTLED else Status.SENDING for status in statuses])
+        delivered_at = one.attempt.ended_at if reached else None
+        decided[message] = SettledMessage(message, status.value, delivered_at, _MOVES_TEXT[status])
+    return list(decided.values())
+
+
+_REACHED = (Status.DELIVERED, Status.COMPLAINED)  # one of several may complain before the last is delivered
+
+
+def found(one: SettlingPlan) -> AttemptedRow:
+    """Return the queue row that the plan's attempt was at."""
+    row = one.attempt.row
+    return AttemptedRow(row.message_id, row.domain, row.attempts, not one.waiting)
+
+
+def retried(one: SettlingPlan) -> RetriedRow:
+    attempt = one.attempt
+    left = orjson.dumps([(result.place, result.address) for result in one.waiting]).decode()
+    wait = None if attempt.next_at is None else attempt.next_at - attempt.ended_at
+    return RetriedRow(*attempt.row.key, left, wait, attempt.signature)
+
+
+def simulated(plans: list[SettlingPlan]) -> list[Simulated]:
+    return [
+        Simulated(one.attempt.row.account_id, one.attempt.ended_at.date(), settled=1, bounced=status is Status.BOUNCED)
+        for one in plans
+        if one.attempt.simulated
+        for _, status in one.statuses
+        if status in _COUNTED
+    ]
+
+
+_COUNTED = (Status.DELIVERED, Status.BOUNCED, Status.COMPLAINED, Status.FAILED)
+
+
+def day_counts(plans: list[SettlingPlan]) -> Iterable[SettledDay]:
+    counts: dict[tuple[UUID, date], SettledDay] = {}
+    for one in plans:
+        for _, status in one.statuses:
+            if status in _COUNTED:
+                key = (one.attempt.row.account_id, one.attempt.ended_at.date())
+                day = counts.setdefault(key, SettledDay(*key))
+                setattr(day, status.value, getattr(day, status.value) + 1)
+    return [counts[key] for key in sorted(counts)]

@@ -1,0 +1,46 @@
+"""No statement numbers more than twelve arguments by hand: wider ones name them (engine.store.row_sets)."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("api", "engine", "mta", "ops", "shards")
+MAX_ARGUMENTS = 12
+_POSITION = re.compile(r"\$(\d+)")
+_RUNS = frozenset({"execute", "fetch", "fetchrow", "fetchval", "first", "records"})
+
+
+def files(kind: str) -> list[Path]:
+    return sorted(path for package in PACKAGES for path in (ROOT / package).rglob(f"*.{kind}"))
+
+
+@pytest.mark.parametrize("path", [path for path in files("sql") if path.parent.name != "migrations"], ids=str)
+def test_a_query_file_numbers_few_arguments(path: Path) -> None:
+    widest = max((int(position) for position in _POSITION.findall(path.read_text("utf-8"))), default=0)
+
+    assert widest <= MAX_ARGUMENTS
+
+
+def test_no_call_lists_more_arguments_and_no_array_width_is_larger() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in files("py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and _is_wide(node)
+    ]
+
+    assert not found
+
+
+def _is_wide(call: ast.Call) -> bool:
+    """Whether a call runs a statement with too many arguments, or makes too many arrays of rows."""
+    name = ast.unparse(call.func).rpartition(".")[2]
+    if name == "columns" and len(call.args) == 2 and isinstance(call.args[1], ast.Constant):
+        return int(str(call.args[1].value)) > MAX_ARGUMENTS
+    text = call.args[0] if call.args else None
+    if name in _RUNS and isinstance(text, ast.Constant):
+        return any(int(position) > MAX_ARGUMENTS for position in _POSITION.findall(str(text.value)))
+    return name in _RUNS and len(call.args) > MAX_ARGUMENTS + 1  # beside the connection
