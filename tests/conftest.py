@@ -185,3 +185,17 @@ async def _say(servers: Temporary, statement: str) -> None:
         await connection.execute(statement)
     finally:
         await connection.close()
+
+
+@pytest.fixture
+async def own_database(new_database: NewDatabase) -> str:
+    """A migrated database for one test."""
+    return await new_database()
+
+
+@pytest.fixture
+async def own_pool(own_database: str) -> AsyncIterator[asyncpg.Pool]:
+    """Connections to the database of one test."""
+    pool = await open_pool(own_database, name="own pool", largest=2)
+    yield pool
+    await pool.close()

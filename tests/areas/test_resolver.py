@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import Any, cast
 
@@ -166,7 +167,8 @@ async def test_truncated_answer_is_fetched_over_tcp(zone: Responder) -> None:
         found = await resolver.mx("b.test")
     assert isinstance(found, Records)
     assert len(found.values) == 1_000
-    assert [question.transport for question in zone.questions] == ["udp", "tcp"]
+    asked = [question.transport for question in zone.questions]
+    assert [transport for transport, _ in groupby(asked)] == ["udp", "tcp"]  # over UDP again where the answer took long
 
 
 async def test_an_answer_of_thousands_of_records_is_not_read(zone: Responder) -> None:

@@ -1,12 +1,10 @@
 """Installations on servers of their own, for the operator's commands."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import asyncpg
 import pytest
 
-from engine.store.postgres import open_pool
 from ops.state import make_state
 from tests.harness.accounts import PEPPER
 from tests.ops.patient import environ
@@ -15,21 +13,7 @@ NewDatabase = Callable[[], Awaitable[str]]
 
 
 @pytest.fixture
-async def own_database(new_database: NewDatabase) -> str:
-    """A migrated database for one test."""
-    return await new_database()
-
-
-@pytest.fixture
 def given(own_database: str, redis_url: str, tmp_path: Path) -> dict[str, str]:
     """An installation on given servers that does not run."""
     state = make_state(tmp_path / "state")
     return environ(state, WAYBILL_DATABASE_URL=own_database, WAYBILL_REDIS_URL=redis_url, WAYBILL_KEY_PEPPER=PEPPER)
-
-
-@pytest.fixture
-async def own_pool(own_database: str) -> AsyncIterator[asyncpg.Pool]:
-    """Connections to it."""
-    pool = await open_pool(own_database, name="doctor tests", largest=2)
-    yield pool
-    await pool.close()

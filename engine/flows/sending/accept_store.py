@@ -11,7 +11,6 @@ from datetime import date, datetime, timedelta
 from operator import itemgetter
 from uuid import UUID
 
-from asyncpg.exceptions import InternalClientError
 from msgspec import Struct
 
 from engine.areas.emails.types import Accepted, Prepared
@@ -24,7 +23,7 @@ from engine.flows.sending.admission import Pending, Replays, decide
 from engine.ledger import heads, log, quota_usage
 from engine.ledger.heads import Head
 from engine.ledger.quota_usage import Ceiling, Simulated
-from engine.store.database_errors import DatabaseUnavailable, MissingPartition
+from engine.store.database_errors import DatabaseUnavailable, MissingPartition, SessionLost
 from engine.store.queries import Conn, Queries, Source, columns
 from engine.store.row_sets import Column, RowSet
 
@@ -280,8 +279,8 @@ def _expected(held: Mapping[UUID, Head], *, checked: bool) -> list[ExpectedHead]
 
 def _may_be_stored(result: BatchResult, error: Exception) -> bool:
     """Return whether the batch may be stored although `error` was raised while it was written or committed."""
-    # InternalClientError: the session's server had gone before, so nothing was sent.
-    return bool(result.stored) and not isinstance(error, (MissingPartition, InternalClientError))
+    # SessionLost: the session's server had gone before, so nothing was sent.
+    return bool(result.stored) and not isinstance(error, (MissingPartition, SessionLost))
 
 
 def goes_now(message: Prepared) -> bool:
