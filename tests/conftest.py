@@ -119,6 +119,14 @@ async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
         pytest.fail(f"secrets in the database: {leaks[:20]}")
 
 
+@pytest.fixture(scope="module")
+async def disposable_servers() -> AsyncIterator[Temporary]:
+    """Start a migrated PostgreSQL and a Valkey for one module; a test that kills one starts it again."""
+    with temporary_servers() as running:
+        await migrate(running.database_url)
+        yield running
+
+
 @pytest.fixture(scope="session")
 def settings(database_url: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """Settings on this worker's servers; `msgspec.structs.replace` makes variants."""

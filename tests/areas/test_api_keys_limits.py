@@ -15,7 +15,7 @@ from engine.base.settings import Settings
 from tests.harness.accounts import TestAccount, add_domain, add_stream, make_account
 from tests.harness.api import Answer, Api
 from tests.harness.people import TestPerson, make_person
-from tests.harness.relay import TestRelay, message, relaying
+from tests.harness.submission import TestRelay, message, relaying
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ _STARTS_PROCESSES = frozenset(
 )  # fmt: skip
 # A way through each part with servers: accepting, delivering, settling, one area of the API.
 _QUICK = frozenset(
-    {"flows/test_accept.py", "flows/test_settle.py", "mta/test_outbound.py", "areas/test_emails_post.py"}
+    {"flows/test_accept.py", "flows/test_settle.py", "mta/outbound/test_delivery.py", "areas/test_emails_post.py"}
 )
 _LEFT_OUT = pytest.StashKey[list[str]]()
 
