@@ -77,7 +77,7 @@ class ConnectionAttempt:
         tls = connection.tls
         fault = demand.noted
         if tls is None:
-            why = (plaintext or connection.plaintext)[:_PLAINTEXT_TEXT]
+            why = (plaintext or connection.plaintext_reason)[:_PLAINTEXT_TEXT]
             shown: dict[str, object] = {"tls": None, "plaintext": why}
             if demand.tested:
                 kind = TlsFailureType.VALIDATION_FAILURE if plaintext else TlsFailureType.STARTTLS_NOT_SUPPORTED

@@ -152,7 +152,7 @@ async def test_a_watcher_that_died_is_forgotten(here: World) -> None:
     await here.until(lambda: not watch.domains)  # nobody ended it
     await here.until_step(await here.send("ann@peer.test"), "delivered")
     assert not mta.outbound.site_stats._told
-    assert watch.take() == ([], 0)
+    assert watch.drain() == ([], 0)
 
 
 async def test_two_watchers_see_each_what_they_asked_for_and_tls_is_told(here: World, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ async def test_messages_follow_one_another_on_one_connection(sink: Sink) -> None
         following = queue[number + 1] if number + 1 < len(queue) else None
         transaction = await connection.send(one, lambda given=following: given)  # type: ignore[misc]
         assert outcome(transaction) == (Phase.BODY, 250)
-        assert connection.begun is following
+        assert connection.pipelined_envelope is following
     assert connection.messages_sent == 50
     await connection.close()
     assert [message.recipients[0] for message in sink.messages] == [one.recipients[0] for one in queue]
@@ -463,8 +463,8 @@ async def test_the_verdict_on_a_certificate_names_what_is_wrong(context: ssl.SSL
         assert connection._transport is not None
         session = connection._transport.get_extra_info("ssl_object")
         later = datetime.now(UTC) + timedelta(days=9_000)
-        judgement = CertificateVerifier(CertificateAuthorities([])).judged(
-            session, "mx.peer.test", kept=connection._shown, at=later
+        handshake = CertificateVerifier(CertificateAuthorities([])).verify(
+            session, "mx.peer.test", kept=connection._certificates, at=later
         )
-        assert judgement.facts.certificate == "unverified: outside its dates"
+        assert handshake.details.certificate == "unverified: outside its dates"
         await connection.close()

@@ -94,15 +94,15 @@ class _Pure:
                 if not self.queue or not opened:
                     return
                 number, envelope = self.queue.pop(0)
-                exchange, commands = self.session.begin(envelope, 0.0)
-                self.current = number, exchange
+                transaction, commands = self.session.begin(envelope, 0.0)
+                self.current = number, transaction
                 self.said += commands
-            number, exchange = self.current
-            if exchange.done:
-                answers = exchange.transaction(()).answers
+            number, transaction = self.current
+            if transaction.done:
+                answers = transaction.result(()).answers
                 self.outcomes += [outcome(f"{number}.{m}", answer) for m, answer in enumerate(answers, 1)]
                 self.current = None
-            elif self.session.content_due is exchange:
+            elif self.session.content_due is transaction:
                 upcoming = self.queue[0][1] if self.queue and self.session.features.pipelining else None
                 self.said += b"".join(self.session.content(upcoming, 0.0))
                 self.session.content_written(0.0)

@@ -13,7 +13,7 @@ from tests.mta.smtp.test_connection import serving
 GREETING, EHLO = b"220 mx.peer.test\r\n", b"250-mx.peer.test\r\n250 STARTTLS\r\n"
 
 
-async def cut_short(address: tuple[str, int], reached: asyncio.Event, ends: str = "_cut_short") -> ConnectFailed:
+async def cut_short(address: tuple[str, int], reached: asyncio.Event, ends: str = "_abort_opening") -> ConnectFailed:
     """What an opening raises that is cut once `reached` is set. `ends`: what ends the stage that is meant."""
     cut = OpeningAbort()
     opening = asyncio.create_task(

@@ -10,7 +10,7 @@ from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
 from mta.smtp.client.envelope import Envelope, EnvelopeNeeds, ServerFeatures, dot_stuffed
 from mta.smtp.client.replies import MAX_LINE, MAX_REPLY, MAX_TEXT, ReplyReader
 from mta.smtp.client.session import ClientSession, ClientState
-from mta.smtp.client.transcript import TlsDetails, TranscriptStep, conversation, opening, weighed, weight_of
+from mta.smtp.client.transcript import TlsDetails, TranscriptStep, conversation, json_octets, opening, opening_with_size
 
 HELLO = Envelope("ann@sender.test", ("bob@peer.test",), b"Subject: hello\r\n\r\nhello\r\n")
 
@@ -149,9 +149,9 @@ def test_bytes_after_the_end_change_nothing() -> None:
 def test_an_envelope_for_a_session_that_is_over_is_answered_at_once() -> None:
     session = ready()
     session.received(b"421 4.4.2 bye\r\n", 1.0)
-    exchange, commands = session.begin(HELLO, 2.0)
-    assert (exchange.done, commands) == (True, b"")
-    (answer,) = exchange.transaction(()).answers
+    transaction, commands = session.begin(HELLO, 2.0)
+    assert (transaction.done, commands) == (True, b"")
+    (answer,) = transaction.result(()).answers
     assert answer.phase is Phase.MAIL
     assert isinstance(answer.outcome, Break)
     assert answer.outcome.kind is BreakKind.CLOSED
@@ -161,13 +161,13 @@ def test_an_envelope_for_a_session_that_is_over_is_answered_at_once() -> None:
 def test_the_envelope_begun_behind_a_dot_must_be_sent_next() -> None:
     session = ready("PIPELINING")
     following = Envelope("ann@sender.test", ("cyd@peer.test",), b"x\r\n")
-    exchange, _ = session.begin(HELLO, 0.0)
+    transaction, _ = session.begin(HELLO, 0.0)
     session.received(b"250 ok\r\n250 ok\r\n354 ok\r\n", 0.0)
     session.content(following, 0.0)
     session.content_written(0.0)
     session.received(b"250 ok\r\n", 0.0)
-    assert exchange.done
-    assert session.begun is following
+    assert transaction.done
+    assert session.pipelined_envelope is following
     with pytest.raises(RuntimeError):
         session.begin(HELLO, 0.0)
     # One that is equal but not the same is another envelope.
@@ -180,36 +180,38 @@ def test_the_envelope_begun_behind_a_dot_must_be_sent_next() -> None:
 def test_a_refusal_while_content_is_being_written_is_the_answer_and_the_end() -> None:
     session = ready("PIPELINING")
     following = Envelope("ann@sender.test", ("cyd@peer.test",), b"x\r\n")
-    exchange, _ = session.begin(HELLO, 0.0)
+    transaction, _ = session.begin(HELLO, 0.0)
     session.received(b"250 ok\r\n250 ok\r\n354 ok\r\n", 0.0)
     session.content(following, 0.0)
     session.received(b"552 5.3.4 too big\r\n", 1.0)
-    assert exchange.answers == [Answer(Phase.BODY, Reply(552, "5.3.4 too big", "5.3.4"))]
+    assert transaction.answers == [Answer(Phase.BODY, Reply(552, "5.3.4 too big", "5.3.4"))]
     assert session.state is ClientState.ENDED
     second, _ = session.begin(following, 1.0)
-    (answer,) = second.transaction(()).answers
+    (answer,) = second.result(()).answers
     assert answer.phase is Phase.MAIL
     assert isinstance(answer.outcome, Break)
 
 
 def test_an_acceptance_of_half_a_message_is_not_believed() -> None:
     session = ready()
-    exchange, _ = session.begin(HELLO, 0.0)
+    transaction, _ = session.begin(HELLO, 0.0)
     for reply in (b"250 ok\r\n", b"250 ok\r\n", b"354 ok\r\n"):
         session.received(reply, 0.0)
     session.content(None, 0.0)
     session.received(b"250 ok\r\n", 0.0)
-    (answer,) = exchange.transaction(()).answers
+    (answer,) = transaction.result(()).answers
     assert isinstance(answer.outcome, Break)
     assert (answer.phase, answer.outcome.kind) == (Phase.BODY, BreakKind.PROTOCOL)
 
 
 def test_content_that_is_withheld_leaves_the_phase_before_the_body() -> None:
     session = ready("PIPELINING")
-    exchange, _ = session.begin(HELLO, 0.0)
+    transaction, _ = session.begin(HELLO, 0.0)
     session.received(b"250 ok\r\n250 ok\r\n354 ok\r\n", 0.0)
     session.withhold(0.0)
-    assert exchange.answers == [Answer(Phase.DATA, Break(BreakKind.LOCAL, "withheld: the right to send was lost"))]
+    assert transaction.answers == [
+        Answer(Phase.DATA, Break(BreakKind.LOCAL, "content not sent: the right to send was lost"))
+    ]
 
 
 def test_what_was_learnt_before_tls_is_forgotten() -> None:
@@ -230,14 +232,14 @@ def test_what_was_learnt_before_tls_is_forgotten() -> None:
 def test_a_transcript_shows_each_reply_with_its_milliseconds_and_no_content() -> None:
     session = ready("PIPELINING")
     secret = Envelope("ann@sender.test", ("bob@peer.test", "cyd@peer.test"), b"Subject: secret\r\n\r\nsecret\r\n")
-    exchange, _ = session.begin(secret, 1.0)
+    transaction, _ = session.begin(secret, 1.0)
     session.received(b"250 2.1.0 ok\r\n", 1.5)
     session.received(b"250 2.1.5 ok\r\n550 5.1.1 no\r\n354 go\r\n", 1.75)
     session.content(None, 2.0)
     session.content_written(2.0)
     session.received(b"250 2.0.0 queued\r\n", 2.25)
-    transaction = exchange.transaction(opening(session.opening_steps))
-    assert transaction.transcript == [
+    result = transaction.result(opening(session.opening_steps))
+    assert result.transcript == [
         {"step": "greeting", "reply": "220 mx.peer.test", "ms": 0.0},
         {"step": "ehlo", "reply": "250 mx.peer.test PIPELINING", "ms": 0.0},
         {"step": "mail", "reply": "250 2.1.0 ok", "ms": 500.0},
@@ -246,7 +248,7 @@ def test_a_transcript_shows_each_reply_with_its_milliseconds_and_no_content() ->
         {"step": "data", "reply": "354 go", "ms": 0.0},
         {"step": "body", "reply": "250 2.0.0 queued", "ms": 250.0},
     ]
-    steps = [step["step"] for step in transaction.transcript_of(1)]
+    steps = [step["step"] for step in result.transcript_of(1)]
     assert steps == ["greeting", "ehlo", "mail", "rcpt", "data", "body"]
 
 
@@ -257,7 +259,7 @@ def test_a_transcript_stays_under_4_kb_of_json(recipients: int, text: str) -> No
     opened = opening([{"step": "connect", "to": "mx.peer.test [192.0.2.1]:25", "ms": 1.0}] + [
         TranscriptStep(phase, long, 1.0) for phase in (Phase.GREETING, Phase.EHLO, Phase.STARTTLS, Phase.EHLO)
     ])  # fmt: skip
-    assert weighed(opened) == (opened, weight_of(opened))
+    assert opening_with_size(opened) == (opened, json_octets(opened))
     steps = [TranscriptStep(Phase.MAIL, long, 12.5)]
     steps += [TranscriptStep(Phase.RCPT, long, 300.0, place) for place in range(recipients)]
     steps += [TranscriptStep(Phase.DATA, long, 1.0), TranscriptStep(Phase.BODY, long, 600.0)]

@@ -235,12 +235,12 @@ async def test_a_server_that_breaks_right_behind_the_handshake_is_blamed_for_its
 async def test_why_there_is_no_tls_is_known(judge: CertificateVerifier, tmp_path: Path) -> None:
     async with Sink() as sink:
         connection = await connect(sink, judge)
-        assert (connection.tls, connection.plaintext) == (None, "the server does not offer STARTTLS")
+        assert (connection.tls, connection.plaintext_reason) == (None, "the server does not offer STARTTLS")
         await connection.close()
     async with showing(self_signed(MX), tmp_path) as sink:
         sink.script("STARTTLS", "454 4.7.0 not now")
         connection = await connect(sink, judge)
-        assert connection.plaintext == "the server refuses STARTTLS: 454 4.7.0 not now"
+        assert connection.plaintext_reason == "the server refuses STARTTLS: 454 4.7.0 not now"
         await connection.close()
 
 
@@ -307,11 +307,11 @@ async def test_an_old_server_gets_the_tls_it_has_unless_more_is_demanded(
 async def test_a_failed_handshake_forgets_the_session(judge: CertificateVerifier, tmp_path: Path) -> None:
     async with showing(self_signed(MX), tmp_path) as sink:
         await (await connect(sink, judge)).close()
-        assert client_context(TlsMode.OPPORTUNISTIC).offers(MX)
+        assert client_context(TlsMode.OPPORTUNISTIC).has_session(MX)
         sink.script("STARTTLS", raw=b"220 go\r\n", times=1)  # and then no TLS
         failed = await refusal(sink, judge, TlsMode.OPPORTUNISTIC)
         assert failed.fault is not None
-        assert not client_context(TlsMode.OPPORTUNISTIC).offers(MX)
+        assert not client_context(TlsMode.OPPORTUNISTIC).has_session(MX)
 
 
 async def test_kept_sessions_are_bounded_and_end(
@@ -320,15 +320,15 @@ async def test_kept_sessions_are_bounded_and_end(
     async with showing(self_signed(MX), tmp_path) as sink:
         await (await connect(sink, judge)).close()
         _, session, shown = client_context(TlsMode.OPPORTUNISTIC)._kept[MX]
-    kept = ResumingTlsContext.made()
+    kept = ResumingTlsContext.create()
     for number in range(MAX_SESSIONS + 10):
         kept.keep(f"mx{number}.test", session, shown)
     assert len(kept._kept) == MAX_SESSIONS
-    assert kept.offers(f"mx{MAX_SESSIONS + 9}.test")
-    assert not kept.offers("mx0.test")
+    assert kept.has_session(f"mx{MAX_SESSIONS + 9}.test")
+    assert not kept.has_session("mx0.test")
     later = asyncio.get_running_loop().time() + 10_000
     monkeypatch.setattr("mta.smtp.client.tls.time.monotonic", lambda: later)
-    assert not kept.offers(f"mx{MAX_SESSIONS + 9}.test")
+    assert not kept.has_session(f"mx{MAX_SESSIONS + 9}.test")
 
 
 def test_sans_that_cannot_be_read_name_nobody(root: Certified) -> None:
@@ -347,7 +347,7 @@ async def test_certificates_kept_of_another_session_are_not_taken_for_this_ones(
         assert connection._transport is not None
         session = connection._transport.get_extra_info("ssl_object")
         assert session.session_reused
-        judgement = judge.judged(session, MX, kept=(root.leaf(MX).der,))
-        assert judgement.certificate_failure is not None
-        assert judgement.shown == (stranger.der,)
+        handshake = judge.verify(session, MX, kept=(root.leaf(MX).der,))
+        assert handshake.certificate_failure is not None
+        assert handshake.certificates == (stranger.der,)
         await connection.close()

@@ -10,7 +10,7 @@ from mta.outbound.sites.site_stats import MAX_OCTETS, packed
 from mta.smtp.client import trace as module
 from mta.smtp.client.envelope import Envelope
 from mta.smtp.client.session import ClientSession
-from mta.smtp.client.trace import MAX_LINES_EACH, SmtpTrace, shown_command
+from mta.smtp.client.trace import MAX_LINES_PER_CONNECTION, SmtpTrace, shown_command
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ANN = Envelope("b+token@bounces.a.test", ("ann@peer.test",), b"Subject: the code is 4711\r\n\r\nhello\r\n")
@@ -19,19 +19,19 @@ EVE = Envelope("b+other@bounces.a.test", ("eve@quiet.test",), b"Subject: s\r\n\r
 
 def watching(*domains: str) -> SmtpTrace:
     made = SmtpTrace(lambda: 0.0, lambda: NOW)
-    made.heed(dict.fromkeys(domains, NOW + timedelta(seconds=30)))
+    made.set_domains(dict.fromkeys(domains, NOW + timedelta(seconds=30)))
     return made
 
 
 def lines(watch: SmtpTrace) -> list[str]:
-    return [f"{one['way']} {one['text']}" for one in watch.take()[0]]
+    return [f"{one['way']} {one['text']}" for one in watch.drain()[0]]
 
 
 def test_a_session_is_told_line_by_line_and_only_of_the_domain_that_is_watched() -> None:
     watch = watching("peer.test")
-    watch.serves("peer.test", ("mx.peer.test",))
+    watch.add_hosts("peer.test", ("mx.peer.test",))
     session = ClientSession("client.test", starttls=False, now=0.0)
-    session.tap = watch.tap("mx.peer.test", "192.0.2.1")
+    session.trace = watch.connection_trace("mx.peer.test", "192.0.2.1")
     session.received(b"220 mx\r\n", 0.1)
     session.received(b"250-mx\r\n250 PIPELINING\r\n", 0.2)
     exchange, _ = session.begin(ANN, 0.2)
@@ -58,9 +58,9 @@ def test_a_session_is_told_line_by_line_and_only_of_the_domain_that_is_watched()
 
 def test_how_a_conversation_breaks_is_told() -> None:
     watch = watching("peer.test")
-    watch.serves("peer.test", ("mx.peer.test",))
+    watch.add_hosts("peer.test", ("mx.peer.test",))
     session = ClientSession("client.test", starttls=False, now=0.0)
-    session.tap = watch.tap("mx.peer.test", "192.0.2.1")
+    session.trace = watch.connection_trace("mx.peer.test", "192.0.2.1")
     session.fail(Break(BreakKind.TIMEOUT, "no complete reply at greeting in time"), 300.0)
     assert lines(watch) == ["* timeout: no complete reply at greeting in time"]
 
@@ -83,31 +83,31 @@ def test_a_command_that_may_carry_a_secret_shows_its_verb_only(command: str, sho
 def test_lines_are_bounded_by_conversation_and_by_second() -> None:
     seconds = iter(range(10_000))
     watch = SmtpTrace(lambda: float(next(seconds)), lambda: NOW)
-    watch.heed({"peer.test": NOW + timedelta(seconds=30)})
-    tap = watch.tap("mx.peer.test", "192.0.2.1")
-    for _ in range(MAX_LINES_EACH + 50):
+    watch.set_domains({"peer.test": NOW + timedelta(seconds=30)})
+    tap = watch.connection_trace("mx.peer.test", "192.0.2.1")
+    for _ in range(MAX_LINES_PER_CONNECTION + 50):
         tap.answer(ANN, Reply(250, "x" * 1_000), 0.0)
-    told, left_out = watch.take()
-    assert len(told) == MAX_LINES_EACH + 1
+    told, left_out = watch.drain()
+    assert len(told) == MAX_LINES_PER_CONNECTION + 1
     assert told[-1]["text"] == "more of this conversation is not shown"
     assert max(len(one["text"]) for one in told) <= module.MAX_TEXT
     assert left_out == 0
 
     standing = watching("peer.test")
     for _ in range(10):
-        tap = standing.tap("mx.peer.test", "192.0.2.1")
+        tap = standing.connection_trace("mx.peer.test", "192.0.2.1")
         for _ in range(100):
             tap.answer(ANN, Reply(250, "ok"), 0.0)
-    told, left_out = standing.take()
-    assert (len(told), left_out) == (module.MAX_A_SECOND, 1_000 - module.MAX_A_SECOND)
+    told, left_out = standing.drain()
+    assert (len(told), left_out) == (module.MAX_LINES_PER_SECOND, 1_000 - module.MAX_LINES_PER_SECOND)
 
 
 def test_a_watcher_whose_time_is_over_costs_nothing() -> None:
     watch = watching("peer.test")
-    watch.serves("peer.test", ("mx.peer.test",))
-    watch.heed({"peer.test": NOW})
+    watch.add_hosts("peer.test", ("mx.peer.test",))
+    watch.set_domains({"peer.test": NOW})
     assert not watch.domains
-    assert watch.of_host("mx.peer.test") == []
+    assert watch.domains_of_host("mx.peer.test") == []
 
 
 def test_lines_are_told_in_notifications_that_postgres_takes() -> None:
