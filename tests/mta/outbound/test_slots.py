@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from mta.outbound.sites.slots import LINGER_S, MAX_STRESSED_S, STRESSED_S, SlotClaim, Slots
+from mta.outbound.sites.slots import CUTS, LINGER_S, MAX_STRESSED_S, STRESSED_S, SlotClaim, Slots
 
 NOW = 1_000.0
 ANN, BOB = UUID(int=1), UUID(int=2)
@@ -122,9 +122,9 @@ def test_an_opening_has_all_its_time_while_nobody_waits() -> None:
 
 
 def test_openings_end_early_while_others_wait_and_no_more_than_wait_and_few_at_once() -> None:
-    slots = Slots(100)
-    held = asked(slots, ANN, 26, "silent")
-    assert (len(held), slots.counts.waiting_unproven) == (25, 1)
+    slots = Slots(2 * CUTS)
+    held = asked(slots, ANN, CUTS // 2 + 1, "silent")
+    assert (len(held), slots.counts.waiting_unproven) == (CUTS // 2, 1)
     assert slots.overdue(NOW + STRESSED_S - 0.1) == []
     assert slots.overdue(NOW + STRESSED_S + 0.1) == held[:1]
     asked(slots, ANN, 10, "more")
