@@ -1,4 +1,4 @@
-"""Records what one attempt to open a connection to a route's servers tried, and what the waybill says of it."""
+"""Records what one attempt to open a connection to a route's servers tried, for the waybill."""
 
 import msgspec
 from msgspec import Struct
@@ -17,7 +17,7 @@ _OF_CERTIFICATES = frozenset({TlsFailureType.HOST_MISMATCH, TlsFailureType.EXPIR
 
 
 class OpenedConnection(Struct, frozen=True):
-    """A connection that takes mail. `shown` is what the waybill says of it: `tls`, why there is none, and the source
+    """A connection that is ready for mail. `shown` is its part of the waybill: `tls`, why there is none, and the source
     address where one is configured."""
 
     connection: SmtpConnection

@@ -52,7 +52,7 @@ _Minute = dict[UUID | None, list[int]]  # account (None: those beyond the bound)
 
 
 class AnswerCounts:
-    """The answers of sites in the last minutes, by account: enough to tell each account how all others fared."""
+    """The answers of sites in the last minutes, by account: enough to compare each account with all others."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
