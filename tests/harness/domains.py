@@ -1,4 +1,4 @@
-"""A domain in a test: on an account of its own, in a zone that the test writes, with what its account's log says."""
+"""Domains for tests: each on its own account, in a zone that the test writes, with the events of its account log."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -18,7 +18,7 @@ from tests.harness.accounts import TestAccount, make_account
 
 
 class Place:
-    """Where domains are added and checked: a pool, settings that ask `zone`, and the zone."""
+    """A pool, settings that use the DNS server of `zone`, and the zone, for adding and checking domains."""
 
     def __init__(self, pool: asyncpg.Pool, settings: Settings, zone: Responder) -> None:
         self.pool = pool
@@ -35,7 +35,7 @@ class Place:
         return await self.row(account, made.id)
 
     async def row(self, account: TestAccount, domain: UUID) -> DomainRow:
-        """The domain as it stands."""
+        """Return the current row of the domain."""
         row = await store.FIND.first(self.pool, account.id, domain)
         assert row is not None
         return row
@@ -59,7 +59,7 @@ class Place:
             self.zone.set(f"{selector}._domainkey.{domain.name}", "TXT", [])
 
     async def verify(self, account: TestAccount, domain: DomainRow) -> Verified:
-        """One check."""
+        """Run one check of the domain."""
         return await verify_now(self.pool, self.settings, account.id, domain.id)
 
     async def verified(self, account: TestAccount, name: str) -> DomainRow:

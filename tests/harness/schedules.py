@@ -1,4 +1,4 @@
-"""Messages that wait for their time, and the time that comes: rows are moved, nobody sleeps."""
+"""Scheduled messages for tests, which become due by changed rows instead of sleeping."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ async def scheduled(door: Process, account: TestAccount, **fields: object) -> UU
 
 
 async def comes_due(pool: asyncpg.Pool, *messages: UUID, ago: timedelta = timedelta(0)) -> datetime:
-    """As if they had been scheduled for a moment ago; gives that time."""
+    """Make the messages due by moving their time into the past; return that time."""
     at = clock.now() - ago
     await pool.execute(
         "UPDATE schedules SET due_at = $2, look_at = $2 WHERE message_id = ANY($1::uuid[])", messages, at
@@ -61,7 +61,7 @@ async def standing(pool: asyncpg.Pool, message: UUID) -> tuple[str, list[str], i
 
 @contextlib.asynccontextmanager
 async def releaser(settings: Settings) -> AsyncIterator[asyncpg.Pool]:
-    """What one worker has for releasing: a pool of its own."""
+    """Yield the releaser of one worker, with its own pool."""
     assert settings.database_url is not None
     pool = await open_pool(settings.database_url, name="release test", largest=2)
     try:
@@ -71,5 +71,5 @@ async def releaser(settings: Settings) -> AsyncIterator[asyncpg.Pool]:
 
 
 async def release(pool: asyncpg.Pool, settings: Settings) -> int:
-    """One round of a worker."""
+    """Run one round of a worker."""
     return await release_due(pool, settings)

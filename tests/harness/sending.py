@@ -30,7 +30,7 @@ Sent = Accepted | Refusal
 
 
 class Process(msgspec.Struct):
-    """What one process has for accepting."""
+    """The parts of one process that accept and settle."""
 
     acceptor: Acceptor
     pool: asyncpg.Pool
@@ -38,11 +38,11 @@ class Process(msgspec.Struct):
     flushes: list[int]
 
     async def send(self, account: TestAccount, **fields: object) -> Accepted:
-        """One send request; raises the Refusal."""
+        """Send one request; raises its Refusal."""
         return await self.acceptor.accept(request_of(account, **fields), Origin(account.id, "api"))
 
     async def try_send(self, account: TestAccount, **fields: object) -> Sent:
-        """The same with the Refusal as a value."""
+        """Send one request; return its Refusal as a value."""
         try:
             return await self.send(account, **fields)
         except Refusal as refusal:
@@ -73,12 +73,12 @@ def request_of(account: TestAccount, **fields: object) -> SendRequest:
 
 
 def accepted(results: list[Sent]) -> list[Accepted]:
-    """Those that were not refused."""
+    """Return the accepted results."""
     return [one for one in results if isinstance(one, Accepted)]
 
 
 def refused(results: list[Sent]) -> list[Refusal]:
-    """Those that were."""
+    """Return the refusals."""
     return [one for one in results if isinstance(one, Refusal)]
 
 
@@ -95,7 +95,7 @@ async def head_of(pool: asyncpg.Pool, account: TestAccount) -> asyncpg.Record:
 
 
 async def stored(pool: asyncpg.Pool, account: TestAccount) -> int:
-    """How many messages the account has."""
+    """Return the number of messages of the account."""
     return int(await pool.fetchval("SELECT count(*) FROM messages WHERE account_id = $1", account.id))
 
 
@@ -107,7 +107,7 @@ async def suppress(pool: asyncpg.Pool, account: TestAccount, address: str) -> No
 
 
 async def member(pool: asyncpg.Pool) -> UUID:
-    """A member whose lease stands for an hour."""
+    """Make a member whose lease is valid for an hour."""
     fresh = ids.uuid7()
     await pool.execute(
         "INSERT INTO shard_members (id, name, expires_at) VALUES ($1, 'settle test', now() + interval '1 hour')", fresh
@@ -145,7 +145,7 @@ def attempt_at(
     signature: bytes | None = None,
     suppressed: str | None = None,
 ) -> Attempt:
-    """One attempt at a row: an outcome for each of its recipients in turn, the last repeated."""
+    """Make an attempt at a row: an outcome for each of its recipients in turn, the last repeated."""
     now = clock.now()
     results = tuple(
         Result(place, address, None, suppressed)

@@ -1,4 +1,4 @@
-"""What acceptance and settling wrote of a message, read back from the tables."""
+"""Read the rows that acceptance and settling wrote for a message."""
 
 from typing import Any
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""The SMTP relay inside the test's own loop, on real sockets with a certificate of its own; and clients for it."""
+"""SMTP submission inside the test's own loop, on real sockets with its own certificate; and clients for it."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ Value = TypeVar("Value")
 
 
 class TestRelay:
-    """A running relay."""
+    """A running server of SMTP submission."""
 
     __test__ = False
 
@@ -34,22 +34,22 @@ class TestRelay:
 
     @property
     def port(self) -> int:
-        """STARTTLS."""
+        """Return the port for STARTTLS."""
         return self.settings.submission_port
 
     @property
     def tls_port(self) -> int:
-        """TLS from the first octet."""
+        """Return the port with TLS from the first octet."""
         return self.settings.submission_tls_port
 
     async def client(self, *, tls: bool = False, source: str | None = None) -> "Client":
-        """A raw connection that nothing was said on yet; closed with the relay at the latest."""
+        """Open a connection without sending anything; it closes with the server at the latest."""
         opened = await Client.open(self.tls_port if tls else self.port, tls=tls, source=source)
         self.clients.append(opened)
         return opened
 
     async def secured(self, *, tls: bool = True) -> "Client":
-        """One that stands behind EHLO over TLS."""
+        """Open a connection and send EHLO over TLS."""
         client = await self.client(tls=tls)
         await client.reply()
         if not tls:
@@ -60,7 +60,7 @@ class TestRelay:
         return client
 
     async def logged_in(self, account: TestAccount, *, tls: bool = True) -> "Client":
-        """One that may send."""
+        """Open a connection and log in."""
         client = await self.secured(tls=tls)
         assert (await client.log_in(account.token)).startswith("235 ")
         return client
@@ -94,7 +94,7 @@ async def relaying(settings: Settings, folder: Path, **changes: Any) -> AsyncIte
 
 
 class Client:
-    """A client that says exactly what a test tells it to."""
+    """A client that sends exactly the given octets."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -151,7 +151,7 @@ class Client:
         assert (await self.say("DATA")).startswith("354 ")
 
     async def send(self, account: TestAccount, content: bytes, *to: str) -> str:
-        """A whole transaction; `content` is as it goes over the wire, without the final dot."""
+        """Perform a complete transaction; `content` is sent as given, without the final dot."""
         await self.envelope(account, *to)
         await self.write(content + b".\r\n")
         return await self.reply()
@@ -163,7 +163,7 @@ class Client:
             await self.writer.wait_closed()
 
     async def ended(self) -> bool:
-        """True when the server has closed and said no more."""
+        """Return True if the server closed the connection without another reply."""
         async with asyncio.timeout(PATIENCE_S):
             try:
                 return await self.reader.read() == b""
@@ -185,7 +185,7 @@ def message(account: TestAccount, *, head: str = "", body: str = "Hello!\r\n", t
 
 
 def composed(account: TestAccount, **fields: str) -> EmailMessage:
-    """The same for the standard library."""
+    """Return the message composed by the standard library."""
     made = EmailMessage()
     for name, value in ({"From": account.sender, "To": "ann@people.test", "Subject": "Hello"} | fields).items():
         made[name.replace("_", "-")] = value

@@ -186,7 +186,7 @@ class AiosmtpdSession(SMTP):
         return True
 
     async def ask_password(self, argument: str) -> bytes | None:
-        """Run the AUTH mechanism that `argument` names and return the password; None after a failure that was already replied to.
+        """Run the AUTH mechanism that `argument` names and return the password; None after a failure, already answered.
 
         Raises BadCommand for an unknown mechanism.
         """
