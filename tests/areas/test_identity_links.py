@@ -1,16 +1,13 @@
 """Whose an identity is: linked, refused, listed and removed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
 
-import aiohttp
 import asyncpg
 import pytest
 from msgspec import structs
 
 from engine.base import ids
-from engine.base.settings import Settings
-from tests.harness.api import Api, serving
+from tests.harness.api import Api
 from tests.harness.provider import (
     VERIFIER,
     Browser,
@@ -22,46 +19,9 @@ from tests.harness.provider import (
     mails,
     one_tap,
     person_of,
-    providing,
     sessions_of,
     told,
-    with_provider,
 )
-
-
-@pytest.fixture(scope="module")
-async def running_provider() -> AsyncIterator[TestProvider]:
-    async with providing() as running:
-        yield running
-
-
-@pytest.fixture
-def provider(running_provider: TestProvider) -> TestProvider:
-    running_provider.reset()
-    return running_provider
-
-
-@pytest.fixture(scope="module")
-def own(settings: Settings, running_provider: TestProvider) -> Settings:
-    return with_provider(settings, running_provider.issuer)
-
-
-@pytest.fixture(scope="module")
-def idp_url(own: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(own, tmp_path_factory.mktemp("idp") / "api.log") as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def idp(idp_url: str, http: aiohttp.ClientSession) -> Api:
-    """An API whose people may sign in with the provider."""
-    return Api(idp_url, http)
-
-
-@pytest.fixture
-def browser(idp: Api) -> Browser:
-    return Browser(idp)
-
 
 # -- whose an identity is -----------------------------------------------------------------------------
 

@@ -1,18 +1,15 @@
 """Signing in with an identity provider by redirect, and every way to cheat at it."""
 
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
-import aiohttp
 import asyncpg
 import pytest
 
 from engine.areas.identity import rules
 from engine.areas.identity.types import SignInStep
-from engine.base.settings import Settings
 from tests.harness.accounts import PEPPER
-from tests.harness.api import Api, serving
+from tests.harness.api import Api
 from tests.harness.provider import (
     Browser,
     Person,
@@ -20,45 +17,8 @@ from tests.harness.provider import (
     events,
     mails,
     person_of,
-    providing,
     told,
-    with_provider,
 )
-
-
-@pytest.fixture(scope="module")
-async def running_provider() -> AsyncIterator[TestProvider]:
-    async with providing() as running:
-        yield running
-
-
-@pytest.fixture
-def provider(running_provider: TestProvider) -> TestProvider:
-    running_provider.reset()
-    return running_provider
-
-
-@pytest.fixture(scope="module")
-def own(settings: Settings, running_provider: TestProvider) -> Settings:
-    return with_provider(settings, running_provider.issuer)
-
-
-@pytest.fixture(scope="module")
-def idp_url(own: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(own, tmp_path_factory.mktemp("idp") / "api.log") as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def idp(idp_url: str, http: aiohttp.ClientSession) -> Api:
-    """An API whose people may sign in with the provider."""
-    return Api(idp_url, http)
-
-
-@pytest.fixture
-def browser(idp: Api) -> Browser:
-    return Browser(idp)
-
 
 # -- the redirect -------------------------------------------------------------------------------------
 

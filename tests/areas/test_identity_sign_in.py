@@ -2,19 +2,16 @@
 
 import base64
 import hashlib
-from collections.abc import AsyncIterator, Iterator
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
-import aiohttp
 import asyncpg
 import pyotp
 import pytest
 
 from engine.areas.identity import rules
 from engine.areas.identity.types import SignInStep
-from engine.base.settings import Settings
 from tests.harness.accounts import PEPPER
-from tests.harness.api import Api, serving
+from tests.harness.api import Api
 from tests.harness.provider import (
     APP,
     CHALLENGE,
@@ -27,48 +24,11 @@ from tests.harness.provider import (
     linked,
     one_tap,
     person_of,
-    providing,
     same_but_request,
     sessions_of,
     told,
-    with_provider,
     with_totp,
 )
-
-
-@pytest.fixture(scope="module")
-async def running_provider() -> AsyncIterator[TestProvider]:
-    async with providing() as running:
-        yield running
-
-
-@pytest.fixture
-def provider(running_provider: TestProvider) -> TestProvider:
-    running_provider.reset()
-    return running_provider
-
-
-@pytest.fixture(scope="module")
-def own(settings: Settings, running_provider: TestProvider) -> Settings:
-    return with_provider(settings, running_provider.issuer)
-
-
-@pytest.fixture(scope="module")
-def idp_url(own: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(own, tmp_path_factory.mktemp("idp") / "api.log") as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def idp(idp_url: str, http: aiohttp.ClientSession) -> Api:
-    """An API whose people may sign in with the provider."""
-    return Api(idp_url, http)
-
-
-@pytest.fixture
-def browser(idp: Api) -> Browser:
-    return Browser(idp)
-
 
 # -- one tap ------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
@@ -31,46 +31,10 @@ from tests.harness.provider import (
     app_code,
     one_tap,
     person_of,
-    providing,
     told,
-    with_provider,
 )
 
 _ALL = {"IDP_ISSUER": "https://id.test", "IDP_CLIENT_ID": "x", "IDP_CLIENT_SECRET": "hidden from view"}
-
-
-@pytest.fixture(scope="module")
-async def running_provider() -> AsyncIterator[TestProvider]:
-    async with providing() as running:
-        yield running
-
-
-@pytest.fixture
-def provider(running_provider: TestProvider) -> TestProvider:
-    running_provider.reset()
-    return running_provider
-
-
-@pytest.fixture(scope="module")
-def own(settings: Settings, running_provider: TestProvider) -> Settings:
-    return with_provider(settings, running_provider.issuer)
-
-
-@pytest.fixture(scope="module")
-def idp_url(own: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(own, tmp_path_factory.mktemp("idp") / "api.log") as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def idp(idp_url: str, http: aiohttp.ClientSession) -> Api:
-    """An API whose people may sign in with the provider."""
-    return Api(idp_url, http)
-
-
-@pytest.fixture
-def browser(idp: Api) -> Browser:
-    return Browser(idp)
 
 
 # -- without a provider, or with one that is away -----------------------------------------------------
@@ -95,9 +59,11 @@ async def test_without_settings_there_is_nothing_at_these_paths(api: Api, pool: 
 
 
 async def test_a_provider_that_is_away_is_a_503_and_others_are_found(
-    own: Settings, http: aiohttp.ClientSession, pool: asyncpg.Pool, provider: TestProvider, api_log: Path
+    provider_settings: Settings, http: aiohttp.ClientSession, pool: asyncpg.Pool, provider: TestProvider, api_log: Path
 ) -> None:
-    away = structs.replace(own, idp_issuer=f"http://127.0.0.1:{reserve_port()}", signup="closed", idp_name=None)
+    away = structs.replace(
+        provider_settings, idp_issuer=f"http://127.0.0.1:{reserve_port()}", signup="closed", idp_name=None
+    )
     with serving(away, api_log) as url:
         browser = Browser(Api(url, http))
 
@@ -110,7 +76,7 @@ async def test_a_provider_that_is_away_is_a_503_and_others_are_found(
 
 
 async def test_what_one_process_hands_out_another_takes_and_closed_sign_up_is_closed(
-    own: Settings,
+    provider_settings: Settings,
     browser: Browser,
     http: aiohttp.ClientSession,
     pool: asyncpg.Pool,
@@ -119,7 +85,7 @@ async def test_what_one_process_hands_out_another_takes_and_closed_sign_up_is_cl
 ) -> None:
     ann = await person_of(pool)
     code = await app_code(browser, provider, Person.new(ann.email))
-    with serving(structs.replace(own, signup="closed"), api_log) as url:
+    with serving(structs.replace(provider_settings, signup="closed"), api_log) as url:
         other = Api(url, http)
 
         answer = await other.post("/v1/auth/idp/mobile/exchange", json={"code": code, "verifier": VERIFIER})
@@ -253,10 +219,10 @@ def test_the_clients_secret_is_never_shown_and_children_get_the_settings() -> No
 
 
 async def test_no_secret_of_a_sign_in_stands_in_the_log(
-    own: Settings, http: aiohttp.ClientSession, pool: asyncpg.Pool, provider: TestProvider, api_log: Path
+    provider_settings: Settings, http: aiohttp.ClientSession, pool: asyncpg.Pool, provider: TestProvider, api_log: Path
 ) -> None:
     ann = Person.new()
-    loud = structs.replace(own, log_level="debug")
+    loud = structs.replace(provider_settings, log_level="debug")
     with serving(loud, api_log) as url:
         browser = Browser(Api(url, http))
         callback = provider.authorize(await browser.start(), ann)

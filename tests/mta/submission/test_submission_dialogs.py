@@ -19,25 +19,17 @@ A line of a dialogue is one of
 import asyncio
 import re
 from base64 import b64encode
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import asyncpg
 import pytest
 
-from engine.base.settings import Settings
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.patience import PATIENCE_S
-from tests.harness.submission import Client, TestRelay, message, relaying
+from tests.harness.submission import Client, TestRelay, message
 
 FOLDER = Path(__file__).parents[2] / "dialogs" / "submission"
 FILES = sorted(FOLDER.glob("*.smtp"))
-
-
-@pytest.fixture(scope="module")
-async def relay(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[TestRelay]:
-    async with relaying(settings, tmp_path_factory.mktemp("relay")) as running:
-        yield running
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

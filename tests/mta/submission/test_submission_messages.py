@@ -44,11 +44,6 @@ async def relay(settings: Settings, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
-@pytest.fixture
 async def client(relay: TestRelay, account: TestAccount) -> AsyncIterator[Client]:
     opened = await relay.logged_in(account)
     yield opened

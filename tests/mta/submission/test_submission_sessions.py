@@ -24,17 +24,6 @@ from tests.harness.patience import PATIENCE_S
 from tests.harness.submission import Client, TestRelay, message, relaying, trusting
 
 
-@pytest.fixture(scope="module")
-async def relay(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[TestRelay]:
-    async with relaying(settings, tmp_path_factory.mktemp("relay")) as running:
-        yield running
-
-
-@pytest.fixture
-async def account(pool: asyncpg.Pool) -> TestAccount:
-    return await make_account(pool)
-
-
 async def until_sessions(relay: TestRelay, count: int, timeout_s: float = PATIENCE_S) -> None:
     """Wait until so many are open."""
     async with asyncio.timeout(timeout_s):
