@@ -1,4 +1,4 @@
-"""Bodies on their way in: whoever sends slowly, in crumbs or to excess harms nobody else."""
+"""Request bodies: slow, fragmented and oversized uploads do not affect other clients."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

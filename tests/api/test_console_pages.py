@@ -1,4 +1,4 @@
-"""The pages that links in system mail lead to: the same for everybody, careful, and self-contained."""
+"""The pages that links in system mail lead to: uniform, secure and self-contained."""
 
 import re
 from html.parser import HTMLParser

@@ -1,4 +1,4 @@
-"""Behind a load balancer the client is whom the balancer names, and only known balancers are believed."""
+"""Client addresses behind a load balancer: only configured balancers are trusted."""
 
 from collections.abc import Iterator
 from ipaddress import ip_network

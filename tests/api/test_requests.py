@@ -1,4 +1,4 @@
-"""What every request meets before its operation: authentication, scopes, rates, the envelope, the request's id."""
+"""Checks before every operation: authentication, scopes, rates, the envelope, request ids."""
 
 import asyncio
 import base64

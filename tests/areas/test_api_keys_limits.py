@@ -1,4 +1,4 @@
-"""What a key may be limited to beside its scopes: domains, streams and networks; held on every way in."""
+"""Restrictions of API keys to domains, streams and networks, for every way to authenticate."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta

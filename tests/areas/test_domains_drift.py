@@ -1,4 +1,4 @@
-"""Domains looked after in the background: what falls due, who takes it, which keys retire, what is forgotten."""
+"""Background checks of domains: due checks, leases, key rotation, and removal."""
 
 import asyncio
 from collections import Counter

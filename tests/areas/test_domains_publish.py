@@ -1,4 +1,4 @@
-"""Publishing through Cloudflare: what is written, what is left alone, and what their server's moods come to."""
+"""Publishing DNS records through Cloudflare: writes, untouched records, and server errors."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Confirming an address, a forgotten password and its reset: links work once, and answers tell nothing."""
+"""Verification of addresses and password resets: links work once, and answers reveal nothing."""
 
 import asyncio
 import statistics

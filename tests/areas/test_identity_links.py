@@ -1,4 +1,4 @@
-"""Whose an identity is: linked, refused, listed and removed."""
+"""Links between people and identities: creation, refusal, list and removal."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Signing in with an identity provider by redirect, and every way to cheat at it."""
+"""Sign-in with an identity provider by redirect, and attacks on it."""
 
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit

@@ -1,4 +1,4 @@
-"""Signing in with an identity provider by one tap, with a second factor, and through an app."""
+"""Sign-in with an identity provider by one tap, with a second factor, and in an app."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""No provider, one that is away, one of others, and what the log tells of all this."""
+"""Sign-in without a provider, with an unavailable or another provider, and the logs of it."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A parent's monthly allowance, shared with its sub-accounts exactly, whoever sends and however."""
+"""A monthly allowance of a parent account, shared exactly with its sub-accounts."""
 
 import asyncio
 from collections.abc import AsyncIterator

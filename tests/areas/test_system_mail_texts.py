@@ -1,4 +1,4 @@
-"""What system mail says: every kind in text and HTML, with other people's words kept harmless."""
+"""Texts of system mail: every kind in text and HTML, with values from users escaped."""
 
 from datetime import UTC, datetime, timedelta
 

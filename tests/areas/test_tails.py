@@ -1,4 +1,4 @@
-"""The live tail: what it shows, where it begins, what it is narrowed to, how many there may be, how it ends."""
+"""The live tail: content, start, filters, limits and end."""
 
 import asyncio
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""How long a tail lives and what ends it: heartbeats, idleness, a stop, readers that do not read, workers that die."""
+"""The lifetime of a tail: heartbeats, idleness, stops, readers that do not read, killed workers."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The live tail of a signed-in person: it is theirs as long as their session lives, and where it was."""
+"""The live tail of a signed-in person lasts as long as the session."""
 
 import asyncio
 from collections.abc import AsyncIterator

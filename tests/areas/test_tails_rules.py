@@ -1,4 +1,4 @@
-"""The status of a message after each of its events, told from the log alone; what filters let through."""
+"""The status of a message after each event, derived from the log, and the filters of tails."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""The versions a process keeps for its sends, and that a send and a preview agree."""
+"""Cached template versions, and equal results of send and preview."""
 
 import asyncio
 from typing import Any

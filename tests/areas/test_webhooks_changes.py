@@ -1,4 +1,4 @@
-"""What becomes of posts when their endpoint or their event changes, is deleted, tried out or replayed."""
+"""Effects on posts when their endpoint or event is changed, deleted, tested or replayed."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Receivers that do everything wrong: one attempt each, bounded in time and memory, and told in the history."""
+"""Hostile webhook receivers: one attempt each, limited in time and memory, and recorded."""
 
 import asyncio
 import gzip

@@ -1,4 +1,4 @@
-"""Who may have how many posts in hand: proven endpoints what they take, the others a share, in turn."""
+"""Concurrent posts per endpoint: proven endpoints get their need, others a fair share."""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""Posting: what an endpoint receives, the ladder to its end, who is delayed by whom, and what survives what."""
+"""Posting: the request to an endpoint, retries, delays between endpoints, and crashes."""
 
 import asyncio
 import statistics

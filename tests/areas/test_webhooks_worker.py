@@ -1,4 +1,4 @@
-"""The worker as a process: it posts, dies in the middle of a post, is told to stop, and is measured."""
+"""The webhook worker as a process: posting, kill during a post, stop, and metrics."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Time as it is written: read back exactly, bounded to what can be, and the ends of days and months."""
+"""Timestamps: exact round trips, limits, and the ends of days and months."""
 
 import contextlib
 from datetime import UTC, date, datetime, timedelta, timezone

@@ -1,4 +1,4 @@
-"""Ids: they carry their time, sort by it, and are read back only as what they are."""
+"""Ids contain and sort by their time, and parse only as their own kind."""
 
 from itertools import pairwise
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""The memory of content: shares hold, the smaller owner comes first, and nothing is left behind."""
+"""The memory pool for content: shares, precedence of small owners, and full release."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""What WAYBILL_REDIS_URL may say, and what is refused with a sentence that says what would be right."""
+"""Valid and invalid values of WAYBILL_REDIS_URL, and their error messages."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Settings: what the environment may say, how it is shown, and how children read the same values."""
+"""Settings: values from the environment, their display, and equal values in child processes."""
 
 from pathlib import Path
 

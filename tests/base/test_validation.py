@@ -1,4 +1,4 @@
-"""What is wrong with a request's shape, in words for whoever wrote it."""
+"""Validation errors of a request body, in sentences for its author."""
 
 from enum import StrEnum
 from typing import Annotated, Any, Literal

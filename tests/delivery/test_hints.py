@@ -1,4 +1,4 @@
-"""Hints over a real Valkey: announced, read, finished, taken over; and every way in which it can be away."""
+"""Hints over a real Valkey: announced, read, acknowledged, taken over, and lost."""
 
 import asyncio
 import itertools

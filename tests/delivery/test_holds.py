@@ -1,4 +1,4 @@
-"""Waits as their waybills tell of them: when, about whom, and what the recipients show meanwhile."""
+"""Events and recipient statuses of messages that wait because of a hold."""
 
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta

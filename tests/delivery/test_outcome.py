@@ -1,4 +1,4 @@
-"""Every reply has one reading: whose fault, for how long, and whether the address is dead."""
+"""The outcome of each reply: scope, retry delay, and suppression of dead addresses."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""When deferred work is tried again, and when it is given up."""
+"""Times of retries, and the end of the retry schedule."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Rules for sites: whose word counts, what is refused, and how a change gets about."""
+"""Rules for sites: precedence, validation, and distribution of changes."""
 
 from typing import Any
 

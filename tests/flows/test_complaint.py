@@ -1,4 +1,4 @@
-"""Complaints: each once however often it is reported, real ones suppress, simulated ones leave no mark on anybody."""
+"""Complaints: recorded once; real ones suppress, simulated ones have no effect on the account."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The release of scheduled messages: what is decided again at its time, who wins, what a killed worker leaves."""
+"""Release of scheduled messages: repeated checks, races, and killed workers."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Settling happens once and only by who holds the lease, whatever Postgres does meanwhile."""
+"""Settling happens once, by the holder of the lease only, through all PostgreSQL failures."""
 
 import asyncio
 from collections.abc import AsyncIterator

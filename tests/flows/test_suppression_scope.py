@@ -1,4 +1,4 @@
-"""What a suppression reaches: the addresses that prove dead, the streams that a reason leaves open."""
+"""The scope of a suppression: dead addresses, and the streams that a reason leaves open."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""Suspension: the rule, the operator's word, and what becomes of an account's mail meanwhile."""
+"""Suspension: the rule, the operator's command, and the mail of a suspended account."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The account log, recomputed by a reader who knows its published rule and nothing of our code."""
+"""The account log, verified by an independent implementation of its published rule."""
 
 import asyncio
 from hashlib import sha256

@@ -1,4 +1,4 @@
-"""What an account and the platform may send, counted exactly while everybody sends at once."""
+"""Quotas of accounts and the platform, counted exactly under concurrent sends."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,4 +1,4 @@
-"""The ladder, the month and the count, on a head alone."""
+"""Plan steps, months and counts, on an account head alone."""
 
 from datetime import UTC, date, datetime, timedelta
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""A delivering process ranks below those who accept, and takes nobody else along."""
+"""The mta process runs at a lower priority than the processes that accept mail."""
 
 import os
 import subprocess

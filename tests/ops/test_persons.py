@@ -1,4 +1,4 @@
-"""What the operator does for people who can't get in: codes are dropped, sessions end, and it stands in the log."""
+"""Help of the operator for people without access: codes and sessions end, and the log records it."""
 
 import asyncpg
 import orjson

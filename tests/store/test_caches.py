@@ -1,4 +1,4 @@
-"""Caches of small tables: filled once, emptied everywhere within a second of a change, never holding a failure."""
+"""Caches of small tables: filled once, invalidated within a second, never with a failure."""
 
 import asyncio
 from collections.abc import AsyncIterator

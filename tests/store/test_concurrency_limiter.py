@@ -1,4 +1,4 @@
-"""Turns at long work: who has too much of his own at once is told so, and who waits for others is not blamed."""
+"""The concurrency limiter refuses clients with too many own requests, and no others."""
 
 import asyncio
 import contextlib

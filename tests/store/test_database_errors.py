@@ -1,4 +1,4 @@
-"""The border to PostgreSQL: what callers see of a driver's failures, and that no cancellation is lost in one."""
+"""Translation of PostgreSQL driver errors, and preserved cancellation."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Bounds of time that share a timer: they end what waits, and leave other cancellations alone. Turns of reads."""
+"""Deadlines that share a timer: they end waits and keep other cancellations."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Group commit by itself: who shares a flush with whom, and what each hears when it goes wrong."""
+"""Group commit: batches, and the error that each waiter gets."""
 
 import asyncio
 import time

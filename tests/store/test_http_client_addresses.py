@@ -1,4 +1,4 @@
-"""Which addresses are dialled: none of our own network by whatever name or notation, and TLS only when it is valid."""
+"""The HTTP client connects to no internal address in any notation, and only over valid TLS."""
 
 import asyncio
 import ssl

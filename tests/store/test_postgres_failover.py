@@ -1,4 +1,4 @@
-"""Sessions are on the server that takes writes, and leave it when it does not any more."""
+"""Sessions go to the PostgreSQL server that accepts writes, and follow a failover."""
 
 import asyncio
 import shutil

@@ -1,4 +1,4 @@
-"""DNS questions in flight: names that were answered before never wait behind others."""
+"""DNS queries in flight: names with an earlier answer never wait behind others."""
 
 import asyncio
 

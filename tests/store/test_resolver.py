@@ -1,4 +1,4 @@
-"""Lookups against a real DNS server on loopback: every way to answer, and every way not to."""
+"""The resolver against a real DNS server on loopback, with valid, invalid and missing answers."""
 
 import asyncio
 import select

@@ -1,4 +1,4 @@
-"""Answers kept for a while: those in use are made anew before they expire, and nobody waits for that."""
+"""The single-flight cache refreshes used entries before they expire, without waits."""
 
 import asyncio
 

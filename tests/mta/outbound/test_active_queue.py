@@ -1,4 +1,4 @@
-"""What the active queue holds, and the hints that brought it."""
+"""The deliveries in the active queue, and their hints."""
 
 from datetime import UTC, date, datetime
 

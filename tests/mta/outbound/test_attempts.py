@@ -1,4 +1,4 @@
-"""What an attempt becomes when nothing of it was the servers' doing."""
+"""Attempts that fail for reasons of our own."""
 
 import orjson
 import pytest

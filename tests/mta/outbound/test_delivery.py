@@ -1,4 +1,4 @@
-"""Delivering, end to end within one loop: what the engine does with what mail servers do."""
+"""Delivery end to end in one event loop, for each behaviour of mail servers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which keys sign: through a rotation, after a removal, and for a name that was added again. dkimpy is the judge."""
+"""The DKIM keys that sign during rotation, removal and re-adding, verified by dkimpy."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""Who goes next in a site's line."""
+"""The order of deliveries in a site's queue."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What is found in the queue, by hint or by due time, and what still stands between it and its server."""
+"""Fetching from the queue by hint and by due time, and checks before the connection."""
 
 import asyncio
 

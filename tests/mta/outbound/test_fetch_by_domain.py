@@ -1,4 +1,4 @@
-"""How mail of one domain comes to one connection: how a deep shard is dug, and when another connection helps."""
+"""Fetching of mail of one domain for one connection, and the need for another connection."""
 
 from uuid import UUID
 

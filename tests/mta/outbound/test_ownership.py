@@ -1,4 +1,4 @@
-"""Several engines, and stores that go away: who may send what, and that nothing stays behind in between."""
+"""Several mta processes and lost stores: only the owner of a shard sends, and no mail is left."""
 
 import asyncio
 import contextlib

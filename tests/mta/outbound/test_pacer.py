@@ -1,4 +1,4 @@
-"""The window of a set of servers: what moves it, when they are left alone, and the pace of messages."""
+"""The window of a site: growth, shrinking, pauses, and message rates."""
 
 import time
 from typing import Any

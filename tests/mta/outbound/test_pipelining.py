@@ -1,4 +1,4 @@
-"""Servers that offer PIPELINING and can't: found out by one attempt in lock step, and spared for a day."""
+"""Servers that offer PIPELINING and mishandle it: detected by one attempt, disabled for 24 h."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What a process leaves behind of the message it died of."""
+"""The record that a process leaves of the message it died of."""
 
 from pathlib import Path
 from uuid import UUID

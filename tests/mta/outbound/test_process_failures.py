@@ -1,4 +1,4 @@
-"""What happens to mail when the delivering process itself is struck: killed by a message, hung, stopped, misdated."""
+"""Mail after failures of the mta process: killed by a message, hung, stopped, wrong clock."""
 
 import asyncio
 import ctypes.util

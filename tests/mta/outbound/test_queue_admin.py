@@ -1,4 +1,4 @@
-"""The operator's levers beside real deliveries: what is held stays, what is freed comes back, what is given up ends."""
+"""Queue commands of the operator beside real deliveries: suspend, resume, and cancel."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What one process remembers of addresses: which are asked first, and which rest."""
+"""The state of mail server addresses in one process: their order, and rests."""
 
 from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
 from mta.outbound.sites.remote_hosts import MAX_HOSTS, MAX_REST_S, REST_S, SILENT_S, HostKey, RemoteHosts

@@ -1,4 +1,4 @@
-"""What one process holds in memory of mail whose servers may never answer."""
+"""Memory limits per process for mail to servers that never answer."""
 
 from collections.abc import Sequence
 from uuid import UUID

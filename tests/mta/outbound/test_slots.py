@@ -1,4 +1,4 @@
-"""Which connection may be opened next, and which opening ends early because others wait."""
+"""Connection slots: the next opening, and openings that end early for others."""
 
 from uuid import UUID
 

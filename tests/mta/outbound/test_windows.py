@@ -1,4 +1,4 @@
-"""Windows over all processes: shares through Redis, and what holds while Redis is away."""
+"""Windows over all processes: shares through Redis, and limits without Redis."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""An opening that is cut short ends like a time-out at the stage that it has reached, and never costs TLS."""
+"""Aborted openings end like a time-out of their stage, and never fall back to plaintext."""
 
 import asyncio
 import socket

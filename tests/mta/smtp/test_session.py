@@ -1,4 +1,4 @@
-"""The pure parts of the SMTP client: replies, envelopes, transcripts, and what dialogues don't show."""
+"""The pure parts of the SMTP client: replies, envelopes, transcripts, and special cases."""
 
 import json
 

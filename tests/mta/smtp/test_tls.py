@@ -1,4 +1,4 @@
-"""Certificates judged, sessions taken up again, and what connections demand of TLS, over real handshakes."""
+"""Certificate verification, session resumption and TLS modes, over real handshakes."""
 
 import asyncio
 import ssl

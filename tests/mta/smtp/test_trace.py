@@ -1,4 +1,4 @@
-"""Conversations line by line for whoever watches: masked, bounded, and nothing at all while nobody does."""
+"""Traces of conversations: masked, limited, and without cost while no domain is traced."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

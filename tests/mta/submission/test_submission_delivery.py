@@ -1,4 +1,4 @@
-"""From a client of the relay to the recipient's server: signed, delivered to the envelope, blind copies unseen."""
+"""From an SMTP client to the recipient's server: signed, with its envelope, without Bcc."""
 
 from base64 import b64encode
 from collections.abc import AsyncIterator

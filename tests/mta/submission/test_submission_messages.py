@@ -1,4 +1,4 @@
-"""Messages through the relay: kept as they are, refused as the API would refuse them, and never half taken."""
+"""Messages over SMTP: unchanged, refused as in the API, and never stored in part."""
 
 import asyncio
 import smtplib

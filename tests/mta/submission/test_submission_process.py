@@ -1,4 +1,4 @@
-"""The relay as a process: its certificate, its settings, and its place under the supervisor."""
+"""The process `relay`: its certificate, its settings, and the supervisor."""
 
 from ipaddress import ip_network
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the relay makes of octets: lines, content, commands and PROXY headers, however they are cut."""
+"""Parsing of received octets: lines, content, commands and PROXY headers, split at any place."""
 
 import asyncio
 import itertools

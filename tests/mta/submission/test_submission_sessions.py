@@ -1,4 +1,4 @@
-"""Sessions with the relay: who is let in, for how long, and how they end."""
+"""SMTP submission sessions: authentication, time limits, and their end."""
 
 import asyncio
 import contextlib
