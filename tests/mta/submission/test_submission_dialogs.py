@@ -1,4 +1,4 @@
-"""The relay's part in the dialogues of `tests/dialogs/submission`, over real sockets.
+"""The server side of the dialogues of `tests/dialogs/submission`, over real sockets.
 
 A line of a dialogue is one of
 
