@@ -219,7 +219,7 @@ def _allow_files(wanted: int) -> None:
 
 
 async def _announce(member: Member) -> None:
-    """Tell the supervisor that this process is ready, as soon as it may own shards."""
+    """Report readiness to the supervisor as soon as the process may own shards."""
     while not member.holds:  # noqa: ASYNC110 - once in the life of a process; Member has no event for it
         await asyncio.sleep(ASK_S)
     socket_activation.tell_ready()

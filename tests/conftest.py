@@ -1,4 +1,4 @@
-"""What tests stand on: real servers of their own per worker, a migrated database, and the API on a real socket."""
+"""Shared fixtures: real servers per worker, a migrated database, and the API on a real socket."""
 
 import asyncio
 import gc
@@ -28,38 +28,39 @@ NewDatabase = Callable[[], Awaitable[str]]
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The loop that the processes run on."""
+    """Return uvloop, which the processes use too."""
     return {"uvloop": uvloop.new_event_loop}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Know the marks `rules` and `quick`, and say at the end what was left out."""
+    """Register the marks `rules` and `quick` and the summary of tests left out."""
     config.pluginmanager.register(selection, "selection")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The journeys first: one worker waits for its services while the others compute, and nobody starts them twice."""
+    """Run the journeys first: one worker waits for their services while the others compute."""
     items.sort(key=lambda item: JOURNEYS not in item.path.parents)
 
 
 def pytest_collection_finish() -> None:
-    """Eight thousand tests and what they import stay: from here on no collection of garbage needs to look at them."""
+    """Exclude collected tests and their imports from garbage collection, which saves time in every later cycle."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Temporary]:
-    """PostgreSQL and Valkey of this worker; they end with it, however it ends."""
+    """Run PostgreSQL and Valkey for this worker; they end with it, even after a crash."""
     with temporary_servers(memory.folder()) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 async def template(servers: Temporary) -> str:
-    """The name of a migrated database that nobody writes to; there already when tests without a loop of their own
-    have asked for it before, for whom the fixtures of this worker are set up once more."""
+    """Return the name of a migrated database that serves as template.
+
+    It may exist already, because session fixtures are set up again for tests without an event loop."""
     connection = await asyncpg.connect(servers.database_url)
     try:
         if not await connection.fetchval("SELECT 1 FROM pg_database WHERE datname = $1", TEMPLATE):
@@ -72,7 +73,7 @@ async def template(servers: Temporary) -> str:
 
 @pytest.fixture(scope="session")
 def lasting_database(servers: Temporary, template: str) -> NewDatabase:
-    """Makes another migrated database and gives its URL: for what the tests of a module share."""
+    """Return a function that makes a migrated database for the tests of a module and returns its URL."""
 
     async def make() -> str:
         name = f"waybill_{next(_NUMBERS)}"
@@ -84,7 +85,7 @@ def lasting_database(servers: Temporary, template: str) -> NewDatabase:
 
 @pytest.fixture
 async def new_database(servers: Temporary, lasting_database: NewDatabase) -> AsyncIterator[NewDatabase]:
-    """The same for one test that needs a queue or a ledger to itself; gone with the test, for each is 800 files."""
+    """Yield a function that makes a migrated database for one test, dropped afterwards: each has 800 files."""
     made: list[str] = []
 
     async def make() -> str:
@@ -119,6 +120,14 @@ async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
         pytest.fail(f"secrets in the database: {leaks[:20]}")
 
 
+@pytest.fixture(scope="module")
+async def disposable_servers() -> AsyncIterator[Temporary]:
+    """Start a migrated PostgreSQL and a Valkey for one module; a test that kills one starts it again."""
+    with temporary_servers() as running:
+        await migrate(running.database_url)
+        yield running
+
+
 @pytest.fixture(scope="session")
 def settings(database_url: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """Settings on this worker's servers; `msgspec.structs.replace` makes variants."""
@@ -136,7 +145,7 @@ def settings(database_url: str, redis_url: str, tmp_path_factory: pytest.TempPat
 
 @pytest.fixture(scope="session")
 async def http() -> AsyncIterator[aiohttp.ClientSession]:
-    """One HTTP client without a limit on connections."""
+    """Yield an HTTP client without a limit on connections."""
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0),
         timeout=aiohttp.ClientTimeout(total=60),
@@ -162,7 +171,7 @@ def api(api_url: str, http: aiohttp.ClientSession) -> Api:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_secret_shows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """After the last test of this worker: no log and no table holds a secret that the tests handed out."""
+    """Fail after the last test of this worker if a log holds a secret that the tests handed out."""
     yield
     leaks = list(canaries.in_logs(tmp_path_factory.getbasetemp()))
     if leaks:
@@ -171,7 +180,7 @@ def no_secret_shows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def api_log(tmp_path: Path) -> Path:
-    """Where a test's own API process may write: `with serving(settings, api_log) as url`."""
+    """Return the log file for a test's own API process: `with serving(settings, api_log) as url`."""
     return tmp_path / "api.log"
 
 

@@ -1,4 +1,4 @@
-"""Backs off from servers: mail that waits for them goes back to the queue, and other processes are told."""
+"""Backs off from servers: requeues mail that waits for them, and notifies the other processes."""
 
 from mta.outbound.requeue import Requeuer
 from mta.outbound.sites.site import SiteGroup

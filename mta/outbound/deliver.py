@@ -45,7 +45,7 @@ _sixteenth = cycle(range(16))
 
 
 class WorkerTools(Struct, frozen=True):
-    """What all workers of a process work with: the next stage, and the state that they read and learn for."""
+    """The state that all workers of a process share, and the next stage."""
 
     settings: Settings
     connections: SiteConnections
@@ -243,7 +243,7 @@ class DeliveryWorker:
             self._begun = None
 
     async def _deliver_large(self, connection: SmtpConnection, delivery: ActiveDelivery) -> None:
-        """Load a large body and deliver it; a few are in memory at once. The connection may have gone meanwhile."""
+        """Load a large body and deliver it; only a few are in memory at once. The connection may be lost meanwhile."""
         light = delivery.row
         async with self._envelopes.large:
             try:
@@ -352,7 +352,7 @@ class DeliveryWorker:
             pacer.answered()
 
     def _learn_of_source(self, outcomes: Iterable[Outcome]) -> None:
-        """Learn what an attempt says about the source address, where one is configured."""
+        """Record the effect of an attempt on its source address, if one is configured."""
         standing = self._site.standing
         if standing is not None and standing.learn(outcomes):
             self._back_off.leave_source(self._site.group)

@@ -1,4 +1,4 @@
-"""The fetch stage: finds the rows to deliver, fresh ones by hints, everything else by due times.
+"""The fetch stage: finds the rows to deliver, new ones by hints and all others by due time.
 
 Due times find retries, and rows whose hint was lost. The active queue is bounded; the rest waits in Postgres. Where
 more is due than fits, accounts take turns, so that one with a hundred thousand rows in a shard delays no other; while
@@ -126,7 +126,7 @@ class FetchStage:
     # -- hints ---------------------------------------------------------------------------------
 
     async def follow_hints(self) -> None:
-        """Take what is fresh, until cancelled."""
+        """Fetch new rows as hints arrive, until cancelled."""
         while True:
             await self._woken.wait(DUE_EVERY_S)
             await asyncio.sleep(max(LAND_S, self._read_at + GATHER_S - time.monotonic()))

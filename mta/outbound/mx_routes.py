@@ -114,7 +114,7 @@ class Router:
         return Route(plan.site, tuple(hosts), self._port, plan.authentic)
 
     async def close(self) -> None:
-        """Cancel what is under way. The resolver belongs to whoever made it."""
+        """Cancel look-ups in progress. The caller closes the resolver."""
         await self._plans.close()
 
     def _shuffled(self, items: tuple[T, ...]) -> tuple[T, ...]:

@@ -132,7 +132,7 @@ _FIRST: Final = slice(len(_MAGIC), len(_MAGIC) + 16)
 
 
 def _read(content: bytes | mmap.mmap) -> tuple["OrderedDict[UUID, int]", set[UUID]]:
-    """Return deaths by message, oldest first, and the messages still to be told; anything but such a file is empty."""
+    """Return deaths by message, oldest first, and the messages not yet reported; anything but such a file is empty."""
     deaths: OrderedDict[UUID, int] = OrderedDict()
     untold: set[UUID] = set()
     if len(content) < _SIZE or content[: len(_MAGIC)] != _MAGIC:

@@ -150,7 +150,7 @@ class Requeuer:
 
 
 def waits_for(site: Site, now: float) -> str:
-    """Return why mail for a site waits, as its waybill says it."""
+    """Return why mail for a site waits, in the words of its waybill."""
     if site.pacer.limits.rates and site.pacer.token_at > now:
         return "site_rate"
     if site.connected:

@@ -1,4 +1,4 @@
-"""Where a domain's mail goes: its hosts in order of trial, or the answer that there are none. Pure values."""
+"""Routes of domains: the mail hosts in the order of attempts, or the answer that there are none. Pure values."""
 
 import msgspec
 from msgspec import Struct
@@ -21,7 +21,7 @@ class MailHost(Struct, frozen=True):
 
 
 class Route(Struct, frozen=True):
-    """Where a domain's mail goes. `site` is the same for all domains with the same set of MX hosts.
+    """The mail hosts of a domain. `site` is the same for all domains with the same set of MX hosts.
 
     `authentic` says that the resolver validated the MX records, or that there are none and the domain's own address.
     `built_in`: this process's own simulator, which DNS, TLS policies and source addresses have nothing to do with.

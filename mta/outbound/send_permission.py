@@ -15,7 +15,7 @@ class SendPermission:
         self._holds = holds
 
     def granted(self, delivery: ActiveDelivery) -> bool:
-        """Return True while the lease stands and nothing holds the delivery back.
+        """Return True while the lease is valid and no hold applies to the delivery.
 
         After a fence the process may have a new lease, but the fenced delivery is no longer in the active queue.
         """

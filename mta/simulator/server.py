@@ -102,7 +102,7 @@ class Simulator:
 
 
 class _SimulatedMail(Struct):
-    """One transaction: what the return path says about the message, and the recipients accepted so far."""
+    """A transaction: the message that the return path names, and the recipients accepted so far."""
 
     origin: ReturnPathOrigin | None
     smtputf8: bool

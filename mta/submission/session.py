@@ -37,7 +37,7 @@ _log = structlog.get_logger("relay")
 
 
 class SessionServer(Protocol):
-    """What a session needs from the server of its process."""
+    """The services that a session uses from the server of its process."""
 
     settings: Settings
     auth: SubmissionAuth
@@ -82,12 +82,12 @@ class SubmissionSession(AiosmtpdSession):
 
     @property
     def in_transaction(self) -> bool:
-        """True from MAIL until the message has its answer."""
+        """Return True from MAIL until the message has its reply."""
         return self._sender is not None
 
     @property
     def may_end_early(self) -> bool:
-        """True after AUTH: before it, the time to log in is the only limit."""
+        """Return True after AUTH; before it, only the login time is limited."""
         return self._login is not None
 
     def session_ended(self) -> None:
@@ -135,7 +135,7 @@ class SubmissionSession(AiosmtpdSession):
         self.say(f"250 {self.hostname}")
 
     async def smtp_STARTTLS(self, argument: str) -> None:
-        """Negotiate TLS, then forget what the client said before (RFC 3207 4.2)."""
+        """Negotiate TLS, then discard the earlier commands of the client (RFC 3207 4.2)."""
         if self.secured:
             raise BadCommand("503 5.5.1 TLS is on already")
         if argument:

@@ -28,7 +28,7 @@ _log = structlog.get_logger("relay")
 
 
 class SubmittedEnvelope(Struct, frozen=True):
-    """What the SMTP commands said about a message.
+    """The envelope of a message, from its SMTP commands.
 
     `overflowed`: the client named more recipients than one message can have, and sends to the others in another
     transaction.

@@ -1,4 +1,4 @@
-"""Who did it: every change of an account names its person or its key in the account's log."""
+"""Every change of an account names its person or API key in the account log."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a key may be limited to beside its scopes: domains, streams and networks; held on every way in."""
+"""Restrictions of API keys to domains, streams and networks, for every way to authenticate."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -15,7 +15,7 @@ from engine.base.settings import Settings
 from tests.harness.accounts import TestAccount, add_domain, add_stream, make_account
 from tests.harness.api import Answer, Api
 from tests.harness.people import TestPerson, make_person
-from tests.harness.relay import TestRelay, message, relaying
+from tests.harness.submission import TestRelay, message, relaying
 
 
 @pytest.fixture

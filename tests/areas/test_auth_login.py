@@ -1,4 +1,4 @@
-"""Signing in with a password: one answer to every wrong pair, and guessing gets slow without locking anybody out."""
+"""Sign-in with a password: uniform refusals, and delays for guessing without locking accounts."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Sessions: what a cookie opens, what ends it, and what every change with it must carry."""
+"""Sessions: cookies, expiry and revocation, and CSRF tokens for changes."""
 
 import asyncio
 from datetime import timedelta

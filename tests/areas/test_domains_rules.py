@@ -1,4 +1,4 @@
-"""Which names may be added, what a check decides, and when the next one is."""
+"""Rules for domain names, for the result of a check, and for the time of the next check."""
 
 from datetime import datetime, timedelta
 from uuid import UUID

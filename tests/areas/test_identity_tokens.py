@@ -1,4 +1,4 @@
-"""What a provider may say and what is believed: hostile tokens, keys and answers of a real provider on its socket."""
+"""Validation of ID tokens, keys and responses from a hostile provider on a real socket."""
 
 import asyncio
 import base64

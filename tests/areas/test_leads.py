@@ -1,4 +1,4 @@
-"""`POST /v1/leads`: the contact form of whoever runs the service, through a key of the platform account."""
+"""`POST /v1/leads`: the operator's contact form, with a key of the platform account."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path

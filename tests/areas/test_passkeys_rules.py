@@ -1,4 +1,4 @@
-"""Where passkeys work, and that no octets whatever get past the border to the library as anything but a refusal."""
+"""Where passkeys work, and refusal of malformed input before it reaches the library."""
 
 import cbor2
 import pytest

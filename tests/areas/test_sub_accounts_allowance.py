@@ -1,4 +1,4 @@
-"""A parent's monthly allowance, shared with its sub-accounts exactly, whoever sends and however."""
+"""A monthly allowance of a parent account, shared exactly with its sub-accounts."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,9 +20,9 @@ from engine.ledger import heads
 from engine.mail.address import parse_mailbox
 from engine.store.postgres import open_pool
 from tests.conftest import NewDatabase
-from tests.flows.schedules import comes_due, release, scheduled, standing, waybill
-from tests.flows.sending import Process, accepted, head_of, process, refused, request_of, stored
 from tests.harness.accounts import TestAccount, add_domain, make_account, set_status
+from tests.harness.schedules import comes_due, release, scheduled, standing, waybill
+from tests.harness.sending import Process, accepted, head_of, process, refused, request_of, stored
 
 
 async def below(pool: asyncpg.Pool, parent: TestAccount, *, limit: int | None = None) -> TestAccount:

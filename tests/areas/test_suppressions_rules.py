@@ -1,4 +1,4 @@
-"""Suppressions: which reason stands, what it forbids, and cursors that read back."""
+"""Suppressions: precedence and effect of reasons, and cursors."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""The team of an account: who is on it, roles, removal, and what no role may do."""
+"""The team of an account: members, roles, removal, and limits of every role."""
 
 import asyncio
 from typing import Any

@@ -16,7 +16,9 @@ from engine.flows.sending.accept import Origin
 from engine.store import postgres
 from engine.store.caches import Cache
 from ops.embedded import Temporary
-from tests.flows.sending import (
+from tests.harness.accounts import make_account
+from tests.harness.patience import PATIENCE_S
+from tests.harness.sending import (
     Process,
     accepted,
     head_of,
@@ -28,8 +30,6 @@ from tests.flows.sending import (
     suppress,
     until,
 )  # fmt: skip
-from tests.harness.accounts import make_account
-from tests.harness.patience import PATIENCE_S
 
 NewDatabase = Callable[[], Awaitable[str]]
 
@@ -322,19 +322,21 @@ async def test_without_redis_mail_is_accepted(settings: Settings, pool: asyncpg.
         assert pending == 20  # found by their due times
 
 
-async def test_without_postgres_nothing_is_accepted_and_it_recovers(settings: Settings, mortal: Temporary) -> None:
-    own = replace(settings, database_url=mortal.database_url, redis_url=mortal.redis_url)
+async def test_without_postgres_nothing_is_accepted_and_it_recovers(
+    settings: Settings, disposable_servers: Temporary
+) -> None:
+    own = replace(settings, database_url=disposable_servers.database_url, redis_url=disposable_servers.redis_url)
     async with process(own) as door:
         account, unknown = await make_account(door.pool), await make_account(door.pool)
         await door.send(account)
 
-        mortal.postgres.kill()
+        disposable_servers.postgres.kill()
         began = time.monotonic()
         refusals = refused(
             list(await asyncio.gather(*[door.try_send(one) for one in (account, unknown) for _ in range(20)]))
         )
         took = time.monotonic() - began
-        mortal.postgres.start()
+        disposable_servers.postgres.start()
 
         assert [refusal.kind for refusal in refusals] == [ErrorType.UNAVAILABLE] * 40
         assert all(refusal.retry_after_s for refusal in refusals)

@@ -17,8 +17,9 @@ from engine.base.settings import Settings
 from engine.flows.sending.accept import Origin
 from engine.flows.sending.admission import Decision
 from engine.mail.address import parse_mailbox
-from tests.flows.schedules import standing, waybill, within
-from tests.flows.sending import (
+from tests.harness.accounts import TestAccount, make_account
+from tests.harness.schedules import standing, waybill, within
+from tests.harness.sending import (
     Process,
     accepted,
     head_of,
@@ -29,7 +30,6 @@ from tests.flows.sending import (
     stored,
     suppress,
 )
-from tests.harness.accounts import TestAccount, make_account
 
 ROUNDS = 100
 

@@ -10,9 +10,9 @@ from engine.areas.emails.types import Accepted
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.flows.sending.accept_store import FastPathBackoff
-from tests.flows.sending import Process, accepted, head_of, message_id, process, stored, suppress
 from tests.harness import history
 from tests.harness.accounts import make_account
+from tests.harness.sending import Process, accepted, head_of, message_id, process, stored, suppress
 
 
 @pytest.fixture

@@ -20,13 +20,13 @@ from engine.flows.accounts.sub_accounts import open_sub_account
 from engine.flows.retention import erase
 from engine.store.postgres import open_pool
 from tests.conftest import NewDatabase
-from tests.flows.sending import process
 from tests.harness import logbook
 from tests.harness.accounts import make_account
 from tests.harness.api import Api, serving
 from tests.harness.everything import furnish
 from tests.harness.outbound import World, world
 from tests.harness.people import make_person, signed_in
+from tests.harness.sending import process
 
 # Tables that hold nothing of an account, each with the reason.
 NOBODYS = {
@@ -187,16 +187,16 @@ async def test_an_erasure_may_be_broken_off_anywhere(
     rng = random.Random(7)
     broken = 0
     for _ in range(60):
-        mortal = await open_pool(database, name="mortal", largest=3)
-        work = asyncio.create_task(erase.erase_due(mortal, clock.now(), heard_s=0.01))
+        doomed_pool = await open_pool(database, name="doomed_pool", largest=3)
+        work = asyncio.create_task(erase.erase_due(doomed_pool, clock.now(), heard_s=0.01))
         done, _ = await asyncio.wait({work}, timeout=rng.uniform(0.01, 0.12))
         if done:
             assert work.exception() is None
-            mortal.terminate()
+            doomed_pool.terminate()
             if not await exists(own_pool, estate.account.id):
                 break
             continue
-        mortal.terminate()  # connections drop in the midst of whatever they do, as when a process is killed
+        doomed_pool.terminate()  # connections drop in the midst of whatever they do, as when a process is killed
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
         broken += 1

@@ -1,4 +1,4 @@
-"""Retention: what goes, what stays, and that what stays is still whole."""
+"""Retention: the deleted rows, the kept rows, and the valid log of the rest."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

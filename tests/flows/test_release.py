@@ -1,4 +1,4 @@
-"""The release of scheduled messages: what is decided again at its time, who wins, what a killed worker leaves."""
+"""Release of scheduled messages: repeated checks, races, and killed workers."""
 
 import asyncio
 from collections import Counter
@@ -18,9 +18,9 @@ from engine.flows.sending.cancel_schedule import cancel_schedule
 from engine.flows.sending.release import release_due
 from engine.flows.sending.reschedule import reschedule
 from engine.store.database_errors import DatabaseUnavailable
-from tests.flows.schedules import comes_due, release, releaser, scheduled, standing, waits, waybill, within
-from tests.flows.sending import Process, head_of, message_id, process, refused, rows_of, suppress
 from tests.harness.accounts import TestAccount, make_account, set_status
+from tests.harness.schedules import comes_due, release, releaser, scheduled, standing, waits, waybill, within
+from tests.harness.sending import Process, head_of, message_id, process, refused, rows_of, suppress
 
 NewDatabase = Callable[[], Awaitable[str]]
 ROUNDS = 100

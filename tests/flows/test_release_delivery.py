@@ -16,11 +16,11 @@ from engine.base import clock
 from engine.base.settings import PREFIX, Settings, to_environ
 from ops import launch
 from tests.conftest import NewDatabase
-from tests.flows.schedules import comes_due, release, scheduled, standing, waybill
-from tests.flows.sending import head_of, process
 from tests.harness.accounts import make_account
 from tests.harness.api import ROOT
 from tests.harness.outbound import World, world
+from tests.harness.schedules import comes_due, release, scheduled, standing, waybill
+from tests.harness.sending import head_of, process
 
 ROUNDS = 6  # processes killed
 _RELEASING = """

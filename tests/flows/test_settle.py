@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from engine.base import ids
 from engine.base.settings import Settings
 from engine.flows.sending.settle import Settler
-from tests.flows.sending import (
+from tests.harness.sending import (
     BLOCKED,
     BOUNCED,
     DEFERRED,
@@ -25,7 +25,7 @@ from tests.flows.sending import (
     rows_of,
     settler_of,
 )
-from tests.flows.written import day_counts, events, recipients, sent, status, statuses, suppressed, types
+from tests.harness.stored_messages import day_counts, events, recipients, sent, status, statuses, suppressed, types
 
 LATER = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 SOON = timedelta(seconds=30)

@@ -12,7 +12,8 @@ from engine.base.settings import Settings
 from engine.delivery.queue import Row
 from engine.flows.sending.settle import Fenced, Settler
 from engine.ledger.log import chained
-from tests.flows.sending import (
+from tests.harness.accounts import TestAccount, make_account
+from tests.harness.sending import (
     BOUNCED,
     DEFERRED,
     DELIVERED,
@@ -26,8 +27,7 @@ from tests.flows.sending import (
     said,
     settler_of,
 )
-from tests.flows.written import status, statuses, types
-from tests.harness.accounts import TestAccount, make_account
+from tests.harness.stored_messages import status, statuses, types
 
 
 @pytest.fixture

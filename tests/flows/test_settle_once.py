@@ -1,4 +1,4 @@
-"""Settling happens once and only by who holds the lease, whatever Postgres does meanwhile."""
+"""Settling happens once, by the holder of the lease only, through all PostgreSQL failures."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,7 +14,9 @@ from engine.flows.sending.settle import Fenced, Settler, plan, write
 from engine.ledger import heads
 from engine.store.database_errors import BadData
 from ops.embedded import Temporary
-from tests.flows.sending import (
+from tests.harness.accounts import make_account
+from tests.harness.patience import PATIENCE_S
+from tests.harness.sending import (
     BOUNCED,
     DEFERRED,
     DELIVERED,
@@ -26,9 +28,7 @@ from tests.flows.sending import (
     rows_of,
     settler_of,
 )
-from tests.flows.written import day_counts, recipients, sent, status, types
-from tests.harness.accounts import make_account
-from tests.harness.patience import PATIENCE_S
+from tests.harness.stored_messages import day_counts, recipients, sent, status, types
 
 LATER = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -190,19 +190,21 @@ async def test_an_outcome_that_cannot_be_stored_fails_alone(
 # -- Postgres away ----------------------------------------------------------------------------
 
 
-async def test_settling_waits_for_postgres_and_then_completes(settings: Settings, mortal: Temporary) -> None:
-    own = replace(settings, database_url=mortal.database_url, redis_url=mortal.redis_url)
+async def test_settling_waits_for_postgres_and_then_completes(
+    settings: Settings, disposable_servers: Temporary
+) -> None:
+    own = replace(settings, database_url=disposable_servers.database_url, redis_url=disposable_servers.redis_url)
     async with process(own) as door:
         account = await make_account(door.pool)
         answers: list[Accepted] = [await door.send(account) for _ in range(3)]
         settler = settler_of(door.pool, await member(door.pool))
         rows = [(await rows_of(door.pool, message_id(answer)))[0] for answer in answers]
 
-        mortal.postgres.kill()
+        disposable_servers.postgres.kill()
         futures = [settler.settle(attempt_at(row, DELIVERED)) for row in rows]
         await asyncio.sleep(1.2)
         assert not any(future.done() for future in futures)
-        mortal.postgres.start()
+        disposable_servers.postgres.start()
         async with asyncio.timeout(PATIENCE_S):
             results = await asyncio.gather(*futures)
 

@@ -1,4 +1,4 @@
-"""Suspension: the rule, the operator's word, and what becomes of an account's mail meanwhile."""
+"""Suspension: the rule, the operator's command, and the mail of a suspended account."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,14 +23,14 @@ from engine.ledger.events import append_events
 from engine.store.postgres import open_pool
 from ops import standing
 from tests.conftest import NewDatabase
-from tests.flows.schedules import comes_due, release, scheduled, waybill
-from tests.flows.schedules import standing as status_of
-from tests.flows.sending import process
 from tests.harness.accounts import make_account
 from tests.harness.api import Answer, Api
 from tests.harness.outbound import World, world
 from tests.harness.patience import PATIENCE_S
 from tests.harness.people import make_person
+from tests.harness.schedules import comes_due, release, scheduled, waybill
+from tests.harness.schedules import standing as status_of
+from tests.harness.sending import process
 
 
 async def outcomes(

@@ -1,4 +1,4 @@
-"""System mail: written down with its change, it goes out once, to whom it is for, while it is worth anything."""
+"""System mail is stored with its change and sent once, to its recipient, before it expires."""
 
 import asyncio
 import email.policy

@@ -92,7 +92,7 @@ async def add_key(
 
 
 async def revoke_key(pool: asyncpg.Pool, account: UUID, token: str) -> None:
-    """Revoke a key as the service does: processes hear of it by the stamp."""
+    """Revoke a key as the service does: processes notice the changed stamp."""
     key = keys.parse(token)
     assert key is not None
     async with pool.acquire() as connection, connection.transaction():
@@ -149,5 +149,5 @@ async def _insert_domain(
 
 @functools.cache
 def _pair(number: int) -> tuple[domains.FreshKey, ...]:
-    """One of the pairs of this worker, made when it is first asked for."""
+    """Return one of the key pairs of this worker, generated on first use."""
     return tuple(domains.fresh_pair("wb1"))

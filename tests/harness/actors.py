@@ -1,4 +1,4 @@
-"""Who did it, as events of the account log name them."""
+"""The actors that events of the account log name."""
 
 import asyncpg
 

@@ -28,16 +28,16 @@ _TRIES = 3  # a free port may be taken by somebody else before Granian has it
 
 
 class SignedIn(Protocol):
-    """What a client keeps of a session."""
+    """The session cookie and CSRF token that a client keeps."""
 
     @property
     def secret(self) -> str:
-        """What the cookie holds."""
+        """Return the value of the session cookie."""
         ...
 
     @property
     def csrf(self) -> str:
-        """What every change carries."""
+        """Return the CSRF token that every change must carry."""
         ...
 
 
@@ -45,7 +45,7 @@ Params = Mapping[str, str] | Sequence[tuple[str, str]]
 
 
 class Answer(Struct, frozen=True):
-    """One HTTP answer; header names are lower-case."""
+    """An HTTP response; header names are lower-case."""
 
     status: int
     headers: dict[str, str]
@@ -144,7 +144,7 @@ class Api:
 
 @contextlib.contextmanager
 def serving(settings: Settings, log: Path) -> Iterator[str]:
-    """Run the application on a free port of loopback; gives its base URL. Enter from the main thread.
+    """Run the application on a free loopback port and yield its base URL. Enter from the main thread.
 
     Granian ends with this process, and its worker with Granian, whatever kills either.
     """
@@ -181,7 +181,7 @@ def _start(settings: Settings, port: int, log: Path) -> "subprocess.Popen[bytes]
 
 
 def _answers(process: "subprocess.Popen[bytes]", port: int, *, must: bool, log: Path) -> bool:
-    """True once `/healthz` answers; False when the process ended by itself and another try is left."""
+    """Return True once `/healthz` answers; False if the process ended and another try is left."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=2):

@@ -19,7 +19,7 @@ Key = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey
 
 
 class Credential(Struct):
-    """One passkey in the device."""
+    """A passkey in the device."""
 
     id: bytes
     key: Key

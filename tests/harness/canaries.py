@@ -28,7 +28,7 @@ def note_phrase(secret: str) -> str:
 
 
 def found_in(text: str) -> set[str]:
-    """The secrets in a text, and whatever has the form of an API key."""
+    """Return the known secrets in a text, and all strings in the form of an API key."""
     words = set(_WORD.findall(text))
     return {*_KEY.findall(text), *(words & SECRETS), *(phrase for phrase in PHRASES if phrase in text)}
 

@@ -20,7 +20,7 @@ MAX_PAGE = 100
 
 
 class Mood(Struct):
-    """How requests are answered instead of, or before, properly; `after` lets that many pass first."""
+    """A fault of the server; the first `after` requests are answered normally."""
 
     status: int = 200
     body: bytes | None = None
@@ -54,7 +54,7 @@ class CloudflareServer:
         return zone_id
 
     def put(self, zone: str, kind: str, name: str, content: str, **more: Any) -> dict[str, Any]:
-        """A record that somebody made by hand."""
+        """Add a record as if its owner had made it by hand."""
         return self._add(zone, {"type": kind, "name": name, "content": content, **more})
 
     def held(self, zone: str) -> dict[tuple[str, str], list[str]]:

@@ -18,7 +18,7 @@ _OPERATOR = re.compile(r"^(?:\d?[<>|;&].*|\))$")
 
 
 class Command(Struct, frozen=True):
-    """One command: where it stands, and its text without comments."""
+    """A command of the documentation: its place, and its text without comments."""
 
     file: str
     text: str

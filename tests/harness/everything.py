@@ -28,7 +28,7 @@ class Estate(Struct):
 
     @property
     def needles(self) -> list[str]:
-        """What none of its rows can do without: ids as they are stored and shown, and addresses."""
+        """Return the strings that identify the account's rows: ids as stored and as shown, and addresses."""
         uuids = {self.account.id, self.owner.id, self.member.id}
         found = {str(one) for one in uuids} | {self.account.public_id, self.owner.email, self.member.email}
         for text in self.things.values():

@@ -38,7 +38,7 @@ async def write(
     told_at: datetime | None = None,
     body: bytes = b"Subject: Hello\r\n\r\nHello!\r\n",
 ) -> list[UUID]:
-    """One message for each moment in `made` (ascending), with one recipient; gives their ids.
+    """Write a message with one recipient for each time in `made` (ascending); return their ids.
 
     Their events are of that time too, or of `told_at`: a log that has been counted grows in the present only.
     """
@@ -98,7 +98,7 @@ async def tell(
 
 
 async def chain_holds(pool: asyncpg.Pool, account: TestAccount) -> bool:
-    """Whether what is left of the account's log follows from the head's purged hash, without a gap, up to its hash."""
+    """Return True if the rest of the account log links the head's purged hash to its last hash without a gap."""
     head = await pool.fetchrow("SELECT * FROM account_heads WHERE account_id = $1", account.id)
     assert head is not None
     rows = await pool.fetch("SELECT * FROM events WHERE account_id = $1 ORDER BY seq", account.id)

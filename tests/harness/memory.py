@@ -1,4 +1,4 @@
-"""Where the throw-away servers of tests keep their files: in memory, where the machine has plenty.
+"""Choose the folder for the files of test servers: in memory if the machine has enough.
 
 A database of a test's own is 800 small files. A disk takes 50 to 500 ms of the kernel's time for them, memory 30;
 and nothing in these tests outlives a power cut: what must, is tested on a disk (`ops up`).
@@ -24,7 +24,7 @@ def folder() -> Path | None:
 
 
 def _available() -> int:
-    """What the machine could give without swapping, in octets; 0 where it does not say."""
+    """Return the memory available without swapping, in octets; 0 if unknown."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:

@@ -57,7 +57,7 @@ class CountingSink(Sink):
 
 
 class Mta:
-    """One delivering process without the process: `start`, then `stop` (drains) or `crash`."""
+    """A delivery pipeline inside the test process: `start`, then `stop` (drains) or `crash`."""
 
     def __init__(self, settings: Settings, name: str, fetcher: Callable[[Resolver], StsFetcher] | None = None) -> None:
         self.settings = settings
@@ -108,14 +108,14 @@ class Mta:
         return self
 
     async def stop(self, grace_s: float = 5.0) -> None:
-        """As on SIGTERM: drain, then leave."""
+        """Drain and stop, as on SIGTERM."""
         await self.outbound.drain(grace_s)
         await self._end()
         await self.member.leave()
         await self._opened.aclose()
 
     async def crash(self) -> None:
-        """As near to SIGKILL as a task can come: connections drop, nothing is settled, the lease stands."""
+        """Stop as after SIGKILL: connections drop, no outcome is settled, the lease stays."""
         self.outbound.stop_taking()  # the dead hire nobody
         self._pool.terminate()
         self.outbound.tasks.cancel()
@@ -140,7 +140,7 @@ class Mta:
 
 
 class World:
-    """Everything around an Mta: a database of its own, an account, an acceptor, DNS and mail servers.
+    """The surroundings of an Mta: its own database, an account, an acceptor, DNS and mail servers.
 
     Mail servers share one port and differ by loopback address: 127.0.0.1 is `sink`, nothing listens on 127.0.0.9.
     """
@@ -207,7 +207,7 @@ class World:
         return list(await asyncio.gather(*[self.send(address(number)) for number in range(count)]))
 
     async def flush_hints(self) -> None:
-        """What Valkey knows is gone."""
+        """Delete all data in Valkey."""
         await self.hints.drain()
         await self.redis.flushdb()
 
@@ -254,7 +254,7 @@ class World:
         return [row["address"] for row in rows]
 
     async def queue(self, message: UUID) -> list[asyncpg.Record]:
-        """What is still to be delivered of it."""
+        """Return its pending rows of the queue."""
         return list(await self.pool.fetch("SELECT * FROM queue WHERE message_id = $1 ORDER BY domain", message))
 
     async def until(self, true: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
@@ -290,7 +290,7 @@ class World:
             await asyncio.sleep(0.02)
 
     async def close(self) -> None:
-        """Stop whatever runs."""
+        """Stop all that runs."""
         for mta in self.mtas:
             try:
                 async with asyncio.timeout(_STOP_S):

@@ -1,4 +1,4 @@
-"""How long a test waits for what must come: a bound that ends a hang, far above what a busy machine takes.
+"""The time limit of waits in tests: it ends a hang, and is far above the time that a busy machine needs.
 
 A test that is about time compares with what would happen otherwise, and lets that take far longer than a machine can
 stall; it never asserts how fast the machine is.

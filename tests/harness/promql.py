@@ -1,4 +1,4 @@
-"""What a PromQL query names: metrics, the labels it selects or groups by, and the values it asks for."""
+"""Parse PromQL queries: metrics, labels that are selected or grouped by, and the selected values."""
 
 import re
 
@@ -16,7 +16,7 @@ _TOKENS = re.compile(
 
 
 class Match(Struct, frozen=True):
-    """One label matcher: `operator` is =, !=, =~ or !~."""
+    """A label matcher: `operator` is =, !=, =~ or !~."""
 
     label: str
     operator: str
@@ -24,14 +24,14 @@ class Match(Struct, frozen=True):
 
 
 class Selector(Struct):
-    """One metric as it is asked for."""
+    """A metric with its label matchers."""
 
     name: str
     matches: list[Match]
 
 
 class Asked(Struct):
-    """Everything that a query names."""
+    """The metrics and labels of a query."""
 
     selectors: list[Selector]
     grouped: set[str]

@@ -38,7 +38,7 @@ _RSA = RSAKey.generate_key(2048)  # takes a tenth of a second: one for all tests
 
 
 class Person(Struct):
-    """Somebody at the provider."""
+    """A person with an identity at the provider."""
 
     subject: str
     email: str | None
@@ -47,12 +47,12 @@ class Person(Struct):
 
     @classmethod
     def new(cls, email: str | None = None, **fields: Any) -> "Person":
-        """Somebody whom nobody knows yet."""
+        """Make a person who has no account yet."""
         made = ids.encode(ids.uuid7())
         return cls(f"sub-{made}", email or f"{made}@people.test", **fields)
 
     def claims(self) -> Claims:
-        """As they stand in tokens."""
+        """Return the claims of the person's ID tokens."""
         told: Claims = {"sub": self.subject, "email": self.email, "email_verified": self.email_verified}
         return {name: value for name, value in told.items() if value is not None} | (
             {"name": self.name} if self.name else {}
@@ -67,7 +67,7 @@ class Asked(Struct):
 
 
 class TestProvider:
-    """One provider; every attribute may be changed between two requests."""
+    """A running provider; a test may change any attribute between two requests."""
 
     __test__ = False  # pytest takes the name for a test class
 
@@ -87,7 +87,7 @@ class TestProvider:
         self.codes: dict[str, Asked] = {}
 
     def reset(self) -> None:
-        """As new, but for its issuer."""
+        """Restore all defaults except the issuer."""
         issuer = self.issuer
         self.__init__()  # type: ignore[misc]
         self.issuer = issuer
@@ -118,7 +118,7 @@ class TestProvider:
         return self.sign({name: value for name, value in claims.items() if value is not None})
 
     def authorize(self, location: str, person: Person) -> str:
-        """What a browser gets that signs the person in at `location`: the callback's URL, with a code."""
+        """Sign the person in at `location` as a browser does; return the callback URL with its code."""
         parts = urlsplit(location)
         assert f"{parts.scheme}://{parts.netloc}" == self.issuer
         given = dict(parse_qsl(parts.query, strict_parsing=True))
@@ -299,7 +299,7 @@ async def linked(pool: asyncpg.Pool, person: Person) -> object:
 
 
 def told(answer: Answer) -> dict[str, str]:
-    """What the sign-in page is told in the fragment."""
+    """Return the parameters that the sign-in page gets in the fragment."""
     location = urlsplit(answer.headers["location"])
     assert location.path == "/sign-in"
     assert not location.query

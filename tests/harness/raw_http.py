@@ -16,7 +16,7 @@ _TRUSTING.verify_mode = ssl.CERT_NONE
 
 
 class RawAnswer(Struct, frozen=True):
-    """One response as it came; header names are lower-case."""
+    """A response as received; header names are lower-case."""
 
     status: int
     headers: dict[str, str]

@@ -34,7 +34,7 @@ Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Got(Struct, frozen=True):
-    """One request as it came; header names are lower-case."""
+    """A request as received; header names are lower-case."""
 
     path: str
     headers: dict[str, str]
@@ -82,11 +82,11 @@ class Receiver:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Return the URL of the receiver."""
         return f"http://127.0.0.1:{self.port}/hook"
 
     def attempts(self, event: UUID) -> list[Got]:
-        """What came of one event, in the order of coming."""
+        """Return the requests for one event in the order of arrival."""
         public = ids.format_id(ids.Kind.EVENT, event)
         return [one for one in self.got if one.headers.get("service-delivery-id") == public]
 
@@ -120,7 +120,7 @@ class Hostile:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Return the URL of the server."""
         return f"http://127.0.0.1:{self.port}/hook"
 
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -145,12 +145,12 @@ def saying(*parts: bytes, pause_s: float = 0.0, then: Script | None = None) -> S
 
 
 async def hang(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
-    """Takes the connection and says nothing."""
+    """Accept the connection and never answer."""
     await asyncio.sleep(600)
 
 
 async def request_of(reader: asyncio.StreamReader) -> bytes:
-    """One request with its body."""
+    """Read a request with its body."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = next((int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0)
     return head + await reader.readexactly(length)
@@ -184,7 +184,7 @@ class World:
         return (await self.events(account, [kind], **detail))[0]
 
     async def events(self, account: TestAccount, kinds: list[str], **detail: object) -> list[UUID]:
-        """The same for several in one transaction."""
+        """Record several events in one transaction."""
         text = log.detail_text(detail or {"recipient": "ann@people.test"})
         message = ids.uuid7()
         public = ids.format_id(ids.Kind.MESSAGE, message)
@@ -211,7 +211,7 @@ class World:
             await resolver.close()
 
     async def queued(self, endpoint: Endpoint) -> list[asyncpg.Record]:
-        """What is still to be posted to an endpoint."""
+        """Return the pending posts to an endpoint."""
         return list(
             await self.pool.fetch("SELECT * FROM webhook_queue WHERE webhook_id = $1 ORDER BY seq", endpoint.id)
         )
@@ -227,7 +227,7 @@ class World:
         return float(waits[0]["wait_s"]) if waits else 0.0
 
     async def delivery(self, endpoint: Endpoint, event: UUID) -> DeliveryRow:
-        """How an event stands at an endpoint."""
+        """Return the delivery of an event to an endpoint."""
         rows = await store.deliveries(self.pool, endpoint.account.id, endpoint.id, before=None, limit=100)
         return next(row for row in rows if row.event_id == event)
 
@@ -255,7 +255,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def world(settings: Settings, database_url: str) -> AsyncIterator[World]:
-    """On a migrated database that nobody else posts from; a second is what an answer may take."""
+    """Yield a Poster on its own migrated database; receivers must answer within a second."""
     pool = await open_pool(database_url, name="webhook tests", largest=8)
     own = structs.replace(settings, database_url=database_url, webhook_timeout_s=1.0)
     try:
@@ -271,7 +271,7 @@ def verify(got: Got, secret: str, header: str = "service-signature") -> None:
 
 @contextlib.asynccontextmanager
 async def client_of(zone: Responder | None = None, **how: object) -> AsyncIterator[HttpClient]:
-    """A client that may dial anybody, unless `may_dial` says otherwise."""
+    """Return a client that may connect to every address, unless `may_dial` refuses."""
     servers = (HostPort(*zone.address),) if zone else (HostPort("127.0.0.1", 9),)
     resolver = Resolver(servers, query_timeout_s=0.5, budget_s=1.0)
     client = HttpClient(resolver, **{"may_dial": lambda _address: True} | how)  # type: ignore[arg-type]
@@ -288,6 +288,6 @@ async def post(client: HttpClient, url: str, *, timeout_s: float = 1.0) -> HttpR
 
 
 def failed(found: HttpReply | HttpFailure) -> HttpFailure:
-    """What must be a failure."""
+    """Assert that the result is a failure and return it."""
     assert isinstance(found, HttpFailure), found
     return found

@@ -16,7 +16,7 @@ _STARTS_PROCESSES = frozenset(
 )  # fmt: skip
 # A way through each part with servers: accepting, delivering, settling, one area of the API.
 _QUICK = frozenset(
-    {"flows/test_accept.py", "flows/test_settle.py", "mta/test_outbound.py", "areas/test_emails_post.py"}
+    {"flows/test_accept.py", "flows/test_settle.py", "mta/outbound/test_delivery.py", "areas/test_emails_post.py"}
 )
 _LEFT_OUT = pytest.StashKey[list[str]]()
 
@@ -46,7 +46,7 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Tell the process that started this worker."""
+    """Pass the deselected tests to the process that started this worker."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["left_out"] = session.config.stash[_LEFT_OUT]

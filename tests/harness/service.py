@@ -1,4 +1,4 @@
-"""The whole service as an operator runs it: `python -m ops up` in a folder of its own, its commands, its sink."""
+"""The complete service as an operator runs it: `python -m ops up` in a folder of its own, its commands, its sink."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ _accounts = count(1)
 
 
 class Ended(Struct, frozen=True):
-    """How a command ended."""
+    """The exit code and output of a command."""
 
     status: int
     out: str
@@ -50,7 +50,7 @@ class Ended(Struct, frozen=True):
 
 @contextlib.contextmanager
 def running(more: Mapping[str, str] | None = None) -> Iterator[Service]:
-    """A started service with short leases and retries; nothing is left of it, whatever happens. Main thread only."""
+    """Start a service with short leases and retries, and remove all of it at the end. Main thread only."""
     with temporary(QUICK | dict(more or {})) as service:
         yield service
 
@@ -139,7 +139,7 @@ def steps(found: Mapping[str, Any]) -> list[str]:
 
 
 def arrived(service: Service, address: str) -> list[SinkEntry]:
-    """What the sink took for this address."""
+    """Return the mail in the sink for this address."""
     return [entry for entry in entries(service.sink) if address in entry.recipients]
 
 
@@ -150,14 +150,14 @@ def octets(service: Service, entry: SinkEntry) -> bytes:
 
 
 def parsed(content: bytes) -> EmailMessage:
-    """The same for the standard library's eyes."""
+    """Return the mail parsed by the standard library."""
     found = message_from_bytes(content, policy=policy.default)
     assert isinstance(found, EmailMessage)
     return found
 
 
 def verifies(content: bytes, service: Service) -> bool:
-    """What dkimpy says of the first signature (RSA), asking the service's DNS responder for the key."""
+    """Return True if dkimpy verifies the first signature (RSA) with the key from the service's DNS responder."""
 
     def look_up(name: bytes | str, timeout: float = 5) -> bytes | None:
         text = name.decode() if isinstance(name, bytes) else name
@@ -176,13 +176,13 @@ def verifies(content: bytes, service: Service) -> bool:
 
 
 def gone(pid: int) -> bool:
-    """True when the process has ended, reaped or not."""
+    """Return True if the process has ended, reaped or not."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     return True
 
 
 def stopped(pid: int, number: int) -> None:
-    """Send a signal to a process of the service that may be gone."""
+    """Send a signal to a process of the service that may have ended."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)

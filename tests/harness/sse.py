@@ -14,7 +14,7 @@ from tests.harness.patience import PATIENCE_S
 
 
 class Event(Struct, frozen=True):
-    """One event as it came."""
+    """An event as received."""
 
     name: str
     id: int | None
@@ -57,7 +57,7 @@ class Reader:
             return [await self.until("message", timeout_s) for _ in range(count)]
 
     async def quiet(self, seconds: float) -> bool:
-        """Whether no `message` comes for so long."""
+        """Return True if no `message` arrives within the time."""
         try:
             await self.until("message", seconds)
         except TimeoutError:

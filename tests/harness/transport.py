@@ -1,4 +1,4 @@
-"""What transport security is tested against: certificate authorities, signed DNS, and hosts of MTA-STS policies."""
+"""Peers for tests of transport security: certificate authorities, signed DNS, and hosts of MTA-STS policies."""
 
 import asyncio
 import contextlib
@@ -66,7 +66,7 @@ class Certified:
         return context
 
     def authority(self, name: str) -> "Certified":
-        """One below this, that may sign in turn."""
+        """Make an intermediate authority below this one."""
         return _made(name, (), self, ca=True)
 
     def leaf(self, *names: str, at: datetime | None = None, ca: bool = False) -> "Certified":
@@ -86,7 +86,7 @@ def authority(name: str = "authority") -> Certified:
 
 
 def self_signed(*names: str) -> Certified:
-    """A server's certificate that nobody else vouches for."""
+    """Make a self-signed server certificate."""
     return _made(names[0], names, None)
 
 
@@ -123,7 +123,7 @@ def _made(
 
 
 def authority_usage() -> x509.KeyUsage:
-    """What the key of an authority may be used for (RFC 5280 4.2.1.3)."""
+    """Return the key usage of an authority (RFC 5280 4.2.1.3)."""
     return x509.KeyUsage(
         digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False,
         key_agreement=False, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
@@ -131,7 +131,7 @@ def authority_usage() -> x509.KeyUsage:
 
 
 class SignedDns(Responder):
-    """Plays a validating resolver: what it says of names under `signed` is authentic."""
+    """A stand-in for a validating resolver: answers for names under `signed` are authentic."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ ANSWER_S = 20.0
 
 
 class Wire:
-    """One connection to the API."""
+    """A connection to the API."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str) -> None:
         self._reader = reader
@@ -52,7 +52,7 @@ class Wire:
         return Answer(int(head[9:12]), headers, body)
 
     async def ended(self) -> bool:
-        """Whether the server closes the connection."""
+        """Return True if the server closes the connection."""
         async with asyncio.timeout(ANSWER_S):
             with suppress(ConnectionError):
                 while await self._reader.read(65_536):

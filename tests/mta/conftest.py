@@ -1,4 +1,4 @@
-"""A place to deliver in: see `tests.harness.outbound`."""
+"""The fixture `here`: everything that a delivery needs, see `tests.harness.outbound`."""
 
 from collections.abc import AsyncIterator
 
@@ -12,7 +12,7 @@ from tests.harness.outbound import World, world
 
 @pytest.fixture
 async def here(settings: Settings, new_database: NewDatabase, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    """A world with a queue of its own, in which dead sites are probed again within the patience of a test."""
+    """Yield a World with its own database; silent sites are probed again after 0.2 s."""
     monkeypatch.setattr(site, "REST_S", 0.2)
     monkeypatch.setattr(remote_hosts, "REST_S", 0.2)
     async with world(settings, await new_database()) as made:

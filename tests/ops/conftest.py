@@ -7,7 +7,7 @@ import pytest
 
 from ops.state import make_state
 from tests.harness.accounts import PEPPER
-from tests.ops.patient import environ
+from tests.ops.installation import environ
 
 NewDatabase = Callable[[], Awaitable[str]]
 

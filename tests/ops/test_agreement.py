@@ -15,7 +15,7 @@ from ops.agreement import Disagreement
 from ops.state import make_state
 from tests.harness.accounts import PEPPER
 from tests.ops.conftest import NewDatabase
-from tests.ops.patient import environ
+from tests.ops.installation import environ
 
 OTHER = {"key_pepper": "another pepper, just as long as the first one"}
 

@@ -34,9 +34,9 @@ from ops.backup.rows import RowSum
 from ops.backup.tables import Reference, Table, connected, in_order, tables
 from ops.cli import main
 from ops.embedded import Temporary
-from tests.flows.sending import Process, process
 from tests.harness import history
 from tests.harness.accounts import PEPPER, TestAccount, make_account
+from tests.harness.sending import Process, process
 
 NewDatabase = Callable[[], Awaitable[str]]
 _NUMBERS = itertools.count(1)

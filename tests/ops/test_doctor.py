@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ops.state import StateLock, kept_pepper, make_state, write_private
-from tests.ops.patient import environ, examined
+from tests.ops.installation import environ, examined
 
 ROOT = Path(__file__).resolve().parents[2]
 

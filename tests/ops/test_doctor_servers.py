@@ -26,7 +26,7 @@ from ops.local.sink import Sink
 from ops.state import StateLock, make_state
 from tests.harness.accounts import make_account
 from tests.harness.tcp import listening
-from tests.ops.patient import environ, examined
+from tests.ops.installation import environ, examined
 
 
 async def queue_row(pool: asyncpg.Pool, account: UUID, *, due_in: timedelta) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from ops.doctor import sources as looked_at
 from ops.local.dns import DnsBehaviour, Responder
-from tests.ops.patient import examined
+from tests.ops.installation import examined
 
 A, B = "127.0.0.2", "127.0.0.3"
 World = tuple[dict[str, str], Responder]

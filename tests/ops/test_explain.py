@@ -16,8 +16,8 @@ from engine.flows.sending import queue_admin
 from ops import explain
 from ops.explain import MEANINGS, EventRow, MessageRow, RecipientRow, paragraph
 from tests.conftest import NewDatabase
-from tests.flows.sending import process
 from tests.harness.accounts import make_account
+from tests.harness.sending import process
 from tests.harness.settling import settle
 
 AT = datetime(2026, 11, 20, 8, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Records what one attempt to open a connection to a route's servers tried, and what the waybill says of it."""
+"""Records what one attempt to open a connection to a route's servers tried, for the waybill."""
 
 import msgspec
 from msgspec import Struct
@@ -17,7 +17,7 @@ _OF_CERTIFICATES = frozenset({TlsFailureType.HOST_MISMATCH, TlsFailureType.EXPIR
 
 
 class OpenedConnection(Struct, frozen=True):
-    """A connection that takes mail. `shown` is what the waybill says of it: `tls`, why there is none, and the source
+    """A connection that is ready for mail. `shown` is its part of the waybill: `tls`, why there is none, and the source
     address where one is configured."""
 
     connection: SmtpConnection
@@ -77,7 +77,7 @@ class ConnectionAttempt:
         tls = connection.tls
         fault = demand.noted
         if tls is None:
-            why = (plaintext or connection.plaintext)[:_PLAINTEXT_TEXT]
+            why = (plaintext or connection.plaintext_reason)[:_PLAINTEXT_TEXT]
             shown: dict[str, object] = {"tls": None, "plaintext": why}
             if demand.tested:
                 kind = TlsFailureType.VALIDATION_FAILURE if plaintext else TlsFailureType.STARTTLS_NOT_SUPPORTED

@@ -266,7 +266,7 @@ class SiteConnections:
 
 
 def speaks_for_host(failed: ConnectFailed) -> bool:
-    """Return True if a failed opening says that the host serves nobody at present: no connection, no answer, or a
+    """Return True if a failed opening means that the host serves no client at present: no connection, no answer, or a
     refusal in place of the greeting, whatever the name that it was reached by. A shortage of ours does not, nor do
     troubles with TLS."""
     if failed.fault is not None:

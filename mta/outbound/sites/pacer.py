@@ -25,7 +25,7 @@ TOKENS_AHEAD_S = 0.5  # of a rate's messages that a process takes at once
 
 
 class PacerNote(Struct, frozen=True):
-    """An answer that told something about the servers, and its effect."""
+    """An answer that changed the limits of a site, and its effect."""
 
     at: datetime
     said: str

@@ -1,4 +1,4 @@
-"""What one process knows of the addresses of mail servers: which of them answer, and which are silent and rest. No I/O.
+"""The mail server addresses that one process knows: those that answer, and silent ones that rest. No I/O.
 
 Several names on one address are one host: a probe of it speaks for all of them. Times are monotonic seconds given by
 the caller. Kept in memory: a new process probes each host once.

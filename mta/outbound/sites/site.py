@@ -218,7 +218,7 @@ class Site:
         return max(0, len(self.waiting) - max(MIN_WAITING, 2 * int(self.pacer.window)))
 
     def wishes(self, now: float, turn_s: float = 0.0) -> int:
-        """Return how many more connections would help, whatever is allowed.
+        """Return how many more connections would help, ignoring limits.
 
         The first is wanted at once, and no other until a server has greeted. Then the number doubles whenever all of
         them wait for the server, or the waiting mail would take long although the server answers in time. Mail that

@@ -52,7 +52,7 @@ _Minute = dict[UUID | None, list[int]]  # account (None: those beyond the bound)
 
 
 class AnswerCounts:
-    """The answers of sites in the last minutes, by account: enough to tell each account how all others fared."""
+    """The answers of sites in the last minutes, by account: enough to compare each account with all others."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -119,7 +119,7 @@ class SiteStats:
                 self._site_of.popitem(last=False)
             self._site_of[domain] = route.site
         if self.watch.domains:
-            self.watch.serves(domain, tuple(host.name for host in route.hosts))
+            self.watch.add_hosts(domain, tuple(host.name for host in route.hosts))
 
     def saw(self, attempt: Attempt) -> Attempt:
         """Count an attempt and keep it for operators who watch; return it with the counts of other accounts if it
@@ -144,8 +144,8 @@ class SiteStats:
         traced = await self.cache.get("traces")
         if not traced and not self.watch.domains:
             return
-        lines, left_out = self.watch.take()
-        self.watch.heed(traced)
+        lines, left_out = self.watch.drain()
+        self.watch.set_domains(traced)
         texts = packed(lines)
         texts += [self._told.popleft() for _ in range(min(EACH_TELLING, len(self._told)))]
         left_out += self._left_out

@@ -64,7 +64,7 @@ class SlotClaim:
 
 
 class SlotCounts(Struct, frozen=True):
-    """How many claims are in each state, for metrics."""
+    """The number of claims in each state, for metrics."""
 
     opening: int
     working: int

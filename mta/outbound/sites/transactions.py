@@ -1,4 +1,4 @@
-"""Joins transactions of one message, and tells whether one decided about its recipients. Pure."""
+"""Joins transactions of one message, and decides whether one settled its recipients. Pure."""
 
 from collections.abc import Sequence
 

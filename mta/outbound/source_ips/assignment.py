@@ -204,7 +204,7 @@ class SourceAddresses:
             )
 
     async def close(self) -> None:
-        """Give back unused quota and tell the last refusals: the process ends. Raises DatabaseUnavailable."""
+        """Give back unused quota and publish the last refusals before the process ends. Raises DatabaseUnavailable."""
         if self:
             await self._give_back()
             await self.health.exchange()

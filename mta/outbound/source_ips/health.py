@@ -1,4 +1,4 @@
-"""Tracks where a source address is refused for its own sake: it is spared there, longer each time, then tried again.
+"""Tracks sites that refuse a source address itself: it rests there, longer each time, before the next attempt.
 
 A server that blocks an address, or says that its reputation is bad, says so of that address: other addresses of the
 pool carry the mail meanwhile, and one message tries it again later. What one process learns is written down, read by
@@ -37,7 +37,7 @@ _log = structlog.get_logger("mta")
 
 
 def blocks(outcome: Outcome) -> bool:
-    """Return True for an answer that refuses the sending address, whatever it sends."""
+    """Return True for an answer that refuses all mail of the sending address."""
     return (
         outcome.verdict is not Verdict.DELIVERED
         and outcome.scope in (Scope.SITE, Scope.SESSION)
@@ -46,7 +46,7 @@ def blocks(outcome: Outcome) -> bool:
 
 
 class SourceHealth:
-    """The addresses that one process spares, by site, and what it has to tell the others."""
+    """The addresses that one process spares, by site, and the refusals to publish to other processes."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool

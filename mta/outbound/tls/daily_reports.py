@@ -1,4 +1,4 @@
-"""Reads what the TLS report of a day tells about one policy domain (RFC 8460)."""
+"""Reads the content of a day's TLS report about one policy domain (RFC 8460)."""
 
 from datetime import date
 

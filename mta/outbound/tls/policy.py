@@ -49,7 +49,7 @@ class MinTls(StrEnum):
 
 
 class TlsDemand(Struct, frozen=True):
-    """What connections to one host must have, and whose demand that is.
+    """The transport security that connections to one host need, and who demands it.
 
     `refused`: the host is not to be tried, and why. `noted`: it is tried, and every session counts as this failure.
     `counted`: the policy under which sessions are reported. `tested`: a certificate that fails is counted, no more.
@@ -96,7 +96,7 @@ class _MailServer(Struct, frozen=True, order=True):
 
 
 class _PolicyQuestion(Struct, frozen=True):
-    """Everything that a policy depends on."""
+    """The inputs that a policy depends on; its cache key."""
 
     domain: str
     min_tls: MinTls

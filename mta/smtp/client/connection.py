@@ -1,7 +1,7 @@
 """One SMTP connection to a remote server: socket, clock and time-outs around the pure `session`.
 
-The only module that opens sockets towards mail servers. Everything that a server does becomes a value in a
-Transaction, or ConnectFailed while opening; any other exception is a bug.
+No other module opens sockets to mail servers. All behaviour of a server becomes a value in a Transaction, or
+ConnectFailed during the opening; any other exception is a bug.
 """
 
 import asyncio
@@ -32,20 +32,20 @@ from mta.smtp.client.tls import CertificateVerifier, TlsMode, certificate_verifi
 from mta.smtp.client.tls_failures import TlsFailure, TlsFailureType
 from mta.smtp.client.trace import ConnectionTrace, SmtpTrace
 from mta.smtp.client.transaction import PendingTransaction, Transaction
-from mta.smtp.client.transcript import Json, TlsDetails, TranscriptStep, opening, outcome_text, weighed
+from mta.smtp.client.transcript import Json, TlsDetails, TranscriptStep, opening, opening_with_size, outcome_text
 
 __all__ = ["ConnectFailed", "Envelope", "SmtpConnection", "SmtpTimeouts", "TlsMode", "Transaction"]
 
-# Content up to this size is written at once with its final dot: the socket buffer of an otherwise idle connection has
-# room for twice as much.
-_WHOLE = 16 * 1024
+# Content up to this size is written at once with its final dot: the socket buffer of an idle connection holds twice
+# as much.
+_MAX_SMALL_CONTENT = 16 * 1024
 _CHUNK = 128 * 1024
-_NAP_S = 0.005  # between checks whether the kernel has taken all written octets
-_LAST_WORDS = 4_096  # octets still to write at the end that are commands, not the rest of a message
+_POLL_S = 0.005  # between checks whether the kernel has taken all written octets
+_MAX_FINAL_COMMANDS = 4_096  # octets still to write at the end that are commands, not the rest of a message
 
 
 class SmtpConnection(asyncio.Protocol):
-    """An open session that sends one envelope after another. `SmtpConnection.open` makes it; for one task at a time."""
+    """An open SMTP session that sends one envelope after another, for one task at a time; created by `open`."""
 
     @classmethod
     async def open(
@@ -90,13 +90,13 @@ class SmtpConnection(asyncio.Protocol):
             broken = connect_break(error, waited_s, cut=cut.made)
             connect |= {"break": outcome_text(broken), "ms": round((loop.time() - started) * 1_000, 1)}
             if watch is not None and watch.domains:
-                watch.tap(server_name, address[0]).note(None, outcome_text(broken), loop.time() - started)
+                watch.connection_trace(server_name, address[0]).note(None, outcome_text(broken), loop.time() - started)
             raise ConnectFailed(Phase.CONNECT, broken, (connect,)) from None
         finally:
             cut.ends(None)
         connect["ms"] = round((loop.time() - started) * 1_000, 1)
         try:
-            cut.ends(connection._cut_short)  # noqa: SLF001 - our own class, from its constructor
+            cut.ends(connection._abort_opening)  # noqa: SLF001 - our own class, from its constructor
             await connection._open(connect)  # noqa: SLF001
         except BaseException:
             connection.abort()
@@ -126,22 +126,22 @@ class SmtpConnection(asyncio.Protocol):
         self._session = ClientSession(helo, starttls=tls is not TlsMode.OFF, required=required, now=loop.time())
         self._mode = tls
         self._dane = dane
-        self._judge = certificates
+        self._verifier = certificates
         self._sni = sni(dane.base if dane is not None else server_name)
-        self._shown: tuple[bytes, ...] = ()  # the certificates of a full handshake
+        self._certificates: tuple[bytes, ...] = ()  # the certificates of a full handshake
         self._resumed = False  # the handshake offered an earlier session
         self._watched, self._ip = watched
-        self._tap: ConnectionTrace | None = None  # of this connection, once somebody watched
+        self._trace: ConnectionTrace | None = None  # of this connection, once it was traced
         self._transport: asyncio.Transport | None = None
-        self._socket: asyncio.Transport | None = None  # below TLS, where there is any
+        self._socket: asyncio.Transport | None = None  # below TLS, if TLS is in use
         self._wake: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._content_until = math.inf
         self._block_until = math.inf
         self._paused = False
         self._sending = False
-        self._is_cut = False  # while it was opened
-        self._going: _OngoingSend | None = None  # the envelope that `send` is sending
+        self._aborted_opening = False  # `OpeningAbort` ended the opening
+        self._ongoing: _OngoingSend | None = None  # the envelope that `send` is sending
         self._opening: tuple[Json, ...] = ()
         self._opening_octets = 0
         self._limits = {
@@ -159,52 +159,52 @@ class SmtpConnection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """True when the next `send` can go over this connection (first of all the one `begun`)."""
+        """Return True if the connection can take the next `send` (first that of `pipelined_envelope`)."""
         return self._session.state is ClientState.READY and not self._sending
 
     @property
-    def begun(self) -> Envelope | None:
-        """The envelope from `upcoming` whose commands were already written: the next one to send."""
-        return self._session.begun
+    def pipelined_envelope(self) -> Envelope | None:
+        """Return the envelope from `upcoming` whose commands are already written; it must be the next to send."""
+        return self._session.pipelined_envelope
 
     @property
     def features(self) -> ServerFeatures:
-        """The extensions that the server offers."""
+        """Return the extensions that the server offers."""
         return self._session.features
 
     @property
     def tls(self) -> TlsDetails | None:
-        """The negotiated TLS; None in plaintext."""
+        """Return the negotiated TLS; None in plaintext."""
         return self._session.tls
 
     @property
-    def plaintext(self) -> str:
-        """Why there is no TLS although it was wanted."""
-        return self._session.plaintext
+    def plaintext_reason(self) -> str:
+        """Return why TLS is not in use although it was requested."""
+        return self._session.plaintext_reason
 
     @property
     def transcript(self) -> tuple[Json, ...]:
-        """The steps that opened the session."""
+        """Return the steps that opened the session."""
         return self._opening
 
     @property
     def ended(self) -> Answer | None:
-        """Why the session is over, None while it is not."""
+        """Return why the session ended; None while it is open."""
         return self._session.ended
 
     def disable_pipelining(self) -> None:
         """Send one command at a time from now on, even if the server offers PIPELINING."""
         self._session.disable_pipelining()
 
-    def _attend(self, watch: SmtpTrace, how: str) -> None:
+    def _update_trace(self, watch: SmtpTrace, how: str) -> None:
         """Start or stop tracing; without a watched domain this costs one look-up."""
         if not watch.domains:
-            self._session.tap = None
-        elif self._session.tap is None:
-            if self._tap is None:
-                self._tap = watch.tap(self.server_name, self._ip)
-                self._tap.note(None, how)
-            self._session.tap = self._tap
+            self._session.trace = None
+        elif self._session.trace is None:
+            if self._trace is None:
+                self._trace = watch.connection_trace(self.server_name, self._ip)
+                self._trace.note(None, how)
+            self._session.trace = self._trace
 
     # -- sending -------------------------------------------------------------------------------
 
@@ -216,76 +216,76 @@ class SmtpConnection(asyncio.Protocol):
     ) -> Transaction:
         """Perform one transaction; return the server's answers in recipient order.
 
-        `before_content` is asked right before content is written, and of long content again before each piece and
-        before the final dot: False drops the connection instead and answers Break LOCAL. `upcoming` is asked just
-        before, where the server takes PIPELINING; the envelope it returns goes out behind the final dot and must be
-        given to the next `send` (RuntimeError otherwise). When the connection has died meanwhile that send answers
-        at once. Cancelling aborts the connection. Exceptions of the two callables abort the connection and are raised.
+        `before_content` is called right before content is written, for long content also before each piece and before
+        the final dot; False drops the connection and answers Break LOCAL. If the server offers PIPELINING, `upcoming`
+        is called just before that; the commands of its envelope follow the final dot, and the envelope must go to the
+        next `send` (RuntimeError otherwise), which answers at once if the connection has died meanwhile. Cancelling
+        aborts the connection. Exceptions of the two callables abort the connection and are raised.
         """
         if self._sending:
-            raise RuntimeError("one envelope at a time")
+            raise RuntimeError("`send` is already in progress on this connection")
         self._sending = True
         if self._watched is not None:
-            self._attend(self._watched, "connected before")
+            self._update_trace(self._watched, "connected before")
         try:
             now = self._loop.time()
-            exchange, commands = self._session.begin(envelope, now)
-            going = self._going = _OngoingSend(exchange, upcoming, before_content or _always)
+            transaction, commands = self._session.begin(envelope, now)
+            ongoing = self._ongoing = _OngoingSend(transaction, upcoming, before_content or _always_true)
             if commands:
                 self._write(commands)
-            while not exchange.done:
-                if self._session.content_due is exchange:
-                    await self._content(going)
+            while not transaction.done:
+                if self._session.content_due is transaction:
+                    await self._send_content(ongoing)
                 else:
-                    self._watch()
-                    await self._sleep()
+                    self._start_timer()
+                    await self._wait()
         except BaseException:
             self.abort()
             raise
         finally:
             self._sending = False
-            self._going = None
+            self._ongoing = None
         self.idle_since = self._loop.time()
         if self._session.state is ClientState.ENDED:
             self._settle_end()
         session = self._session
-        return exchange.transaction(
+        return transaction.result(
             self._opening,
             self._opening_octets,
             pipelined=session.features.pipelining,
-            broke_on_commands=session.state is ClientState.ENDED and session.broke_on_commands(exchange),
+            broke_on_commands=session.state is ClientState.ENDED and session.broke_on_commands(transaction),
         )
 
-    async def _content(self, going: "_OngoingSend") -> None:
-        exchange = going.exchange
-        if exchange.size <= _WHOLE and not self._paused:
-            self._content_at_once(going)
+    async def _send_content(self, ongoing: "_OngoingSend") -> None:
+        transaction = ongoing.transaction
+        if transaction.size <= _MAX_SMALL_CONTENT and not self._paused:
+            self._write_small_content(ongoing)
             return
-        chunks = self._chunks(going)
+        chunks = self._chunks(ongoing)
         if chunks:
             self._content_until = self._loop.time() + self._timeouts.content_s
-            await self._write_slowly(chunks, exchange, going.may_go_on)
+            await self._write_slowly(chunks, transaction, ongoing.may_send)
             self._session.content_written(self._loop.time())
 
-    def _content_at_once(self, going: "_OngoingSend") -> None:
-        if chunks := self._chunks(going):
+    def _write_small_content(self, ongoing: "_OngoingSend") -> None:
+        if chunks := self._chunks(ongoing):
             self._write(b"".join(chunks))
             self._session.content_written(self._loop.time())
 
-    def _chunks(self, going: "_OngoingSend") -> list[bytes]:
+    def _chunks(self, ongoing: "_OngoingSend") -> list[bytes]:
         """Return the chunks to write now; none when the right to send was lost."""
         session = self._session
         # Prepare the next envelope first, which may sign: a process that is suspended there may lose its right to send.
-        upcoming = going.upcoming() if going.upcoming is not None and session.features.pipelining else None
+        upcoming = ongoing.upcoming() if ongoing.upcoming is not None and session.features.pipelining else None
         now = self._loop.time()
-        if not going.may_go_on():
+        if not ongoing.may_send():
             session.withhold(now)
             return []
         self.messages_sent += 1
         return session.content(upcoming, now)
 
     async def _write_slowly(
-        self, chunks: list[bytes], exchange: PendingTransaction, may_go_on: Callable[[], bool]
+        self, chunks: list[bytes], transaction: PendingTransaction, may_send: Callable[[], bool]
     ) -> None:
         """Write large content piece by piece, as fast as the peer reads.
 
@@ -296,33 +296,33 @@ class SmtpConnection(asyncio.Protocol):
         for chunk in content:
             view = memoryview(chunk)
             for start in range(0, len(view), _CHUNK):
-                if not await self._may_write(exchange, may_go_on):
+                if not await self._wait_to_write(transaction, may_send):
                     break
                 self._write(view[start : start + _CHUNK])
-        if await self._may_write(exchange, may_go_on, all_gone=True):
+        if await self._wait_to_write(transaction, may_send, flushed=True):
             self._write(ending)
         self._block_until = self._content_until = math.inf
 
-    async def _may_write(
-        self, exchange: PendingTransaction, may_go_on: Callable[[], bool], *, all_gone: bool = False
+    async def _wait_to_write(
+        self, transaction: PendingTransaction, may_send: Callable[[], bool], *, flushed: bool = False
     ) -> bool:
-        """Wait for room; False when the exchange was answered or broken half-way, or the right to send was lost."""
+        """Wait for room; False when the transaction was answered or broken half-way, or the right to send was lost."""
         self._block_until = self._loop.time() + self._timeouts.block_s
-        while self._paused and not exchange.done:
-            self._watch()
-            await self._sleep()
-        while all_gone and not exchange.done and self._unwritten():
-            self._watch()
-            await asyncio.sleep(_NAP_S)
-        if not exchange.done and not may_go_on():
+        while self._paused and not transaction.done:
+            self._start_timer()
+            await self._wait()
+        while flushed and not transaction.done and self._unwritten():
+            self._start_timer()
+            await asyncio.sleep(_POLL_S)
+        if not transaction.done and not may_send():
             self._session.withhold(self._loop.time())
             self._drop()
-        return not exchange.done
+        return not transaction.done
 
     def _unwritten(self) -> int:
         """Return the octets that the kernel has not taken yet, buffered TLS records included."""
-        open_ones = {id(one): one for one in (self._transport, self._socket) if one is not None}
-        return sum(one.get_write_buffer_size() for one in open_ones.values())
+        transports = {id(one): one for one in (self._transport, self._socket) if one is not None}
+        return sum(one.get_write_buffer_size() for one in transports.values())
 
     async def close(self) -> None:
         """Send QUIT, wait a moment for the reply, close. Nothing that the server does raises."""
@@ -333,7 +333,7 @@ class SmtpConnection(asyncio.Protocol):
             self._write(session.quit(self._loop.time()))
             try:
                 with within(self._timeouts.quit_s):
-                    await self._sleep()
+                    await self._wait()
             except TimeoutError:
                 pass
             except asyncio.CancelledError:
@@ -356,14 +356,14 @@ class SmtpConnection(asyncio.Protocol):
             if session.state is ClientState.HANDSHAKE:
                 await self._handshake()
             else:
-                self._watch()
-                await self._sleep()
+                self._start_timer()
+                await self._wait()
         self._settle_end()
         if session.ended is not None:
             raise self._failed(session.ended)
         if session.tls is not None:
             self._keep_session()
-        self._opening, self._opening_octets = weighed(session.opening_steps)
+        self._opening, self._opening_octets = opening_with_size(session.opening_steps)
         self.idle_since = self._loop.time()
 
     def _failed(self, ended: Answer) -> ConnectFailed:
@@ -372,29 +372,33 @@ class SmtpConnection(asyncio.Protocol):
         fault = session.fault
         if isinstance(outcome, Break):
             session.opening_steps.append(TranscriptStep(phase, outcome, self._loop.time() - session.waiting_since))
-            if fault is None and not self._is_cut and blames_tls(phase, outcome, secured=session.tls is not None):
+            if (
+                fault is None
+                and not self._aborted_opening
+                and blames_tls(phase, outcome, secured=session.tls is not None)
+            ):
                 fault = TlsFailure(TlsFailureType.VALIDATION_FAILURE, outcome.detail)
         if fault is not None and self._resumed:
             client_context(self._mode).forget(self._sni)
         return ConnectFailed(phase, outcome, opening(session.opening_steps), fault=fault, resumed=self._resumed)
 
-    def _cut_short(self) -> None:
+    def _abort_opening(self) -> None:
         """End the opening as its time-out would."""
-        self._is_cut = True
+        self._aborted_opening = True
         now = self._loop.time()
         phase = self._session.waiting
         what = "no TLS handshake" if phase is None else f"no complete reply at {phase.value}"
         waited_s = now - self._session.waiting_since
         self._session.fail(Break(BreakKind.TIMEOUT, f"{what} within {waited_s:.0f} s{CUT_SHORT}"), now)
         self._drop()
-        self._rouse()
+        self._notify()
 
     async def _handshake(self) -> None:
         """Negotiate TLS after the 220 reply; reading is paused, so that no plaintext gets in."""
         if self._transport is None:
             return
-        self._resumed = client_context(self._mode).offers(self._sni)
-        kept = client_context(self._mode).shown(self._sni)
+        self._resumed = client_context(self._mode).has_session(self._sni)
+        kept = client_context(self._mode).session_certificates(self._sni)
         try:
             transport = await self._loop.start_tls(
                 self._transport,
@@ -405,25 +409,25 @@ class SmtpConnection(asyncio.Protocol):
                 ssl_shutdown_timeout=self._timeouts.quit_s,
             )
         except (OSError, ValueError) as error:
-            # ssl.SSLError, resets and the time-out are OSErrors; a host name out of DNS that can't be an SNI
+            # ssl.SSLError, resets and the time-out are OSErrors; a host name from DNS that can't be an SNI
             # name is a ValueError.
             self._give_up_tls(handshake_failure(error))
             return
         self._transport = transport
         if transport is None or self._session.state is not ClientState.HANDSHAKE:
-            # It closed, or spoke before we did: over TLS too nothing may come before EHLO.
+            # It closed, or sent data before EHLO, which is invalid over TLS too.
             self._give_up_tls("the peer closed during the handshake")
             return
-        judgement = (self._judge or certificate_verifier()).judged(
+        handshake = (self._verifier or certificate_verifier()).verify(
             transport.get_extra_info("ssl_object"), self.server_name, kept=kept, dane=self._dane
         )
-        self.certificate_failure = judgement.certificate_failure
-        if judgement.certificate_failure is not None and self._mode in (TlsMode.VERIFIED, TlsMode.DANE):
-            self._session.fault = judgement.certificate_failure
-            self._give_up_tls(f"the server's certificate is not accepted: {judgement.facts.certificate}")
+        self.certificate_failure = handshake.certificate_failure
+        if handshake.certificate_failure is not None and self._mode in (TlsMode.VERIFIED, TlsMode.DANE):
+            self._session.fault = handshake.certificate_failure
+            self._give_up_tls(f"the server's certificate is not accepted: {handshake.details.certificate}")
             return
-        self._shown = judgement.shown
-        self._write(self._session.secured(judgement.facts, self._loop.time()))
+        self._certificates = handshake.certificates
+        self._write(self._session.secured(handshake.details, self._loop.time()))
 
     def _give_up_tls(self, why: str) -> None:
         self._session.fail(Break(BreakKind.TLS, why), self._loop.time())
@@ -436,7 +440,7 @@ class SmtpConnection(asyncio.Protocol):
             return
         found = self._transport.get_extra_info("ssl_object").session
         if found is not None:
-            client_context(self._mode).keep(self._sni, found, self._shown)
+            client_context(self._mode).keep(self._sni, found, self._certificates)
 
     # -- asyncio.Protocol ----------------------------------------------------------------------
 
@@ -445,7 +449,7 @@ class SmtpConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are not subclasses
         self._socket = self._socket or self._transport
         if self._watched is not None:
-            self._attend(self._watched, "connected")
+            self._update_trace(self._watched, "connected")
 
     def data_received(self, data: bytes) -> None:
         """Feed the session, and write the commands that it returns at once."""
@@ -453,29 +457,29 @@ class SmtpConnection(asyncio.Protocol):
         commands = session.received(data, self._loop.time())
         if commands:
             self._write(commands)
-        going = self._going
-        if going is not None and session.content_due is going.exchange:
-            self._go_on(going)
+        ongoing = self._ongoing
+        if ongoing is not None and session.content_due is ongoing.transaction:
+            self._continue_send(ongoing)
         if session.state is ClientState.HANDSHAKE and self._transport is not None:
             self._transport.pause_reading()
         elif session.state is ClientState.ENDED:
             self._settle_end()
         else:
-            self._watch()
-        if going is None or going.exchange.done or session.content_due is going.exchange:
-            self._rouse()
+            self._start_timer()
+        if ongoing is None or ongoing.transaction.done or session.content_due is ongoing.transaction:
+            self._notify()
 
-    def _go_on(self, going: "_OngoingSend") -> None:
+    def _continue_send(self, ongoing: "_OngoingSend") -> None:
         """Write short content right after the 354 reply, without waking the task that sleeps in `send`.
 
         A task that is awake or was cancelled does it itself.
         """
         wake = self._wake
-        if wake is None or wake.done() or self._paused or going.exchange.size > _WHOLE:
+        if wake is None or wake.done() or self._paused or ongoing.transaction.size > _MAX_SMALL_CONTENT:
             return
         try:
-            self._content_at_once(going)
-        except Exception as error:  # noqa: BLE001 - a mistake in a hook is raised where it was given
+            self._write_small_content(ongoing)
+        except Exception as error:  # noqa: BLE001 - `send` raises the exception of its hook
             wake.set_exception(error)
 
     def eof_received(self) -> bool:
@@ -489,7 +493,7 @@ class SmtpConnection(asyncio.Protocol):
         self._transport = self._socket = None
         self._paused = False
         self._stop_timer()
-        self._rouse()
+        self._notify()
 
     def pause_writing(self) -> None:
         """Stop writing: the peer reads too slowly."""
@@ -498,7 +502,7 @@ class SmtpConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Go on writing."""
         self._paused = False
-        self._rouse()
+        self._notify()
 
     # -- clock and wire ------------------------------------------------------------------------
 
@@ -506,7 +510,7 @@ class SmtpConnection(asyncio.Protocol):
         if data and self._transport is not None:
             self._transport.write(data)
 
-    async def _sleep(self) -> None:
+    async def _wait(self) -> None:
         """Wait for octets, room to write, the end of the session, or a deadline."""
         self._wake = self._loop.create_future()
         try:
@@ -514,25 +518,25 @@ class SmtpConnection(asyncio.Protocol):
         finally:
             self._wake = None
 
-    def _rouse(self) -> None:
+    def _notify(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
-    def _watch(self) -> None:
+    def _start_timer(self) -> None:
         """Start the timer unless it runs.
 
         It fires at least once per shortest limit and only then compares the deadline, so that a message costs no
         timer. No stage can begin after one firing and exceed its limit before the next, so no time-out is late.
         """
         if self._timer is None:
-            self._ring_at(self._deadline())
+            self._set_timer(self._deadline())
 
-    def _ring_at(self, deadline: float) -> None:
+    def _set_timer(self, deadline: float) -> None:
         at = min(deadline, self._loop.time() + self._shortest)
-        self._timer = self._loop.call_at(at, self._rings)
+        self._timer = self._loop.call_at(at, self._on_timer)
 
     def _deadline(self) -> float:
-        """Return when the present stage must be over."""
+        """Return the deadline of the current stage."""
         session = self._session
         phase = session.waiting
         if phase is None:
@@ -544,14 +548,14 @@ class SmtpConnection(asyncio.Protocol):
             return min(deadline, session.due_since + self._timeouts.envelope_s)
         return deadline
 
-    def _rings(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         deadline = self._deadline()
         if deadline == math.inf:
             return
         now = self._loop.time()
         if now < deadline:
-            self._ring_at(deadline)
+            self._set_timer(deadline)
             return
         phase = self._session.waiting
         what = f"no complete reply at {phase.value} in time" if phase is not None else "out of time"
@@ -559,7 +563,7 @@ class SmtpConnection(asyncio.Protocol):
             what = "the peer stopped reading the content"
         self._session.fail(Break(BreakKind.TIMEOUT, what), now)
         self._drop()
-        self._rouse()
+        self._notify()
 
     def _settle_end(self) -> None:
         """Close the socket of an ended session: flush a last QUIT, without lingering."""
@@ -567,7 +571,7 @@ class SmtpConnection(asyncio.Protocol):
         if self._session.state is not ClientState.ENDED or transport is None or transport.is_closing():
             return
         self._stop_timer()
-        if transport.get_write_buffer_size() > _LAST_WORDS:
+        if transport.get_write_buffer_size() > _MAX_FINAL_COMMANDS:
             transport.abort()
         else:
             transport.close()
@@ -587,10 +591,10 @@ class SmtpConnection(asyncio.Protocol):
 class _OngoingSend(Struct, frozen=True):
     """The envelope that `send` is sending, and its caller's hooks."""
 
-    exchange: PendingTransaction
+    transaction: PendingTransaction
     upcoming: Callable[[], Envelope | None] | None
-    may_go_on: Callable[[], bool]
+    may_send: Callable[[], bool]
 
 
-def _always() -> bool:
+def _always_true() -> bool:
     return True

@@ -1,4 +1,4 @@
-"""What is to be sent and what a server can take: envelope, extensions, commands, dot-stuffing; pure."""
+"""Envelopes, the extensions that they need and servers offer, SMTP commands and dot-stuffing; no I/O."""
 
 import re
 from collections.abc import Sequence
@@ -8,19 +8,19 @@ from msgspec import Struct
 
 from engine.mail.replies import Reply
 
-# An address that would end its path or its line early could smuggle parameters or commands. Quoted local
-# parts may hold spaces and angle brackets (RFC 5321 4.1.2), never control characters.
+# An address that ends its path or line early could smuggle in parameters or commands. Quoted local
+# parts may contain spaces and angle brackets (RFC 5321 4.1.2), never control characters.
 _WRITABLE: Final = re.compile(
     r"""(?: [^\x00-\x20\x7f<>"] | "(?: [^\x00-\x1f\x7f"\\] | \\[\x20-\x7e] )*" )+""", re.VERBOSE
 )
-_PLAIN: Final = re.compile(r"[A-Za-z0-9.@_+=-]+")  # nearly all addresses: ASCII, and safe
+_PLAIN: Final = re.compile(r"[A-Za-z0-9.@_+=-]+")  # the usual address: ASCII and safe
 
 
 class Envelope(Struct, frozen=True, eq=False, gc=False):
     """One SMTP transaction to perform.
 
-    `content` is the message with CRLF line ends only (trusted: the composer makes it), whole or in parts
-    that are sent one after the other, such as signature header and MIME. Addresses carry no angle brackets;
+    `content` is the message with CRLF line ends only (trusted: the composer makes it), as one value or in parts
+    sent in order, such as signature header and MIME. Addresses have no angle brackets;
     `sender` may be empty. Envelopes compare by identity.
     """
 
@@ -28,42 +28,42 @@ class Envelope(Struct, frozen=True, eq=False, gc=False):
     recipients: tuple[str, ...]
     content: bytes | tuple[bytes, ...]
     eight_bit: bool = False  # content has octets above 127: needs 8BITMIME
-    smtputf8: bool = False  # content has UTF-8 in header fields; addresses are looked at here
+    smtputf8: bool = False  # content has UTF-8 in header fields; addresses are checked in `EnvelopeNeeds`
 
     @property
     def size(self) -> int:
-        """Octets of the content, before dot-stuffing: what SIZE= declares (RFC 1870 5)."""
+        """Return the octets of the content before dot-stuffing, as SIZE= declares them (RFC 1870 5)."""
         if isinstance(self.content, bytes):
             return len(self.content)
         return sum(map(len, self.content))
 
 
 class EnvelopeNeeds(Struct, frozen=True, gc=False):
-    """What an envelope asks of a server, looked up once."""
+    """The extensions and limits that an envelope needs from a server."""
 
     size: int
     eight_bit: bool
     smtputf8: bool  # RFC 6531 3.4
-    unsafe: tuple[int | None, ...]  # addresses that can't be written: places in recipients, None for sender
+    unsafe: tuple[int | None, ...]  # invalid addresses: indexes of recipients, None for the sender
 
     @classmethod
     def of(cls, envelope: Envelope) -> "EnvelopeNeeds":
-        """Look at sizes and addresses."""
+        """Derive the needs from the size and addresses of `envelope`."""
         smtputf8 = envelope.smtputf8
         unsafe: tuple[int | None, ...] = ()
         if envelope.sender and _PLAIN.fullmatch(envelope.sender) is None:
             smtputf8 = smtputf8 or not envelope.sender.isascii()
             unsafe = (None,) if _WRITABLE.fullmatch(envelope.sender) is None else ()
-        for place, recipient in enumerate(envelope.recipients):
+        for index, recipient in enumerate(envelope.recipients):
             if _PLAIN.fullmatch(recipient) is None:
                 smtputf8 = smtputf8 or not recipient.isascii()
                 if _WRITABLE.fullmatch(recipient) is None:
-                    unsafe += (place,)
+                    unsafe += (index,)
         return cls(envelope.size, envelope.eight_bit, smtputf8, unsafe)
 
 
 class ServerFeatures(Struct, frozen=True):
-    """The extensions a server announced in its EHLO reply."""
+    """The extensions that a server announced in its EHLO reply."""
 
     pipelining: bool = False
     size: int | None = None  # the largest message in octets; None: not announced or without limit
@@ -76,7 +76,7 @@ class ServerFeatures(Struct, frozen=True):
 
     @classmethod
     def parsed(cls, lines: Sequence[str]) -> "ServerFeatures":
-        """From the lines of an EHLO reply after the first (RFC 5321 4.1.1.1)."""
+        """Parse the lines of an EHLO reply after the first (RFC 5321 4.1.1.1)."""
         words = {name.upper(): value.strip() for name, _, value in (line.partition(" ") for line in lines) if name}
         limit = words.get("SIZE", "")
         # RFC 1870 4: at most 20 digits, and 0 means no fixed limit.
@@ -94,31 +94,31 @@ class ServerFeatures(Struct, frozen=True):
 
 
 def local_refusal(needs: EnvelopeNeeds, features: ServerFeatures) -> Reply | None:
-    """Why we don't offer the message to this server at all; the reply is ours (`Reply.local`)."""
+    """Return our own refusal (`Reply.local`) of a message that the server can't take; None if it can."""
     if None in needs.unsafe:
-        return _ours(553, "5.1.7", "the sender address can't be written in a command")
+        return _local_reply(553, "5.1.7", "the sender address can't be written in a command")
     if needs.smtputf8 and not features.smtputf8:
         # RFC 6531 3.5: such a message must not be sent to a server without the extension.
-        return _ours(553, "5.6.7", "the server takes no internationalised addresses or headers (SMTPUTF8)")
+        return _local_reply(553, "5.6.7", "the server takes no internationalised addresses or headers (SMTPUTF8)")
     if needs.eight_bit and not features.eight_bit:
-        return _ours(554, "5.6.3", "the server takes no 8-bit content (8BITMIME)")
+        return _local_reply(554, "5.6.3", "the server takes no 8-bit content (8BITMIME)")
     if features.size is not None and needs.size > features.size:
         sizes = f"the message has {needs.size:,} octets and the server takes at most {features.size:,}"
-        return _ours(552, "5.3.4", sizes)
+        return _local_reply(552, "5.3.4", sizes)
     return None
 
 
-def unwritable() -> Reply:
-    """The answer for a recipient whose address can't be written in a command."""
-    return _ours(553, "5.1.3", "the address can't be written in a command")
+def unwritable_address() -> Reply:
+    """Return the refusal for a recipient whose address can't be written in a command."""
+    return _local_reply(553, "5.1.3", "the address can't be written in a command")
 
 
-def _ours(code: int, enhanced: str, text: str) -> Reply:
+def _local_reply(code: int, enhanced: str, text: str) -> Reply:
     return Reply(code, f"{enhanced} {text}", enhanced, local=True)
 
 
 def mail_command(sender: str, needs: EnvelopeNeeds, features: ServerFeatures) -> str:
-    """MAIL FROM with the parameters that the server knows and the message needs."""
+    """Return MAIL FROM with the parameters that the server supports and the message needs."""
     size = f" SIZE={needs.size}" if features.declares_size else ""
     if needs.eight_bit or needs.smtputf8:
         body = " BODY=8BITMIME" if needs.eight_bit else ""
@@ -127,22 +127,22 @@ def mail_command(sender: str, needs: EnvelopeNeeds, features: ServerFeatures) ->
 
 
 def rcpt_command(recipient: str) -> str:
-    """RCPT TO for one recipient."""
+    """Return RCPT TO for one recipient."""
     return f"RCPT TO:<{recipient}>\r\n"
 
 
 def dot_stuffed(content: bytes | tuple[bytes, ...]) -> list[bytes]:
-    """`content` in chunks, leading dots doubled (RFC 5321 4.5.2) and ended by CRLF; the final dot follows."""
+    """Return `content` in chunks with leading dots doubled (RFC 5321 4.5.2) and a CRLF at the end; no final dot."""
     parts = [content] if isinstance(content, bytes) else list(content)
     for part in parts[:-1]:
-        if not part.endswith(b"\r\n"):  # a line runs over two parts: dots can't be judged part by part
+        if not part.endswith(b"\r\n"):  # a line spans two parts: leading dots can't be found part by part
             parts = [b"".join(parts)]
             break
-    for place, part in enumerate(parts):
+    for index, part in enumerate(parts):
         if b"\r\n." in part:
-            parts[place] = part.replace(b"\r\n.", b"\r\n..")
+            parts[index] = part.replace(b"\r\n.", b"\r\n..")
         if part.startswith(b"."):
-            parts[place] = b"." + parts[place]
+            parts[index] = b"." + parts[index]
     if parts and parts[-1] and not parts[-1].endswith(b"\r\n"):
         parts.append(b"\r\n")
     return parts

@@ -1,7 +1,7 @@
-"""Reads the replies of a remote server out of the bytes it sends, within bounds; no I/O.
+"""Parse the replies of a mail server from received bytes, within size limits; no I/O.
 
-Everything a server says passes here first: what is malformed, oversized or binary stops at this door, and
-what goes on is printable text.
+The client session reads all replies through `ReplyReader`, so that later code only meets complete replies of
+printable text.
 """
 
 import re
@@ -11,35 +11,35 @@ from msgspec import Struct
 
 from engine.mail.replies import Reply
 
-# RFC 5321 4.5.3.1.5 allows 512 octets a line; servers with long policy texts and URLs go beyond. Postfix
-# reads 2,048 (line_length_limit); the double leaves room and still bounds what a hostile peer can store.
+# RFC 5321 4.5.3.1.5 allows 512 octets a line; servers with long policy texts and URLs exceed it. Postfix
+# reads 2,048 (line_length_limit); twice that leaves room and still limits the memory that a hostile server can use.
 MAX_LINE: Final = 4_096
 MAX_LINES: Final = 512
 MAX_REPLY: Final = 64 * 1024
 MAX_TEXT: Final = 1_000
 
 _ENHANCED = re.compile(r"([245])\.\d{1,3}\.\d{1,3}(?=\s|$)", re.ASCII)
-# Nearly every reply: one line of printable ASCII. Code, text, and the enhanced code it begins with.
+# The usual reply, one line of printable ASCII: code, text, and the enhanced code at the start of the text.
 _PLAIN = re.compile(rb"([2-5]\d\d) (([245]\.\d{1,3}\.\d{1,3})(?=[ \r]|$)(?:[ -~]*[!-~])?|[!-~](?:[ -~]*[!-~])?)\r?")
 _CACHED_LINE: Final = 128
-_CACHED_WHOLE: Final = 512  # octets of several lines
+_CACHED_MULTI_LINE: Final = 512  # octets of several lines
 _CACHE_SIZE: Final = 1_024
 
 
 class ParsedReply(Struct, frozen=True, gc=False):
-    """One complete reply; `lines` holds the texts after the code where there are several lines."""
+    """One complete reply; of a multi-line reply, `lines` holds the text of each line."""
 
     reply: Reply
     lines: tuple[str, ...] = ()
 
 
-# Servers repeat themselves: most one-line replies have been parsed before. Cleared when full.
+# Parsed one-line replies by their octets, because servers repeat the same few. Cleared when full.
 _seen: dict[bytes, ParsedReply] = {}
-_seen_whole: dict[bytes, ParsedReply] = {}  # likewise, of several lines that came in one piece: as EHLO is answered
+_seen_multi_line: dict[bytes, ParsedReply] = {}  # multi-line replies received in one piece, such as to EHLO
 
 
 class ReplyReader:
-    """Turns received bytes into replies. After a malformed one `broken` says why and nothing more is read."""
+    """Parser state of one connection. After a malformed reply `broken` says why, and later bytes are ignored."""
 
     __slots__ = ("_code", "_lines", "_partial", "_size", "broken")
 
@@ -52,28 +52,28 @@ class ReplyReader:
 
     @property
     def pending(self) -> bool:
-        """True while part of a line or of a multi-line reply has been received."""
+        """Return True while a reply has been received in part."""
         return bool(self._partial or self._lines)
 
     @property
-    def _between(self) -> bool:
-        """True between replies: nothing of the next one has been received."""
+    def _idle(self) -> bool:
+        """Return True between replies."""
         return self.broken is None and not self.pending
 
     def feed(self, data: bytes) -> list[ParsedReply]:
-        """The replies that `data` completes, in order. Those before a malformed one are still returned."""
-        if not self._between:
+        """Return the replies that `data` completes, in order, including those before a malformed one."""
+        if not self._idle:
             return [] if self.broken is not None else self._read(data)
-        known = _seen_whole.get(data)
+        known = _seen_multi_line.get(data)
         if known is not None:
             return [known]
-        heard = self._read(data)
-        if len(heard) == 1 and heard[0].lines and self._between:
-            _keep(_seen_whole, data, heard[0], _CACHED_WHOLE)
-        return heard
+        parsed = self._read(data)
+        if len(parsed) == 1 and parsed[0].lines and self._idle:
+            _remember(_seen_multi_line, data, parsed[0], _CACHED_MULTI_LINE)
+        return parsed
 
     def _read(self, data: bytes) -> list[ParsedReply]:
-        heard: list[ParsedReply] = []
+        parsed: list[ParsedReply] = []
         lines = (self._partial + data).split(b"\n") if self._partial else data.split(b"\n")
         self._partial = lines.pop()
         for line in lines:
@@ -81,14 +81,14 @@ class ReplyReader:
             if known is None:
                 known = self._line(line)
             if known is not None:
-                heard.append(known)
+                parsed.append(known)
             elif self.broken is not None:
                 self._partial = b""
-                return heard
+                return parsed
         if len(self._partial) > MAX_LINE:
             self.broken = f"a reply line exceeds {MAX_LINE:,} octets"
             self._partial = b""
-        return heard
+        return parsed
 
     def _line(self, raw: bytes) -> ParsedReply | None:
         if not self._lines and len(raw) < MAX_TEXT:
@@ -96,9 +96,9 @@ class ReplyReader:
             if plain is not None:
                 code, text, enhanced = plain.groups()
                 reply = _reply(int(code), text.decode(), enhanced.decode() if enhanced else None)
-                return _keep(_seen, raw, ParsedReply(reply), _CACHED_LINE)
+                return _remember(_seen, raw, ParsedReply(reply), _CACHED_LINE)
         line = raw[:-1] if raw.endswith(b"\r") else raw
-        self.broken = self._fault(line)
+        self.broken = self._syntax_error(line)
         if self.broken is not None:
             return None
         if line[3:4] == b"-":
@@ -107,15 +107,15 @@ class ReplyReader:
             self._size += len(line)
             return None
         if self._lines:
-            heard = _many(int(line[:3]), [*self._lines, line[4:]])
+            parsed = _multi_line(int(line[:3]), [*self._lines, line[4:]])
             self._lines = []
             self._size = 0
-            return heard
+            return parsed
         text = printable(line[4:]).strip()
-        return _keep(_seen, raw, ParsedReply(_reply(int(line[:3]), text, _enhanced(text))), _CACHED_LINE)
+        return _remember(_seen, raw, ParsedReply(_reply(int(line[:3]), text, _enhanced_code(text))), _CACHED_LINE)
 
-    def _fault(self, line: bytes) -> str | None:
-        """Why `line` can't be the next line of a reply (RFC 5321 4.2)."""
+    def _syntax_error(self, line: bytes) -> str | None:
+        """Return why `line` can't be the next line of a reply (RFC 5321 4.2); None if it can."""
         code = line[:3]
         if len(line) > MAX_LINE:
             return f"a reply line exceeds {MAX_LINE:,} octets"
@@ -133,18 +133,18 @@ class ReplyReader:
         return None
 
 
-def _keep(seen: dict[bytes, ParsedReply], raw: bytes, heard: ParsedReply, most: int) -> ParsedReply:
-    if len(raw) <= most:
+def _remember(seen: dict[bytes, ParsedReply], raw: bytes, parsed: ParsedReply, max_octets: int) -> ParsedReply:
+    if len(raw) <= max_octets:
         if len(seen) >= _CACHE_SIZE:
             seen.clear()
-        seen[raw] = heard
-    return heard
+        seen[raw] = parsed
+    return parsed
 
 
 def printable(raw: bytes) -> str:
-    """`raw` as printable text: bytes that are not UTF-8 and control characters become U+FFFD, tabs a space.
+    """Return `raw` as printable text: invalid UTF-8 and control characters become U+FFFD, white space a space.
 
-    PostgreSQL refuses NUL in text, and terminals obey escape sequences.
+    PostgreSQL rejects NUL in text, and terminals execute escape sequences.
     """
     text = raw.decode("utf-8", "replace")
     if text.isprintable():
@@ -152,21 +152,21 @@ def printable(raw: bytes) -> str:
     return "".join(letter if letter.isprintable() else " " if letter.isspace() else "\ufffd" for letter in text)
 
 
-def _many(code: int, raw_lines: list[bytes]) -> ParsedReply:
+def _multi_line(code: int, raw_lines: list[bytes]) -> ParsedReply:
     lines = tuple(printable(line).strip() for line in raw_lines)
-    enhanced = _enhanced(lines[0])
-    # RFC 2034 4 repeats the enhanced code on every line; once is enough to read.
+    enhanced = _enhanced_code(lines[0])
+    # RFC 2034 4 repeats the enhanced code on every line; keep the first.
     rest = [line.removeprefix(enhanced).strip() if enhanced else line for line in lines[1:]]
     text = " ".join(part for part in (lines[0], *rest) if part)
     return ParsedReply(_reply(code, text, enhanced), lines)
 
 
-def _enhanced(text: str) -> str | None:
+def _enhanced_code(text: str) -> str | None:
     found = _ENHANCED.match(text)
     return found.group() if found is not None else None
 
 
 def _reply(code: int, text: str, enhanced: str | None) -> Reply:
     if enhanced is not None and int(enhanced[0]) != code // 100:
-        enhanced = None  # RFC 3463 2: the class must agree with the code; a contradiction informs nobody
+        enhanced = None  # RFC 3463 2: the class must match the code; drop an enhanced code that contradicts it
     return Reply(code, text[:MAX_TEXT], enhanced)

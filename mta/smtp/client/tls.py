@@ -1,7 +1,7 @@
-"""TLS towards other servers: how far a connection goes for it, sessions that are taken up again, and the judgement.
+"""TLS to other mail servers: modes, session resumption, and certificate verification, for `connection`.
 
-Every handshake accepts any certificate; what the peer showed is judged when it is over (`judged`), by what the
-connection demands.
+Every handshake accepts any certificate; `CertificateVerifier.verify` checks the peer's certificates afterwards against
+the mode of the connection.
 """
 
 import functools
@@ -23,40 +23,40 @@ from mta.smtp.client.tls_failures import TlsFailure
 from mta.smtp.client.transcript import TlsDetails
 
 MAX_SESSIONS = 512  # about 10 KB each
-MAX_SESSION_S = 3_600.0  # RFC 8446 4.6.1 allows seven days; a shorter memory forgets a mended server sooner
+MAX_SESSION_S = 3_600.0  # RFC 8446 4.6.1 allows seven days; a shorter time notices a repaired server sooner
 MAX_VERDICTS = 2_000
-VERDICT_S = 3_600.0
+VERDICT_TTL_S = 3_600.0
 # OpenSSL's security level 0 is needed for the SHA-1 signatures of TLS 1.0 and 1.1, and for RSA keys of 1,024 bits.
 _ANY_CIPHER = "DEFAULT:!PSK:!SRP:@SECLEVEL=0"
 _OP_LEGACY_SERVER_CONNECT = 0x4  # openssl/ssl.h; Python names it from 3.12 on
 
 
 class TlsMode(StrEnum):
-    """How far a connection goes for TLS."""
+    """The transport security that a connection requires."""
 
-    OFF = "off"  # never STARTTLS, even if offered: the second try after a failed handshake
-    OPPORTUNISTIC = "opportunistic"  # where offered, any certificate (RFC 7435)
+    OFF = "off"  # never STARTTLS, even if offered: the retry after a failed handshake
+    OPPORTUNISTIC = "opportunistic"  # TLS if offered, any certificate (RFC 7435)
     ENCRYPTED = "encrypted"  # never plaintext, any certificate: TLSA records that can't be used (RFC 7672 2.2)
     VERIFIED = "verified"  # a certificate for the host's name from an authority we trust (RFC 8461 4.2)
-    DANE = "dane"  # the certificates that signed DNS names (RFC 7672)
+    DANE = "dane"  # a certificate that matches the signed TLSA records (RFC 7672)
 
 
 class ResumingTlsContext(ssl.SSLContext):
     """A client context that resumes its sessions by server name (RFC 8446 2.2, RFC 5077).
 
-    It verifies nothing itself: without a policy of the domain nobody can say which name would be right, and
-    refusing would mean plaintext (RFC 7435 1.2). A resumed session shows no certificates, so those of its first
-    handshake are kept beside it and judged again.
+    It verifies nothing itself: without a policy of the domain the expected name is unknown, and refusing would mean
+    plaintext (RFC 7435 1.2). A resumed session has no certificates, so those of its first handshake are kept with it
+    and verified again. The sessions last `MAX_SESSION_S` at most.
     """
 
     _kept: "OrderedDict[str, tuple[float, ssl.SSLSession, tuple[bytes, ...]]]"
 
     @classmethod
-    def made(cls, *, any_version: bool = False) -> "ResumingTlsContext":
+    def create(cls, *, any_version: bool = False) -> "ResumingTlsContext":
         """Make a context for TLS 1.2 or newer (RFC 8996 retired the older versions).
 
-        With `any_version` it takes TLS 1.0 and 1.1, short keys and servers without RFC 5746 too: where plaintext is
-        the alternative, weak encryption is the better one (RFC 7435 3).
+        With `any_version` it also accepts TLS 1.0 and 1.1, short keys and servers without RFC 5746, because weak
+        encryption is better than plaintext (RFC 7435 3).
         """
         context = cls(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
@@ -67,7 +67,9 @@ class ResumingTlsContext(ssl.SSLContext):
             context.options |= _OP_LEGACY_SERVER_CONNECT
         else:
             context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.options |= ssl.OP_NO_RENEGOTIATION  # no mail server needs it, and a stalled one holds the session
+        context.options |= (
+            ssl.OP_NO_RENEGOTIATION
+        )  # mail servers do not need it, and a stalled renegotiation blocks the session
         context._kept = OrderedDict()
         return context
 
@@ -79,16 +81,16 @@ class ResumingTlsContext(ssl.SSLContext):
         server_hostname: str | bytes | None = None,
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
-        """As event loops call it, which know nothing of sessions: the one kept for the name is offered."""
+        """Offer the kept session of `server_hostname`; event loops call this without a session."""
         kept = self._find(server_hostname)
         return super().wrap_bio(incoming, outgoing, server_side, server_hostname, kept[1] if kept else session)
 
-    def offers(self, name: str | None) -> bool:
-        """True when the next handshake with `name` would try to resume."""
+    def has_session(self, name: str | None) -> bool:
+        """Return True if the next handshake with `name` will try to resume a session."""
         return self._find(name) is not None
 
     def keep(self, name: str, session: ssl.SSLSession, shown: tuple[bytes, ...]) -> None:
-        """Remember a session; call it after the first application data, since tickets follow the handshake."""
+        """Store a session and its certificates; call after the first application data: tickets follow the handshake."""
         if not session.has_ticket and not session.id:
             return
         self._kept.pop(name, None)
@@ -98,12 +100,12 @@ class ResumingTlsContext(ssl.SSLContext):
         self._kept[name] = (time.monotonic() + life_s, session, shown)
 
     def forget(self, name: str | None) -> None:
-        """The next handshake with `name` is a full one."""
+        """Drop the session of `name`, so that the next handshake is a full one."""
         if name is not None:
             self._kept.pop(name, None)
 
-    def shown(self, name: str | None) -> tuple[bytes, ...]:
-        """The certificates of the kept session."""
+    def session_certificates(self, name: str | None) -> tuple[bytes, ...]:
+        """Return the certificates of the kept session."""
         kept = self._find(name)
         return kept[2] if kept else ()
 
@@ -118,30 +120,30 @@ def client_context(mode: TlsMode) -> ResumingTlsContext:
     Opportunistic connections have a context of their own, so that no session of an old TLS version is resumed where
     a policy or a message demands more.
     """
-    return _sessions(any_version=mode is TlsMode.OPPORTUNISTIC)
+    return _cached_context(any_version=mode is TlsMode.OPPORTUNISTIC)
 
 
 @functools.cache
-def _sessions(*, any_version: bool) -> ResumingTlsContext:
-    return ResumingTlsContext.made(any_version=any_version)
+def _cached_context(*, any_version: bool) -> ResumingTlsContext:
+    return ResumingTlsContext.create(any_version=any_version)
 
 
 class HandshakeResult(Struct, frozen=True):
-    """What a handshake agreed on, and why the peer is not the one it should be; `shown` is what it sent, in DER."""
+    """The result of a handshake: TLS details, why verification failed, and the peer's certificates in DER."""
 
-    facts: TlsDetails
+    details: TlsDetails
     certificate_failure: TlsFailure | None
-    shown: tuple[bytes, ...]
+    certificates: tuple[bytes, ...]
 
 
 class CertificateVerifier:
-    """Judges certificates for one process; what it found of a chain is known for an hour."""
+    """Verifies certificates for one process and caches each verdict for an hour."""
 
     def __init__(self, authorities: CertificateAuthorities) -> None:
         self._authorities = authorities
         self._known: OrderedDict[tuple[bytes, str], tuple[datetime, TlsFailure | None]] = OrderedDict()
 
-    def judged(
+    def verify(
         self,
         session: ssl.SSLObject,
         server_name: str,
@@ -150,26 +152,26 @@ class CertificateVerifier:
         dane: DanePolicy | None = None,
         at: datetime | None = None,
     ) -> HandshakeResult:
-        """What the finished handshake of `session` is worth for a connection to `server_name`.
+        """Verify the peer of a finished handshake as `server_name`.
 
-        `kept` are the certificates of the session that was resumed. With `dane`, its records decide; else the
-        authorities.
+        `kept` are the certificates of the resumed session. With `dane`, its records decide; otherwise the
+        certificate authorities.
         """
         now = at or datetime.now(UTC)
         resumed = bool(session.session_reused)
         shown = certificates(session)
-        # Only beside the same leaf: meanwhile another session may have taken the place of the one that was kept.
+        # Only with the same leaf: another session may have replaced the kept one meanwhile.
         if resumed and shown and kept and kept[0] == shown[0]:
             shown = tuple(kept)
         cipher = session.cipher()
         verdict, certificate_failure = self._verdict(shown, server_name.lower(), dane, now)
-        facts = TlsDetails(
+        details = TlsDetails(
             version=session.version() or "unknown",
             cipher=cipher[0] if cipher is not None else "unknown",
             certificate=verdict,
             resumed=resumed,
         )
-        return HandshakeResult(facts, certificate_failure, shown)
+        return HandshakeResult(details, certificate_failure, shown)
 
     def _verdict(
         self, shown: tuple[bytes, ...], name: str, dane: DanePolicy | None, at: datetime
@@ -183,7 +185,7 @@ class CertificateVerifier:
     def _by_authorities(self, shown: tuple[bytes, ...], name: str, at: datetime) -> TlsFailure | None:
         key = (blake2b(b"".join(shown), digest_size=16).digest(), name)
         known = self._known.get(key)
-        if known is not None and 0 <= (at - known[0]).total_seconds() < VERDICT_S:
+        if known is not None and 0 <= (at - known[0]).total_seconds() < VERDICT_TTL_S:
             return known[1]
         fault = chain_failure(PeerCertificates.parsed(shown), name, self._authorities, at)
         self._known.pop(key, None)
@@ -195,18 +197,21 @@ class CertificateVerifier:
 
 @functools.cache
 def certificate_verifier(authorities: Path | None = None) -> CertificateVerifier:
-    """The one of this process; `authorities` is a PEM file, None the system's. Raises OSError for an unreadable one."""
+    """Return the process's verifier for a PEM file of authorities, None for the system's.
+
+    Raises OSError for an unreadable file.
+    """
     return CertificateVerifier(CertificateAuthorities.of_file(authorities))
 
 
 def certificates(session: ssl.SSLObject) -> tuple[bytes, ...]:
-    """What the peer sent, leaf first, in DER; nothing but the leaf where the session was resumed."""
+    """Return the peer's certificates in DER, leaf first; of a resumed session only the leaf."""
     public: Any = getattr(session, "get_unverified_chain", None)  # Python 3.13
     if public is not None:
         chain = public()
     else:
         inner: Any = session._sslobj  # type: ignore[attr-defined]  # noqa: SLF001 - the same before 3.13
-        chain = [one.public_bytes(ssl._ssl.ENCODING_DER) for one in inner.get_unverified_chain() or ()]  # type: ignore[attr-defined]  # noqa: SLF001
+        chain = [certificate.public_bytes(ssl._ssl.ENCODING_DER) for certificate in inner.get_unverified_chain() or ()]  # type: ignore[attr-defined]  # noqa: SLF001
     if chain:
         return tuple(chain)
     leaf = session.getpeercert(binary_form=True)

@@ -60,7 +60,7 @@ class PendingTransaction:
         if self.answers[recipient] is None:
             self.answers[recipient] = answer
 
-    def transaction(
+    def result(
         self,
         opening: tuple[Json, ...],
         opening_octets: int | None = None,

@@ -87,12 +87,12 @@ class AiosmtpdSession(SMTP):
     @property
     @abstractmethod
     def in_transaction(self) -> bool:
-        """True from MAIL until the message has its answer."""
+        """Return True from MAIL until the message has its reply."""
 
     @property
     @abstractmethod
     def may_end_early(self) -> bool:
-        """True when the session may end before the client's next transaction once it has lasted long."""
+        """Return True if the session may end before the client's next transaction once it has lasted long."""
 
     @abstractmethod
     def session_ended(self) -> None:
@@ -131,7 +131,7 @@ class AiosmtpdSession(SMTP):
         self.say("421 4.7.0 Too many errors" if self.count_fault() else reply)
 
     def count_fault(self) -> bool:
-        """Count a mistake; True when that was one too many and the session ends."""
+        """Count a mistake; return True if it exceeds the limit and the session ends."""
         self.errors += 1
         if self.errors > MAX_ERRORS:
             self.closing = True
@@ -186,7 +186,7 @@ class AiosmtpdSession(SMTP):
         return True
 
     async def ask_password(self, argument: str) -> bytes | None:
-        """Run the AUTH mechanism that `argument` names and return the password; None when it failed and has said why.
+        """Run the AUTH mechanism that `argument` names and return the password; None after a failure, already answered.
 
         Raises BadCommand for an unknown mechanism.
         """
@@ -322,7 +322,7 @@ class AiosmtpdSession(SMTP):
         elif (refusal := self.refusal_before(verb)) is not None:
             self.fault(refusal)
         elif verb in _LAST_OF_A_GROUP and self.reader.pending:
-            # RFC 2920 3.1, RFC 3207 4: the client did not wait for this reply, or somebody injected commands.
+            # RFC 2920 3.1, RFC 3207 4: the client did not wait for this reply, or an attacker injected commands.
             self.say(f"554 5.5.1 Nothing may follow {verb} before its reply")
             self.closing = True
         elif verb in _IDLE_COMMANDS and self._count_idle_command():
@@ -336,14 +336,14 @@ class AiosmtpdSession(SMTP):
         return self.idle_commands > MAX_IDLE_COMMANDS
 
     def _has_lasted_long(self) -> bool:
-        """True between two messages once the service is stopping or the session's time is nearly over."""
+        """Return True between two messages if the service is stopping or the session's time is nearly over."""
         over = self.draining or self.loop.time() > self._soft_end_at
         return over and self.may_end_early and not self.in_transaction
 
     # -- the end ---------------------------------------------------------------------------------------
 
     def _cut(self, reply: str) -> None:
-        """Write a last reply, wherever the session stands, and close."""
+        """Write a last reply in any state of the session, and close."""
         wire = self.wire
         if wire is None or wire.is_closing():
             return

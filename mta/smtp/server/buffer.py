@@ -16,7 +16,7 @@ _VERB_OCTETS: Final = 16  # enough of a line to look up its limit
 
 
 class LineFlaw(StrEnum):
-    """Why a line can't be used."""
+    """The reason why a line is unusable."""
 
     LONG = "long"
     BARE = "bare"  # ended by a line feed without carriage return
@@ -52,7 +52,7 @@ class SmtpBuffer:
         self._octets += data
 
     def clear(self) -> None:
-        """Forget all octets: before TLS, they may have been injected (RFC 3207 6)."""
+        """Discard all octets: before TLS, they may have been injected (RFC 3207 6)."""
         self._octets.clear()
         self._searched = self._discarded = self.discarded_line = 0
 
@@ -87,7 +87,7 @@ class SmtpBuffer:
         return self._discarded + len(self._octets)
 
     def find_content_end(self) -> int:
-        """Return how many octets stand before the line of the final dot, or -1 while it is missing.
+        """Return the number of octets before the line of the final dot, or -1 while it is missing.
 
         Searches each octet once.
         """

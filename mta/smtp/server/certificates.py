@@ -14,7 +14,7 @@ _Stamp = tuple[tuple[int, int, int], ...]
 
 
 class ServerCertificate:
-    """The TLS context for new handshakes. The constructor raises OSError when the files can't be used."""
+    """The current TLS context for handshakes. The constructor raises OSError when the files can't be used."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self._files = (certificate, key)

@@ -26,7 +26,7 @@ _FOREIGN: Final = frozenset({"GET", "POST", "PUT", "HEAD", "OPTIONS", "DELETE", 
 
 
 class BadCommand(ValueError):  # noqa: N818 - named for what the client gave
-    """The command can't be carried out; `reply` is the SMTP reply to it."""
+    """A command that the server refuses with `reply`."""
 
     def __init__(self, reply: str) -> None:
         super().__init__(reply)
@@ -69,7 +69,7 @@ def parse_command(line: bytes) -> SmtpCommand:
 
 
 def is_foreign_protocol(verb: str) -> bool:
-    """True when the client speaks another protocol, such as HTTP."""
+    """Return True if the client speaks another protocol, such as HTTP."""
     return verb in _FOREIGN
 
 

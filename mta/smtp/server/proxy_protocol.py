@@ -1,4 +1,4 @@
-"""Parse the PROXY protocol, versions 1 and 2, by which a load balancer tells the client's address; no I/O.
+"""Parse the PROXY protocol, versions 1 and 2, in which a load balancer passes the client's address; no I/O.
 
 Source: the protocol's specification (haproxy.org, proxy-protocol.txt, sections 2.1 and 2.2).
 """

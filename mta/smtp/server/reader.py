@@ -18,14 +18,14 @@ class ClientGone(ConnectionError):  # noqa: N818 - named for what happened
 
 
 class ContentDropped(StrEnum):
-    """Why content was read and not kept."""
+    """The reason why content was read and not kept."""
 
     SIZE = "size"
     MEMORY = "memory"
 
 
 class ReceivedContent(NamedTuple):
-    """A whole message as sent, dots unstuffed; empty when `dropped`."""
+    """A complete message as sent, dots unstuffed; empty when `dropped`."""
 
     octets: bytes
     dropped: ContentDropped | None
@@ -40,7 +40,7 @@ class SmtpReader:
     """
 
     def __init__(self, before_wait: Callable[[], Awaitable[None]], *, max_discarded: int = MAX_DISCARDED) -> None:
-        """`max_discarded`: octets of a line that is too long; beyond them the client counts as gone."""
+        """Start empty; after `max_discarded` octets of one too long line the client counts as disconnected."""
         self._before_wait = before_wait
         self._max_discarded = max_discarded
         self._buffer = SmtpBuffer()
@@ -51,7 +51,7 @@ class SmtpReader:
 
     @property
     def pending(self) -> bool:
-        """True when the client has sent more than was taken so far."""
+        """Return True if received octets are not read yet."""
         return len(self._buffer) > 0
 
     def feed(self, data: bytes, transport: asyncio.ReadTransport) -> None:
@@ -64,7 +64,7 @@ class SmtpReader:
             transport.pause_reading()
 
     def end(self) -> None:
-        """Tell the reader that no more octets will come."""
+        """Mark the end of the input."""
         self._ended = True
         self._wake()
 

@@ -1,0 +1,223 @@
+"""Migrations while mail is accepted: nobody is refused, nothing is lost, and two at once are one."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import asyncpg
+import pytest
+from msgspec import structs
+
+from engine.areas.messages import store as messages
+from engine.base import clock, ids
+from engine.base.settings import PREFIX, Settings, to_environ
+from engine.store import migrate, partitions
+from engine.store.migrate import MigrationError
+from tests.harness import history
+from tests.harness.accounts import make_account
+from tests.harness.api import ROOT
+from tests.harness.patience import PATIENCE_S
+from tests.harness.sending import DELIVERED, attempt_at, member, process, rows_of, settler_of
+
+NewDatabase = Callable[[], Awaitable[str]]
+
+LAST_OF_VERSION_BEFORE = 22
+STORED_BY_VERSION_BEFORE = """
+    INSERT INTO messages (id, account_id, status, source, sender, from_domain, subject, stream, recipient_count,
+                          size_bytes)
+    VALUES ('{message}', '{account}', 'queued', 'api', 'shop@shop.test', 'shop.test', 'Hello', 'transactional', 1, 4);
+    INSERT INTO message_bodies (message_id, mime, smtputf8) VALUES ('{message}', 'Hi\r\n', false);
+    INSERT INTO recipients (message_id, n, account_id, kind, address, status)
+    VALUES ('{message}', 0, '{account}', 'to', 'ann@one.test', 'queued');
+    INSERT INTO queue (message_id, domain, shard, account_id, from_domain, recipients, total, due_at)
+    VALUES ('{message}', 'one.test', 1, '{account}', 'shop.test', '[[0, "ann@one.test"]]', 1, now());
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The service's migrations and one that wants `messages` for itself."""
+    made = tmp_path / "migrations"
+    shutil.copytree(migrate.FOLDER, made)
+    (made / "9001_probe.sql").write_text("ALTER TABLE messages ADD COLUMN probe text;\n")
+    return made
+
+
+async def has_probe(url: str) -> bool:
+    connection = await asyncpg.connect(url)
+    try:
+        return bool(await connection.fetchval("SELECT count(*) FROM pg_attribute WHERE attname = 'probe'"))
+    finally:
+        await connection.close()
+
+
+async def test_a_migration_that_waits_for_a_table_lets_sending_pass(
+    new_database: NewDatabase, settings: Settings, folder: Path
+) -> None:
+    url = await new_database()
+    told: list[str] = []
+    longest, accepted, over = 0.0, 0, asyncio.Event()
+    reader = await asyncpg.connect(url, server_settings={"application_name": "somebody's report"})
+    async with process(structs.replace(settings, database_url=url)) as doors:
+        account = await make_account(doors.pool)
+
+        async def sender() -> None:
+            nonlocal longest, accepted
+            while not over.is_set():
+                began = time.monotonic()
+                await doors.send(account)
+                longest = max(longest, time.monotonic() - began)
+                accepted += 1
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(4):
+                tasks.create_task(sender())
+            reading = reader.transaction()
+            await reading.start()
+            await reader.fetchval("SELECT count(*) FROM messages")
+            migrating = tasks.create_task(migrate.migrate(url, folder, say=told.append))
+            async with asyncio.timeout(PATIENCE_S):
+                while not any("waits for its locks" in line for line in told):
+                    await asyncio.sleep(0.05)
+            before = accepted
+            async with asyncio.timeout(PATIENCE_S):
+                while accepted < before + 20:  # mail goes through while the migration keeps trying
+                    await asyncio.sleep(0.05)
+            still_waiting = not migrating.done()
+            await reading.rollback()
+            await migrating
+            over.set()
+        stored = await doors.pool.fetchval("SELECT count(*) FROM messages")
+    await reader.close()
+
+    assert still_waiting
+    assert migrating.result() == ["9001_probe.sql"]
+    assert any("somebody's report" in line for line in told)
+    assert stored == accepted
+    assert longest < migrate.TRY_S + 20  # far below what would be an answer 503, whatever else the machine does
+    assert await has_probe(url)
+
+
+async def test_a_migration_that_never_gets_its_locks_leaves_nothing_and_names_who_has_them(
+    new_database: NewDatabase, folder: Path
+) -> None:
+    url = await new_database()
+    (folder / "9001_probe.sql").write_text("ALTER TABLE accounts ADD COLUMN probe text;\nLOCK TABLE messages;\n")
+    reader = await asyncpg.connect(url, server_settings={"application_name": "somebody's report"})
+    async with reader.transaction():
+        await reader.fetchval("SELECT count(*) FROM messages")
+        with pytest.raises(MigrationError, match=r"nothing of it was applied.*somebody's report"):
+            await migrate.migrate(url, folder, patience_s=0)
+    await reader.close()
+
+    assert not await has_probe(url)
+
+
+async def test_two_at_once_are_one(new_database: NewDatabase, folder: Path) -> None:
+    url = await new_database()
+    told: list[str] = []
+    first, second = await asyncio.gather(
+        migrate.migrate(url, folder, say=told.append), migrate.migrate(url, folder, say=told.append)
+    )
+
+    assert sorted([first, second]) == [[], ["9001_probe.sql"]]
+    assert told.count("applying 9001_probe.sql") == 1
+
+
+async def test_a_database_newer_than_the_code_is_refused_in_plain_words(
+    new_database: NewDatabase, folder: Path
+) -> None:
+    url = await new_database()
+    await migrate.migrate(url, folder)
+    with pytest.raises(MigrationError, match="newer than this version of Waybill: it holds migration 9001_probe"):
+        await migrate.migrate(url)
+
+
+async def test_a_migration_that_was_changed_is_refused(new_database: NewDatabase, folder: Path) -> None:
+    url = await new_database()
+    await migrate.migrate(url, folder)
+    (folder / "9001_probe.sql").write_text("SELECT 1;\n")
+    with pytest.raises(MigrationError, match="was changed after it had been applied"):
+        await migrate.migrate(url, folder)
+
+
+async def test_a_process_on_a_database_that_lacks_a_migration_says_so_and_ends(
+    new_database: NewDatabase, settings: Settings, tmp_path: Path
+) -> None:
+    url = await new_database()
+    last = migrate.read()[-1]
+    connection = await asyncpg.connect(url)
+    await connection.execute("DELETE FROM schema_migrations WHERE number = $1", last.number)
+    await connection.close()
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    environ |= to_environ(structs.replace(settings, database_url=url, state=tmp_path))
+    ended = await asyncio.gather(
+        *(
+            asyncio.to_thread(
+                subprocess.run, [sys.executable, "-m", module], env=environ, cwd=ROOT, capture_output=True, text=True,
+                timeout=60, check=False,
+            )
+            for module in ("mta.process", "ops.processes.worker", "ops.processes.relay", "ops.processes.api")
+        )
+    )  # fmt: skip
+
+    assert {one.returncode for one in ended} == {1}
+    for one in ended:
+        assert one.stderr.strip().splitlines()[-1].endswith("run `python3 -m ops migrate` first")
+        assert last.name in one.stderr
+        assert "Traceback" not in one.stderr
+
+
+async def test_a_process_goes_on_with_a_newer_schema(new_database: NewDatabase, folder: Path) -> None:
+    url = await new_database()
+    await migrate.migrate(url, folder)
+    await migrate.require_at(url)
+
+
+async def test_partitions_are_made_beside_a_reader_of_the_whole_table(new_database: NewDatabase) -> None:
+    url = await new_database()
+    reader, maker = await asyncpg.connect(url), await asyncpg.connect(url)
+    async with reader.transaction():
+        for table in partitions.TABLES:
+            await reader.fetchval(f"SELECT count(*) FROM {table}")
+        made = await partitions.ensure(maker, clock.now() + 10 * partitions.WEEK, ahead=0)
+    whole = await maker.fetchval(
+        "SELECT array_agg(c.reloptions::text ORDER BY c.relname) FROM pg_class c WHERE c.relname = ANY($1)", made
+    )
+    await reader.close()
+    await maker.close()
+
+    assert len(made) == 2 * len(partitions.TABLES)
+    assert whole.count("{fillfactor=60}") == whole.count("{fillfactor=55}") == 2  # messages, recipients
+
+
+async def test_a_database_of_the_version_before_migrates_and_what_it_holds_is_delivered(
+    new_database: NewDatabase, settings: Settings
+) -> None:
+    url = await new_database()
+    connection = await asyncpg.connect(url)
+    await connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    await migrate.migrate(url, only=range(1, LAST_OF_VERSION_BEFORE + 1))
+    async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
+        account = await make_account(pool)
+    message = ids.uuid7()
+    await connection.execute(STORED_BY_VERSION_BEFORE.format(message=message, account=account.id))
+
+    assert await migrate.migrate(url) == [one.name for one in migrate.read() if one.number > LAST_OF_VERSION_BEFORE]
+
+    async with process(structs.replace(settings, database_url=url)) as one:
+        await one.send(account)
+        [row] = await rows_of(one.pool, message)
+        assert await settler_of(one.pool, await member(one.pool)).settle(attempt_at(row, DELIVERED))
+        found = await messages.read(one.pool, account.id, message)
+        assert found is not None
+        assert (found.status, found.resent_from, len(found.recipients)) == ("delivered", None, 1)
+        assert await history.chain_holds(one.pool, account)
+    # Processes of the version before, which are replaced one by one after the migration, still settle by it.
+    assert await connection.fetchval("SELECT count(*) FROM pg_proc WHERE proname = 'settle_whole'") == 1
+    await connection.close()
