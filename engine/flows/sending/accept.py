@@ -247,7 +247,7 @@ class Acceptor:
             "message_id": ids.uuid7(),
             "source": origin.source,
             "at": at,
-            "most_bytes": self._settings.max_message_bytes,
+            "max_bytes": self._settings.max_message_bytes,
             "resent_from": origin.resent_from,
         }
 
