@@ -123,7 +123,7 @@ class Content(Struct, frozen=True):
 
 
 class Timing(Struct, frozen=True):
-    """Hold when a message is sent (None: immediately) and when its delivery is given up (None: by the retry schedule)."""
+    """Hold the time of sending (None: immediately) and the time to give up (None: as the retry schedule says)."""
 
     scheduled_at: datetime | None = None
     deliver_by: datetime | None = None

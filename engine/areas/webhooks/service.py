@@ -117,7 +117,7 @@ async def remove(pool: asyncpg.Pool, account: UUID, webhook: UUID, *, actor: str
 
 
 async def try_out(pool: asyncpg.Pool, account: UUID, webhook: UUID, at: datetime, *, actor: str | None = None) -> UUID:
-    """Post a `webhook.test` event to this endpoint, even if it is disabled or filters event types; return the event id."""
+    """Post a `webhook.test` event to this endpoint, even a disabled one; return the event id."""
     async with pool.acquire() as connection, connection.transaction():
         if await store.READ.first(connection, account, webhook) is None:
             raise not_found("webhook endpoint")
