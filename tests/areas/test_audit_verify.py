@@ -258,7 +258,7 @@ async def test_a_verification_outlives_the_request_that_tired_of_it(account: Tes
     verifier = Verifier(pool)
     try:
         with pytest.raises(Refusal) as refused:
-            await verifier.verdict(account.id, patience_s=0.0)
+            await verifier.verdict(account.id, max_wait_s=0.0)
         assert (refused.value.kind, refused.value.retry_after_s) == (ErrorType.UNAVAILABLE, 20)
         await asyncio.sleep(0.5)
         at = clock.now()

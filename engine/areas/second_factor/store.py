@@ -26,7 +26,7 @@ class FactorStateRow(Struct, frozen=True):
     recovery_codes: int
 
 
-class Left(Struct, frozen=True):
+class RemainingCodes(Struct, frozen=True):
     """How many recovery codes are left after one was used."""
 
     remaining: int
@@ -40,7 +40,7 @@ DISABLE = _SQL.command("disable_factor")
 USE_STEP = _SQL.command("use_step")
 INSERT_CODES = _SQL.command("insert_recovery_codes")
 DROP_CODES = _SQL.command("drop_recovery_codes")
-USE_CODE = _SQL.rows("use_recovery_code", Left)
+USE_CODE = _SQL.rows("use_recovery_code", RemainingCodes)
 TRIES = _SQL.rows("tries_from", Tries)
 COUNT_FAILURE = _SQL.command("count_failure")
 FORGET_FAILURES = _SQL.command("forget_failures")
