@@ -27,7 +27,7 @@ from engine.store.postgres import open_pool
 from engine.store.resolver import Resolver
 from ops.local.dns import Responder
 from tests.harness.accounts import PEPPER, TestAccount, make_account
-from tests.harness.patience import MAX_WAIT_S
+from tests.harness.patience import PATIENCE_S
 from tests.harness.tcp import listening
 
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -236,7 +236,7 @@ class World:
         return [AttemptRow(*fields) for fields in (await self.delivery(endpoint, event)).attempts]
 
     async def until_attempts(
-        self, endpoint: Endpoint, event: UUID, count: int, within_s: float = MAX_WAIT_S
+        self, endpoint: Endpoint, event: UUID, count: int, within_s: float = PATIENCE_S
     ) -> list[AttemptRow]:
         """Wait until so many are recorded."""
         found: list[AttemptRow] = []
@@ -246,7 +246,7 @@ class World:
                 await asyncio.sleep(0.02)
         return found
 
-    async def until_posted(self, endpoint: Endpoint, within_s: float = MAX_WAIT_S) -> None:
+    async def until_posted(self, endpoint: Endpoint, within_s: float = PATIENCE_S) -> None:
         """Wait until nothing is queued for the endpoint."""
         async with asyncio.timeout(within_s):
             while await self.queued(endpoint):

@@ -8,7 +8,7 @@ from engine.areas.audit.types import ChainBreak, CheckedPage, ExportRow, Range
 from engine.base import clock, ids
 from engine.base.errors import invalid
 
-# Max. difference between log order and time order: outcomes are stored later than they occur, and clocks of hosts differ.
+# Max. difference between log order and time order: outcomes are stored later than they occur, and host clocks differ.
 DISORDER: Final = timedelta(days=1)
 
 _MISSING: Final = "The event is missing: its neighbours or the head of the log refer to it."

@@ -28,7 +28,7 @@ from engine.base import clock
 from engine.base.errors import not_found
 from engine.store.queries import Queries, Source
 
-# Event numbers have no gaps, so a page is a range of them. A range costs the same with any query plan; with an open end,
+# Event numbers have no gaps, so a page is a range of them. A range costs the same with any plan; with an open end,
 # a plan that sorts would read the rest of the log for each page.
 CHECKED, EXPORTED = 1_000, 200
 SPAN: Final = 20_000  # max. events that one page scans for rare types
