@@ -231,7 +231,7 @@ def test_checks_spread_by_a_tenth_either_way() -> None:
     ],
 )
 def test_a_domain_of_a_public_mailbox_provider_is_refused(name: str, provider: str) -> None:
-    with pytest.raises(Refusal, match=f"{provider} gives mailboxes to the public"):
+    with pytest.raises(Refusal, match=f"{provider} is a public mailbox provider"):
         rules.checked_name(name, "mail.test")
 
 

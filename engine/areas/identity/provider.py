@@ -76,7 +76,7 @@ class _UserInfo(Struct):
 
 
 class IdentityProvider:
-    """Hold metadata, keys and connections of one provider in one process. Use it in one event loop; `close` it there."""
+    """Hold the metadata, keys and connections of one provider in one process. Use it in one event loop."""
 
     def __init__(
         self,
