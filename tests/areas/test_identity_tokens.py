@@ -356,7 +356,7 @@ def test_a_published_private_key_is_used_as_a_public_one() -> None:
 async def test_a_giant_answer_is_cut_off(provider: TestProvider, use: Use) -> None:
     provider.key_set = b'{"keys": [' + b" " * 3_000_000 + b"]}"
 
-    with pytest.raises(ProviderUnavailable, match="exceeds"):
+    with pytest.raises(ProviderUnavailable, match="longer than"):
         await use().describe()
 
 
@@ -412,7 +412,7 @@ async def test_a_description_of_another_issuer_or_of_strange_endpoints_is_refuse
 ) -> None:
     provider.metadata = metadata
 
-    with pytest.raises(ProviderUnavailable, match="description"):
+    with pytest.raises(ProviderUnavailable, match="metadata"):
         await use().describe()
 
 

@@ -25,14 +25,14 @@ WITH page AS (
 ), broken AS (
     SELECT seq, before FROM judged WHERE NOT sound ORDER BY seq, id LIMIT 1
 ), named AS (
-    SELECT message_id, split_part(payload, '"', 8) AS told, min(seq) AS seq FROM page
+    SELECT message_id, split_part(payload, '"', 8) AS payload_messages, min(seq) AS seq FROM page
     WHERE message_id IS NOT NULL GROUP BY 1, 2
 )
 SELECT (SELECT count(*) FROM judged) AS events,
        (SELECT seq FROM last) AS last_seq, (SELECT id FROM last) AS last_id, (SELECT hash FROM last) AS last_hash,
        (SELECT seq FROM broken) AS broken_seq, (SELECT before FROM broken) AS broken_before,
        ARRAY(SELECT message_id FROM named ORDER BY seq) AS messages,
-       ARRAY(SELECT told FROM named ORDER BY seq) AS told,
+       ARRAY(SELECT payload_messages FROM named ORDER BY seq) AS payload_messages,
        ARRAY(SELECT seq FROM named ORDER BY seq) AS places;
 
 -- name: export_page

@@ -40,8 +40,8 @@ def missing(seq: int) -> ChainBreak:
 
 def misnamed(page: CheckedPage) -> ChainBreak | None:
     """Return the break at the first event of a page whose column and payload name different messages."""
-    for message, told, place in zip(page.messages, page.told, page.places, strict=True):
-        if told != ids.format_id(ids.Kind.MESSAGE, message):
+    for message, named, place in zip(page.messages, page.payload_messages, page.places, strict=True):
+        if named != ids.format_id(ids.Kind.MESSAGE, message):
             return changed(place)
     return None
 

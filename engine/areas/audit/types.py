@@ -27,8 +27,8 @@ class CheckedPage(Struct, frozen=True):
     last_hash: bytes | None
     broken_seq: int | None
     broken_before: int | None
-    messages: list[UUID]  # with the ids in their payloads (`told`) and the first number of each pair (`places`)
-    told: list[str]
+    messages: list[UUID]  # pairs of the column and the payload, with the first seq of each pair
+    payload_messages: list[str]
     places: list[int]
 
 

@@ -27,7 +27,7 @@ _DOTS: Final = ".\u3002\uff0e\uff61"  # full stops of IDNA (UTS 46)
 Rival = Literal["none", "gone", "published", "unsure"]
 
 
-class DomainStanding(Struct, frozen=True):
+class DomainState(Struct, frozen=True):
     """Hold the state of a domain before a check."""
 
     status: DomainStatus
@@ -71,7 +71,7 @@ def checked_name(text: str, mail_host: str) -> str:
     if len(name) > MAX_NAME:
         raise invalid(
             "name",
-            f"`name` has {len(name)} characters; with more than {MAX_NAME}, names of its DNS records are too long.",
+            f"`name` is longer than {MAX_NAME} characters, so names of its DNS records would be too long.",
         )
     if is_registry_name(name):
         raise invalid("name", f"{name} belongs to a domain registry. Add a domain below it, such as example.{name}.")
@@ -92,7 +92,7 @@ def checked_name(text: str, mail_host: str) -> str:
 
 
 def decide(
-    standing: DomainStanding, keys: Sequence[DomainKeyRow], found: Mapping[str, RecordStatus | None], rival: Rival
+    state: DomainState, keys: Sequence[DomainKeyRow], found: Mapping[str, RecordStatus | None], rival: Rival
 ) -> DomainVerdict:
     """Return the result of one check. `found` has the status of each selector's record, None without an answer.
 
@@ -116,7 +116,7 @@ def decide(
             moves[key.selector] = "pending"
     was = {key.selector: key.status for key in keys}
     moves = {selector: status for selector, status in moves.items() if was[selector] != status}
-    status, misses, contested = _standing_after(standing, required, rival)
+    status, misses, contested = _state_after(state, required, rival)
     return DomainVerdict(status, misses, moves, rotated, required, contested)
 
 
@@ -160,19 +160,17 @@ def _rotation(keys: Sequence[DomainKeyRow], found: Mapping[str, RecordStatus | N
     return now, then
 
 
-def _standing_after(
-    standing: DomainStanding, required: RecordStatus | None, rival: Rival
-) -> tuple[DomainStatus, int, bool]:
+def _state_after(state: DomainState, required: RecordStatus | None, rival: Rival) -> tuple[DomainStatus, int, bool]:
     """Return (status, misses, contested) after a check."""
     if required is None:
-        return standing.status, standing.misses, False
+        return state.status, state.misses, False
     if required == "ok":
-        if standing.status == "verified" or rival in {"none", "gone"}:
+        if state.status == "verified" or rival in {"none", "gone"}:
             return "verified", 0, False
-        return standing.status, standing.misses, True
-    if standing.status != "verified" or standing.vouched:
-        return standing.status, 0, False
-    misses = standing.misses + 1
+        return state.status, state.misses, True
+    if state.status != "verified" or state.vouched:
+        return state.status, 0, False
+    misses = state.misses + 1
     return ("failed" if misses >= MISSES else "verified"), misses, False
 
 
@@ -180,5 +178,5 @@ def _not_a_domain(text: str) -> Refusal:
     shown = text if text.isprintable() and len(text) <= 80 else "This"
     return invalid(
         "name",
-        f"{shown} is not a valid domain name. Give a domain such as example.com.",
+        f"{shown} is not a domain name. Give a valid one, such as example.com.",
     )

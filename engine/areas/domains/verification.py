@@ -19,7 +19,7 @@ from msgspec import Struct
 from engine.areas.domains import lookups, records, rules, store
 from engine.areas.domains.lookups import RecordLookup
 from engine.areas.domains.records import Answers
-from engine.areas.domains.rules import DomainStanding, DomainVerdict, Rival
+from engine.areas.domains.rules import DomainState, DomainVerdict, Rival
 from engine.areas.domains.service import identity
 from engine.areas.domains.types import (
     CheckedRecord,
@@ -135,8 +135,8 @@ async def _write(
         now_keys = await store.PUBLISHED.fetch(connection, domain.id)
         holder = None if contest.holder is None else rows.get(contest.holder.id)
         rival = "none" if holder is None or holder.status != "verified" else contest.rival
-        standing = DomainStanding(cast("DomainStatus", row.status), row.misses, row.vouched)
-        verdict = rules.decide(standing, now_keys, _by_selector(keys, now_keys, checks), rival)
+        state = DomainState(cast("DomainStatus", row.status), row.misses, row.vouched)
+        verdict = rules.decide(state, now_keys, _by_selector(keys, now_keys, checks), rival)
         entries = _entries(row, now_keys, verdict, checks, at)
         if holder is not None and rival == "gone" and verdict.status == "verified":
             await store.MARK.execute(

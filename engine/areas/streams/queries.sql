@@ -12,7 +12,7 @@ WHERE account_id = $1 AND deleted_at IS NULL
 ORDER BY created_at DESC, slug DESC
 LIMIT $2;
 
--- name: stream_standing
+-- name: read_stream_slug
 -- Read stream $2 of account $1, deleted or not.
 SELECT slug, deleted_at FROM streams WHERE account_id = $1 AND slug = $2;
 

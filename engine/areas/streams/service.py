@@ -30,8 +30,8 @@ async def open_stream(
     chosen = _chosen(slug, name)
     async with caches.change(pool, "streams") as connection:
         plan = await locked_plan(connection, account)
-        standing = await store.STANDING.first(connection, account, chosen)
-        if standing is not None and standing.deleted_at is None:
+        known = await store.READ_SLUG.first(connection, account, chosen)
+        if known is not None and known.deleted_at is None:
             raise Refusal(
                 ErrorType.CONFLICT, f"This account already has a stream {chosen!r}. Choose another `id`.", id=chosen
             )
@@ -60,8 +60,8 @@ async def close_stream(pool: asyncpg.Pool, account: UUID, slug: str, *, actor: s
         )
     async with caches.change(pool, "streams") as connection:
         await locked_plan(connection, account)
-        standing = await store.STANDING.first(connection, account, slug)
-        if standing is None or standing.deleted_at is not None:
+        known = await store.READ_SLUG.first(connection, account, slug)
+        if known is None or known.deleted_at is not None:
             raise not_found("stream")
         await store.DELETE.execute(connection, account, slug, clock.now())
         await record_event(connection, account, AccountEvent.STREAM_DELETED, {"id": slug}, actor=actor)

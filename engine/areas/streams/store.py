@@ -35,7 +35,7 @@ class StreamRows(Struct, frozen=True):
 
 
 LIST = _SQL.rows("list_streams", StreamRow)
-STANDING = _SQL.rows("stream_standing", StreamSlug)
+READ_SLUG = _SQL.rows("read_stream_slug", StreamSlug)
 INSERT = _SQL.command("insert_stream")
 DELETE = _SQL.command("delete_stream")
 _PAGE = _SQL.rows("page_of_streams", StreamRow)

@@ -48,8 +48,8 @@ async def suppress(
     async with pool.acquire() as connection, connection.transaction():
         locked = await _locked(connection, account)
         at = await new_time(connection)
-        standing = await store.read(connection, account, [address for address, _ in wanted])
-        outcomes = decide(standing, wanted, at)
+        current = await store.read(connection, account, [address for address, _ in wanted])
+        outcomes = decide(current, wanted, at)
         changes = {
             one.row.address: Reason(one.row.reason) for one in outcomes if one.change is not SuppressionChange.UNCHANGED
         }
@@ -81,10 +81,10 @@ async def lift(pool: asyncpg.Pool, account: UUID, address: str, *, actor: str | 
 
 
 def decide(
-    standing: Mapping[str, SuppressionRow], wanted: Sequence[tuple[str, Reason]], at: datetime
+    current: Mapping[str, SuppressionRow], wanted: Sequence[tuple[str, Reason]], at: datetime
 ) -> list[Suppressed]:
     """Return the result of each request in turn: the stronger reason wins and keeps the first one's time. Pure."""
-    now = dict(standing)
+    now = dict(current)
     outcomes = []
     for address, reason in wanted:
         row = now.get(address)

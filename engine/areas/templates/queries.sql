@@ -5,7 +5,7 @@ FROM templates t
 JOIN template_versions v ON v.account_id = t.account_id AND v.slug = t.slug AND v.version = coalesce($3::int, t.version)
 WHERE t.account_id = $1 AND t.slug = $2 AND t.deleted_at IS NULL;
 
--- name: template_standing
+-- name: read_template_slug
 -- Read name and latest version of template $2 of account $1, deleted or not.
 SELECT slug, name, version, deleted_at FROM templates WHERE account_id = $1 AND slug = $2;
 

@@ -134,11 +134,11 @@ async def delete(pool: asyncpg.Pool, account: UUID, slug: str, *, actor: str | N
     """Delete the template, so that new sends can't use it; raise the 404 if there is none."""
     async with caches.change(pool, "templates") as connection:
         await locked_plan(connection, account)
-        standing = await store.STANDING.first(connection, account, slug)
-        if standing is None or standing.deleted_at is not None:
+        known = await store.READ_SLUG.first(connection, account, slug)
+        if known is None or known.deleted_at is not None:
             raise not_found("template")
         await store.DELETE.execute(connection, account, slug, clock.now())
-        detail = {"id": slug, "version": standing.version}
+        detail = {"id": slug, "version": known.version}
         await record_event(connection, account, AccountEvent.TEMPLATE_DELETED, detail, actor=actor)
 
 
@@ -160,10 +160,10 @@ async def _change(
     """Write the change; return None if the template has changed since it was read."""
     async with pool.acquire() as connection, connection.transaction():
         await locked_plan(connection, account)
-        standing = await store.STANDING.first(connection, account, before.slug)
-        if standing is None or standing.deleted_at is not None:
+        known = await store.READ_SLUG.first(connection, account, before.slug)
+        if known is None or known.deleted_at is not None:
             raise not_found("template")
-        if (standing.version, standing.name) != (before.version, before.name):
+        if (known.version, known.name) != (before.version, before.name):
             return None
         at = clock.now()
         version = before.version + publishes
@@ -186,8 +186,8 @@ async def _change(
 async def _free_slug(connection: Conn, account: UUID, slug: str | None, name: str | None) -> str:
     """Return the wanted id (409 if it is taken), or a new one that was never used, made from the name."""
     if slug is not None:
-        standing = await store.STANDING.first(connection, account, slug)
-        if standing is not None and standing.deleted_at is None:
+        known = await store.READ_SLUG.first(connection, account, slug)
+        if known is not None and known.deleted_at is None:
             raise Refusal(
                 ErrorType.CONFLICT, f"This account already has a template {slug!r}. Choose another `id`.", id=slug
             )
@@ -195,7 +195,7 @@ async def _free_slug(connection: Conn, account: UUID, slug: str | None, name: st
     suggested = None if name is None else slug_of(name)
     if suggested is None or suggested in rules.RESERVED:
         return rules.generated_slug(suggested)
-    used = await store.STANDING.first(connection, account, suggested)
+    used = await store.READ_SLUG.first(connection, account, suggested)
     return suggested if used is None else rules.generated_slug(suggested)
 
 
@@ -222,5 +222,5 @@ def _changed(content: TemplateContent, wanted: TemplateEdit) -> TemplateContent:
     )
 
 
-def _or(wanted: Value | UnsetType, standing: Value) -> Value:
-    return standing if wanted is UNSET else wanted
+def _or(wanted: Value | UnsetType, known: Value) -> Value:
+    return known if wanted is UNSET else wanted

@@ -32,7 +32,7 @@ _LIST_VERSIONS = _SQL.rows("list_versions", VersionRow)
 _COUNT = _SQL.command("count_templates")
 _INSERT = _SQL.command("insert_template")
 _INSERT_VERSION = _SQL.command("insert_version")
-STANDING = _SQL.rows("template_standing", TemplateSlug)
+READ_SLUG = _SQL.rows("read_template_slug", TemplateSlug)
 READ = _SQL.rows("read_template", TemplateWithContent)
 UPDATE = _SQL.command("update_template")
 DELETE = _SQL.command("delete_template")
@@ -130,7 +130,7 @@ class TemplateCache:
             self.held_bytes -= size_bytes
 
     async def _load_latest(self, key: tuple[UUID, str]) -> int:
-        standing = await STANDING.first(self._pool, *key)
-        if standing is None or standing.deleted_at is not None:
+        known = await READ_SLUG.first(self._pool, *key)
+        if known is None or known.deleted_at is not None:
             raise _UnknownTemplate
-        return standing.version
+        return known.version
