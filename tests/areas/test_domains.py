@@ -281,7 +281,7 @@ async def test_dns_that_is_away_decides_nothing_and_the_answer_says_so(
 
     assert answer.status == 200
     assert answer.json["status"] == "pending"
-    assert "nothing was decided" in answer.json["notice"]
+    assert "the status is unchanged" in answer.json["notice"]
     assert answer.json["records"][0]["problem"]
 
 

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from engine.areas.domains import rules
-from engine.areas.domains.rules import DomainStanding, DomainVerdict, Rival
+from engine.areas.domains.rules import DomainState, DomainVerdict, Rival
 from engine.areas.domains.types import DomainKeyRow, DomainStatus, RecordStatus
 from engine.base.errors import Refusal
 
@@ -21,7 +21,7 @@ def key(selector: str, status: str, *, retire_at: datetime | None = None) -> Dom
 
 FIRST = [key("wb1", "active"), key("wb1e", "pending"), key("wb2", "standby"), key("wb2e", "standby")]
 ROTATING = [key("wb1", "active"), key("wb1e", "active"), key("wb2", "pending"), key("wb2e", "standby")]
-PENDING, VERIFIED = DomainStanding("pending", 0, vouched=False), DomainStanding("verified", 0, vouched=False)
+PENDING, VERIFIED = DomainState("pending", 0, vouched=False), DomainState("verified", 0, vouched=False)
 
 
 # -- names ---------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def test_names_near_those_are_taken(text: str) -> None:
 
 
 def decide(
-    standing: DomainStanding,
+    standing: DomainState,
     found: dict[str, RecordStatus | None],
     *,
     keys: list[DomainKeyRow] = FIRST,
@@ -94,20 +94,20 @@ def test_a_published_rsa_key_verifies() -> None:
 @pytest.mark.parametrize("found", ["missing", "mismatch"])
 def test_one_miss_does_not_fail_a_domain_and_a_second_in_a_row_does(found: RecordStatus) -> None:
     once = decide(VERIFIED, {"wb1": found})
-    twice = decide(DomainStanding("verified", once.misses, vouched=False), {"wb1": found})
+    twice = decide(DomainState("verified", once.misses, vouched=False), {"wb1": found})
 
     assert (once.status, once.misses) == ("verified", 1)
     assert twice.status == "failed"
 
 
 def test_a_find_between_two_misses_starts_the_count_anew() -> None:
-    assert decide(DomainStanding("verified", 1, vouched=False), {"wb1": "ok"}).misses == 0
+    assert decide(DomainState("verified", 1, vouched=False), {"wb1": "ok"}).misses == 0
 
 
 @pytest.mark.parametrize("status", ["pending", "verified", "failed"])
 @pytest.mark.parametrize("misses", [0, 1])
 def test_dns_that_does_not_answer_decides_nothing(status: DomainStatus, misses: int) -> None:
-    verdict = decide(DomainStanding(status, misses, vouched=False), {"wb1": None, "wb1e": None})
+    verdict = decide(DomainState(status, misses, vouched=False), {"wb1": None, "wb1e": None})
 
     assert (verdict.status, verdict.misses, verdict.keys, verdict.required) == (status, misses, {}, None)
 
@@ -117,11 +117,11 @@ def test_a_pending_domain_stays_pending_however_often_nothing_is_found() -> None
 
 
 def test_a_failed_domain_is_back_with_its_record() -> None:
-    assert decide(DomainStanding("failed", 2, vouched=False), {"wb1": "ok"}).status == "verified"
+    assert decide(DomainState("failed", 2, vouched=False), {"wb1": "ok"}).status == "verified"
 
 
 def test_the_operators_word_outlasts_missing_records() -> None:
-    vouched = DomainStanding("verified", 1, vouched=True)
+    vouched = DomainState("verified", 1, vouched=True)
 
     assert decide(vouched, {"wb1": "missing"}).status == "verified"
     assert decide(vouched, {"wb1": "missing"}).misses == 0
@@ -173,7 +173,7 @@ def test_signing_stays_until_the_waiting_key_is_found(found: RecordStatus | None
 
 
 def test_a_domain_whose_old_record_is_gone_is_kept_by_the_new_one() -> None:
-    verdict = decide(DomainStanding("failed", 2, vouched=False), {"wb1": "missing", "wb2": "ok"}, keys=ROTATING)
+    verdict = decide(DomainState("failed", 2, vouched=False), {"wb1": "missing", "wb2": "ok"}, keys=ROTATING)
 
     assert (verdict.status, verdict.rotated) == ("verified", ("wb1", "wb2"))
 
@@ -231,7 +231,7 @@ def test_checks_spread_by_a_tenth_either_way() -> None:
     ],
 )
 def test_a_domain_of_a_public_mailbox_provider_is_refused(name: str, provider: str) -> None:
-    with pytest.raises(Refusal, match=f"{provider} gives mailboxes to the public"):
+    with pytest.raises(Refusal, match=f"{provider} is a public mailbox provider"):
         rules.checked_name(name, "mail.test")
 
 

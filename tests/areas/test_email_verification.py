@@ -105,7 +105,7 @@ async def test_every_bad_token_gets_the_same_answer(case: str, api: Api, pool: a
     answer = await api.post("/v1/auth/verify-email", json={"token": token})
 
     refused(answer, 400, "invalid_request")
-    assert answer.error["message"] == "This link is used up or too old. Ask for a new one."
+    assert answer.error["message"] == "This link was already used or has expired. Request a new one."
     assert not await is_verified(pool, ann)
 
 

@@ -34,7 +34,7 @@ def prepared(**fields: object) -> Prepared:
 
 
 def prepare(
-    one: SendRequest, most_bytes: int = 1_000_000, content: Content | None = None, timing: Timing | None = None
+    one: SendRequest, max_bytes: int = 1_000_000, content: Content | None = None, timing: Timing | None = None
 ) -> Prepared:
     rules.check_shape(one)
     return rules.prepare(
@@ -46,7 +46,7 @@ def prepare(
         message_id=MESSAGE,
         source="api",
         at=AT,
-        most_bytes=most_bytes,
+        max_bytes=max_bytes,
     )
 
 
@@ -558,9 +558,9 @@ def test_a_message_above_its_bound_is_refused_with_the_bound() -> None:
     one = request(text="x" * 5_000)
     size = len(prepare(one).mime)
 
-    prepare(one, most_bytes=size)
+    prepare(one, max_bytes=size)
     with pytest.raises(Refusal) as caught:
-        prepare(one, most_bytes=size - 1)
+        prepare(one, max_bytes=size - 1)
     assert caught.value.kind is ErrorType.PAYLOAD_TOO_LARGE
     assert caught.value.fields == {"limit": size - 1}
 

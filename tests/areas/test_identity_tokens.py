@@ -156,11 +156,11 @@ def named(value: Claims | str) -> str:
     [
         ({"nonce": "another"}, "nonce"),
         ({"nonce": None}, "missing"),
-        ({"aud": "another"}, "somebody else"),
-        ({"aud": []}, "somebody else"),
-        ({"aud": [CLIENT_ID, "another"]}, "which of its audiences"),
-        ({"azp": "another"}, "given to somebody else"),
-        ({"iss": "https://another.test"}, "issued by"),
+        ({"aud": "another"}, "audience"),
+        ({"aud": []}, "audience"),
+        ({"aud": [CLIENT_ID, "another"]}, "several audiences"),
+        ({"azp": "another"}, "authorized party"),
+        ({"iss": "https://another.test"}, "issuer"),
         ({"exp": From(-61)}, "expired"),
         ({"exp": None}, "missing"),
         ({"exp": "soon"}, "wrong type"),
@@ -356,7 +356,7 @@ def test_a_published_private_key_is_used_as_a_public_one() -> None:
 async def test_a_giant_answer_is_cut_off(provider: TestProvider, use: Use) -> None:
     provider.key_set = b'{"keys": [' + b" " * 3_000_000 + b"]}"
 
-    with pytest.raises(ProviderUnavailable, match="exceeds"):
+    with pytest.raises(ProviderUnavailable, match="longer than"):
         await use().describe()
 
 
@@ -412,7 +412,7 @@ async def test_a_description_of_another_issuer_or_of_strange_endpoints_is_refuse
 ) -> None:
     provider.metadata = metadata
 
-    with pytest.raises(ProviderUnavailable, match="description"):
+    with pytest.raises(ProviderUnavailable, match="metadata"):
         await use().describe()
 
 
@@ -492,7 +492,7 @@ async def test_userinfo_of_somebody_else_is_refused(provider: TestProvider, use:
     assert (await client.ask_about(ann, "access")).email == "ann@people.test"
     provider.userinfo = {"sub": "eve", "email": "ann@people.test", "email_verified": True}
 
-    with pytest.raises(BadToken, match="somebody else"):
+    with pytest.raises(BadToken, match="another subject"):
         await client.ask_about(ann, "access")
 
 

@@ -234,6 +234,6 @@ async def test_no_secret_of_a_sign_in_stands_in_the_log(
     text = api_log.read_text("utf-8")
     secrets = [query["state"], query["code"], landed.cookie("svc_session"), browser.cookies["svc_idp"], CLIENT_SECRET]
 
-    assert "its nonce is not the one of this sign-in" in text
+    assert "its nonce does not belong to this sign-in" in text
     assert not [secret for secret in secrets if secret is None or secret in text]
     assert (ann.email or "") not in text

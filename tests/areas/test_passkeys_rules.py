@@ -56,7 +56,7 @@ def test_a_passkey_is_bound_to_the_public_urls_host(url: str, rp_id: str | None,
     [
         ("https://192.0.2.7", None, "192.0.2.7"),
         ("https://[2001:db8::1]", None, "2001:db8::1"),
-        ("http://mail.example.com", None, "TLS"),
+        ("http://mail.example.com", None, "https"),
         ("https://mail.example.com", "other.example.com", "other.example.com"),
         ("https://mail.example.com", "ail.example.com", "ail.example.com"),
     ],

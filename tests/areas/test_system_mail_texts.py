@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from engine.areas.system_mail import rules
-from engine.areas.system_mail.rules import TEMPLATES, names_of, shown, words
+from engine.areas.system_mail.rules import TEMPLATES, content_of, names_of, shown
 from engine.areas.system_mail.types import SystemMailKind
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -17,7 +17,7 @@ LINKS = {"link": "https://a.test/x#token=abc"}
 def test_every_kind_says_the_same_in_text_and_html(kind: SystemMailKind) -> None:
     named = names_of(kind)
     values = {name: f"value-of-{name}" for name in named} | ALWAYS | LINKS
-    found = words(kind, values)
+    found = content_of(kind, values)
 
     assert 0 < len(found.subject) <= 120
     assert "{{" not in found.subject + found.text + found.html
@@ -30,7 +30,7 @@ def test_every_kind_says_the_same_in_text_and_html(kind: SystemMailKind) -> None
 
 @pytest.mark.parametrize("kind", SystemMailKind)
 def test_a_value_that_is_missing_leaves_no_hole_in_the_layout(kind: SystemMailKind) -> None:
-    found = words(kind, ALWAYS | LINKS)
+    found = content_of(kind, ALWAYS | LINKS)
 
     assert "None" not in found.text
     assert "\n\n\n" not in found.text
@@ -38,7 +38,7 @@ def test_a_value_that_is_missing_leaves_no_hole_in_the_layout(kind: SystemMailKi
 
 
 def test_an_enquiry_without_a_name_says_whom_it_comes_from() -> None:
-    found = words(SystemMailKind.LEAD, ALWAYS | {"name": None, "email": "ann@shop.test", "message": "How much?"})
+    found = content_of(SystemMailKind.LEAD, ALWAYS | {"name": None, "email": "ann@shop.test", "message": "How much?"})
 
     assert found.subject == "Enquiry from ann@shop.test"
     assert found.text.startswith("Somebody wrote through the contact form. Answer to ann@shop.test.")

@@ -10,7 +10,7 @@ import pytest
 from engine.areas.templates import rules, store
 from engine.areas.templates import service as templates_service
 from engine.areas.templates.service import TemplateEdit
-from engine.areas.templates.store import Shelf
+from engine.areas.templates.store import TemplateCache
 from engine.areas.templates.types import TemplateContent, Variable
 from engine.base.errors import ErrorType, Refusal
 from engine.store import caches
@@ -29,7 +29,9 @@ async def publish(pool: asyncpg.Pool, account: UUID, slug: str, text: str) -> in
     return opened.version
 
 
-async def text_of(shelf: Shelf, account: UUID, slug: str, version: int | None = None) -> tuple[int, str | None] | None:
+async def text_of(
+    shelf: TemplateCache, account: UUID, slug: str, version: int | None = None
+) -> tuple[int, str | None] | None:
     found = await shelf.get(account, slug, version)
     return None if found is None else (found.version, rules.render(found, {}).text)
 
@@ -42,7 +44,7 @@ async def account(pool: asyncpg.Pool) -> TestAccount:
 async def test_the_latest_version_is_the_one_without_a_number(pool: asyncpg.Pool, account: TestAccount) -> None:
     for text in ("one", "two", "three"):
         await publish(pool, account.id, "welcome", text)
-    shelf = Shelf(pool)
+    shelf = TemplateCache(pool)
 
     assert await text_of(shelf, account.id, "welcome") == (3, "three")
     assert [await text_of(shelf, account.id, "welcome", number) for number in (1, 2, 3)] == [
@@ -56,14 +58,14 @@ async def test_the_latest_version_is_the_one_without_a_number(pool: asyncpg.Pool
 async def test_a_version_that_does_not_exist_is_none(pool: asyncpg.Pool, account: TestAccount, version: int) -> None:
     await publish(pool, account.id, "welcome", "one")
 
-    assert await Shelf(pool).get(account.id, "welcome", version) is None
+    assert await TemplateCache(pool).get(account.id, "welcome", version) is None
     assert await store.load(pool, account.id, "welcome", version) is None
 
 
 async def test_a_template_just_made_is_found_by_a_process_that_missed_it(
     pool: asyncpg.Pool, account: TestAccount
 ) -> None:
-    shelf = Shelf(pool)
+    shelf = TemplateCache(pool)
     assert await shelf.get(account.id, "welcome", None) is None
     await publish(pool, account.id, "welcome", "one")
 
@@ -73,7 +75,7 @@ async def test_a_template_just_made_is_found_by_a_process_that_missed_it(
 async def test_a_version_just_published_is_found_by_its_number_at_once(
     pool: asyncpg.Pool, account: TestAccount
 ) -> None:
-    shelf = Shelf(pool)
+    shelf = TemplateCache(pool)
     await publish(pool, account.id, "welcome", "one")
     assert await text_of(shelf, account.id, "welcome") == (1, "one")
     await publish(pool, account.id, "welcome", "two")
@@ -85,7 +87,7 @@ async def test_other_processes_hear_of_a_change_by_the_stamp(
     pool: asyncpg.Pool, account: TestAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(caches, "clear_here", lambda kind: None)  # the change is made in another process
-    shelf = Shelf(pool)
+    shelf = TemplateCache(pool)
     stamps = Stamps(pool, [shelf.latest])
     await publish(pool, account.id, "welcome", "one")
     await stamps.check()
@@ -102,7 +104,7 @@ async def test_other_processes_hear_of_a_change_by_the_stamp(
 
 async def test_a_version_is_compiled_once(pool: asyncpg.Pool, account: TestAccount) -> None:
     await publish(pool, account.id, "welcome", "one")
-    shelf = Shelf(pool)
+    shelf = TemplateCache(pool)
     first = await shelf.get(account.id, "welcome", None)
 
     assert await shelf.get(account.id, "welcome", 1) is first
@@ -116,7 +118,7 @@ async def test_what_a_process_keeps_is_bounded_in_bytes(
     monkeypatch.setattr(store, "MAX_HELD", 500_000)
     for number in range(8):
         await publish(pool, account.id, "welcome", str(number) * 100_000)
-    shelf = Shelf(pool)
+    shelf = TemplateCache(pool)
     for number in (1, 2, 3, 4, 1, 5, 6, 7, 8, 8):
         assert await text_of(shelf, account.id, "welcome", number) == (number, str(number - 1) * 100_000)
         assert shelf.held_bytes <= 500_000
@@ -131,14 +133,14 @@ async def test_one_template_larger_than_the_bound_is_still_kept(
 ) -> None:
     monkeypatch.setattr(store, "MAX_HELD", 1000)
     await publish(pool, account.id, "welcome", "x" * 5000)
-    shelf = Shelf(pool)
+    shelf = TemplateCache(pool)
 
     assert await shelf.get(account.id, "welcome", None) is await shelf.get(account.id, "welcome", None)
 
 
 async def test_parallel_first_uses_count_their_bytes_once(pool: asyncpg.Pool, account: TestAccount) -> None:
     await publish(pool, account.id, "welcome", "x" * 5000)
-    shelf = Shelf(pool)
+    shelf = TemplateCache(pool)
     await asyncio.gather(*(shelf.get(account.id, "welcome", None) for _ in range(8)))
     found = await shelf.get(account.id, "welcome", None)
 

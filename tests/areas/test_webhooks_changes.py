@@ -193,7 +193,7 @@ async def test_a_post_without_its_event_ends_quietly(here: World, receiver: Rece
         await here.until_posted(endpoint)
 
     [attempt] = await here.attempts(endpoint, event)
-    assert (attempt.attempt, attempt.milliseconds, attempt.error) == (0, None, "the event is no longer kept")
+    assert (attempt.attempt, attempt.milliseconds, attempt.error) == (0, None, "the event is no longer stored")
     assert receiver.got == []
 
 

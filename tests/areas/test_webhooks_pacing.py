@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from engine.areas.webhooks.pacing import BURST, FAILING, FIRST, MAX_AHEAD, UNPROVEN_A_TURN, EndpointPace, Shares
+from engine.areas.webhooks.pacing import BURST, FAILING, FIRST, MAX_AHEAD, MAX_UNPROVEN_A_ROUND, EndpointPace, Shares
 from engine.areas.webhooks.types import Claimed
 from engine.base import ids
 
@@ -27,7 +27,7 @@ def room(one: EndpointPace, *, scarce: bool = False, now: float = 0.0) -> int:
 
 
 def shares_of(most: int, *endpoints: EndpointPace) -> Shares:
-    shares = Shares(most=most, each=EACH)
+    shares = Shares(max_in_hand=most, each=EACH)
     for one in endpoints:
         shares.endpoints[one.id] = one
         shares.has_due(one)
@@ -35,7 +35,7 @@ def shares_of(most: int, *endpoints: EndpointPace) -> Shares:
 
 
 def next_rooms(shares: Shares, now: float = 0.0) -> dict[UUID, int]:
-    return shares.next_rooms(now, most_endpoints=1_000, most_posts=10_000)
+    return shares.next_rooms(now, max_endpoints=1_000, max_posts=10_000)
 
 
 def take(shares: Shares, rooms: dict[UUID, int]) -> None:
@@ -95,10 +95,10 @@ def test_hanging_endpoints_never_fill_the_room_of_living_ones() -> None:
     shares = shares_of(200, *dead)
     for _ in range(20):
         rooms = next_rooms(shares)
-        assert sum(rooms.values()) <= UNPROVEN_A_TURN
+        assert sum(rooms.values()) <= MAX_UNPROVEN_A_ROUND
         take(shares, rooms)
     assert shares.in_hand == 100  # half
-    assert shares.hungry
+    assert shares.unserved
 
     new, good = endpoint(), endpoint(latency_s=0.01)
     for one in (new, good):

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from engine.areas.webhooks import rules, store
-from engine.areas.webhooks.posting import LOOK_S, Poster, PostVerdict, recorded
+from engine.areas.webhooks.posting import POLL_S, Poster, PostVerdict, recorded
 from engine.base import clock, ids
 from engine.base.settings import Settings
 from engine.delivery.holds import EVERYWHERE, HoldKind
@@ -44,7 +44,7 @@ async def test_nothing_is_posted_while_the_operator_holds_everything(
         assert await store.DUE.fetch(own.pool) == []
         async with own.posting():
             await own.event(endpoint.account)
-            await asyncio.sleep(3 * LOOK_S)
+            await asyncio.sleep(3 * POLL_S)
             assert receiver.got == []
             await queue_admin.resume(own.pool, everything)
             await own.until_posted(endpoint)
@@ -351,9 +351,7 @@ async def test_posts_to_an_endpoint_dead_for_hours_end_when_a_day_overdue(here: 
     endpoint = await here.endpoint("http://127.0.0.1:9/nobody")
     old, new = await here.event(endpoint.account), await here.event(endpoint.account)
     await here.pool.execute("UPDATE webhook_queue SET due_at = now() - interval '25 hours' WHERE event_id = $1", old)
-    ended = await store.give_up(
-        here.pool, [endpoint.id], clock.now() - timedelta(days=1), most_each=100, why="given up"
-    )
+    ended = await store.give_up(here.pool, [endpoint.id], clock.now() - timedelta(days=1), max_each=100, why="given up")
 
     assert ended == 1
     assert [row["event_id"] for row in await here.queued(endpoint)] == [new]

@@ -138,7 +138,7 @@ async def test_people_get_tables_and_sentences(service: Service) -> None:
         (["domain", "verify", "--account", "acc_01m7xny9c2fhfa9ppkchrhyk4z", "--name", "a.test"], "a.test"),
         (
             ["domain", "add", "--account", "acc_01m7xny9c2fhfa9ppkchrhyk4z", "--name", "not a domain"],
-            "invalid characters",
+            "not a domain name",
         ),
         (["message", "msg_01m7xny9c2fhfa9ppkchrhyk4z"], "404"),
         (["message", "nonsense"], "404"),

@@ -24,11 +24,11 @@ from api.areas.audit.schemas import (
 from api.http.operation import Access, Call, Operation, Streamed
 from engine.areas.audit import rules, store
 from engine.areas.audit.types import ChainVerdict, ExportRow, LogHead
-from engine.areas.audit.verifier import PATIENCE_S
+from engine.areas.audit.verifier import MAX_WAIT_S
 from engine.base import clock, ids
 
 NDJSON: Final = "application/x-ndjson"
-DEADLINE_S: Final = PATIENCE_S + 5.0
+DEADLINE_S: Final = MAX_WAIT_S + 5.0
 _HASHED_BY = HashedBy(
     algorithm="SHA-256",
     encoding="UTF-8; hashes in lower-case hex",

@@ -15,7 +15,7 @@ async def list_streams(call: Call) -> StreamPage:
     query: StreamsQuery = call.query
     pool = call.services.pool
     if query.before is not None:
-        known = is_slug(query.before) and await store.STANDING.first(pool, call.account_id, query.before)
+        known = is_slug(query.before) and await store.READ_SLUG.first(pool, call.account_id, query.before)
         if not known:
             raise invalid("before", "`before` must be the `nextCursor` of an earlier page.")
     page = await store.page(pool, call.account_id, limit=query.limit, before=query.before)

@@ -33,7 +33,7 @@ def open_hub(pool: Any, keys: Keys, sessions: SessionAuth, settings: Settings) -
         living = await sessions.living(asked) if asked else {}
         return good | {one for one in readers if one.session_id and living.get(one.session_id) == one.account_id}
 
-    return Tails(pool, settings, encode=follow.encode, standing=standing)
+    return Tails(pool, settings, encode=follow.encode, still_allowed=standing)
 
 
 async def _holds(keys: Keys, key_id: str) -> bool:

@@ -39,7 +39,7 @@ async def list_templates(call: Call) -> TemplatePage:
     query: TemplatesQuery = call.query
     pool = call.services.pool
     if query.before is not None:
-        known = is_slug(query.before) and await store.STANDING.first(pool, call.account_id, query.before)
+        known = is_slug(query.before) and await store.READ_SLUG.first(pool, call.account_id, query.before)
         if not known:
             raise invalid("before", "`before` must be the `nextCursor` of an earlier page.")
     page = await store.page(pool, call.account_id, limit=query.limit, before=query.before)
@@ -159,7 +159,7 @@ def _slug(call: Call) -> str:
 
 
 async def _exists(call: Call, slug: str) -> bool:
-    standing = await store.STANDING.first(call.services.pool, call.account_id, slug)
+    standing = await store.READ_SLUG.first(call.services.pool, call.account_id, slug)
     return standing is not None and standing.deleted_at is None
 
 

@@ -1,1 +1,1 @@
-"""Accounts: made by the operator or at sign-up, each with its head, its owner and its transactional stream."""
+"""Store accounts, which operators create or sign-up creates, each with its head and its transactional stream."""

@@ -1,4 +1,4 @@
-"""What an account may still send: the figures that its next send will be held to."""
+"""Compute what an account may still send, by the counts and limits that its next send will meet."""
 
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -24,34 +24,32 @@ _SETTLED_ON = _SQL.rows("settled_on", _DayCounts)
 
 
 class Allowance(Struct, frozen=True, kw_only=True):
-    """Counts of accepted messages by UTC day and calendar month, and their caps."""
+    """Hold counts of accepted messages by UTC day and calendar month, with their limits."""
 
     daily_limit: int
     sent_today: int
     rung: int
     monthly_limit: int
     sent_this_month: int
-    left_of_parent: int | None = None  # of the parent's month, where there is a parent
+    left_of_parent: int | None = None  # remaining messages of the parent account's month, if it has a parent
 
     @property
     def remaining_today(self) -> int:
-        """Never below 0, though a cap may have been lowered during the day."""
+        """Return the messages left today; 0 if the limit was lowered below the count."""
         return max(0, self.daily_limit - self.sent_today)
 
     @property
     def remaining_this_month(self) -> int:
-        """Likewise for the month."""
+        """Return the messages left this month, at least 0."""
         own = max(0, self.monthly_limit - self.sent_this_month)
         return own if self.left_of_parent is None else min(own, self.left_of_parent)
 
 
 async def read(connection: Conn, account: UUID, at: datetime) -> Allowance:
-    """The allowance at `at`, as if a message were sent at that moment; nothing is written.
+    """Return the allowance at `at` as the next send would see it, without writing.
 
-    A sub-account has no more left of a month than its parent has.
-
-    The stored head stands where the last send left it. It is turned to today here as acceptance would turn it,
-    the review of the day before included, so that what is shown is what the next send meets.
+    A sub-account has at most what its parent has left of the month. The stored head is as of the last send; this
+    advances a copy to today by the same rules as acceptance, including the warm-up review of the day before.
     """
     head = await heads.read(connection, account)
     if head is None:
@@ -79,7 +77,7 @@ async def read(connection: Conn, account: UUID, at: datetime) -> Allowance:
 
 
 async def _below(connection: Conn, own: Allowance, head: Head, parent_id: UUID, at: datetime) -> Allowance:
-    """A sub-account's allowance, bounded by what its parent has left of the month."""
+    """Limit a sub-account's allowance to what its parent has left of the month."""
     parent = await heads.read(connection, parent_id)
     if parent is None:
         return own

@@ -1,6 +1,6 @@
 -- name: settled_on
--- How many recipients of account $1 bounced, complained and were settled in all on day $2, without those simulated, and
--- how many messages were.
+-- Count the recipients of account $1 that bounced, complained and were settled on day $2, without simulated ones, and
+-- count the simulated messages.
 SELECT coalesce(d.bounced, 0) - coalesce(s.bounced, 0) AS bounced,
        coalesce(d.complained, 0) - coalesce(s.complained, 0) AS complained,
        coalesce(d.delivered + d.bounced + d.failed, 0) - coalesce(s.settled, 0) AS settled,

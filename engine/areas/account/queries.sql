@@ -1,5 +1,5 @@
 -- name: insert_account
--- Account $1 with name $2, plan $3, agreed caps $4 and $5, its head and its transactional stream.
+-- Insert account $1 with name $2, plan $3, agreed caps $4 and $5, its head and its transactional stream.
 WITH account AS (
     INSERT INTO accounts (id, name, plan, daily_cap, monthly_cap) VALUES ($1, $2, $3, $4, $5) RETURNING id
 ), head AS (
@@ -8,17 +8,17 @@ WITH account AS (
 INSERT INTO streams (account_id, slug, name) SELECT id, 'transactional', 'Transactional' FROM account;
 
 -- name: read_account
--- Account $1. What its parent has agreed on for its records holds for its own.
+-- Read account $1. A longer retention of its parent applies to it as well.
 SELECT a.id, a.name, a.plan, a.status, a.parent_id, a.daily_cap, a.monthly_cap,
        greatest(a.retention_days, p.retention_days) AS retention_days, a.created_at
 FROM accounts a LEFT JOIN accounts p ON p.id = a.parent_id WHERE a.id = $1;
 
 -- name: list_accounts
--- Accounts, newest first, at most $1.
+-- List accounts, newest first, at most $1.
 SELECT id, name, plan, status, parent_id, daily_cap, monthly_cap, retention_days, created_at FROM accounts ORDER BY id DESC LIMIT $1;
 
 -- name: count_used
--- What account $1 holds of the things that its plan caps.
+-- Count the resources of account $1 that its plan limits.
 SELECT (SELECT count(*) FROM api_keys WHERE account_id = $1 AND revoked_at IS NULL
         AND (expires_at IS NULL OR expires_at > now())) AS api_keys,
        (SELECT count(*) FROM domains WHERE account_id = $1 AND deleted_at IS NULL) AS domains,
@@ -32,9 +32,9 @@ SELECT (SELECT count(*) FROM api_keys WHERE account_id = $1 AND revoked_at IS NU
        (SELECT scheduled FROM account_heads WHERE account_id = $1) AS scheduled_messages;
 
 -- name: agree_retention
--- Account $1 keeps its records for $2 days where its plan keeps them for less (null: as its plan does).
+-- Set the minimum retention of account $1 to $2 days (null: the plan decides alone).
 UPDATE accounts SET retention_days = $2 WHERE id = $1 RETURNING plan;
 
 -- name: rename_account
--- Account $1 is named $2; no row where it was before.
+-- Rename account $1 to $2; returns no row if that is its name already.
 UPDATE accounts SET name = $2 WHERE id = $1 AND name <> $2 RETURNING id;

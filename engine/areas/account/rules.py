@@ -1,4 +1,4 @@
-"""What an account's plan and its agreement come to. Pure."""
+"""Combine an account's plan with its individual agreement. Pure."""
 
 from msgspec import Struct
 
@@ -6,21 +6,21 @@ from engine.base.plans import CAPS, Plan
 
 
 class PlanCap(Struct, frozen=True):
-    """How many of a thing a plan includes; None is unlimited."""
+    """Hold a plan's limit for one kind of resource; None is unlimited."""
 
     resource: str
     limit: int | None
 
 
 def retention_days(plan: Plan, agreed: int | None) -> int:
-    """How long records are kept: an agreement can only lengthen what the plan says."""
+    """Return the days for which records are kept; an agreement can only lengthen the plan's time."""
     return max(CAPS[plan].retention_days, agreed or 0)
 
 
 def caps(plan: Plan, *, monthly_limit: int, below: bool) -> list[PlanCap]:
-    """The caps of a plan by the names that refusals give them; a month's allowance bounds what may wait for a date.
+    """Return the plan's limits by the resource names that refusals use.
 
-    `below`: it is a sub-account, and has none of its own.
+    The monthly limit also bounds scheduled messages. `below`: the account is a sub-account and can't have any itself.
     """
     held = CAPS[plan]
     return [

@@ -1,4 +1,4 @@
-"""Rows of accounts and their heads."""
+"""Read and write accounts."""
 
 from datetime import datetime
 from uuid import UUID
@@ -13,8 +13,6 @@ INSERT = _SQL.command("insert_account")
 
 
 class AccountRow(Struct):
-    """One account."""
-
     id: UUID
     name: str
     plan: str
@@ -27,7 +25,7 @@ class AccountRow(Struct):
 
 
 class Used(Struct):
-    """How many of each thing an account holds, by the name that a refusal gives the thing."""
+    """Count the resources of an account, by the names that refusals use."""
 
     api_keys: int
     domains: int

@@ -1,1 +1,1 @@
-"""Accounts on their way out: a deletion that was asked for, and what is left of an account after it."""
+"""Store scheduled account deletions, and what remains of erased accounts."""

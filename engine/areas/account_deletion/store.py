@@ -1,4 +1,4 @@
-"""Rows of deletions and of erased accounts."""
+"""Read and write scheduled deletions and records of erased accounts."""
 
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -7,13 +7,13 @@ from msgspec import Struct
 
 from engine.store.queries import Queries
 
-GRACE = timedelta(days=14)  # from the request to the erasure: time to think better of it
+GRACE = timedelta(days=14)  # from the request to the erasure, during which it can be canceled
 
 _SQL = Queries.beside(__file__)
 
 
 class DeletionRow(Struct, frozen=True):
-    """A deletion that was asked for. `began_at`: of the erasure, which can't be stopped any more."""
+    """Hold a scheduled deletion; from `began_at` on, the erasure can't be canceled."""
 
     account_id: UUID
     requested_at: datetime
@@ -22,7 +22,7 @@ class DeletionRow(Struct, frozen=True):
 
 
 class Tombstone(Struct, frozen=True):
-    """What is left of an erased account: where its log ended (`seq` is also the number of its events)."""
+    """Hold what remains of an erased account: the end of its log (`seq` is also the number of its events)."""
 
     account_id: UUID
     opened_at: datetime

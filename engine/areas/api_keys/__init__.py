@@ -1,1 +1,1 @@
-"""API keys: made once, stored as a digest, revoked but never deleted."""
+"""Create, check and revoke API keys; only a digest of a key is stored."""

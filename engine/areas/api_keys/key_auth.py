@@ -1,7 +1,7 @@
-"""The keys as one process knows them: one identical refusal for every cause, in the same time.
+"""Authenticate API keys from a cache of this process.
 
-A missing, malformed, unknown, wrong, revoked or expired key, one used from outside its networks, and a suspended
-account all end in the same sentence; a digest is computed and compared in each case.
+Every failure gets the same refusal in the same time: a missing, malformed, unknown, wrong, revoked or expired key, a
+forbidden network, a suspended account. A digest is computed and compared in each case.
 """
 
 import hmac
@@ -21,33 +21,33 @@ from engine.base.secrets import digest
 from engine.store.caches import Cache
 from engine.store.database_errors import DatabaseUnavailable
 
-TOUCH_S = 30  # how often last uses are written
-_NOBODY = rules.FreshApiKey("0" * rules.ID_LENGTH, "0" * rules.SECRET_LENGTH)
+TOUCH_S = 30  # interval of writing last uses
+_NO_KEY = rules.FreshApiKey("0" * rules.ID_LENGTH, "0" * rules.SECRET_LENGTH)
 _NO_DIGEST = bytes(32)
 
 _log = structlog.get_logger("auth")
 
 
 class Caller(Struct, frozen=True):
-    """An authenticated API key."""
+    """Hold an authenticated API key."""
 
     account_id: UUID
     key_id: str
     scopes: frozenset[str]
     plan: str
     id: UUID
-    reach: KeyRestrictions | None = None  # what it is limited to beside its scopes
+    reach: KeyRestrictions | None = None  # restrictions in addition to the scopes
 
 
-class Known(Struct, frozen=True):
-    """A key as it is kept in memory, with what each request would have to make of its row."""
+class KnownKey(Struct, frozen=True):
+    """Hold a cached key with the parsed values of its row."""
 
     row: ApiKeyRow
     scopes: frozenset[str]
     reach: KeyRestrictions | None
 
     def good(self, at: datetime) -> bool:
-        """Whether it authenticates at `at`."""
+        """Return True if the key authenticates at `at`."""
         row = self.row
         return (
             row.revoked_at is None
@@ -57,17 +57,17 @@ class Known(Struct, frozen=True):
 
 
 class Keys:
-    """The keys as one process knows them."""
+    """Cache the keys and their last uses in one process."""
 
     def __init__(self, pool: asyncpg.Pool, pepper: str) -> None:
         self._pool = pool
         self._pepper = pepper
         self._used: dict[str, datetime] = {}
-        self.cache: Cache[str, Known | None] = Cache("keys", self._find)
+        self.cache: Cache[str, KnownKey | None] = Cache("keys", self._find)
 
     async def caller(self, key: rules.FreshApiKey | None, address: str | None) -> Caller:
-        """Who calls with this key from this network address; raises the uniform 401."""
-        presented = key or _NOBODY
+        """Return the caller for this key and network address; raise the uniform 401."""
+        presented = key or _NO_KEY
         known = await self.cache.get(presented.key_id)
         computed = digest(self._pepper, presented.secret)
         matches = hmac.compare_digest(computed, known.row.digest if known is not None else _NO_DIGEST)
@@ -81,30 +81,30 @@ class Keys:
         return Caller(row.account_id, row.key_id, known.scopes, row.plan, row.id, known.reach)
 
     async def write_last_uses(self) -> None:
-        """Store when keys were last used; a failure is made up for by the next use."""
+        """Store the last uses of keys; after a failure, the next use of a key stores it."""
         used, self._used = self._used, {}
         if not used:
             return
         try:
             await store.touch(self._pool, used)
         except DatabaseUnavailable as error:
-            _log.warning("last uses not written", error=repr(error))
+            _log.warning("last uses of keys not written", error=repr(error))
 
-    async def _find(self, key_id: str) -> Known | None:
+    async def _find(self, key_id: str) -> KnownKey | None:
         row = await store.FIND.first(self._pool, key_id)
         if row is None:
             return None
-        return Known(row, frozenset(row.scopes), KeyRestrictions.of(row.domains, row.streams, row.networks))
+        return KnownKey(row, frozenset(row.scopes), KeyRestrictions.of(row.domains, row.streams, row.networks))
 
 
 def unauthorized() -> Refusal:
-    """The one answer to every failed authentication."""
+    """Return the refusal for every failed authentication."""
     return Refusal(ErrorType.UNAUTHORIZED, "No valid API key. Send one as `Authorization: Bearer <key>`.")
 
 
 def check_scope(caller: Caller, scopes: tuple[str, ...]) -> None:
-    """One of the scopes must be on the key."""
+    """Raise the 403 unless the key has one of the scopes."""
     if scopes and not caller.scopes.intersection(scopes):
         raise Refusal(
-            ErrorType.FORBIDDEN, f"This key lacks the scope {scopes[0]}. Use one that has it.", scope=scopes[0]
+            ErrorType.FORBIDDEN, f"This API key lacks the scope {scopes[0]}. Use a key that has it.", scope=scopes[0]
         )

@@ -1,4 +1,4 @@
-"""The form of an API key, which scopes it may carry, and what else it may be limited to."""
+"""Define the form of API keys, their scopes and their restrictions. Pure, except for randomness."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -15,36 +15,36 @@ from engine.base.secrets import random_base62
 PREFIX = "svc_live_"
 ID_LENGTH, SECRET_LENGTH = 12, 32
 MAX_NAME = 120
-MAX_NAMED = 50  # domains, streams or networks of one key
+MAX_NAMED = 50  # max. domains, streams or networks of one key
 _FORM = re.compile(rf"{PREFIX}([0-9A-Za-z]{{{ID_LENGTH}}})([0-9A-Za-z]{{{SECRET_LENGTH}}})", re.ASCII)
 
 Network = IPv4Network | IPv6Network
 
 
 class FreshApiKey(Struct, frozen=True):
-    """A key at its making: the only moment its secret exists in clear."""
+    """Hold a new or presented key, the only form with the secret in clear."""
 
     key_id: str
     secret: str
 
     @property
     def token(self) -> str:
-        """What the caller sends as bearer token."""
+        """Return the bearer token."""
         return PREFIX + self.key_id + self.secret
 
 
 class KeyRestrictions(Struct, frozen=True):
-    """What a key is restricted to beside its scopes; None: no restriction."""
+    """Hold the restrictions of a key in addition to its scopes; None means no restriction."""
 
-    domains: frozenset[str] | None = None  # that it may send from, in lower-case A-labels
-    streams: frozenset[str] | None = None  # that it may send on
-    networks: tuple[Network, ...] | None = None  # that it may be used from
+    domains: frozenset[str] | None = None  # allowed sending domains, in lower-case A-labels
+    streams: frozenset[str] | None = None  # allowed streams
+    networks: tuple[Network, ...] | None = None  # allowed client networks
 
     @classmethod
     def of(
         cls, domains: Sequence[str] | None, streams: Sequence[str] | None, networks: Sequence[str] | None
     ) -> "KeyRestrictions | None":
-        """From what is stored; None for a key without limits, so that nothing has to be looked at in its sends."""
+        """Build the restrictions from stored values; None for a key without any, so that sends skip the checks."""
         if domains is None and streams is None and networks is None:
             return None
         return cls(
@@ -54,7 +54,7 @@ class KeyRestrictions(Struct, frozen=True):
         )
 
     def admits(self, address: str | None) -> bool:
-        """Whether the key may be used from this address; an unknown one is outside every network."""
+        """Return True if the key may be used from this address; an unknown address is in no network."""
         if self.networks is None:
             return True
         try:
@@ -65,45 +65,47 @@ class KeyRestrictions(Struct, frozen=True):
         return any(client in network for network in self.networks)
 
     def check(self, domain: str, stream: str) -> None:
-        """Refuse a message from a domain or on a stream that the key is not for: 403 `forbidden`."""
+        """Raise the 403 for a message from a domain or on a stream that the key does not allow."""
         if self.domains is not None and domain not in self.domains:
-            raise Refusal(ErrorType.FORBIDDEN, f"This key may not send from {domain}: it is limited to other domains.")
+            raise Refusal(
+                ErrorType.FORBIDDEN, f"This API key may not send from {domain}. Use a key that allows this domain."
+            )
         if self.streams is not None and stream not in self.streams:
             raise Refusal(
                 ErrorType.FORBIDDEN,
-                f"This key may not send on the stream {stream!r}: it is limited to others.",
+                f"This API key may not send on the stream {stream!r}. Use a key that allows it.",
             )
 
 
 def new_key() -> FreshApiKey:
-    """A fresh random key."""
+    """Return a new random key."""
     return FreshApiKey(random_base62(ID_LENGTH), random_base62(SECRET_LENGTH))
 
 
 def parse(token: str) -> FreshApiKey | None:
-    """Key id and secret of a bearer token, or None when it does not have the form of one."""
+    """Parse a bearer token; return None if it does not have the form of a key."""
     match = _FORM.fullmatch(token)
     return FreshApiKey(match[1], match[2]) if match else None
 
 
 def hint(key_id: str) -> str:
-    """Enough to recognise a key in a list, useless as a credential."""
+    """Return the beginning of a key, to recognise it in lists."""
     return PREFIX + key_id[:4]
 
 
 def checked_scopes(scopes: Iterable[str]) -> list[str]:
-    """The scopes in order without repetition; refuses an unknown one by name."""
+    """Return the scopes sorted without duplicates; raise the 400 that names an unknown one."""
     wanted = sorted(set(scopes))
     for scope in wanted:
         if scope not in SCOPES:
             raise _unknown(scope)
     if not wanted:
-        raise invalid("scopes", "Name at least one scope.")
+        raise invalid("scopes", "`scopes` is empty. Name at least one scope.")
     return wanted
 
 
 def checked_networks(texts: Iterable[str]) -> list[str]:
-    """Networks in CIDR notation, in order without repetition; a single address is a network of one."""
+    """Return networks in CIDR notation, sorted without duplicates; an address is a network of one."""
     found: set[Network] = set()
     for text in texts:
         try:
@@ -111,7 +113,7 @@ def checked_networks(texts: Iterable[str]) -> list[str]:
         except ValueError:
             shown = text[:50]
             raise invalid(
-                "networks", f"{shown!r} is no network. Write it like 203.0.113.0/24 or 2001:db8::/32, or one address."
+                "networks", f"{shown!r} is not a network. Use the form 203.0.113.0/24 or 2001:db8::/32, or an address."
             ) from None
     return [str(one) for one in sorted(found, key=lambda one: (one.version, one.network_address, one.prefixlen))]
 
@@ -123,19 +125,21 @@ def _unmapped(network: Network) -> Network:
 
 
 def checked_expiry(text: str | None, at: datetime) -> datetime | None:
-    """The moment a key ends by itself; it must lie after `at`."""
+    """Return the time at which the key expires; raise the 400 unless it is after `at`."""
     if text is None:
         return None
     try:
         ends = clock.parse_iso(text)
     except ValueError as error:
-        raise invalid("expiresAt", f"`expiresAt`: {error}.") from None
+        raise invalid("expiresAt", f"`expiresAt` is not a time such as 2027-01-31T00:00:00Z: {error}.") from None
     if ends <= at:
-        raise invalid("expiresAt", "`expiresAt` must lie in the future.")
+        raise invalid("expiresAt", f"`expiresAt` is {text}, which is in the past. Give a later time or leave it out.")
     return ends
 
 
 def _unknown(scope: str) -> Refusal:
     if scope == "billing:read":
-        return invalid("scopes", "billing:read can't be granted to a key; billing reads accept account:read.")
-    return invalid("scopes", f"There is no scope named {scope[:100]!r}.")
+        return invalid(
+            "scopes", "billing:read can't be granted to a key. Use account:read, which allows reading billing."
+        )
+    return invalid("scopes", f"Unknown scope {scope[:100]!r}.")

@@ -1,4 +1,4 @@
-"""Rows of API keys."""
+"""Read and write API keys."""
 
 from datetime import datetime
 from uuid import UUID
@@ -11,7 +11,7 @@ _SQL = Queries.beside(__file__)
 
 
 class ApiKeyRow(Struct, frozen=True):
-    """What authentication needs to know of a key and its account."""
+    """Hold a key with its account, for authentication."""
 
     id: UUID
     key_id: str
@@ -28,7 +28,7 @@ class ApiKeyRow(Struct, frozen=True):
 
 
 class KeyListRow(Struct):
-    """A key as the list shows it."""
+    """Hold a key of the list."""
 
     id: UUID
     key_id: str
@@ -54,10 +54,10 @@ COUNT_LIVE = _SQL.command("count_live_keys")
 
 
 async def touch(connection: Source, used: dict[str, datetime]) -> None:
-    """Write when keys were last used; batched by the caller."""
+    """Write the last uses of keys."""
     await TOUCH.execute(connection, list(used), list(used.values()))
 
 
 async def count_live(connection: Conn, account: UUID) -> int:
-    """Keys that still authenticate."""
+    """Count the keys that authenticate."""
     return int((await COUNT_LIVE.records(connection, account))[0]["live"])

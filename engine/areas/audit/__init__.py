@@ -1,1 +1,1 @@
-"""Reading and verifying the account log."""
+"""Read, export and verify the account log."""

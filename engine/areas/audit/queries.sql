@@ -1,15 +1,14 @@
 -- name: read_log_head
--- The tip of account $1's log and where it begins, and the first event that lies outside of both ends, of one snapshot.
+-- Read both ends of the log of account $1 and the first event outside of them, in one snapshot.
 SELECT h.seq, h.hash, h.purged_through_seq, h.purged_hash, least(
     (SELECT min(e.seq) FROM events e WHERE e.account_id = h.account_id AND e.seq > h.seq),
     (SELECT min(e.seq) FROM events e WHERE e.account_id = h.account_id AND e.seq < 1)) AS stray
 FROM account_heads h WHERE h.account_id = $1;
 
 -- name: check_page
--- The next thousand events of account $1 behind place $2 and id $3, up to place $4, held against the hash $5 before
--- them: how many, the last of them, the first that is not sound and the place before it, and which messages they name
--- in their column and in their text, each with the first place that does. The id is part of the order because a place
--- that is taken twice must be seen.
+-- Check the next thousand events of account $1 after seq $2 and id $3, up to seq $4, with hash $5 before them. Returns
+-- their number, the last one, the first invalid one and the seq before it, and the pairs of messages named in the column
+-- and in the payload with the first seq of each. The order includes the id so that a duplicate seq is seen.
 WITH page AS (
     SELECT e.seq, e.id, e.type, e.message_id, e.occurred_at, e.payload, e.hash FROM events e
     WHERE e.account_id = $1 AND e.seq >= $2 AND (e.seq, e.id) > ($2, $3) AND e.seq <= $4
@@ -26,19 +25,19 @@ WITH page AS (
 ), broken AS (
     SELECT seq, before FROM judged WHERE NOT sound ORDER BY seq, id LIMIT 1
 ), named AS (
-    SELECT message_id, split_part(payload, '"', 8) AS told, min(seq) AS seq FROM page
+    SELECT message_id, split_part(payload, '"', 8) AS payload_messages, min(seq) AS seq FROM page
     WHERE message_id IS NOT NULL GROUP BY 1, 2
 )
 SELECT (SELECT count(*) FROM judged) AS events,
        (SELECT seq FROM last) AS last_seq, (SELECT id FROM last) AS last_id, (SELECT hash FROM last) AS last_hash,
        (SELECT seq FROM broken) AS broken_seq, (SELECT before FROM broken) AS broken_before,
        ARRAY(SELECT message_id FROM named ORDER BY seq) AS messages,
-       ARRAY(SELECT told FROM named ORDER BY seq) AS told,
+       ARRAY(SELECT payload_messages FROM named ORDER BY seq) AS payload_messages,
        ARRAY(SELECT seq FROM named ORDER BY seq) AS places;
 
 -- name: export_page
--- The next two hundred events of account $1 behind place $2 and id $3, up to place $4, with the hash before each ($5
--- before the first), whether it is sound behind the place before it, and whether it lies between the moments $6 and $7.
+-- Read the next two hundred events of account $1 after seq $2 and id $3, up to seq $4, with the hash before each ($5 for
+-- the first), whether each is valid after the event before it, and whether it is in the time range from $6 to $7.
 WITH page AS (
     SELECT e.seq, e.id, e.type, e.message_id, e.occurred_at, e.payload, e.hash FROM events e
     WHERE e.account_id = $1 AND e.seq >= $2 AND (e.seq, e.id) > ($2, $3) AND e.seq <= $4
@@ -53,8 +52,8 @@ SELECT seq, id, type, message_id, coalesce(iso(occurred_at), occurred_at::text) 
 FROM linked ORDER BY seq, id;
 
 -- name: list_page
--- Events of account $1 from place $2 down to place $3, newest first, at most $4; of type $5, between the moments $6 and
--- $7, where these are given.
+-- List events of account $1 from seq $2 down to seq $3, newest first, at most $4. Null disables a filter: type $5, time
+-- range from $6 to $7.
 SELECT e.seq, e.id, e.type, coalesce(iso(e.occurred_at), e.occurred_at::text) AS occurred_at, e.payload, e.hash
 FROM events e
 WHERE e.account_id = $1 AND e.seq <= $2 AND e.seq >= $3
@@ -63,10 +62,10 @@ WHERE e.account_id = $1 AND e.seq <= $2 AND e.seq >= $3
 ORDER BY e.seq DESC, e.id DESC LIMIT $4;
 
 -- name: hashes_at
--- The hashes of account $1's events at the places $2.
+-- Read the hashes of the events of account $1 with seqs $2.
 SELECT e.seq, e.hash FROM events e WHERE e.account_id = $1 AND e.seq = ANY($2::bigint[]);
 
 -- name: reached
--- Whether account $1's first event from place $2 on happened at the moment $3 or later; no row behind the last one.
+-- Return whether the first event of account $1 from seq $2 on occurred at $3 or later; no row after the last event.
 SELECT e.seq, e.occurred_at >= $3 AS reached FROM events e
 WHERE e.account_id = $1 AND e.seq >= $2 ORDER BY e.seq LIMIT 1;

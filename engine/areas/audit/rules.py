@@ -1,4 +1,4 @@
-"""Which break a finding is, and how the parameters of the audit are read. Pure."""
+"""Describe breaks of the log's hash chain and parse parameters of audit requests. Pure."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -8,98 +8,97 @@ from engine.areas.audit.types import ChainBreak, CheckedPage, ExportRow, Range
 from engine.base import clock, ids
 from engine.base.errors import invalid
 
-# How far the order of the log and the order of the clock may differ: an outcome is sealed when it can be stored, which
-# is later than it happened, and hosts' clocks differ.
+# Max. difference between log order and time order: outcomes are stored later than they occur, and host clocks differ.
 DISORDER: Final = timedelta(days=1)
 
-_MISSING: Final = "The event is missing: its neighbours or the head of the log show that it was there."
-_TWICE: Final = "Two events stand at this place."
+_MISSING: Final = "The event is missing: its neighbours or the head of the log refer to it."
+_TWICE: Final = "Two events have this number."
 _CHANGED: Final = (
-    "The event is not as it was sealed: its hash does not follow from its content and the event before it, or its "
-    "columns contradict its text."
+    "The event was changed: its hash does not match its content and the event before it, or its "
+    "columns contradict its payload."
 )
-_HEAD: Final = "This is not the last event that the head of the log names."
-_STRAY: Final = "An event stands outside the log."
+_HEAD: Final = "The hash of the last event differs from the one in the head of the log."
+_STRAY: Final = "The event is outside the range of the log."
 
 
 def unsound(seq: int, before: int) -> ChainBreak:
-    """The break at an event that is not sound behind the place `before`."""
+    """Return the break at an invalid event that follows event number `before`."""
     if seq > before + 1:
         return missing(before + 1)
     return ChainBreak(seq, _TWICE) if seq == before else changed(seq)
 
 
 def changed(seq: int) -> ChainBreak:
-    """The event at this place is not the one that was sealed."""
+    """Return the break for an event whose content was changed."""
     return ChainBreak(seq, _CHANGED)
 
 
 def missing(seq: int) -> ChainBreak:
-    """There is no event at this place."""
+    """Return the break for a missing event."""
     return ChainBreak(seq, _MISSING)
 
 
 def misnamed(page: CheckedPage) -> ChainBreak | None:
-    """The first event of a page whose column names another message than its text."""
-    for message, told, place in zip(page.messages, page.told, page.places, strict=True):
-        if told != ids.format_id(ids.Kind.MESSAGE, message):
+    """Return the break at the first event of a page whose column and payload name different messages."""
+    for message, named, place in zip(page.messages, page.payload_messages, page.places, strict=True):
+        if named != ids.format_id(ids.Kind.MESSAGE, message):
             return changed(place)
     return None
 
 
 def is_misnamed(row: ExportRow) -> bool:
-    """The same for one event, whose text names some message where its column does."""
+    """Return True if column and payload of the event name different messages."""
     return row.message_id is not None and row.payload.split('"', 8)[7] != ids.format_id(
         ids.Kind.MESSAGE, row.message_id
     )
 
 
 def earliest(*breaks: ChainBreak | None) -> ChainBreak | None:
-    """The break at the lowest place."""
+    """Return the break with the lowest event number."""
     return min((one for one in breaks if one is not None), key=lambda one: one.at, default=None)
 
 
 def end_of(head_seq: int, head_hash: bytes, last_seq: int, last_hash: bytes | None) -> ChainBreak | None:
-    """What is wrong where the events end."""
+    """Return the break at the end of the log, comparing the head with the last event."""
     if last_seq < head_seq:
         return missing(last_seq + 1)
     return ChainBreak(head_seq, _HEAD) if last_seq == head_seq and last_hash != head_hash else None
 
 
 def stray(place: int | None) -> ChainBreak | None:
-    """An event before the first place or behind the last."""
+    """Return the break for an event before the first or after the last number."""
     return None if place is None else ChainBreak(place, _STRAY)
 
 
 def time_range(since: str | None, until: str | None) -> Range:
-    """The moments of a request; raises the 400 that names the parameter at fault."""
+    """Return the time range of a request; raise the 400 that names the invalid parameter."""
     return Range(_moment("from", since), _moment("until", until))
 
 
 def earlier(at: datetime) -> datetime:
-    """A moment before which nothing that happened at `at` can have been sealed."""
+    """Return a time before which no event that occurred at `at` can have been stored."""
     return at - DISORDER if at > datetime.min.replace(tzinfo=UTC) + DISORDER else at
 
 
 def later(at: datetime) -> datetime:
-    """A moment after which everything that happened before `at` has been sealed."""
+    """Return a time after which every event that occurred before `at` has been stored."""
     return at + DISORDER if at < datetime.max.replace(tzinfo=UTC) - DISORDER else at
 
 
 def previous_hashes(rows: dict[int, bytes], purged_through: int, purged_hash: bytes) -> dict[int, bytes]:
-    """The hash before each place, from hashes by place and from what retention left."""
+    """Map event numbers to the hash before them, from hashes by number and the one that retention kept."""
     return {seq + 1: digest for seq, digest in rows.items()} | {purged_through + 1: purged_hash}
 
 
 def checked_type(text: str | None) -> str | None:
-    """An event type to look for; any text will do, but Postgres takes no NUL."""
+    """Return the event type to filter by; raise the 400 for NUL, which PostgreSQL does not take."""
     if text is not None and "\0" in text:
-        raise invalid("type", "`type` must not hold NUL.")
+        raise invalid("type", "`type` contains NUL (U+0000). Remove it.")
     return text
 
 
 def log_name(account: UUID) -> str:
-    """The file name of an export."""
+    """Return the file name of an export."""
     return f"audit-{ids.format_id(ids.Kind.ACCOUNT, account)}.ndjson"
 
 

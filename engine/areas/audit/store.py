@@ -1,6 +1,6 @@
-"""The account log read for the audit: pages newest first, the export oldest first, the replay of the whole chain.
+"""Read the account log for the audit: list pages, export, verify the whole hash chain.
 
-None of it holds a transaction open: the tip is read first, and what is sealed meanwhile lies behind it.
+No read holds a transaction open: the end of the log is read first, and later events are ignored.
 """
 
 from collections.abc import AsyncGenerator
@@ -28,10 +28,10 @@ from engine.base import clock
 from engine.base.errors import not_found
 from engine.store.queries import Queries, Source
 
-# Places have no gaps, so a page is a range of them. Asked for by range, it costs the same whatever plan Postgres takes:
-# behind an open end a plan that sorts reads the rest of the log for each page.
+# Event numbers have no gaps, so a page is a range of them. A range costs the same with any plan; with an open end,
+# a plan that sorts would read the rest of the log for each page.
 CHECKED, EXPORTED = 1_000, 200
-SPAN: Final = 20_000  # places one page looks through at the most: a rare type must not cost a walk through the log
+SPAN: Final = 20_000  # max. events that one page scans for rare types
 
 _SQL = Queries.beside(__file__)
 _HEAD = _SQL.rows("read_log_head", LogHead)
@@ -43,7 +43,7 @@ _REACHED = _SQL.rows("reached", ReachedRow)
 
 
 class AuditRows(Struct, frozen=True):
-    """Events newest first, the hash before each where it is known, and the place to go on before (None: no more)."""
+    """Hold events, newest first, the hashes before them, and the number to continue before (None: no more)."""
 
     rows: list[ListRow]
     previous: dict[int, bytes]
@@ -51,7 +51,7 @@ class AuditRows(Struct, frozen=True):
 
 
 async def head(source: Source, account: UUID) -> LogHead:
-    """Both ends of an account's log."""
+    """Return both ends of an account's log; raise the 404 if there is no such account."""
     found = await _HEAD.first(source, account)
     if found is None:
         raise not_found("account")
@@ -61,7 +61,7 @@ async def head(source: Source, account: UUID) -> LogHead:
 async def page(
     source: Source, account: UUID, *, limit: int, before: int | None, type_: str | None, times: Range
 ) -> AuditRows:
-    """At most `limit` events; fewer, with more behind them, where few of many match."""
+    """Return at most `limit` events; possibly fewer, with more to come, if few of many match."""
     ends = await head(source, account)
     low, high = await _bounds(source, account, ends, times)
     if before is not None:
@@ -77,12 +77,12 @@ async def page(
 
 
 async def verify(source: Source, account: UUID) -> ChainVerdict:
-    """Replay the whole chain, from the first event that retention has left up to the tip as it is now."""
+    """Verify the whole chain, from the first event that retention has kept to the current end."""
     as_of = clock.now()
     ends = await head(source, account)
     at = Position(ends.purged_through_seq, LAST_ID, ends.purged_hash)
     events = 0
-    while True:  # until a page is empty: a place taken twice may be the last one of a page
+    while True:  # until a page is empty: the last number of a page may occur twice
         found = await _CHECK.first(source, account, at.seq, at.id, min(ends.seq, at.seq + CHECKED), at.hash)
         assert found is not None
         broken = _broken(found, at, ends)
@@ -102,7 +102,7 @@ async def verify(source: Source, account: UUID) -> ChainVerdict:
 
 
 class Export:
-    """An export under way: pages of events, and the verdict on what was walked when they have ended."""
+    """Hold a running export: its position, the number of events and the first break found."""
 
     def __init__(self, source: Source, account: UUID, ends: LogHead, times: Range) -> None:
         self._source = source
@@ -114,7 +114,7 @@ class Export:
         self.broken: ChainBreak | None = None
 
     async def pages(self) -> AsyncGenerator[list[ExportRow], None]:
-        """Events between the moments asked for, oldest first; memory holds one page."""
+        """Yield pages of events in the requested time range, oldest first; memory holds one page."""
         at, last = await self._start()
         while True:
             through = min(last, at.seq + EXPORTED)
@@ -160,7 +160,7 @@ class Export:
 
 
 async def open_export(source: Source, account: UUID, times: Range) -> Export:
-    """An export of what lies in the log now."""
+    """Start an export of the log as it is now."""
     return Export(source, account, await head(source, account), times)
 
 
@@ -174,7 +174,7 @@ def _broken(found: CheckedPage, at: Position, ends: LogHead) -> ChainBreak | Non
 
 
 async def _moved_start(source: Source, account: UUID, at: Position) -> Position | None:
-    """Where the log begins now, should retention have taken events ahead of a walk meanwhile."""
+    """Return the new beginning of the log if retention has deleted events after `at` meanwhile, else None."""
     ends = await head(source, account)
     if ends.purged_through_seq <= at.seq:
         return None
@@ -182,7 +182,7 @@ async def _moved_start(source: Source, account: UUID, at: Position) -> Position 
 
 
 async def _bounds(source: Source, account: UUID, ends: LogHead, times: Range) -> tuple[int, int]:
-    """First and last place between which everything that happened in the time asked for must lie."""
+    """Return the first and last number between which all events of the time range must be."""
     low, high = ends.purged_through_seq + 1, ends.seq
     if times.since is not None:
         low = await _first_at(source, account, rules.earlier(times.since), low, high)
@@ -192,7 +192,7 @@ async def _bounds(source: Source, account: UUID, ends: LogHead, times: Range) ->
 
 
 async def _first_at(source: Source, account: UUID, moment: datetime, low: int, high: int) -> int:
-    """A place at which the log has reached `moment`, `high` + 1 where it has not. Halving: 40 look-ups at the most."""
+    """Return the number at which the log reaches `moment`, `high` + 1 if none; a binary search with up to 40 reads."""
     high += 1
     while low < high:
         middle = (low + high) // 2

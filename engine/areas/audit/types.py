@@ -1,4 +1,4 @@
-"""The account log as the audit sees it: events with the hashes that chain them, and a verdict on the chain."""
+"""Define events with their hashes, and verdicts on the hash chain, for the audit."""
 
 from datetime import datetime
 from uuid import UUID
@@ -9,17 +9,17 @@ LAST_ID = UUID(int=(1 << 128) - 1)
 
 
 class LogHead(Struct, frozen=True):
-    """Both ends of a log. `stray` is the place of an event that lies outside of them."""
+    """Hold both ends of a log. `stray` is the number of an event outside of them."""
 
     seq: int
     hash: bytes
     purged_through_seq: int
-    purged_hash: bytes  # of the last event that retention took; of seq 0 it is 32 zero octets
+    purged_hash: bytes  # of the last event that retention deleted; 32 zero bytes for seq 0
     stray: int | None
 
 
 class CheckedPage(Struct, frozen=True):
-    """What checking a page of events came to."""
+    """Hold the result of checking a page of events."""
 
     events: int
     last_seq: int | None
@@ -27,13 +27,13 @@ class CheckedPage(Struct, frozen=True):
     last_hash: bytes | None
     broken_seq: int | None
     broken_before: int | None
-    messages: list[UUID]  # beside them what the sealed texts say instead, and the first place of each pair
-    told: list[str]
+    messages: list[UUID]  # pairs of the column and the payload, with the first seq of each pair
+    payload_messages: list[str]
     places: list[int]
 
 
 class ListRow(Struct, frozen=True):
-    """One event as it is listed; `occurred_at` is the exact text that was hashed."""
+    """Hold one listed event; `occurred_at` is the exact text that was hashed."""
 
     seq: int
     id: UUID
@@ -44,7 +44,7 @@ class ListRow(Struct, frozen=True):
 
 
 class ExportRow(Struct, frozen=True):
-    """One event as it is exported, with the place and the hash before it."""
+    """Hold one exported event, with the number and hash before it."""
 
     seq: int
     id: UUID
@@ -60,21 +60,21 @@ class ExportRow(Struct, frozen=True):
 
 
 class HashRow(Struct, frozen=True):
-    """The hash at one place."""
+    """Hold the hash of one event."""
 
     seq: int
     hash: bytes
 
 
 class ReachedRow(Struct, frozen=True):
-    """Whether the event at a place happened at a moment or later."""
+    """State whether an event occurred at a given time or later."""
 
     seq: int
     reached: bool
 
 
 class Position(Struct):
-    """How far a walk along the chain has come: the last event seen and its hash."""
+    """Hold the progress of a verification: the last event and its hash."""
 
     seq: int
     id: UUID
@@ -82,14 +82,14 @@ class Position(Struct):
 
 
 class ChainBreak(Struct, frozen=True):
-    """Where a chain is broken, and how."""
+    """Describe a break of the chain: event number and problem."""
 
     at: int
     problem: str
 
 
 class ChainVerdict(Struct, frozen=True):
-    """What replaying a chain came to. It covers the events up to `head`, the tip as it was at `as_of`."""
+    """Hold the result of a verification of the events up to `head`, the end of the log at `as_of`."""
 
     broken: ChainBreak | None
     events: int
@@ -98,7 +98,7 @@ class ChainVerdict(Struct, frozen=True):
 
 
 class Range(Struct, frozen=True):
-    """What a list or an export is narrowed to; None leaves an end open. `until` itself is outside."""
+    """Hold a time range; None leaves an end open, `until` is exclusive."""
 
     since: datetime | None = None
     until: datetime | None = None

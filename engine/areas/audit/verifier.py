@@ -1,7 +1,7 @@
-"""Verifications of one process: one at a time for an account, few at a time for all, longer than a request if need be.
+"""Run verifications for one process: one at a time per account, AT_ONCE in all.
 
-A log of millions of events takes longer to replay than a request may take. The request that started it is told to ask
-again; the verification goes on, and whoever asks while it does, or soon after, gets its verdict.
+A long log takes longer to verify than a request may take. The request then fails with a 503 and the verification
+continues; later requests get its result.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from engine.areas.audit import store
 from engine.areas.audit.types import ChainVerdict
 from engine.base.errors import ErrorType, Refusal
 
-PATIENCE_S: Final = 25.0  # of one request; proxies give up at 30 or 60 s
+MAX_WAIT_S: Final = 25.0  # per request; proxies time out after 30 or 60 s
 AT_ONCE: Final = 2
 KEPT_S: Final = 300.0
 ASK_AGAIN_S: Final = 20
@@ -24,34 +24,34 @@ ASK_AGAIN_S: Final = 20
 
 class _Run(Struct):
     task: "asyncio.Task[ChainVerdict]"
-    outlived: bool = False  # a request gave up waiting: the verdict is kept for the next one
+    outlived: bool = False  # a request timed out: keep the verdict for the next one
     ended_at: float = 0.0
 
 
 class Verifier:
-    """Replays logs for the requests of one process."""
+    """Verify account logs for the requests of one process; hold running verifications and recent verdicts."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._runs: dict[UUID, _Run] = {}
 
-    async def verdict(self, account: UUID, *, patience_s: float = PATIENCE_S) -> ChainVerdict:
-        """The verdict on an account's log; raises 503 when it takes longer than `patience_s`."""
+    async def verdict(self, account: UUID, *, max_wait_s: float = MAX_WAIT_S) -> ChainVerdict:
+        """Return the verdict on an account's log; raise the 503 if it takes longer than `max_wait_s`."""
         self._forget_old()
         run = self._runs.get(account)
         if run is None:
             run = self._runs[account] = _Run(asyncio.create_task(self._verify(account)))
         try:
-            async with asyncio.timeout(patience_s) as patience:
+            async with asyncio.timeout(max_wait_s) as patience:
                 verdict = await asyncio.shield(run.task)
         except TimeoutError:
-            if not patience.expired():  # Postgres took too long for one page
+            if not patience.expired():  # PostgreSQL took too long for one page
                 raise
             run.outlived = True
             raise Refusal(
                 ErrorType.UNAVAILABLE,
-                "The log is long and its verification goes on. Ask again: the answer will be the verdict.",
+                "The verification of this long log is still running. Repeat the request later to get the result.",
                 retry_after_s=ASK_AGAIN_S,
             ) from None
         if self._runs.get(account) is run:
@@ -59,7 +59,7 @@ class Verifier:
         return verdict
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel running verifications."""
         tasks = [run.task for run in self._runs.values()]
         for task in tasks:
             task.cancel()

@@ -1,1 +1,1 @@
-"""Sending domains: their keys, the DNS records to publish, and whether those were found."""
+"""Manage sending domains: keys, DNS records and their verification."""

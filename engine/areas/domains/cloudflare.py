@@ -1,7 +1,7 @@
-"""A client of Cloudflare's API, version 4: the zone of a domain, and the records in it.
+"""Call Cloudflare's API, version 4, to find the zone of a domain and change its records.
 
-Every answer is an envelope `{success, errors, result, result_info}`. Nothing of a token goes into an error, a log line
-or an answer: what Cloudflare says is quoted shortened and with the token taken out.
+Every answer is an envelope `{success, errors, result, result_info}`. Errors and log lines never contain the token:
+messages of Cloudflare are quoted shortened, with the token removed.
 """
 
 from collections.abc import Mapping
@@ -27,16 +27,16 @@ BASE: Final = "/client/v4"
 AUTOMATIC_TTL: Final = 1
 IDENTICAL: Final = frozenset({81057, 81058})  # "record already exists", "an identical record already exists"
 ALIASED: Final = frozenset({81053, 81054})  # an A, AAAA or CNAME with that host exists
-# 6003 and its kin: malformed Authorization header; 9109, 10000, 10001: no such token, or not for this.
+# 6003, 6111, 9103, 9106, 9107: malformed Authorization header; 9109, 10000, 10001: invalid token or missing permission.
 _TOKEN_CODES: Final = frozenset({6003, 6111, 9103, 9106, 9107, 9109, 10000, 10001})
 
 
 class TokenRefused(Exception):  # noqa: N818 - named for what it is about
-    """Cloudflare does not take the token; the text is its reason."""
+    """Report that Cloudflare refuses the token; the text is Cloudflare's reason."""
 
 
 class CloudflareUnavailable(Exception):  # noqa: N818 - named for what it is about
-    """Cloudflare can't be asked now: unreachable, overloaded, limiting us, or talking nonsense."""
+    """Report that Cloudflare can't answer now: unreachable, overloaded, rate limiting or invalid answers."""
 
     def __init__(self, reason: str, retry_after_s: int = 30) -> None:
         super().__init__(reason)
@@ -44,7 +44,7 @@ class CloudflareUnavailable(Exception):  # noqa: N818 - named for what it is abo
 
 
 class CloudflareDeclined(Exception):  # noqa: N818 - named for what it is about
-    """Cloudflare understood and refuses this one request."""
+    """Report that Cloudflare refused one request with error `codes`."""
 
     def __init__(self, reason: str, codes: frozenset[int]) -> None:
         super().__init__(reason)
@@ -52,7 +52,7 @@ class CloudflareDeclined(Exception):  # noqa: N818 - named for what it is about
 
 
 class Zone(Struct, frozen=True):
-    """A zone that the token sees."""
+    """Hold a zone that the token may read."""
 
     id: str
     name: str
@@ -80,7 +80,7 @@ _RECORDS: Final = msgspec.json.Decoder(list[ZoneRecord])
 
 
 class Cloudflare:
-    """One conversation with the API under one token. Use as a context manager."""
+    """Hold an HTTP session with the API for one token. Use as an async context manager."""
 
     def __init__(self, base_url: str, token: str) -> None:
         self._base = base_url.rstrip("/") + BASE
@@ -93,7 +93,7 @@ class Cloudflare:
             timeout=aiohttp.ClientTimeout(total=CALL_S),
             headers={"Authorization": f"Bearer {self._token}", "Accept": "application/json"},
             cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,  # and none is asked for: an answer is bounded by what comes over the wire
+            auto_decompress=False,  # the size limit applies to the bytes received
             skip_auto_headers=("Accept-Encoding",),
             trust_env=False,
         )
@@ -106,7 +106,7 @@ class Cloudflare:
             await self._session.close()
 
     async def zone_of(self, name: str) -> Zone | None:
-        """The zone that holds `name`: its own, or the nearest above it that the token sees."""
+        """Return the zone with `name`: its own, or the nearest parent zone that the token may read."""
         labels = name.split(".")
         for start in range(len(labels) - 1):
             candidate = ".".join(labels[start:])
@@ -117,7 +117,7 @@ class Cloudflare:
         return None
 
     async def records_at(self, zone: Zone, name: str) -> list[ZoneRecord]:
-        """All records of one name."""
+        """Return all records at one name."""
         found: list[ZoneRecord] = []
         for page in range(1, MAX_PAGES + 1):
             query = {"name": name, "per_page": str(PAGE), "page": str(page)}
@@ -132,7 +132,7 @@ class Cloudflare:
         await self._call("POST", self._path(zone), body=_body(wanted))
 
     async def update(self, zone: Zone, record_id: str, wanted: WantedRecord) -> None:
-        """An existing record takes the wanted content."""
+        """Replace the content of an existing record."""
         await self._call("PATCH", f"{self._path(zone)}/{quote(record_id, safe='')}", body=_body(wanted))
 
     def _path(self, zone: Zone) -> str:
@@ -149,11 +149,9 @@ class Cloudflare:
                 content = await _bounded(response.content)
                 status, retry_after = response.status, response.headers.get("Retry-After", "")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise CloudflareUnavailable(f"Cloudflare can't be reached ({type(error).__name__}).") from None
+            raise CloudflareUnavailable(f"Cloudflare could not be reached ({type(error).__name__}).") from None
         if status == HTTPStatus.TOO_MANY_REQUESTS:
-            raise CloudflareUnavailable(
-                "Cloudflare limits the rate of requests with this token.", _seconds(retry_after)
-            )
+            raise CloudflareUnavailable("Cloudflare's rate limit for this token is exceeded.", _seconds(retry_after))
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise CloudflareUnavailable(f"Cloudflare answered {status}.")
         return self._read(status, content)
@@ -162,7 +160,7 @@ class Cloudflare:
         try:
             envelope = _DECODER.decode(content)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            raise CloudflareUnavailable(f"Cloudflare answered {status} with something that is not its API.") from None
+            raise CloudflareUnavailable(f"Cloudflare answered {status} with an invalid body.") from None
         if envelope.success and status < HTTPStatus.MULTIPLE_CHOICES:
             return envelope
         problems = envelope.errors or []
@@ -182,7 +180,7 @@ async def _bounded(stream: aiohttp.StreamReader) -> bytes:
     async for chunk in stream.iter_any():
         content += chunk
         if len(content) > MAX_BYTES:
-            raise CloudflareUnavailable("Cloudflare's answer is too long to be one of its API.")
+            raise CloudflareUnavailable(f"Cloudflare's answer is longer than {MAX_BYTES} bytes.")
     return bytes(content)
 
 
@@ -190,7 +188,7 @@ def _decoded(decoder: msgspec.json.Decoder[list[Any]], raw: msgspec.Raw) -> list
     try:
         return decoder.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        raise CloudflareUnavailable("Cloudflare's answer has not the shape of its API.") from None
+        raise CloudflareUnavailable("Cloudflare's answer does not have the documented form.") from None
 
 
 def _body(wanted: WantedRecord) -> dict[str, Any]:
@@ -200,9 +198,12 @@ def _body(wanted: WantedRecord) -> dict[str, Any]:
     if wanted.type == "MX":
         preference, host = wanted.value.split()
         return shared | {"content": host, "priority": int(preference)}
-    return shared | {"content": wanted.value, "proxied": False}  # a proxied name answers with Cloudflare's addresses
+    return shared | {
+        "content": wanted.value,
+        "proxied": False,
+    }  # a proxied name would resolve to Cloudflare's addresses
 
 
 def _seconds(text: str) -> int:
-    """A Retry-After in seconds, within reason; 30 where it is a date or missing."""
+    """Return Retry-After in seconds, at most MAX_WAIT_S; 30 if it is missing or a date."""
     return min(MAX_WAIT_S, max(1, int(text))) if text.isascii() and text.isdigit() and len(text) < 10 else 30

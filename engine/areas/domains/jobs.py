@@ -1,7 +1,7 @@
-"""Looking after domains in the background: checks that fall due, keys that retire, removed domains that are forgotten.
+"""Run background work for domains: due checks, retiring keys, purging removed domains.
 
-Safe with any number of workers: a due domain is claimed by putting its time off, so that a worker that dies hands it on
-by doing nothing.
+Safe with any number of worker processes: a worker claims due domains by postponing them, so the domains of a worker
+that dies become due again.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from engine.store.database_errors import DatabaseUnavailable
 
 MAX_AT_ONCE: Final = 10
 MAX_CLAIMED: Final = 50
-CLAIMED_FOR: Final = timedelta(minutes=5)  # ten rounds of ten checks end well within it
+CLAIMED_FOR: Final = timedelta(minutes=5)  # MAX_CLAIMED checks, MAX_AT_ONCE at a time, take less
 MAX_RETIRED: Final = 20
 MAX_FORGOTTEN: Final = 100
 
@@ -31,7 +31,7 @@ _log = structlog.get_logger("domains")
 
 
 async def check_due(pool: asyncpg.Pool, settings: Settings) -> int:
-    """Check every domain whose time has come; gives how many were."""
+    """Check every domain that is due; return their number."""
     done = 0
     while claimed := await _claim(pool):
         resolver = lookups.for_checks(settings)
@@ -46,7 +46,7 @@ async def check_due(pool: asyncpg.Pool, settings: Settings) -> int:
 
 
 async def retire_keys(pool: asyncpg.Pool, settings: Settings) -> int:
-    """Put a fresh key in the place of each whose time to retire has come: it stands by for the next change."""
+    """Replace each key whose retirement is due with a new standby key; return their number."""
     assert settings.key_pepper is not None
     due = await store.DUE_TO_RETIRE.fetch(pool, clock.now(), MAX_RETIRED)
     for old in due:
@@ -57,9 +57,9 @@ async def retire_keys(pool: asyncpg.Pool, settings: Settings) -> int:
 
 
 async def forget_removed(pool: asyncpg.Pool, settings: Settings) -> int:
-    """Delete removed domains, and their keys, once no accepted mail can need them.
+    """Delete removed domains and their keys once no accepted message needs them; return their number.
 
-    That is after the time in which a delivery is given up, and only when the queue names the domain no more.
+    That is after the retry schedule ends, and if the queue has no mail from the domain.
     """
     before = clock.now() - timedelta(seconds=settings.give_up_s)
     rows = await store.FORGET_REMOVED.records(pool, before, MAX_FORGOTTEN)
@@ -79,12 +79,14 @@ async def _check_all(pool: asyncpg.Pool, settings: Settings, claimed: list[Domai
             try:
                 found = await verify(pool, settings, domain, asked)
                 if found.domain.status != domain.status:
-                    _log.info("domain changed", domain=domain.name, status=found.domain.status, was=domain.status)
-            except Refusal:  # removed meanwhile
+                    _log.info(
+                        "domain status changed", domain=domain.name, status=found.domain.status, was=domain.status
+                    )
+            except Refusal:  # removed in the meantime
                 return
             except DatabaseUnavailable as error:
                 _log.warning("domain not checked", domain=domain.name, error=repr(error))
-            except Exception:  # noqa: BLE001 - process loop: one domain must not end the round for the others
+            except Exception:  # noqa: BLE001 - process loop: an error of one domain must not stop the others
                 _log.exception("domain not checked", domain=domain.name)
 
     async with asyncio.TaskGroup() as tasks:

@@ -1,7 +1,7 @@
-"""Changing the keys that a domain signs with: `wb1` and `wb2` take turns.
+"""Rotate the DKIM keys of a domain between the pairs `wb1` and `wb2`.
 
-The other pair's RSA key is asked for; as soon as a check finds its record published, signing moves to that pair. The
-former pair's records stay wanted for seven days, for messages on their way; then fresh keys take its place.
+A rotation requests the other pair; as soon as a check finds its RSA record published, signing moves to that pair. The
+records of the old pair must stay for seven days, for mail in transit; new keys replace it then.
 """
 
 from collections.abc import Sequence
@@ -26,10 +26,10 @@ from engine.store.queries import Conn
 async def rotate_keys(
     pool: asyncpg.Pool, settings: Settings, account: UUID, domain: UUID, *, actor: str | None = None
 ) -> Verified:
-    """Ask for the other pair and look at once whether it is published; asked again, it only looks.
+    """Request the other key pair and check at once whether it is published; repeated calls only check.
 
-    Raises 404 for a domain that the account does not have, 409 for one that was never verified or whose last change
-    is less than seven days old.
+    Raises the 404 for an unknown domain, the 409 for one that was never verified or was rotated less than seven days
+    ago.
     """
     assert settings.key_pepper is not None
     row = await store.FIND.first(pool, account, domain)
@@ -38,7 +38,7 @@ async def rotate_keys(
     if row.verified_at is None:
         raise Refusal(
             ErrorType.INVALID_STATE,
-            f"{row.name} has not been verified yet: publish the key that it has, and verify it first.",
+            f"{row.name} was never verified. Publish its current DKIM record and verify the domain first.",
             status=row.status,
         )
     spare = await _spare_pair(account, await store.PUBLISHED.fetch(pool, domain))
@@ -46,31 +46,31 @@ async def rotate_keys(
         await locked_plan(connection, account)
         keys = await store.PUBLISHED.fetch(connection, domain)
         if rules.next_pair(keys) is None:
-            then = await _ask(connection, domain, keys, spare, settings.key_pepper)
+            then = await _request_pair(connection, domain, keys, spare, settings.key_pepper)
             detail = {"id": ids.format_id(ids.Kind.DOMAIN, domain), "name": row.name, "to": then}
             await record_event(connection, account, AccountEvent.DOMAIN_KEY_ROTATION_REQUESTED, detail, actor=actor)
     return await verify_now(pool, settings, account, domain)
 
 
 async def _spare_pair(account: UUID, keys: Sequence[DomainKeyRow]) -> list[FreshKey]:
-    """Keys for the other pair where the domain has none yet, made before anything is locked."""
+    """Create keys for the other pair if the domain has none, before anything is locked."""
     pair = rules.signing_pair(keys)
     if pair is None or any(key.pair == rules.other(pair) for key in keys):
         return []
     return await make_pair(account, rules.other(pair))
 
 
-async def _ask(
+async def _request_pair(
     connection: Conn, domain: UUID, keys: Sequence[DomainKeyRow], spare: Sequence[FreshKey], pepper: str
 ) -> str:
-    """The pair that was asked for."""
+    """Request the other pair and return its name; raise the 409 while old keys are retiring."""
     pair = rules.signing_pair(keys)
     retiring = next((key.retire_at for key in keys if key.status == "retiring" and key.retire_at), None)
     if pair is None or retiring is not None:
-        until = "its last change is over" if retiring is None else clock.iso(retiring)
+        until = "the last rotation ends" if retiring is None else clock.iso(retiring)
         raise Refusal(
             ErrorType.INVALID_STATE,
-            f"The former keys are still needed for messages on their way. Change keys again after {until}.",
+            f"The previous keys are still needed for mail in transit. Rotate keys again after {until}.",
             status="retiring",
         )
     then = rules.other(pair)

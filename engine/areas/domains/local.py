@@ -1,4 +1,4 @@
-"""What DNS would answer had every owner published what they were asked to: for local mode."""
+"""Answer DNS queries in local mode as if every owner had published the requested records."""
 
 from engine.areas.domains import records, store
 from engine.areas.domains.types import MailHostIdentity
@@ -8,14 +8,14 @@ _PREFIXES = ("_dmarc.", "_mta-sts.", "mta-sts.", "_smtp._tls.")
 
 
 async def published(connection: Conn, identity: MailHostIdentity, name: str, rdtype: str) -> list[str]:
-    """The records at `name`, in zone file form.
+    """Return the records at `name`, in zone file form.
 
-    Where several accounts ask for one name it answers as the holder's zone, else as that of the latest to want it: a
-    zone has one key under a selector. A removed domain is answered for until it is forgotten, for mail on its way.
+    If several accounts have the domain, the verified one answers, else the newest, because a zone has one key per
+    selector. A removed domain answers until it is purged, for mail in transit.
     """
     plain = name.rstrip(".").lower()
     if plain.endswith(f"._report._dmarc.{identity.mail_host}"):
-        return ["v=DMARC1"] if rdtype == "TXT" else []  # we take reports about anybody (RFC 7489 7.1)
+        return ["v=DMARC1"] if rdtype == "TXT" else []  # accept reports about any domain (RFC 7489 7.1)
     domain = _domain_of(plain)
     if plain == records.bounce_domain(identity.mail_host):
         return [f"v=spf1 a:{identity.mail_host} -all"] if rdtype == "TXT" else _mx(identity) if rdtype == "MX" else []
@@ -28,7 +28,7 @@ async def published(connection: Conn, identity: MailHostIdentity, name: str, rdt
 
 
 def _domain_of(name: str) -> str:
-    """The sending domain whose set-up a name belongs to, if any does."""
+    """Return the sending domain of a record name; other names are returned unchanged."""
     _, mark, domain = name.partition("._domainkey.")
     if mark:
         return domain
@@ -40,5 +40,5 @@ def _mx(identity: MailHostIdentity) -> list[str]:
 
 
 def _zone_form(rdtype: str, value: str) -> str:
-    """Names end with a dot there."""
+    """Append the final dot that names have in zone files."""
     return value if rdtype == "TXT" else f"{value}."

@@ -1,6 +1,6 @@
-"""What DNS answers at the places of a domain's records, fresh, within a bounded time.
+"""Look up the DNS records of a domain within a bounded time.
 
-Nothing is cached from one check to the next: who has just published a record wants to see it found.
+Nothing is cached between checks, so that a newly published record is found.
 """
 
 import asyncio
@@ -16,28 +16,28 @@ from engine.store.resolver import Answered, NoData, NxDomain, RecordReader, Reco
 
 QUERY_S: Final = 2.0
 LOOKUP_S: Final = 6.0
-CHECK_S: Final = 8.0  # all places of a domain together
-MAX_FOUND: Final = 30  # records kept of one place
-MAX_TEXT: Final = 1_024  # characters kept of one record: an RSA-4096 key fits
+CHECK_S: Final = 8.0  # all lookups of a domain together
+MAX_FOUND: Final = 30  # records kept of one name and type
+MAX_TEXT: Final = 1_024  # characters kept of one record, enough for an RSA-4096 key
 
 T = TypeVar("T")
 
 
 class RecordLookup(Protocol):
-    """Something that knows what DNS holds."""
+    """Look up DNS records; tests replace it."""
 
     async def look_up(self, place: Place) -> tuple[str, ...] | None:
-        """The records at a place in a fixed form, () for none, None when DNS could not tell."""
+        """Return the records of a name and type in canonical form: () if there are none, None if DNS gave no answer."""
 
 
 class SetupResolver(Resolver):
-    """The configured resolvers, asked for one check or one round of checks; `close` it afterwards."""
+    """Query the configured resolvers for one check or one round of checks; `close` it afterwards."""
 
     def __init__(self, servers: Sequence[HostPort]) -> None:
-        super().__init__(servers, query_timeout_s=QUERY_S, budget_s=LOOKUP_S)  # somebody may be waiting
+        super().__init__(servers, query_timeout_s=QUERY_S, budget_s=LOOKUP_S)  # a request may be waiting
 
     async def look_up(self, place: Place) -> tuple[str, ...] | None:
-        """TXT strings joined, MX as `10 host`, CNAME targets; names in lower case without the final dot."""
+        """Return joined TXT strings, MX as `10 host`, CNAME targets; names in lower case without the final dot."""
         kind, name = place
         if kind == "TXT":
             return _texts(await self.txt(name), lambda value: value.decode("utf-8", "replace"))
@@ -47,12 +47,12 @@ class SetupResolver(Resolver):
 
 
 def for_checks(settings: Settings) -> SetupResolver:
-    """A resolver with the servers that delivery asks, and nothing in its memory."""
+    """Return a resolver with the configured servers and an empty cache."""
     return cast("SetupResolver", SetupResolver.from_settings(settings))
 
 
 async def look_up_all(asked: RecordLookup, places: Iterable[Place]) -> dict[Place, tuple[str, ...] | None]:
-    """Every place at once; those that have not answered when the time is up are None."""
+    """Look up all places concurrently; the value is None for those without an answer in time."""
     wanted = list(places)
     tasks = [asyncio.ensure_future(asked.look_up(place)) for place in wanted]
     try:
@@ -71,7 +71,7 @@ def _texts(answer: Answered[T], text: Callable[[T], str]) -> tuple[str, ...] | N
 
 
 def _clean(text: str) -> str:
-    """Anybody may write anything into DNS: what is kept and shown ends, and has no controls (Postgres takes no NUL)."""
+    """Limit the length of a record and replace control characters: owners control the text, PostgreSQL takes no NUL."""
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text[:MAX_TEXT])
 
 

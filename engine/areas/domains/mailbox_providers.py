@@ -1,7 +1,7 @@
-"""Domains under which public mailbox providers give addresses to anybody.
+"""Recognise domains of public mailbox providers, such as gmail.com.
 
-No customer can publish a DKIM record there, and each provider's DMARC policy refuses mail that it did not send itself.
-Adding such a domain is a misunderstanding worth a sentence. It guards nothing: proof of a domain is a record in DNS.
+Customers can't publish DKIM records there, and the providers' DMARC policies refuse mail sent elsewhere. The check only
+explains a mistake early; it is no protection: control of a domain is proved by a DNS record.
 """
 
 from functools import cache
@@ -10,12 +10,12 @@ from typing import Final
 
 _FILE: Final = Path(__file__).with_suffix(".txt")
 
-# Providers that have a domain in many countries: yahoo.co.uk, hotmail.fr.
+# Providers with domains in many countries: yahoo.co.uk, hotmail.fr.
 _ANYWHERE: Final = frozenset({"yahoo", "hotmail", "gmx", "yandex"})
 
 
 def mailbox_provider(name: str) -> str | None:
-    """Return the provider's domain that `name` (lower-case A-labels) is or lies below; None where it is no such."""
+    """Return the provider's domain that equals or contains `name` (lower-case A-labels), or None."""
     labels = name.split(".")
     for start in range(len(labels) - 1):
         above = ".".join(labels[start:])
@@ -25,7 +25,7 @@ def mailbox_provider(name: str) -> str | None:
 
 
 def _is_country_form(suffix: list[str]) -> bool:
-    """True for `fr`, `co.uk`, `com.br` and the like."""
+    """Return True for `fr`, `co.uk`, `com.br` and similar suffixes."""
     return len(suffix[-1]) == 2 and (len(suffix) == 1 or (len(suffix) == 2 and suffix[0] in {"co", "com", "ne"}))
 
 

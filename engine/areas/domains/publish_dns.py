@@ -1,7 +1,7 @@
-"""Publishing a domain's records in its owner's zone at Cloudflare, under a token of theirs.
+"""Publish a domain's records in the owner's Cloudflare zone, with the owner's API token.
 
-What others put into the zone is left alone. The token is kept sealed, so that a later change of keys needs no new one,
-until its owner has it forgotten.
+Records of other origin are never changed. The token is stored sealed, so that the next key rotation needs no new one,
+until the owner deletes it.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ from engine.base.settings import Settings
 from engine.ledger.events import record_event
 from engine.ledger.plan_limits import locked_plan
 
-PUBLISH_S: Final = 15.0  # the whole of it, below what a request may take
-SPREAD: Final = timedelta(seconds=20)  # until Cloudflare's servers all answer with what was changed
+PUBLISH_S: Final = 15.0  # in all, below the time limit of a request
+SPREAD: Final = timedelta(seconds=20)  # until all of Cloudflare's servers have a change
 
-NO_TIME: Final = "Cloudflare answered too slowly; what was written stays. Publish again."
+NO_TIME: Final = "Cloudflare answered too slowly. Records written so far stay. Publish again."
 
 
 class Written(Struct, frozen=True):
-    """What became of one record; `reason` says more where it is not simply there now."""
+    """Hold the result for one record; `reason` explains it unless the record is simply published."""
 
     wanted: WantedRecord
     outcome: Outcome
@@ -40,7 +40,7 @@ class Written(Struct, frozen=True):
 
 
 class DnsPublication(Struct, frozen=True):
-    """What became of a domain's records in the zone that holds it."""
+    """Hold the results for a domain's records and the name of their zone."""
 
     zone: str
     records: list[Written]
@@ -55,10 +55,10 @@ async def publish_dns(
     *,
     actor: str | None = None,
 ) -> DnsPublication:
-    """Bring the zone up to date; a token that works is kept for the next time. Doing it again changes nothing.
+    """Publish the domain's records; store a token that works. Idempotent.
 
-    Raises 404 for a domain that the account does not have, 400 for a missing token or one that Cloudflare refuses,
-    503 while Cloudflare is away.
+    Raises the 404 for an unknown domain, the 400 for a missing token or one that Cloudflare refuses, the 503 while
+    Cloudflare is unavailable.
     """
     assert settings.key_pepper is not None
     row = await store.FIND.first(pool, account, domain)
@@ -66,7 +66,9 @@ async def publish_dns(
         raise not_found("domain")
     used = token or await store.read_token(pool, account, pepper=settings.key_pepper)
     if used is None:
-        raise invalid("token", "No token is kept for this account. Give one that may edit the zone's DNS records.")
+        raise invalid(
+            "token", "This account has no stored token. Give a Cloudflare token that may edit the zone's DNS records."
+        )
     keys = await store.PUBLISHED.fetch(pool, row.id)
     place_of = identity(settings)
     wanted = records.wanted_records(row.id, row.name, row.created_at, keys, place_of)
@@ -75,7 +77,9 @@ async def publish_dns(
     except TokenRefused as refused:
         raise invalid("token", f"Cloudflare refuses the token: {refused}.") from None
     except CloudflareDeclined as declined:
-        raise invalid("token", f"Cloudflare declines to look the zone up: {declined}.") from None
+        raise invalid(
+            "token", f"Cloudflare refused to look up the zone: {declined}. Check the permissions of the token."
+        ) from None
     except CloudflareUnavailable as away:
         raise Refusal(
             ErrorType.UNAVAILABLE, f"{away} Nothing was published; try again shortly.", retry_after_s=away.retry_after_s
@@ -85,7 +89,7 @@ async def publish_dns(
 
 
 async def forget_token(pool: asyncpg.Pool, account: UUID, *, actor: str | None = None) -> None:
-    """Forget the account's token; nothing happens where there is none. Published records stay."""
+    """Delete the account's token, if there is one. Published records stay."""
     async with pool.acquire() as connection, connection.transaction():
         await locked_plan(connection, account)
         if await store.FORGET_TOKEN.records(connection, account):
@@ -95,7 +99,7 @@ async def forget_token(pool: asyncpg.Pool, account: UUID, *, actor: str | None =
 async def _publish(
     url: str, token: str, row: DomainRow, wanted: Sequence[WantedRecord], place_of: MailHostIdentity
 ) -> DnsPublication:
-    """Raises TokenRefused, CloudflareDeclined or CloudflareUnavailable where nothing was written."""
+    """Write the records; raise TokenRefused, CloudflareDeclined or CloudflareUnavailable if none was written."""
     async with Cloudflare(url, token) as api:
         ends = asyncio.get_running_loop().time() + PUBLISH_S
         try:
@@ -105,7 +109,7 @@ async def _publish(
             raise CloudflareUnavailable("Cloudflare answers too slowly.") from None
         if zone is None:
             raise TokenRefused(
-                f"it sees no zone that holds {row.name}; it needs the permissions Zone Read and DNS Edit there"
+                f"it has no access to a zone with {row.name}; give it the permissions Zone Read and DNS Edit there"
             )
         inside = [one for one in wanted if _within(one.host, zone)]
         results = await asyncio.gather(*[_write(api, zone, row, one, place_of, ends) for one in inside])
@@ -115,7 +119,7 @@ async def _publish(
 def _summed_up(
     zone: Zone, wanted: Sequence[WantedRecord], results: "Sequence[Written | CloudflareUnavailable | TokenRefused]"
 ) -> DnsPublication:
-    """Raises what kept everything from being written; where something was, the rest has failed."""
+    """Return all results; raise the first problem if nothing was written."""
     problems = [one for one in results if isinstance(one, Exception)]
     wrote = any(isinstance(one, Written) and one.outcome in {"created", "updated"} for one in results)
     if problems and not wrote:
@@ -132,7 +136,7 @@ def _summed_up(
 async def _write(
     api: Cloudflare, zone: Zone, row: DomainRow, wanted: WantedRecord, place_of: MailHostIdentity, ends: float
 ) -> "Written | CloudflareUnavailable | TokenRefused":
-    """One record; a problem that concerns the token or all of Cloudflare comes back as it is."""
+    """Write one record; return a problem of the token or of all Cloudflare as a value."""
     try:
         async with asyncio.timeout_at(ends):
             return await _bring(api, zone, row, wanted, place_of)
@@ -144,8 +148,10 @@ async def _write(
         if declined.codes & cloudflare.IDENTICAL:
             return Written(wanted, "unchanged")
         if declined.codes & cloudflare.ALIASED:
-            return Written(wanted, "conflict", f"Another record stands at {wanted.host}: {declined}.")
-        return Written(wanted, "failed", f"Cloudflare declines: {declined}.")
+            return Written(
+                wanted, "conflict", f"Another record at {wanted.host} is in conflict: {declined}. Remove it."
+            )
+        return Written(wanted, "failed", f"Cloudflare refused the record: {declined}.")
 
 
 async def _bring(
@@ -162,13 +168,15 @@ async def _bring(
     if wanted.purpose == "dmarc":
         above = await _policy_above(api, zone, row.name, wanted)
         if above is not None:
-            return Written(wanted, "unchanged", f"The policy at {above} holds for this name; one here would weaken it.")
+            return Written(
+                wanted, "unchanged", f"The policy at {above} applies to this name; a separate record would weaken it."
+            )
     await api.create(zone, wanted)
     return Written(wanted, "created")
 
 
 async def _policy_above(api: Cloudflare, zone: Zone, name: str, wanted: WantedRecord) -> str | None:
-    """Where in the zone a DMARC policy stands that the name inherits (RFC 7489 6.6.3)."""
+    """Return the name in the zone whose DMARC policy `name` inherits (RFC 7489 6.6.3), or None."""
     for above in records.ancestors(name):
         host = f"_dmarc.{above}"
         if _within(above, zone):
@@ -181,7 +189,7 @@ async def _policy_above(api: Cloudflare, zone: Zone, name: str, wanted: WantedRe
 async def _remember(
     pool: asyncpg.Pool, pepper: str, row: DomainRow, token: str, done: DnsPublication, actor: str | None
 ) -> None:
-    """Keep a token that worked, tell what was written into the zone, and look soon at it."""
+    """Store a token that worked, record the published records as an event, and schedule a check."""
     changed = [
         {"type": one.wanted.type, "host": one.wanted.host, "outcome": one.outcome}
         for one in done.records

@@ -1,7 +1,7 @@
-"""What to do in an owner's zone to make it hold a domain's records, without touching what others put there. Pure.
+"""Decide how to change an owner's zone so that it holds a domain's records. Pure.
 
-A record is ours when it stands under one of our selectors, carries our comment, or names our mail host as only we
-would; everything else is the owner's, is left alone and reported with what to do about it.
+A record counts as ours if its name has one of our selectors, if it has our comment, or if it points to our mail host.
+Other records are never changed; conflicts are reported with advice.
 """
 
 import re
@@ -16,11 +16,11 @@ from engine.areas.domains.types import MailHostIdentity, WantedRecord
 Outcome = Literal["created", "updated", "unchanged", "conflict", "failed"]
 COMMENT: Final = "Waybill"
 _STRING: Final = re.compile(r'"((?:[^"\\]|\\.)*)"\s*')
-_TXT_PIECE: Final = 255  # octets of one string (RFC 1035 3.3.14)
+_TXT_PIECE: Final = 255  # bytes of one string (RFC 1035 3.3.14)
 
 
 class ZoneRecord(Struct, frozen=True):
-    """One record that a zone holds; `content` as the provider writes it, a TXT perhaps in quoted pieces."""
+    """Hold one record of a zone; `content` is in the provider's form, TXT possibly in quoted strings."""
 
     id: str
     type: str
@@ -31,7 +31,7 @@ class ZoneRecord(Struct, frozen=True):
 
     @property
     def value(self) -> str:
-        """In the form of our own records."""
+        """Return the value in the form of WantedRecord."""
         if self.type == "TXT":
             return unquoted(self.content)
         target = self.content.rstrip(".").lower()
@@ -39,7 +39,7 @@ class ZoneRecord(Struct, frozen=True):
 
 
 class RecordStep(Struct, frozen=True):
-    """What one record needs: nothing (`unchanged`), a new record, a change of record `id`, or its owner."""
+    """Hold the action for one record: nothing, create, update record `id`, or a conflict for its owner."""
 
     action: Literal["create", "update", "unchanged", "conflict"]
     id: str | None = None
@@ -47,17 +47,19 @@ class RecordStep(Struct, frozen=True):
 
 
 def step_for(wanted: WantedRecord, held: Sequence[ZoneRecord], identity: MailHostIdentity) -> RecordStep:
-    """What to do for one record, given all that the zone holds at its name."""
+    """Return the action for one record, given all records of the zone at its name."""
     alias = next((one for one in held if one.type == "CNAME"), None)
     if alias is not None and wanted.type != "CNAME":
-        return _conflict(f"{wanted.host} is an alias of {alias.value}. Remove the CNAME, or leave this record out.")
+        return _conflict(f"{wanted.host} is a CNAME for {alias.value}. Remove the CNAME, or do without this record.")
     if wanted.type == "CNAME":
         return _for_alias(wanted, held, identity)
     rivals = [one for one in held if one.type == wanted.type and _in_the_way(wanted, one)]
     if any(records.status_of(wanted, (one.value,)) == "ok" and _means_the_same(wanted, one) for one in rivals):
         if len(rivals) == 1 or wanted.type == "MX":
             return RecordStep("unchanged")
-        return _conflict(f"{wanted.host} holds {len(rivals)} such records where one may stand. Remove the others.")
+        return _conflict(
+            f"{wanted.host} has {len(rivals)} records of this kind; only one is allowed. Remove the others."
+        )
     ours = [one for one in rivals if _is_ours(wanted, one, identity)]
     if ours and len(rivals) == 1:
         return RecordStep("update", ours[0].id)
@@ -67,13 +69,13 @@ def step_for(wanted: WantedRecord, held: Sequence[ZoneRecord], identity: MailHos
 
 
 def quoted(value: str) -> str:
-    """A TXT value as strings in quotes, each of at most 255 octets."""
+    """Return a TXT value as quoted strings of at most 255 bytes each."""
     pieces = [value[start : start + _TXT_PIECE] for start in range(0, len(value), _TXT_PIECE)] or [""]
     return " ".join('"' + piece.replace("\\", "\\\\").replace('"', '\\"') + '"' for piece in pieces)
 
 
 def unquoted(content: str) -> str:
-    """The value of TXT content, whether it is written in quoted pieces or plainly."""
+    """Return the value of TXT content, in quoted strings or plain."""
     text = content.strip()
     pieces = _STRING.findall(text)
     if pieces and _STRING.sub("", text) == "":
@@ -82,7 +84,7 @@ def unquoted(content: str) -> str:
 
 
 def _for_alias(wanted: WantedRecord, held: Sequence[ZoneRecord], identity: MailHostIdentity) -> RecordStep:
-    """A CNAME stands alone at its name (RFC 1034 3.6.2)."""
+    """Return the action for a CNAME, which must be the only record at its name (RFC 1034 3.6.2)."""
     if not held:
         return RecordStep("create")
     only = held[0]
@@ -90,16 +92,18 @@ def _for_alias(wanted: WantedRecord, held: Sequence[ZoneRecord], identity: MailH
         return RecordStep("unchanged")
     if only.type == "CNAME" and len(held) == 1 and _is_ours(wanted, only, identity):
         return RecordStep("update", only.id)
-    return _conflict(f"{wanted.host} holds {only.type} {_short(only.value)}. Remove it, or leave this record out.")
+    return _conflict(
+        f"{wanted.host} has the record {only.type} {_short(only.value)}. Remove it, or do without this record."
+    )
 
 
 def _in_the_way(wanted: WantedRecord, one: ZoneRecord) -> bool:
-    """Whether a record of the same type does, or hinders, what the wanted one is for."""
+    """Return True if a record of the same type serves the same purpose or conflicts with it."""
     return wanted.type == "MX" or wanted.purpose == "dkim" or bool(records.relevant(wanted, [one.value]))
 
 
 def _means_the_same(wanted: WantedRecord, one: ZoneRecord) -> bool:
-    """For the records that are only a suggestion, doing the job is not enough: reports must come here."""
+    """Return True if the record also sends its reports here, for records whose value is a suggestion."""
     if wanted.purpose in {"dmarc", "tls_rpt"}:
         return records.tags(wanted.value)["rua"].lower() in records.tags(one.value).get("rua", "").lower()
     return True
@@ -114,17 +118,17 @@ def _is_ours(wanted: WantedRecord, one: ZoneRecord, identity: MailHostIdentity) 
 
 
 def _advice(wanted: WantedRecord, rival: ZoneRecord) -> str:
-    found = f"{wanted.host} already holds {rival.type} {_short(rival.value)}, which was left as it is."
+    found = f"{wanted.host} already has {rival.type} {_short(rival.value)}, which was not changed."
     match wanted.purpose:
         case "dmarc" | "tls_rpt":
             address = records.tags(wanted.value)["rua"]
-            return f"{found} To have reports counted here too, add {address} to its rua."
+            return f"{found} To receive reports here as well, add {address} to its rua."
         case "inbound":
-            return f"{found} Replace it by {wanted.value} only if this service is to receive the domain's mail."
+            return f"{found} Replace it with {wanted.value} only if this service should receive the domain's mail."
         case "return_path":
-            return f"{found} Make sure it does what {wanted.value} does."
+            return f"{found} Make sure that it has the effect of {wanted.value}."
         case _:
-            return f"{found} Replace it by: {wanted.value}"
+            return f"{found} Replace it with: {wanted.value}"
 
 
 def _conflict(reason: str) -> RecordStep:

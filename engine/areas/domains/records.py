@@ -1,9 +1,9 @@
-"""The DNS records of a sending domain's set-up, and whether what DNS answers does what they ask for. Pure.
+"""Build the DNS records of a sending domain and compare them with the answers of DNS. Pure.
 
-Only the DKIM record of the RSA key that signs is required: with it a receiver can hold the mail to the domain
-(RFC 6376), and DMARC passes by it alone (RFC 7489 3.1: an aligned DKIM or an aligned SPF pass). SPF can't be asked of
-the domain: it is checked on the return path (RFC 7208 2.4), which lies under the service's own bounce domain. The
-rest, DMARC, MX, MTA-STS and TLS reports, are the owner's choice.
+Only the DKIM record of the signing RSA key is required: it lets receivers attribute the mail to the domain (RFC 6376),
+and DMARC needs only one of aligned DKIM and aligned SPF (RFC 7489 3.1). SPF can't be required of the domain, because
+receivers check it on the return path (RFC 7208 2.4), which is in the service's bounce domain. DMARC, MX, MTA-STS and
+TLS reports are optional.
 """
 
 import re
@@ -29,28 +29,28 @@ from engine.areas.domains.types import (
 )
 from engine.base import clock
 
-Answers = Mapping[Place, tuple[str, ...] | None]  # None: DNS gave no usable answer
+Answers = Mapping[Place, tuple[str, ...] | None]  # None: no usable answer
 
 MX_PREFERENCE: Final = 10
 MAX_ANCESTORS: Final = 4
-NO_ANSWER: Final = "DNS gave no usable answer; what stands here is older. Check again in a minute."
+NO_ANSWER: Final = "DNS gave no usable answer; this is the result of an earlier check. Check again in a minute."
 _SPACE: Final = re.compile(r"\s+")
 _POLICIES: Final = {"none", "quarantine", "reject"}  # RFC 7489 6.3
 _FINDINGS: Final = msgspec.json.Decoder(dict[str, RecordFinding])
 
 
 def bounce_domain(mail_host: str) -> str:
-    """The domain of every return path."""
+    """Return the domain of all return paths."""
     return f"bounces.{mail_host}"
 
 
 def wanted_records(
     domain: UUID, name: str, created_at: datetime, keys: Iterable[DomainKeyRow], identity: MailHostIdentity
 ) -> list[WantedRecord]:
-    """Every record of the domain's set-up, the keys that sign first."""
+    """Return every record of the domain's set-up, signing keys first."""
     host = identity.mail_host
     bounces = bounce_domain(host)
-    by_service = "Published by the operator of this service for all domains: nothing to do for you. Bounces go there."
+    by_service = "The operator of this service publishes it for all domains; you need not. Bounces go there."
     dmarc = report_address(identity.report_key, "dmarc", domain, host)
     tls = report_address(identity.report_key, "tls", domain, host)
     return_path: list[tuple[RecordType, str]] = [("TXT", f"v=spf1 a:{host} -all"), ("MX", f"{MX_PREFERENCE} {host}")]
@@ -62,19 +62,19 @@ def wanted_records(
         ],
         WantedRecord(
             "TXT", f"_dmarc.{name}", f"v=DMARC1; p=none; rua=mailto:{dmarc}", required=False, purpose="dmarc",
-            note="A suggestion: any policy of yours will do. Reports that name this address feed your statistics.",
+            note="A suggestion; any DMARC policy will do. Reports to this address go into your statistics.",
         ),
         WantedRecord(
             "MX", name, f"{MX_PREFERENCE} {host}", required=False, purpose="inbound",
-            note="Only to receive mail here: it takes the place of any other mail server of the domain.",
+            note="Only to receive mail here: it replaces other mail servers of the domain.",
         ),
         WantedRecord(
             "TXT", f"_mta-sts.{name}", f"v=STSv1; id={created_at:%Y%m%d%H%M%S}", required=False, purpose="mta_sts",
-            note="Only together with the MX and the alias below (RFC 8461).",
+            note="Only together with the MX record and the CNAME below (RFC 8461).",
         ),
         WantedRecord(
             "CNAME", f"mta-sts.{name}", f"mta-sts.{host}", required=False, purpose="mta_sts",
-            note="Where senders fetch the policy of the domain's mail server.",
+            note="Sending servers fetch the MTA-STS policy of the domain from here.",
         ),
         WantedRecord(
             "TXT", f"_smtp._tls.{name}", f"v=TLSRPTv1; rua=mailto:{tls}", required=False, purpose="tls_rpt",
@@ -84,7 +84,7 @@ def wanted_records(
 
 
 def key_record(name: str, key: DomainKeyRow) -> WantedRecord:
-    """The TXT record of one key; required when it is the RSA key that signs."""
+    """Return the TXT record of one key; it is required if it is the RSA key that signs."""
     return WantedRecord(
         "TXT",
         f"{key.selector}._domainkey.{name}",
@@ -97,25 +97,25 @@ def key_record(name: str, key: DomainKeyRow) -> WantedRecord:
 
 
 def places(wanted: Sequence[WantedRecord], name: str) -> set[Place]:
-    """Everything to ask DNS for in one check: the records' own places, and where a DMARC policy may be inherited."""
+    """Return everything to look up in one check: the records, and parents with a DMARC policy to inherit."""
     return {one.place for one in wanted} | {("TXT", f"_dmarc.{above}") for above in ancestors(name)}
 
 
 def checked(
     wanted: Sequence[WantedRecord], name: str, answers: Answers, before: Mapping[str, RecordFinding]
 ) -> list[CheckedRecord]:
-    """Each record with what was found; where DNS told nothing, with what is known from before and the problem."""
+    """Return each record with its finding; without a DNS answer, with the earlier finding and the problem."""
     return [CheckedRecord(one, _finding(one, name, answers, before.get(_key(one)))) for one in wanted]
 
 
 def known(wanted: Sequence[WantedRecord], findings: str | None) -> list[CheckedRecord]:
-    """Each record with what the last check found, without asking DNS; new ones count as missing."""
+    """Return each record with the finding of the last check, without DNS queries; new records are missing."""
     found = decoded(findings)
     return [CheckedRecord(one, _as_of_now(one, found.get(_key(one), RecordFinding()))) for one in wanted]
 
 
 def decoded(findings: str | None) -> dict[str, RecordFinding]:
-    """What `encoded` wrote; what can't be read counts as nothing: the next check writes it anew."""
+    """Decode the findings stored by `encoded`; unreadable ones count as none and are rewritten by the next check."""
     try:
         return {} if findings is None else _FINDINGS.decode(findings)
     except msgspec.DecodeError:
@@ -123,12 +123,15 @@ def decoded(findings: str | None) -> dict[str, RecordFinding]:
 
 
 def encoded(checks: Sequence[CheckedRecord]) -> str:
-    """The findings as the JSON text that is kept with the domain."""
+    """Encode the findings as JSON text, to store with the domain."""
     return msgspec.json.encode({_key(check.wanted): check.finding for check in checks}).decode()
 
 
 def status_of(wanted: WantedRecord, answers: tuple[str, ...]) -> RecordStatus:
-    """Whether the records at the host do what the wanted one asks for. Answers are as `lookups` gives them."""
+    """Return whether the records at the host serve the purpose of the wanted one.
+
+    Answers are as `lookups` returns them.
+    """
     if not answers:
         return "missing"
     if wanted.purpose == "dkim":
@@ -141,18 +144,18 @@ def status_of(wanted: WantedRecord, answers: tuple[str, ...]) -> RecordStatus:
     related = relevant(wanted, answers)
     if not related:
         return "missing"
-    # RFC 7489 6.6.3, RFC 8461 3.1, RFC 8460 3 and RFC 7208 4.5 all take several records as none.
+    # Several records count as none: RFC 7489 6.6.3, RFC 8461 3.1, RFC 8460 3, RFC 7208 4.5.
     return "ok" if len(related) == 1 and _does(wanted, related[0]) else "mismatch"
 
 
 def relevant(wanted: WantedRecord, answers: Iterable[str]) -> list[str]:
-    """Those TXT records at the host that speak the wanted one's protocol: others may stand beside it."""
+    """Return the TXT records of the same protocol as the wanted one, by their version tag."""
     version = wanted.value.partition(";")[0].split()[0].lower()
     return [one for one in answers if re.split(r"[;\s]", one.strip().lower(), maxsplit=1)[0] == version]
 
 
 def tags(text: str) -> dict[str, str]:
-    """A tag list (RFC 6376 3.2): names to values without their white space; of a repeated tag the first."""
+    """Parse a tag list (RFC 6376 3.2) into names and values without white space; the first of repeated tags counts."""
     found: dict[str, str] = {}
     for part in text.split(";"):
         name, equals, value = part.partition("=")
@@ -162,7 +165,10 @@ def tags(text: str) -> dict[str, str]:
 
 
 def _same_key(wanted: str, answers: tuple[str, ...]) -> bool:
-    """One record that verifiers read as our key; of several the result is undefined (RFC 6376 3.6.2.2)."""
+    """Return True if there is one record and verifiers read it as our key.
+
+    With several records, the result is undefined (RFC 6376 3.6.2.2).
+    """
     if len(answers) != 1:
         return False
     ours, theirs = tags(wanted), tags(answers[0])
@@ -182,7 +188,7 @@ def _does(wanted: WantedRecord, found: str) -> bool:
         return bool(tags(found).get("rua"))
     if wanted.purpose == "mta_sts":
         return tags(found).get("id") == tags(wanted.value)["id"]
-    return wanted.value.split()[1].lower() in found.lower().split()  # SPF: the mechanism that names our host
+    return wanted.value.split()[1].lower() in found.lower().split()  # SPF: the mechanism with our host
 
 
 def _finding(wanted: WantedRecord, name: str, answers: Answers, before: RecordFinding | None) -> RecordFinding:
@@ -195,14 +201,14 @@ def _finding(wanted: WantedRecord, name: str, answers: Answers, before: RecordFi
 
 
 def _as_of_now(wanted: WantedRecord, before: RecordFinding) -> RecordFinding:
-    """What was found then, held against what is wanted now: keys change."""
-    if wanted.purpose == "dmarc":  # whatever its value, and an inherited one stands elsewhere
+    """Evaluate an earlier finding against the record wanted now, because keys change."""
+    if wanted.purpose == "dmarc":  # any policy will do, and it may be inherited
         return before
     return structs.replace(before, status=status_of(wanted, before.found))
 
 
 def _inherited(wanted: WantedRecord, name: str, answers: Answers) -> RecordFinding | None:
-    """The policy that a name without one takes from above (RFC 7489 6.6.3): one of its own would weaken that."""
+    """Return the DMARC policy inherited from a parent (RFC 7489 6.6.3); a separate one would weaken it."""
     for above in ancestors(name):
         found = answers[("TXT", f"_dmarc.{above}")]
         if found is None:
@@ -214,7 +220,7 @@ def _inherited(wanted: WantedRecord, name: str, answers: Answers) -> RecordFindi
 
 
 def ancestors(name: str) -> list[str]:
-    """The names above, down to two labels; not those of registries."""
+    """Return the parent names, down to two labels, except registry names."""
     labels = name.split(".")
     above = [".".join(labels[start:]) for start in range(1, len(labels) - 1)]
     return [one for one in above if not is_registry_name(one)][-MAX_ANCESTORS:]
@@ -222,13 +228,13 @@ def ancestors(name: str) -> list[str]:
 
 def _key_note(key: DomainKeyRow) -> str | None:
     if key.status == "standby":
-        return "Not in use yet. Publish it now, and the next change of keys needs nothing of you."
+        return "Not in use yet. If you publish it now, the next key rotation needs no action."
     if key.status == "retiring" and key.retire_at is not None:
-        return f"Signs no more. Keep it published until {clock.iso(key.retire_at)}, for messages on their way."
+        return f"No longer signs. Keep it published until {clock.iso(key.retire_at)}, for mail in transit."
     if key.status == "pending" and key.is_rsa:
-        return "Signing moves to this key as soon as the record is found published."
+        return "Signing moves to this key as soon as a check finds the record."
     if not key.is_rsa:
-        return "A second signature, for receivers that know Ed25519 (RFC 8463); made while the record is published."
+        return "A second signature, for receivers that support Ed25519 (RFC 8463); added while the record is published."
     return None
 
 

@@ -1,7 +1,8 @@
-"""Where receivers send their reports about a domain: an unguessable address of ours that names the domain.
+"""Make and read the addresses to which receivers send reports about a domain.
 
-`dmarc+<token>@<mail host>` for DMARC aggregates (RFC 7489 7.2) and `tls+<token>@…` for TLS reports (RFC 8460 3): 40
-base32 characters hold the domain's id and 72 bits of a keyed digest, so that nobody can file reports for a stranger.
+`dmarc+<token>@<mail host>` is for DMARC aggregate reports (RFC 7489 7.2), `tls+<token>@…` for TLS reports (RFC 8460 3).
+The token, 40 base32 characters, holds the domain id and 72 bits of a keyed digest, so that an address for another
+account's domain can't be guessed.
 """
 
 import hmac
@@ -20,13 +21,13 @@ _VALUES: Final = {letter: value for value, letter in enumerate(ALPHABET)}
 
 
 def report_address(key: bytes, kind: ReportKind, domain: UUID, mail_host: str) -> str:
-    """The address for one kind of report about one domain."""
+    """Return the address for one kind of report about one domain."""
     number = int.from_bytes(domain.bytes + _mac(key, kind, domain), "big")
     return f"{kind}+{base32(number, _LENGTH)}@{mail_host}"
 
 
 def reported_domain(key: bytes, address: str) -> tuple[ReportKind, UUID] | None:
-    """What a report address of ours names; None for any other address, forged ones included."""
+    """Return kind and domain id of a report address; None for any other or forged address."""
     kind, plus, token = address.rpartition("@")[0].lower().partition("+")
     if kind not in _KINDS or not plus or len(token) != _LENGTH:
         return None

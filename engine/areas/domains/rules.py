@@ -1,4 +1,4 @@
-"""What follows for a domain: which names may be added, what a check decides, when the next one is. Pure."""
+"""Check domain names, decide the result of a check, and compute the time of the next one. Pure."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -14,21 +14,21 @@ from engine.areas.domains.types import DomainKeyRow, DomainStatus, RecordStatus
 from engine.base.errors import Refusal, invalid
 from engine.mail.address import BadAddress, domain_name
 
-MAX_NAME: Final = 237  # octets: with `wb1e._domainkey.` before it, 253 (RFC 1035 2.3.4)
-MISSES: Final = 2  # checks in a row: one may have met a zone in the middle of a change
-RETIRE_AFTER: Final = timedelta(days=7)  # a deferred message is given up after 3 days; forwarders take their time
-PENDING_FOR: Final = timedelta(days=7)  # then a new domain is checked only when its owner asks
-SOON_S: Final = 600.0  # after a first miss, and while keys change
-FAILED_S: Final = 3600.0  # mail stands still until it is back; or DNS told nothing
+MAX_NAME: Final = 237  # bytes; with the prefix `wb1e._domainkey.` 253 (RFC 1035 2.3.4)
+MISSES: Final = 2  # failed checks in a row; a single one may be due to a zone change in progress
+RETIRE_AFTER: Final = timedelta(days=7)  # retries end after 3 days, and forwarders add delay
+PENDING_FOR: Final = timedelta(days=7)  # afterwards, a new domain is only checked on request
+SOON_S: Final = 600.0  # after a first failed check, and during key rotation
+FAILED_S: Final = 3600.0  # for a failed domain, whose mail is blocked; or if DNS gave no answer
 FIRST_S: Final = 60.0
-_DOTS: Final = ".\u3002\uff0e\uff61"  # what IDNA takes for a full stop (UTS 46)
+_DOTS: Final = ".\u3002\uff0e\uff61"  # full stops of IDNA (UTS 46)
 
-# Whether DNS still vouches for another account that holds the name as verified.
+# State in DNS of another account's key, if that account has the name verified.
 Rival = Literal["none", "gone", "published", "unsure"]
 
 
-class DomainStanding(Struct, frozen=True):
-    """What a domain is before a check."""
+class DomainState(Struct, frozen=True):
+    """Hold the state of a domain before a check."""
 
     status: DomainStatus
     misses: int
@@ -36,20 +36,20 @@ class DomainStanding(Struct, frozen=True):
 
 
 class DomainVerdict(Struct, frozen=True):
-    """What a check decides: the standing after it, keys whose status moves, and the pairs of a finished rotation."""
+    """Hold the result of a check: the new state, keys whose status changes, the pairs of a completed rotation."""
 
     status: DomainStatus
     misses: int
     keys: dict[str, str]  # selector -> new status
     rotated: tuple[str, str] | None  # (from, to)
-    required: RecordStatus | None  # of the record that decides; None: DNS told nothing
-    contested: bool  # ours is published, and another account's too
+    required: RecordStatus | None  # status of the required record; None: no answer
+    contested: bool  # both this account's and another account's key are published
 
 
 def checked_name(text: str, mail_host: str) -> str:
-    """A domain to add, in lower-case A-labels; raises the 400 that says what is wrong with it.
+    """Return a new domain's name in lower-case A-labels; raise the 400 for an unsuitable name.
 
-    One final dot is taken off, in whatever script.
+    Accepts and removes one final dot, in any script.
     """
     bare = text[:-1] if text[-1:] in _DOTS else text
     try:
@@ -57,11 +57,11 @@ def checked_name(text: str, mail_host: str) -> str:
     except ValueError:
         pass
     else:
-        raise invalid("name", "Mail is sent from a domain, not from an IP address.")
+        raise invalid("name", "`name` is an IP address. Give a domain, such as example.com.")
     if "@" in bare:
-        raise invalid("name", "Give the domain alone, without what stands before the @-sign.")
+        raise invalid("name", "`name` is an email address. Give the domain after the @-sign only.")
     if "/" in bare or ":" in bare:
-        raise invalid("name", "Give the domain alone, without https:// or a path.")
+        raise invalid("name", "`name` is a URL. Give the domain only, without https:// or a path.")
     try:
         name = domain_name(bare)
     except BadAddress:
@@ -69,27 +69,34 @@ def checked_name(text: str, mail_host: str) -> str:
     if any(len(label) > 63 for label in name.split(".")):
         raise _not_a_domain(text)
     if len(name) > MAX_NAME:
-        raise invalid("name", f"The name is longer than {MAX_NAME} characters: its DNS records would not fit.")
+        raise invalid(
+            "name",
+            f"`name` is longer than {MAX_NAME} characters, so names of its DNS records would be too long.",
+        )
     if is_registry_name(name):
-        raise invalid("name", f"{name} belongs to a registry. Add a domain below it, such as example.{name}.")
+        raise invalid("name", f"{name} belongs to a domain registry. Add a domain below it, such as example.{name}.")
     provider = mailbox_provider(name)
     if provider is not None:
         raise invalid(
             "name",
-            f"{provider} gives mailboxes to the public, and nobody else can publish the DNS records that sending needs."
-            " Add a domain of your own.",
+            f"{provider} is a public mailbox provider; only the provider can publish "
+            "the DNS records for sending from it."
+            " Add your own domain.",
         )
     if name == mail_host.lower() or name.endswith(f".{mail_host.lower()}"):
-        raise invalid("name", f"{name} belongs to this service itself ({bounce_domain(mail_host)} takes the bounces).")
+        raise invalid(
+            "name",
+            f"{name} belongs to this service ({bounce_domain(mail_host)} receives its bounces). Add your own domain.",
+        )
     return name
 
 
 def decide(
-    standing: DomainStanding, keys: Sequence[DomainKeyRow], found: Mapping[str, RecordStatus | None], rival: Rival
+    state: DomainState, keys: Sequence[DomainKeyRow], found: Mapping[str, RecordStatus | None], rival: Rival
 ) -> DomainVerdict:
-    """What one check decides. `found` has each selector's record; None where DNS told nothing.
+    """Return the result of one check. `found` has the status of each selector's record, None without an answer.
 
-    What DNS did not tell changes nothing: neither the standing nor the key it concerns.
+    Without an answer nothing changes, neither the domain's state nor the key.
     """
     moves: dict[str, str] = {}
     rotated = _rotation(keys, found)
@@ -109,29 +116,29 @@ def decide(
             moves[key.selector] = "pending"
     was = {key.selector: key.status for key in keys}
     moves = {selector: status for selector, status in moves.items() if was[selector] != status}
-    status, misses, contested = _standing_after(standing, required, rival)
+    status, misses, contested = _state_after(state, required, rival)
     return DomainVerdict(status, misses, moves, rotated, required, contested)
 
 
 def signing_pair(keys: Sequence[DomainKeyRow]) -> str | None:
-    """`wb1` or `wb2`: the pair whose RSA key signs."""
+    """Return the pair (`wb1` or `wb2`) whose RSA key signs, or None."""
     return next((key.pair for key in keys if key.is_rsa and key.status == "active"), None)
 
 
 def next_pair(keys: Sequence[DomainKeyRow]) -> str | None:
-    """The pair that signing moves to as soon as it is published; None when no rotation is under way."""
+    """Return the pair that signs as soon as it is published; None if no rotation is pending."""
     return next((key.pair for key in keys if key.is_rsa and key.status == "pending"), None)
 
 
 def other(pair: str) -> str:
-    """The pair that takes turns with this one."""
+    """Return the other pair."""
     return "wb2" if pair == "wb1" else "wb1"
 
 
 def next_check_s(
     verdict: DomainVerdict, *, rotating: bool, age: timedelta, every_s: float, jitter: float
 ) -> float | None:
-    """Seconds until the domain is to be checked again, None for never; `jitter` from 0 to 1 spreads it by a tenth."""
+    """Return the seconds until the next check, None for never; `jitter` from 0 to 1 varies them by a tenth."""
     if verdict.status == "verified" and (verdict.misses or rotating):
         wait_s = min(every_s, SOON_S)
     elif verdict.status == "verified" and verdict.required is not None:
@@ -146,26 +153,24 @@ def next_check_s(
 
 
 def _rotation(keys: Sequence[DomainKeyRow], found: Mapping[str, RecordStatus | None]) -> tuple[str, str] | None:
-    """(from, to) when the waiting pair's RSA record is published."""
+    """Return (from, to) if the RSA record of the requested pair is published."""
     now, then = signing_pair(keys), next_pair(keys)
     if now is None or then is None or found.get(then) != "ok":
         return None
     return now, then
 
 
-def _standing_after(
-    standing: DomainStanding, required: RecordStatus | None, rival: Rival
-) -> tuple[DomainStatus, int, bool]:
-    """(status, misses, contested)."""
+def _state_after(state: DomainState, required: RecordStatus | None, rival: Rival) -> tuple[DomainStatus, int, bool]:
+    """Return (status, misses, contested) after a check."""
     if required is None:
-        return standing.status, standing.misses, False
+        return state.status, state.misses, False
     if required == "ok":
-        if standing.status == "verified" or rival in {"none", "gone"}:
+        if state.status == "verified" or rival in {"none", "gone"}:
             return "verified", 0, False
-        return standing.status, standing.misses, True
-    if standing.status != "verified" or standing.vouched:
-        return standing.status, 0, False
-    misses = standing.misses + 1
+        return state.status, state.misses, True
+    if state.status != "verified" or state.vouched:
+        return state.status, 0, False
+    misses = state.misses + 1
     return ("failed" if misses >= MISSES else "verified"), misses, False
 
 
@@ -173,5 +178,5 @@ def _not_a_domain(text: str) -> Refusal:
     shown = text if text.isprintable() and len(text) <= 80 else "This"
     return invalid(
         "name",
-        f"{shown} is not a domain to send from. Give one such as example.com, without invalid characters.",
+        f"{shown} is not a domain name. Give a valid one, such as example.com.",
     )

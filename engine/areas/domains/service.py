@@ -1,7 +1,6 @@
-"""Adding a sending domain to an account, and removing one.
+"""Add and remove sending domains, in one transaction with the event.
 
-Each is one transaction and writes its event to the account's log. Keys are made before it begins: the account's head
-is not locked for the time that takes.
+Keys are generated before the transaction, so that the account head is not locked meanwhile.
 """
 
 import asyncio
@@ -32,12 +31,12 @@ from engine.store.queries import Source
 _REPORTS: Final = "report addresses"  # the purpose of the derived key
 _MAKING_KEYS = ConcurrencyLimiter(
     "makings of keys", at_once=2, each=1
-)  # 0.1 s of CPU each: no more than a small host has left
+)  # 0.1 s of CPU each, so that small hosts stay responsive
 _KEYS_WAIT_S = 10.0
 
 
 class AddedDomain(Struct, frozen=True):
-    """A domain as it was added."""
+    """Hold a domain just added."""
 
     id: UUID
     public_id: str
@@ -45,9 +44,9 @@ class AddedDomain(Struct, frozen=True):
 
 
 def identity(settings: Settings) -> MailHostIdentity:
-    """What the records of every domain point to."""
+    """Return the mail host and report key to which the records of every domain refer."""
     if settings.key_pepper is None:
-        raise RuntimeError("domains need WAYBILL_KEY_PEPPER")
+        raise RuntimeError("WAYBILL_KEY_PEPPER is not set; sending domains need it to seal their keys")
     return MailHostIdentity(settings.mail_host.lower(), derived(settings.key_pepper, _REPORTS))
 
 
@@ -60,14 +59,14 @@ async def add_domain(
     vouched: bool = False,
     actor: str | None = None,
 ) -> AddedDomain:
-    """A new domain with its keys: pending, or verified by the operator's word when `vouched`.
+    """Add a domain with its keys: pending, or verified without a check if the operator vouches for it.
 
-    Raises 400 for a name that can't be one, 409 when the account has it in any form, 409 for a vouched one that
-    another account holds as verified, 403 past the plan's number.
+    Raises the 400 for an unsuitable name, the 409 if the account has it already, the 409 for a vouched one that is
+    verified in another account, the 403 above the plan's limit.
     """
     assert settings.key_pepper is not None
     normal = rules.checked_name(name, settings.mail_host)
-    await _refuse_held(pool, account, normal)  # before the work of making keys; asked again under the lock
+    await _refuse_held(pool, account, normal)  # before generating keys; checked again under the lock
     pair, both = await store.pair_for(pool, account, normal)
     keys = await make_pair(account, pair)
     standby = await make_pair(account, rules.other(pair)) if both else []
@@ -88,7 +87,9 @@ async def add_domain(
                 async with connection.transaction():
                     await store.VOUCH.execute(connection, domain)
             except UniqueViolation:
-                raise Refusal(ErrorType.CONFLICT, f"{normal} is verified on another account.") from None
+                raise Refusal(
+                    ErrorType.CONFLICT, f"{normal} is verified in another account. Remove it there first."
+                ) from None
             await record_event(
                 connection, account, AccountEvent.DOMAIN_VERIFIED, detail | {"by": "operator"}, actor=actor
             )
@@ -96,9 +97,9 @@ async def add_domain(
 
 
 async def remove_domain(pool: asyncpg.Pool, account: UUID, domain: UUID, *, actor: str | None = None) -> None:
-    """The domain is gone: new mail from it is refused at once, what was accepted still goes, signed with its keys.
+    """Remove a domain: new mail from it is refused; accepted mail is still signed and delivered.
 
-    Raises 404 for a domain that the account does not have.
+    Raises the 404 for an unknown domain.
     """
     async with caches.change(pool, "domains") as connection:
         await locked_plan(connection, account)
@@ -110,13 +111,13 @@ async def remove_domain(pool: asyncpg.Pool, account: UUID, domain: UUID, *, acto
 
 
 async def make_pair(owner: Hashable, pair: str) -> list[FreshKey]:
-    """Make fresh keys under `wb1` or `wb2`, off the event loop. Raises 429 where `owner` has too many made at once."""
+    """Generate keys for `wb1` or `wb2` in a thread; raise the 429 if `owner` generates too many at once."""
     async with _MAKING_KEYS.of(owner, wait_s=_KEYS_WAIT_S):
         return await asyncio.to_thread(store.fresh_pair, pair)
 
 
 async def make_key(owner: Hashable, selector: str, algorithm: str) -> FreshKey:
-    """Make one fresh key, off the event loop; raises as `make_pair`."""
+    """Generate one key in a thread; raise as `make_pair`."""
     async with _MAKING_KEYS.of(owner, wait_s=_KEYS_WAIT_S):
         return await asyncio.to_thread(store.fresh_key, selector, algorithm)
 
@@ -126,6 +127,6 @@ async def _refuse_held(source: Source, account: UUID, name: str) -> None:
     if row is not None:
         raise Refusal(
             ErrorType.CONFLICT,
-            f"{name} is on this account already.",
+            f"This account already has the domain {name}.",
             id=ids.format_id(ids.Kind.DOMAIN, row.id),
         )

@@ -1,4 +1,4 @@
-"""Rows of sending domains, their signing keys and the token that may publish their records."""
+"""Read and write sending domains, their signing keys, and Cloudflare tokens."""
 
 import asyncio
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ FORGET_TOKEN = _SQL.command("forget_token")
 
 
 class FreshKey(Struct, frozen=True):
-    """A key of our own making, before it has a row."""
+    """Hold a new key before it is stored."""
 
     selector: str
     algorithm: dkim.Algorithm
@@ -56,12 +56,15 @@ class FreshKey(Struct, frozen=True):
 
 
 def fresh_pair(pair: str) -> list[FreshKey]:
-    """An RSA-2048 and an Ed25519 key under `wb1` and `wb1e` (or `wb2`). Up to 150 ms of CPU: not for an event loop."""
+    """Generate an RSA-2048 and an Ed25519 key under `wb1` and `wb1e` (or `wb2`).
+
+    Takes up to 150 ms of CPU: call it outside the event loop.
+    """
     return [fresh_key(pair, "rsa-sha256"), fresh_key(f"{pair}e", "ed25519-sha256")]
 
 
 def fresh_key(selector: str, algorithm: str) -> FreshKey:
-    """One key."""
+    """Generate one key."""
     rsa = algorithm == "rsa-sha256"
     der = dkim.generate_rsa() if rsa else dkim.generate_ed25519()
     return FreshKey(selector, "rsa-sha256" if rsa else "ed25519-sha256", der, dkim.public_txt(der))
@@ -77,13 +80,13 @@ async def insert(
     keys: Sequence[FreshKey] | None = None,
     standby: Sequence[FreshKey] = (),
 ) -> None:
-    """A new pending domain that signs with `keys` (made here when none are given) and holds `standby` ready.
+    """Insert a pending domain with signing `keys` (generated if None) and `standby` keys.
 
-    Raises UniqueViolationError when the account has it already.
+    Raises UniqueViolation if the account has the domain already.
     """
     await INSERT.execute(connection, domain, account, name)
     for key in fresh_pair("wb1") if keys is None else keys:
-        # Ed25519 signs once it is found published.
+        # Ed25519 signs only after a check has found its record.
         status: Literal["active", "pending"] = "active" if key.algorithm == "rsa-sha256" else "pending"
         await insert_key(connection, domain, key, status, pepper=pepper)
     for key in standby:
@@ -93,21 +96,21 @@ async def insert(
 async def insert_key(
     connection: Conn, domain: UUID, key: FreshKey, status: Literal["active", "pending", "standby"], *, pepper: str
 ) -> None:
-    """One key of a domain that has none under its selector."""
+    """Insert a key of a domain, which has none under its selector."""
     sealed = seal_key(domain, key, pepper=pepper)
     await INSERT_KEY.execute(connection, domain, key.selector, key.algorithm, sealed, key.public_txt, status)
 
 
 def seal_key(domain: UUID, key: FreshKey, *, pepper: str) -> bytes:
-    """The private key as it is stored: bound to its domain."""
+    """Return the private key encrypted and bound to its domain."""
     return seal(derived(pepper, SEALING), key.der, domain.bytes)
 
 
 async def signing_keys(source: Source, account: UUID, name: str, *, pepper: str) -> list[dkim.SigningKey]:
-    """Return the keys that sign for the domain, RSA first; empty when it has none or does not exist.
+    """Return the keys that sign for the domain, RSA first; empty if it has none or does not exist.
 
-    They are decrypted and parsed in a thread, without a database connection: a thousand accounts that begin to send at
-    once would stop the event loop for a second.
+    Decrypts and parses in a thread, without a database connection: a thousand accounts that start to send at once would
+    block the event loop for a second.
     """
     rows = await SIGNING.fetch(source, account, name)
     return await asyncio.to_thread(_loaded, rows, pepper) if rows else []
@@ -119,8 +122,10 @@ def _loaded(rows: Sequence[SigningRow], pepper: str) -> list[dkim.SigningKey]:
 
 
 async def pair_for(connection: Source, account: UUID, name: str) -> tuple[str, bool]:
-    """(the pair a new domain begins with, whether the other may be published too): a removed domain of that name
-    keeps its own selectors while mail signed or still to be signed with them is on its way."""
+    """Return the pair for a new domain, and True if the other pair may be published as well.
+
+    A removed domain of that name keeps its selectors while its mail is in transit.
+    """
     rows = await KEPT_SELECTOR.records(connection, account, name)
     return (rules.other(rows[0]["selector"]), False) if rows else ("wb1", True)
 
@@ -131,7 +136,7 @@ async def keep_token(connection: Conn, account: UUID, token: str, *, pepper: str
 
 
 async def read_token(connection: Source, account: UUID, *, pepper: str) -> str | None:
-    """The account's Cloudflare token; None when there is none, or none that this pepper opens."""
+    """Return the account's Cloudflare token; None if there is none or this pepper can't unseal it."""
     rows = await READ_TOKEN.records(connection, account)
     if not rows:
         return None

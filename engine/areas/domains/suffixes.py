@@ -1,7 +1,7 @@
-"""Names under which registries sell domains: nobody sends from them, so adding one is a slip of the pen.
+"""Recognise names under which registries sell domains, such as `co.uk`.
 
-It saves people a wait for records that they can't publish; it guards nothing: proof of a domain is a record in its
-DNS, and no customer can write one under a registry's own name.
+Adding one is a mistake, which this check explains early. It is no protection: control of a domain is proved by a DNS
+record.
 """
 
 from functools import cache
@@ -10,13 +10,13 @@ from publicsuffixlist import PublicSuffixList
 
 
 def is_registry_name(name: str) -> bool:
-    """True for a name that a registry runs itself, such as `co.uk`; `name` is in lower-case A-labels.
+    """Return True for a registry's own name, such as `co.uk`; `name` is in lower-case A-labels.
 
-    By the ICANN part of the Public Suffix List as the library carries it.
+    Uses the ICANN section of the Public Suffix List in the library.
     """
     return "." in name and _suffixes().is_public(name)
 
 
 @cache
 def _suffixes() -> PublicSuffixList:
-    return PublicSuffixList(only_icann=True)  # some 25 ms, so not before somebody asks
+    return PublicSuffixList(only_icann=True)  # takes 25 ms, so it is built at first use

@@ -1,4 +1,4 @@
-"""Shapes of a sending domain: its row, its keys, the records it needs and what DNS said about them."""
+"""Define domains, their keys, wanted records and findings."""
 
 from datetime import datetime
 from typing import Literal
@@ -10,11 +10,11 @@ RecordType = Literal["TXT", "MX", "CNAME"]
 Purpose = Literal["dkim", "return_path", "dmarc", "inbound", "mta_sts", "tls_rpt"]
 RecordStatus = Literal["ok", "missing", "mismatch"]
 DomainStatus = Literal["pending", "verified", "failed"]
-Place = tuple[RecordType, str]  # what DNS is asked: type and name
+Place = tuple[RecordType, str]  # record type and name to look up
 
 
 class DomainRow(Struct):
-    """One sending domain of an account; `findings` is the JSON text of the last check."""
+    """Hold one sending domain; `findings` is the JSON text of the last check."""
 
     id: UUID
     account_id: UUID
@@ -29,14 +29,14 @@ class DomainRow(Struct):
 
 
 class DomainName(Struct, frozen=True):
-    """What acceptance needs to know of a domain."""
+    """Hold name and status of a domain, for acceptance."""
 
     name: str
     status: str
 
 
 class SigningRow(Struct, frozen=True):
-    """An active signing key of a domain."""
+    """Hold an active signing key of a domain."""
 
     domain_id: UUID
     name: str
@@ -46,7 +46,7 @@ class SigningRow(Struct, frozen=True):
 
 
 class DomainKeyRow(Struct, frozen=True):
-    """A key's public half: the TXT record that a domain's owner is asked to publish under its selector."""
+    """Hold the public part of a key, with the TXT record to publish under its selector."""
 
     domain_id: UUID
     selector: str
@@ -57,17 +57,17 @@ class DomainKeyRow(Struct, frozen=True):
 
     @property
     def pair(self) -> str:
-        """`wb1` or `wb2`: the RSA and the Ed25519 key of a pair rotate together."""
+        """Return `wb1` or `wb2`; the RSA and the Ed25519 key of a pair rotate together."""
         return self.selector[:3]
 
     @property
     def is_rsa(self) -> bool:
-        """The algorithm that every verifier knows (RFC 8301 3.1)."""
+        """Return True for the algorithm that every verifier supports (RFC 8301 3.1)."""
         return self.algorithm == "rsa-sha256"
 
 
 class WantedRecord(Struct, frozen=True):
-    """One record of a domain's set-up; `note` is a sentence for its owner."""
+    """Hold one record of a domain's set-up; `note` is a sentence for its owner."""
 
     type: RecordType
     host: str
@@ -76,16 +76,16 @@ class WantedRecord(Struct, frozen=True):
     purpose: Purpose
     selector: str | None = None  # of a DKIM record
     note: str | None = None
-    by_operator: bool = False  # published once for all domains, under the service's own host
+    by_operator: bool = False  # published once for all domains, under the service's mail host
 
     @property
     def place(self) -> Place:
-        """What DNS is asked for it."""
+        """Return the type and name to look up."""
         return self.type, self.host
 
 
 class RecordFinding(Struct, frozen=True):
-    """What DNS said where a record should be; `problem` says why the last look told nothing, the rest is then older."""
+    """Hold the result of a lookup; if `problem` is set, DNS gave no answer and the rest is older."""
 
     status: RecordStatus = "missing"
     found: tuple[str, ...] = ()
@@ -93,14 +93,14 @@ class RecordFinding(Struct, frozen=True):
 
 
 class CheckedRecord(Struct, frozen=True):
-    """A record with what was found."""
+    """Hold a record with its finding."""
 
     wanted: WantedRecord
     finding: RecordFinding
 
 
 class MailHostIdentity(Struct, frozen=True):
-    """What the records of every domain point to: the service's mail host, and the key of its report addresses."""
+    """Hold the service's mail host, to which records of all domains refer, and the key of report addresses."""
 
     mail_host: str
     report_key: bytes

@@ -1,8 +1,8 @@
-"""Checking a domain's DNS records, and what follows: its standing, the keys that sign, the events.
+"""Check a domain's DNS records and apply the result: domain status, signing keys, events.
 
-DNS that does not answer decides nothing. A domain that was verified fails only when its required record was missing
-on two checks in a row. One account at most holds a name as verified: when DNS shows another account's key in place of
-the holder's, the name passes over; while it shows both, it stays.
+Without a DNS answer nothing changes. A verified domain fails only after two checks without its required record. At most
+one account has a name verified: if DNS shows another account's key instead of the holder's, the name moves to that
+account; if it shows both, it stays.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from msgspec import Struct
 from engine.areas.domains import lookups, records, rules, store
 from engine.areas.domains.lookups import RecordLookup
 from engine.areas.domains.records import Answers
-from engine.areas.domains.rules import DomainStanding, DomainVerdict, Rival
+from engine.areas.domains.rules import DomainState, DomainVerdict, Rival
 from engine.areas.domains.service import identity
 from engine.areas.domains.types import (
     CheckedRecord,
@@ -41,21 +41,21 @@ from engine.store.concurrency_limiter import ConcurrencyLimiter
 from engine.store.database_errors import UniqueViolation
 from engine.store.queries import Conn
 
-MAX_CHECKS: Final = 24  # at once in a process, a dozen questions each
-AGAIN_S: Final = 0.5  # between two checks of one name: an owner's name servers are not ours to hammer
+MAX_CHECKS: Final = 24  # concurrent checks of a process, with a dozen queries each
+AGAIN_S: Final = 0.5  # between two checks of one name, to spare the owner's name servers
 MAX_WAIT_S: Final = 5.0
 _MAX_NAMES: Final = 1_000
-MAX_TOLD: Final = 5  # records of one place in an event: it goes out to webhooks
+MAX_SHOWN_RECORDS: Final = 5  # records of one name in an event, which is posted to webhooks
 
 NOT_FOUND_TWICE: Final = "The required record was missing on two checks in a row."
-PASSED_OVER: Final = "DNS shows another account's key for this name: it passed over to that account."
+PASSED_OVER: Final = "DNS shows another account's key for this name, which has moved to that account."
 
 _checks = ConcurrencyLimiter("checks of domains", at_once=MAX_CHECKS, each=8)
-_next: dict[str, float] = {}  # name -> when it may be checked again, in the loop's time
+_next: dict[str, float] = {}  # name -> time of the next allowed check (loop time)
 
 
 class Verified(Struct, frozen=True):
-    """A domain after a check; `notice` is a sentence where the check decided less than it might have."""
+    """Hold a domain after a check; `notice` explains an inconclusive check."""
 
     domain: DomainRow
     keys: list[DomainKeyRow]
@@ -64,7 +64,7 @@ class Verified(Struct, frozen=True):
 
 
 class _Contest(Struct, frozen=True):
-    """The other account's domain of that name, if one is verified, and whether DNS still vouches for it."""
+    """Hold the domain of the same name that another account has verified, and the state of its key in DNS."""
 
     rival: Rival = "none"
     holder: DomainRow | None = None
@@ -72,15 +72,15 @@ class _Contest(Struct, frozen=True):
 
 
 async def verify_now(pool: asyncpg.Pool, settings: Settings, account: UUID, domain: UUID) -> Verified:
-    """Check a domain because somebody asks; raises 404 for one that the account does not have.
+    """Check a domain on request; raise the 404 for an unknown domain.
 
-    Takes 8 s of DNS at the most. Raises 429 when the name is asked for faster than it may be checked, or the account
-    has too many checked at once.
+    Takes at most 8 s of DNS. Raises the 429 if the name is checked too often or the account runs too many checks at
+    once.
     """
     row = await store.FIND.first(pool, account, domain)
     if row is None:
         raise not_found("domain")
-    await _turn(row.name)
+    await _wait_turn(row.name)
     async with _checks.of(account, wait_s=MAX_WAIT_S):
         resolver = lookups.for_checks(settings)
         try:
@@ -90,7 +90,7 @@ async def verify_now(pool: asyncpg.Pool, settings: Settings, account: UUID, doma
 
 
 async def verify(pool: asyncpg.Pool, settings: Settings, domain: DomainRow, asked: RecordLookup) -> Verified:
-    """One check of a domain: ask DNS, decide, write. Raises 404 when it was removed meanwhile."""
+    """Check a domain: query DNS, decide, store. Raise the 404 if it was removed in the meantime."""
     keys = await store.PUBLISHED.fetch(pool, domain.id)
     wanted = records.wanted_records(domain.id, domain.name, domain.created_at, keys, identity(settings))
     holder = await store.HOLDER.first(pool, domain.name, domain.id)
@@ -101,13 +101,13 @@ async def verify(pool: asyncpg.Pool, settings: Settings, domain: DomainRow, aske
     contest = _contest(holder, rival_keys, answers)
     try:
         return await _write(pool, settings, domain, keys, checks, contest)
-    except UniqueViolation:  # another account was verified between the look and the write: it came first
+    except UniqueViolation:  # another account was verified between the lookup and the write
         contest = _Contest("unsure", await store.HOLDER.first(pool, domain.name, domain.id))
         return await _write(pool, settings, domain, keys, checks, contest)
 
 
 def known_records(settings: Settings, domain: DomainRow, keys: Sequence[DomainKeyRow]) -> list[CheckedRecord]:
-    """The set-up of a domain with what the last check found."""
+    """Return the records of a domain with the findings of the last check."""
     wanted = records.wanted_records(domain.id, domain.name, domain.created_at, keys, identity(settings))
     return records.known(wanted, domain.findings)
 
@@ -120,7 +120,7 @@ async def _write(
     checks: Sequence[CheckedRecord],
     contest: _Contest,
 ) -> Verified:
-    """Decide on the rows as they are now, under their accounts' locks, and write what follows."""
+    """Decide on the current rows, under the locks of their accounts, and store the result."""
     at = clock.now()
     domains, accounts = {domain.id}, {domain.account_id}
     if contest.holder is not None:
@@ -135,11 +135,13 @@ async def _write(
         now_keys = await store.PUBLISHED.fetch(connection, domain.id)
         holder = None if contest.holder is None else rows.get(contest.holder.id)
         rival = "none" if holder is None or holder.status != "verified" else contest.rival
-        standing = DomainStanding(cast("DomainStatus", row.status), row.misses, row.vouched)
-        verdict = rules.decide(standing, now_keys, _by_selector(keys, now_keys, checks), rival)
+        state = DomainState(cast("DomainStatus", row.status), row.misses, row.vouched)
+        verdict = rules.decide(state, now_keys, _by_selector(keys, now_keys, checks), rival)
         entries = _entries(row, now_keys, verdict, checks, at)
         if holder is not None and rival == "gone" and verdict.status == "verified":
-            await store.MARK.execute(connection, holder.id, "failed")  # first: the index lets one hold the name
+            await store.MARK.execute(
+                connection, holder.id, "failed"
+            )  # first: a unique index allows one verified domain per name
             entries.append(_failed(holder, contest.found, at, reason=PASSED_OVER))
         await _save(connection, settings, row, now_keys, verdict, checks, at)
         if entries:
@@ -176,8 +178,8 @@ async def _save(
     )
 
 
-async def _turn(name: str) -> None:
-    """Wait until the name may be asked about again; 429 when that is too far off."""
+async def _wait_turn(name: str) -> None:
+    """Wait until the name may be checked again; raise the 429 if that takes too long."""
     now = asyncio.get_running_loop().time()
     if len(_next) >= _MAX_NAMES:
         for passed in [one for one, at in _next.items() if at < now]:
@@ -186,7 +188,7 @@ async def _turn(name: str) -> None:
     if wait_s > MAX_WAIT_S:
         raise Refusal(
             ErrorType.RATE_LIMITED,
-            "This domain is being checked too often. DNS changes take minutes to spread: try again shortly.",
+            f"{name} is checked too often. DNS changes take minutes to spread; try again later.",
             retry_after_s=math.ceil(wait_s),
         )
     _next[name] = now + wait_s + AGAIN_S
@@ -198,7 +200,7 @@ def _rival_places(name: str, keys: Sequence[DomainKeyRow]) -> set[Place]:
 
 
 def _contest(holder: DomainRow | None, keys: Sequence[DomainKeyRow], answers: Answers) -> _Contest:
-    """Whether the holder's key is still where it should be."""
+    """Return whether the holder's key is still published."""
     if holder is None:
         return _Contest()
     if holder.vouched:
@@ -218,7 +220,7 @@ def _contest(holder: DomainRow | None, keys: Sequence[DomainKeyRow], answers: An
 def _by_selector(
     keys: Sequence[DomainKeyRow], now_keys: Sequence[DomainKeyRow], checks: Sequence[CheckedRecord]
 ) -> dict[str, RecordStatus | None]:
-    """What was found for each key that is still the one that was looked for."""
+    """Return the status of each record whose key has not changed since the lookup."""
     same = {key.public_txt for key in keys} & {key.public_txt for key in now_keys}
     return {
         check.wanted.selector: None if check.finding.problem else check.finding.status
@@ -258,7 +260,7 @@ def _failed(row: DomainRow, checks: Sequence[CheckedRecord], at: datetime, *, re
                 "host": check.wanted.host,
                 "value": check.wanted.value,
                 "status": check.finding.status,
-                "found": list(check.finding.found[:MAX_TOLD]),
+                "found": list(check.finding.found[:MAX_SHOWN_RECORDS]),
             }
             for check in checks
         ],
@@ -268,14 +270,16 @@ def _failed(row: DomainRow, checks: Sequence[CheckedRecord], at: datetime, *, re
 
 def _notice(verdict: DomainVerdict, checks: Sequence[CheckedRecord]) -> str | None:
     if verdict.required is None:
-        return "DNS gave no usable answer for the required record, so nothing was decided. Check again in a minute."
+        return "DNS gave no usable answer for the required record, so the status is unchanged. Check again in a minute."
     if verdict.contested:
         return (
-            "The required record is published, but another account holds this name as verified and DNS still vouches"
-            " for it too. Remove that account's DKIM record from DNS, then check again."
+            "The required record is published, but another account has verified this name and its DKIM record is"
+            " published as well. Remove that record from DNS, then check again."
         )
     if verdict.status == "verified" and verdict.required != "ok":
-        return "The required record was not found. Publish it: the domain fails when the next check misses it too."
+        return (
+            "The required record was not found. Publish it; the domain fails if the next check does not find it either."
+        )
     if any(check.finding.problem for check in checks):
-        return "DNS gave no usable answer for some of the records; what is shown of them is older."
+        return "DNS gave no usable answer for some records; they show the result of an earlier check."
     return None

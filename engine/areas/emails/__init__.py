@@ -1,1 +1,1 @@
-"""What a send request may hold, and the message made of it."""
+"""Check send requests and build the message that acceptance stores."""

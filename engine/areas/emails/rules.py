@@ -1,6 +1,7 @@
-"""From a send request to a message ready to be stored: every check that needs no count and no lookup.
+"""Validate a send request and build the message to store.
 
-Pure. The order is the order of business; the first check that fails is the answer.
+Used by acceptance for the HTTP API. Pure: no lookup and no count. Checks run in the order of the contract; the first
+one that fails is the answer.
 """
 
 import re
@@ -19,9 +20,9 @@ from engine.areas.emails.types import (
     MAX_RECIPIENTS,
     AttachmentIn,
     Content,
-    LeastTls,
+    MinTls,
     Prepared,
-    Recipient,
+    PreparedRecipient,
     SendRequest,
     StoredAttachment,
     Timing,
@@ -35,32 +36,35 @@ from engine.mail.parts import Attachment
 
 Value = TypeVar("Value")
 
-MAX_ENTRIES = 200  # in `to`, `cc` and `bcc` before repeated addresses are folded: parsing an odd one takes 0.1 ms
+MAX_ENTRIES = 200  # in `to`, `cc` and `bcc` before duplicates are removed: parsing an unusual address takes 0.1 ms
 MAX_HEADERS = 100
 MAX_METADATA = 50
 MAX_VARIABLES = 500
-AT_ONCE = timedelta(seconds=60)  # a time nearer than this is no schedule: the message goes out at once
+AT_ONCE = timedelta(seconds=60)  # a message scheduled less than this ahead is sent immediately
 DEFAULT_STREAM = "transactional"
 OWNED_HEADERS = frozenset({
     "from", "to", "cc", "bcc", "subject", "date", "message-id", "sender", "return-path", "received",
     "dkim-signature", "mime-version", "authentication-results",
 })  # fmt: skip
 OWNED_PREFIXES = ("content-", "arc-")
-_FIELD_NAME = re.compile(r"[!-9;-~]+", re.ASCII)  # RFC 5322 2.2: printable ASCII but the colon
+_FIELD_NAME = re.compile(r"[!-9;-~]+", re.ASCII)  # RFC 5322 2.2: printable ASCII except the colon
 _LINE_BREAKERS = re.compile(r"[\r\n\x00]")
 _LINK_ENDS = re.compile(r",\s*(?=<?(?:https:|mailto:)|$)")  # a comma inside a URL is part of it
-# An address list's entries: a quoted name may hold commas. One that never ends takes the rest, in linear time.
+# Entries of an address list. A quoted name may hold commas; an unclosed quote extends to the end, in linear time.
 _ENTRIES = re.compile(r'(?:"(?:[^"\\]|\\.)*+"?|[^,"])+')
 _UNSUBSCRIBE = re.compile(r"(?:https://|mailto:)[!-;=?-~]+")  # RFC 2369: a URI, so printable ASCII; no space, < or >
 
 
 def sender_of(request: SendRequest) -> Mailbox:
-    """The From mailbox; its domain is the one that must be verified."""
+    """Return the From mailbox of the request; its domain must be verified.
+
+    Raises the 400 for `from`.
+    """
     forbid_line_breaks("from", request.from_)
     try:
         return _sender(request.from_)
     except BadAddress as error:
-        raise invalid("from", f"`from` is not an address we can send as: {error}") from error
+        raise invalid("from", f"`from` can't be used as a sender address: {error}") from error
 
 
 def prepare(
@@ -73,13 +77,13 @@ def prepare(
     message_id: UUID,
     source: str,
     at: datetime,
-    most_bytes: int,
+    max_bytes: int,
     resent_from: UUID | None = None,
 ) -> Prepared:
-    """Check the request and compose its message; raises the Refusal of the first check that fails.
+    """Check the request and compose its message; raise the Refusal of the first check that fails.
 
-    `content` and `timing` come from `content_of` (or a template) and `timing_of`, after `check_shape`. A message
-    for later is dated for later: its Date is the time it goes out at.
+    `content` and `timing` come from `content_of` (or a template) and `timing_of`, after `check_shape`. The Date header
+    of a scheduled message is the time at which it is sent.
     """
     recipients = recipients_of(request)
     headers = checked_headers(request)
@@ -105,8 +109,8 @@ def prepare(
             attachments=tuple(attachments),
         )
     )
-    if len(composed.mime) > most_bytes:
-        raise too_large(most_bytes)
+    if len(composed.mime) > max_bytes:
+        raise too_large(max_bytes)
     return Prepared(
         account_id=account_id,
         id=message_id,
@@ -123,14 +127,14 @@ def prepare(
         attachments=[_stored(item) for item in attachments],
         recipients=recipients,
         mime=composed.mime,
-        smtputf8=composed.smtputf8,  # what a transaction's own addresses need is looked at when it is made
+        smtputf8=composed.smtputf8,  # envelope addresses that need SMTPUTF8 are checked at delivery
         idempotency_key=request.idempotency_key,
         request_digest=request_digest(request) if request.idempotency_key else b"",
         template=content.template,
         template_version=content.template_version,
         scheduled_at=timing.scheduled_at,
         deliver_by=timing.deliver_by,
-        min_tls=least_tls(request.min_tls),
+        min_tls=min_tls_to_store(request.min_tls),
         resent_from=resent_from,
     )
 
@@ -143,47 +147,49 @@ def _composed(draft: Draft) -> Composed:
 
 
 def stream_of(request: SendRequest) -> str:
-    """The stream that the request names, or the one that every account has."""
+    """Return the stream named in the request, or the default stream."""
     return request.stream or DEFAULT_STREAM
 
 
-def least_tls(asked: LeastTls | None) -> LeastTls | None:
-    """What is kept of `minTls`: nothing of what holds without it."""
+def min_tls_to_store(asked: MinTls | None) -> MinTls | None:
+    """Return `minTls` as it is stored: None for `opportunistic`, which is the default."""
     return None if asked == "opportunistic" else asked
 
 
 def content_of(request: SendRequest) -> Content:
-    """What a request without a template says."""
+    """Return the subject and bodies of a request without a template."""
     return Content(request.subject or "", request.text, request.html)
 
 
 def check_shape(request: SendRequest) -> None:
-    """What fields may stand together, and the bounds that the types can't express."""
+    """Check which fields may be combined, and limits that the types can't express; raise the 400."""
     if request.template is None:
         for field, value in (("templateVersion", request.template_version), ("variables", request.variables)):
             if value:
-                raise invalid(field, f"`{field}` goes with a `template`; name one, or leave it out.")
+                raise invalid(field, f"`{field}` needs a `template`. Name a template or remove `{field}`.")
         if request.text is None and request.html is None:
-            raise invalid("text", "Supply `html`, `text`, or both, or name a `template`.")
+            raise invalid("text", "The message has no content. Give `html`, `text`, or both, or name a `template`.")
     else:
         for field, text in (("html", request.html), ("text", request.text)):
             if text is not None:
-                raise invalid(field, f"`{field}` comes from the template; leave it out beside `template`.")
-    for field, entries, most in (
+                raise invalid(
+                    field, f"`{field}` can't be combined with `template`, which supplies it. Remove one of the two."
+                )
+    for field, entries, limit in (
         ("headers", request.headers, MAX_HEADERS),
         ("metadata", request.metadata, MAX_METADATA),
         ("variables", request.variables, MAX_VARIABLES),
     ):
-        if entries is not None and len(entries) > most:
-            raise invalid(field, f"`{field}` may have {most} entries at the most.")
+        if entries is not None and len(entries) > limit:
+            raise invalid(field, f"`{field}` has {len(entries)} entries; at most {limit} are allowed.")
     if request.subject is not None:
         forbid_line_breaks("subject", request.subject)
 
 
 def timing_of(scheduled_at: str | None, deliver_by: str | None, at: datetime, *, give_up_s: float) -> Timing:
-    """When a request of moment `at` wants its message sent; raises the 400 of a time that can't be.
+    """Return when the message is sent and when its delivery is given up; raise the 400 for an invalid time.
 
-    How far ahead it may lie is for the account's plan to say, and is not looked at here.
+    `at` is the time of the request. The plan's limit for `scheduledAt` is checked elsewhere.
     """
     wanted = None if scheduled_at is None else _moment("scheduledAt", scheduled_at)
     later = wanted if wanted is not None and wanted > at + AT_ONCE else None
@@ -191,33 +197,38 @@ def timing_of(scheduled_at: str | None, deliver_by: str | None, at: datetime, *,
         return Timing(later)
     end = _moment("deliverBy", deliver_by)
     if end <= at:
-        raise invalid("deliverBy", "`deliverBy` must lie in the future.")
+        raise invalid(
+            "deliverBy", f"`deliverBy` is {deliver_by}, which is in the past. Give a later time or remove it."
+        )
     if wanted is not None and end <= wanted:
-        raise invalid("deliverBy", "`deliverBy` must lie after `scheduledAt`.")
+        raise invalid("deliverBy", f"`deliverBy` ({deliver_by}) must be later than `scheduledAt` ({scheduled_at}).")
     if end > (later or at) + timedelta(seconds=give_up_s):
         hours = f"{give_up_s / 3600:g}"
-        raise invalid("deliverBy", f"`deliverBy` may lie {hours} hours after the send at the most: no try is later.")
+        raise invalid("deliverBy", f"`deliverBy` can be at most {hours} hours after the send; retries stop then.")
     return Timing(later, end)
 
 
 def _moment(field: str, text: str) -> datetime:
-    """A time in whole milliseconds, as all of ours are."""
+    """Parse a time and cut it to whole milliseconds."""
     try:
         found = clock.parse_iso(text)
     except ValueError as error:
         raise invalid(
-            field, f"`{field}` must be a time such as 2026-11-20T08:00:00Z or 2026-11-20T09:00:00+01:00: {error}."
+            field, f"`{field}` is not a time such as 2026-11-20T08:00:00Z or 2026-11-20T09:00:00+01:00: {error}."
         ) from None
     return found.replace(microsecond=found.microsecond // 1000 * 1000)
 
 
-def recipients_of(request: SendRequest) -> list[Recipient]:
-    """All recipients once each, in the order to, cc, bcc; refuses a bad address by name and more than 50."""
+def recipients_of(request: SendRequest) -> list[PreparedRecipient]:
+    """Return each recipient once, in the order to, cc, bcc.
+
+    Raises the refusal that names the invalid address, and the 400 for more than 50 recipients.
+    """
     to = [request.to] if isinstance(request.to, str) else request.to
     cc, bcc = request.cc or [], request.bcc or []
     if len(to) + len(cc) + len(bcc) > MAX_ENTRIES:
         raise _too_many("to")
-    found: dict[str, Recipient] = {}
+    found: dict[str, PreparedRecipient] = {}
     for kind, texts in (("to", to), ("cc", cc), ("bcc", bcc)):
         for index, text in enumerate(texts):
             field = kind if kind == "to" and isinstance(request.to, str) else f"{kind}[{index}]"
@@ -225,20 +236,23 @@ def recipients_of(request: SendRequest) -> list[Recipient]:
             mailbox = _recipient(text, field)
             key = canonical(mailbox.address)
             if key not in found:
-                found[key] = Recipient(len(found), kind, mailbox, key)
+                found[key] = PreparedRecipient(len(found), kind, mailbox, key)
                 if len(found) > MAX_RECIPIENTS:
                     raise _too_many(kind)
     return list(found.values())
 
 
 def _too_many(field: str) -> Refusal:
-    return invalid(field, f"`to`, `cc` and `bcc` together hold at most {MAX_RECIPIENTS} addresses.")
+    return invalid(
+        field,
+        f"`to`, `cc` and `bcc` may have at most {MAX_RECIPIENTS} addresses together. Split the message into several.",
+    )
 
 
 def checked_headers(request: SendRequest) -> dict[str, tuple[str, str]]:
-    """Custom headers (name, value) in order, by lower-case name.
+    """Return the custom headers (name, value) in order, keyed by lower-case name.
 
-    Refuses what the service itself writes, what could start another header, and a name given twice.
+    Raises the 400 for a header that Waybill writes itself, for a line break, and for a name given twice.
     """
     found: dict[str, tuple[str, str]] = {}
     if not request.headers:
@@ -249,35 +263,41 @@ def checked_headers(request: SendRequest) -> dict[str, tuple[str, str]]:
     for name, value in request.headers.items():
         field = f"headers.{name[:MAX_HEADER_NAME]}"
         if not _FIELD_NAME.fullmatch(name):
-            raise invalid(field, f"{name!r} can't be a header name: use printable ASCII without spaces or a colon.")
+            raise invalid(field, f"{name!r} is not a header name. Use printable ASCII without spaces or colons.")
         if len(name) > MAX_HEADER_NAME:
-            raise invalid(field, f"A header name may have {MAX_HEADER_NAME} characters at the most.")
+            raise invalid(field, f"The header name has {len(name)} characters; at most {MAX_HEADER_NAME} are allowed.")
         if len(value) > MAX_HEADER_VALUE:
-            raise invalid(field, f"A header's value may have {MAX_HEADER_VALUE} characters at the most.")
+            raise invalid(
+                field, f"The value of {name} has {len(value)} characters; at most {MAX_HEADER_VALUE} are allowed."
+            )
         folded = name.lower()
         if folded in OWNED_HEADERS or folded.startswith(OWNED_PREFIXES):
-            raise invalid(field, f"The service writes {name} itself; it can't be set in `headers`.")
+            raise invalid(field, f"The service writes {name} itself. Remove it from `headers`.")
         if also_fields.get(folded):
-            raise invalid(field, f"{name} stands in `headers` and in a field of its own; give it once.")
+            raise invalid(field, f"{name} is set in `headers` and in its own field. Set it in one of the two.")
         if folded in found:
-            raise invalid(field, f"{name} and {found[folded][0]} are one header; give it once.")
+            raise invalid(field, f"{name} and {found[folded][0]} are the same header. Give it once.")
         forbid_line_breaks(field, value)
         found[folded] = (name, value)
     return found
 
 
 def forbid_line_breaks(field: str, text: str) -> None:
-    """CR, LF and NUL never reach a header."""
+    """Raise the 400 if `text`, which goes into a header, holds CR, LF or NUL."""
     if _LINE_BREAKERS.search(text):
-        raise invalid(field, f"`{field}` must not hold CR, LF or NUL.")
+        raise invalid(field, f"`{field}` contains a line break (CR or LF) or NUL. Remove it.")
 
 
 def too_large(limit: int) -> Refusal:
-    """The message is larger than this server takes."""
-    return Refusal(ErrorType.PAYLOAD_TOO_LARGE, f"The message may have {limit} bytes at the most.", limit=limit)
+    """Return the 413 for a message larger than `limit` bytes."""
+    return Refusal(
+        ErrorType.PAYLOAD_TOO_LARGE,
+        f"The message is larger than {limit} bytes. Send smaller attachments, or links to the files.",
+        limit=limit,
+    )
 
 
-# What an absent field means: a request that spells it out is the same request.
+# Values equal to an absent field: a request that states the default has the same digest.
 _MEANT: dict[str, object] = {
     "cc": [], "bcc": [], "subject": "", "headers": {}, "stream": DEFAULT_STREAM, "tags": [], "metadata": {},
     "attachments": [],
@@ -296,12 +316,15 @@ _FIRST_FIELDS = frozenset({
 
 
 def request_digest(request: SendRequest) -> bytes:
-    """Return 16 bytes that tell whether a replayed idempotency key came with the same request."""
+    """Return 16 bytes that are equal for two requests with the same content.
+
+    Compared when an idempotency key is replayed.
+    """
     hashed = blake2b(digest_size=16)
     for field, default in zip(request.__struct_fields__, _defaults(type(request)), strict=True):
         value = getattr(request, field)
         if field not in _FIRST_FIELDS:
-            value = least_tls(value) if field == "min_tls" else value
+            value = min_tls_to_store(value) if field == "min_tls" else value
             if value is None or value == default:
                 continue
         hashed.update(repr(_canonical(field, value)).encode("utf-8", "surrogatepass"))
@@ -329,7 +352,7 @@ def _defaults(request: type[SendRequest]) -> tuple[object, ...]:
 
 
 def composing_bytes(request: SendRequest) -> int:
-    """Return about how many octets are gone through to compose and digest this request."""
+    """Return about how many bytes must be read to compose and digest this request."""
     parts = [len(request.text or ""), len(request.html or "")]
     parts += [len(one.content) for one in request.attachments or ()]
     parts += [len(value) for given in (request.variables, request.headers, request.metadata) if given
@@ -349,12 +372,12 @@ def _recipient(text: str, field: str) -> Mailbox:
         return parse_mailbox(text)
     except BadAddress as error:
         raise Refusal(
-            ErrorType.INVALID_ADDRESS, f"`{field}` is not an address: {error}", address=text, field=field
+            ErrorType.INVALID_ADDRESS, f"`{field}` is not an email address: {error}", address=text, field=field
         ) from error
 
 
 def _reply_to(request: SendRequest, header: tuple[str, str] | None) -> tuple[tuple[Mailbox, ...], str | None]:
-    """Where answers go, and how the request wrote it: `replyTo`, or one or several addresses in a header."""
+    """Return the Reply-To mailboxes and their text as written, from `replyTo` or from the header."""
     if header is not None:
         field, text = f"headers.{header[0]}", header[1]
         entries = _ENTRIES.findall(text) or [""]
@@ -367,19 +390,22 @@ def _reply_to(request: SendRequest, header: tuple[str, str] | None) -> tuple[tup
     try:
         return tuple(parse_mailbox(entry.strip(" \t")) for entry in entries), text
     except BadAddress as error:
-        raise invalid(field, f"`{field}` is not an address: {error}") from error
+        raise invalid(field, f"`{field}` is not an email address: {error}") from error
 
 
 def _unsubscribe(request: SendRequest, header: tuple[str, str] | None) -> tuple[str | None, bool]:
-    """The header's value and whether RFC 8058 one-click applies: only an https URL can take the POST.
+    """Return the List-Unsubscribe value, and True if RFC 8058 one-click applies.
 
-    A List-Unsubscribe in `headers` is kept as it was given; its links would be lost in encoded words, so it must
-    be ASCII. The customer's own List-Unsubscribe-Post then stands beside it, or nothing does.
+    One-click needs an https URL that takes the POST. A List-Unsubscribe in `headers` is kept as written; encoded words
+    would break its links, so it must be ASCII. The caller then writes List-Unsubscribe-Post in `headers`, too, or the
+    message has none.
     """
     if header is not None:
         name, value = header
         if not value.strip(" ") or not value.isascii() or not value.isprintable():
-            raise invalid(f"headers.{name}", f"{name} must hold links in printable ASCII; percent-encode the rest.")
+            raise invalid(
+                f"headers.{name}", f"{name} must hold links in printable ASCII. Percent-encode other characters."
+            )
         return value.strip(" "), False
     if not request.list_unsubscribe:
         return None, False
@@ -387,7 +413,10 @@ def _unsubscribe(request: SendRequest, header: tuple[str, str] | None) -> tuple[
     links = [part.strip().removeprefix("<").removesuffix(">") for part in _LINK_ENDS.split(request.list_unsubscribe)]
     for link in links:
         if not _UNSUBSCRIBE.fullmatch(link):
-            raise invalid("listUnsubscribe", "`listUnsubscribe` takes an https URL and/or a mailto, comma-separated.")
+            raise invalid(
+                "listUnsubscribe",
+                "`listUnsubscribe` must be an https URL, a mailto link, or both, separated by a comma.",
+            )
     return ", ".join(f"<{link}>" for link in links), any(link.startswith("https:") for link in links)
 
 
@@ -398,7 +427,7 @@ def _attachments(items: Sequence[AttachmentIn]) -> list[Attachment]:
         if one.cid is None:
             continue
         if one.cid in known:
-            raise invalid(f"attachments[{index}].cid", f"The cid {one.cid!r} stands on two attachments.")
+            raise invalid(f"attachments[{index}].cid", f"Two attachments have the cid {one.cid!r}. Make it unique.")
         known.add(one.cid)
     return found
 
@@ -413,7 +442,7 @@ def _attachment(item: AttachmentIn, index: int) -> Attachment:
     if extension is not None:
         raise Refusal(
             ErrorType.ATTACHMENT_BLOCKED,
-            f"Mailbox providers refuse {extension} files; send a link instead.",
+            f"Mailbox providers refuse {extension} files. Send a link instead.",
             filename=item.filename,
         )
     content = _readable(f"{field}.content", files.decode_content, item.content)
@@ -441,14 +470,14 @@ def _stored(item: Attachment) -> StoredAttachment:
 
 
 def _forbid_nul(request: SendRequest, content: Content) -> None:
-    """Postgres stores no NUL, and no mail may carry one (RFC 5321 4.5.2)."""
+    """Raise the 400 if a text holds NUL: PostgreSQL can't store it and mail can't carry it (RFC 5321 4.5.2)."""
     for field, text in (("text", content.text), ("html", content.html), ("idempotencyKey", request.idempotency_key)):
         if text is not None and "\0" in text:
-            raise invalid(field, f"`{field}` must not hold NUL.")
+            raise invalid(field, f"`{field}` contains NUL (U+0000). Remove it.")
     for index, tag in enumerate(request.tags or ()):
         if "\0" in tag:
-            raise invalid(f"tags[{index}]", "A tag must not hold NUL.")
+            raise invalid(f"tags[{index}]", "The tag contains NUL (U+0000). Remove it.")
     for name, value in (request.metadata or {}).items():
         if "\0" in name or "\0" in value:
             field = "metadata" if "\0" in name else f"metadata.{name}"
-            raise invalid(field, f"`{field}` must not hold NUL.")
+            raise invalid(field, f"`{field}` contains NUL (U+0000). Remove it.")

@@ -1,7 +1,7 @@
-"""From a message that a client composed itself, and its envelope, to one ready to be stored.
+"""Turn a message submitted over SMTP, with its envelope, into a message to store.
 
-The twin of `rules.prepare` for the SMTP door. `X-Waybill-*` header fields carry what a send request has beside
-its content, and are held to the same types and bounds as the request's own.
+The counterpart of `rules.prepare` for submission. `X-Waybill-*` headers carry the other fields of a send request and
+have the same types and limits.
 """
 
 from base64 import b64encode
@@ -18,9 +18,9 @@ from engine.areas.emails import rules
 from engine.areas.emails.types import (
     MAX_ATTACHMENTS,
     MAX_RECIPIENTS,
-    LeastTls,
+    MinTls,
     Prepared,
-    Recipient,
+    PreparedRecipient,
     SendRequest,
     StoredAttachment,
     Timing,
@@ -38,18 +38,18 @@ from engine.mail.seven_bit import to_seven_bit
 from engine.mail.submitted import MAX_SUBJECT, Mail, Option
 
 STREAM: Final = "transactional"
-MAX_NAME, MAX_TYPE = 255, 200  # characters of an attachment's name and type that are kept
+MAX_NAME, MAX_TYPE = 255, 200  # stored characters of an attachment's name and type
 _TYPES: Final = get_type_hints(SendRequest, include_extras=True)
 
 
 class Submitted(Struct, frozen=True, kw_only=True):
-    """A client's message, read and checked as far as it can be without asking anybody.
+    """Hold a submitted message with its options, after every check that needs no lookup.
 
-    `recipients` are those of the envelope. `scheduled_at` and `deliver_by` are as the client wrote them.
+    `recipients` are those of the envelope. `scheduled_at` and `deliver_by` are unparsed.
     """
 
     sender: Mailbox
-    recipients: list[Recipient]
+    recipients: list[PreparedRecipient]
     attachments: list[StoredAttachment]
     mail: Mail
     size_bytes: int  # of the message as the client wrote it, before 8-bit parts were encoded
@@ -60,16 +60,15 @@ class Submitted(Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     scheduled_at: str | None = None
     deliver_by: str | None = None
-    min_tls: LeastTls | None = None
+    min_tls: MinTls | None = None
     request_digest: bytes = b""  # as `rules.request_digest`: of the message and its recipients; b"" without a key
 
 
 def read(octets: bytes, recipients: Sequence[Mailbox], *, smtputf8: bool, host: str) -> Submitted | SendRequest:
-    """The client's message with the envelope's recipients, as it is to be accepted.
+    """Read a submitted message and its options; return a SendRequest if `X-Waybill-Template` names a template.
 
-    A message with `X-Waybill-Template` becomes the request that the API would have got. Raises Unsendable for
-    octets that can't be a message, and the Refusal of the first rule that is broken. Milliseconds for large
-    messages: not for an event loop.
+    Raises Unsendable for octets that are no message, and the Refusal of the first rule that the message breaks. Large
+    messages take milliseconds: call it outside the event loop.
     """
     found = mail.read(octets, smtputf8=smtputf8)
     given = _options(found.options)
@@ -79,10 +78,13 @@ def read(octets: bytes, recipients: Sequence[Mailbox], *, smtputf8: bool, host: 
             return _request(found, given, addressed)
         attachments = [_stored(file, place) for place, file in enumerate(_checked(files(found.kept)), start=1)]
     except UnreadableMail as error:
-        raise invalid("body", f"The message's parts can't be read: {error}") from error
+        raise invalid("body", f"The MIME structure of the message can't be read: {error}") from error
     for name in ("template_version", "variables"):
         if name in given:
-            raise invalid(_header_of(name), f"`{_header_of(name)}` needs `X-Waybill-Template` beside it.")
+            raise invalid(
+                _header_of(name),
+                f"`{_header_of(name)}` needs `X-Waybill-Template`. Add that header or remove this one.",
+            )
     digest = _digest(found, addressed) if "idempotency_key" in given else b""
     return Submitted(
         sender=found.sender,
@@ -103,14 +105,17 @@ def prepare(
     account_id: UUID,
     message_id: UUID,
     at: datetime,
-    most_bytes: int,
+    max_bytes: int,
     source: str = "smtp",
     resent_from: UUID | None = None,
 ) -> Prepared:
-    """The message ready to be stored, with the fields it lacked; 413 above `most_bytes` as the client wrote it."""
+    """Return the message to store, with missing header fields added; raise the 413 above `max_bytes`.
+
+    The limit counts the message as the client wrote it.
+    """
     found = submitted.mail
-    if submitted.size_bytes > most_bytes:
-        raise rules.too_large(most_bytes)
+    if submitted.size_bytes > max_bytes:
+        raise rules.too_large(max_bytes)
     public_id = ids.format_id(ids.Kind.MESSAGE, message_id)
     mime = mail.complete(
         found,
@@ -140,15 +145,15 @@ def prepare(
         request_digest=submitted.request_digest,
         scheduled_at=timing.scheduled_at,
         deliver_by=timing.deliver_by,
-        min_tls=rules.least_tls(submitted.min_tls),
+        min_tls=rules.min_tls_to_store(submitted.min_tls),
         resent_from=resent_from,
     )
 
 
 def _trace(host: str, public_id: str, at: datetime, *, smtputf8: bool) -> str:
-    """Our own Received field (RFC 5321 4.4), so that a message on its way round is counted here too.
+    """Return our Received field (RFC 5321 4.4), which also lets loop detection count this hop.
 
-    It leaves out where the client sat: recipients have no business knowing a sender's network.
+    It omits the client's address, to keep the sender's network private.
     """
     protocol = "UTF8SMTPSA" if smtputf8 else "ESMTPSA"  # RFC 3848, RFC 6531 4.3: with TLS and AUTH
     return f"Received: by {host} with {protocol} id {public_id};\r\n{date_field(at).removeprefix('Date:')}"
@@ -159,7 +164,7 @@ def _trace(host: str, public_id: str, at: datetime, *, smtputf8: bool) -> str:
 
 def _one(name: str, texts: list[str]) -> object:
     if len(texts) > 1:
-        raise invalid(name, f"`{name}` is given {len(texts)} times; give it once.")
+        raise invalid(name, f"`{name}` appears {len(texts)} times. Give it once.")
     return texts[0]
 
 
@@ -170,12 +175,12 @@ def _several(_name: str, texts: list[str]) -> object:
 def _number(name: str, texts: list[str]) -> object:
     text = str(_one(name, texts))
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise invalid(name, f"`{name}` must be a whole number.")
+        raise invalid(name, f"`{name}` is {text!r}; it must be a whole number.")
     return int(text)
 
 
 def _pairs(name: str, texts: list[str]) -> object:
-    """`name=value` in each field, or a JSON object."""
+    """Parse fields of the form `name=value`, or JSON objects."""
     found: dict[str, object] = {}
     for text in texts:
         if text.startswith("{"):
@@ -183,11 +188,11 @@ def _pairs(name: str, texts: list[str]) -> object:
         else:
             key, equals, value = text.partition("=")
             if not equals:
-                raise invalid(name, f"`{name}` must hold name=value, or a JSON object of strings.")
+                raise invalid(name, f"`{name}` is neither name=value nor a JSON object of strings.")
             pairs = {key.strip(): value.strip()}
         for key, given in pairs.items():
             if key in found:
-                raise invalid(name, f"`{name}` holds {key!r} twice.")
+                raise invalid(name, f"`{name}` has the key {key!r} twice. Give it once.")
             found[key] = given
     return found
 
@@ -200,7 +205,7 @@ def _object(name: str, text: str) -> Mapping[str, object]:
     try:
         found = msgspec.json.decode(text.encode(), type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise invalid(name, f"`{name}` must hold a JSON object of strings.") from error
+        raise invalid(name, f"`{name}` is not a JSON object of strings.") from error
     return found
 
 
@@ -220,16 +225,14 @@ _FOLDED_JSON: Final = frozenset({"metadata", "variables"})
 
 
 def _options(options: Sequence[Option]) -> dict[str, Any]:
-    """The fields of a send request that the message's own header asks for, by the names in `SendRequest`."""
+    """Return the SendRequest fields set by `X-Waybill-*` headers, by their names in `SendRequest`."""
     texts: dict[str, list[str]] = {}
     names: dict[str, str] = {}
     for option in options:
         folded = option.name.lower()
         if folded not in _READERS:
             meant = hint(folded, (name.title() for name in _READERS))
-            raise invalid(
-                option.name, f"`{option.name}` is not a header of this service; the message was not sent.{meant}"
-            )
+            raise invalid(option.name, f"Unknown header `{option.name}`; the message was not sent.{meant}")
         names.setdefault(folded, option.name)
         texts.setdefault(folded, []).append(option.text)
     found: dict[str, Any] = {}
@@ -244,9 +247,12 @@ def _options(options: Sequence[Option]) -> dict[str, Any]:
             place = f"`{fault.path}` in `{name}`" if fault.path else f"`{name}`"
             raise invalid(name, f"{place} {fault.words}.") from None
     if len(found.get("metadata", ())) > rules.MAX_METADATA:
-        raise invalid("X-Waybill-Metadata", f"At most {rules.MAX_METADATA} metadata entries fit on a message.")
+        raise invalid(
+            "X-Waybill-Metadata",
+            f"The message has {len(found['metadata'])} metadata entries; at most {rules.MAX_METADATA} are allowed.",
+        )
     if "\0" in "".join(_strings(found)):
-        raise invalid("X-Waybill-Metadata", "Metadata must not hold NUL.")
+        raise invalid("X-Waybill-Metadata", "The metadata contains NUL (U+0000). Remove it.")
     return found
 
 
@@ -264,10 +270,10 @@ def _header_of(field: str) -> str:
 # -- recipients and attachments ----------------------------------------------------------------------
 
 
-def _addressed(found: Mail, recipients: Sequence[Mailbox]) -> list[Recipient]:
-    """The envelope's recipients once each: those that To names, those that Cc names, and the blind ones."""
+def _addressed(found: Mail, recipients: Sequence[Mailbox]) -> list[PreparedRecipient]:
+    """Return each envelope recipient once: first those in To, then those in Cc, then the others as bcc."""
     places: dict[str, tuple[str, str]] = {}
-    for kind in ("cc", "to"):  # who stands in both is a To
+    for kind in ("cc", "to"):  # an address in both counts as To
         for one in found.mailboxes(kind.encode()):
             places[canonical(one.address)] = kind, one.name
     kinds: dict[str, list[tuple[str, Mailbox]]] = {"to": [], "cc": [], "bcc": []}
@@ -281,21 +287,23 @@ def _addressed(found: Mail, recipients: Sequence[Mailbox]) -> list[Recipient]:
         kinds[kind].append((key, Mailbox(name, one.address)))
     ordered = [(kind, key, one) for kind, listed in kinds.items() for key, one in listed]
     if len(ordered) > MAX_RECIPIENTS:
-        raise invalid("to", f"A message goes to at most {MAX_RECIPIENTS} addresses.")
-    return [Recipient(n, kind, one, key) for n, (kind, key, one) in enumerate(ordered)]
+        raise invalid("to", f"The message has {len(ordered)} recipients; at most {MAX_RECIPIENTS} are allowed.")
+    return [PreparedRecipient(n, kind, one, key) for n, (kind, key, one) in enumerate(ordered)]
 
 
 def _checked(attached: Iterator[File]) -> Iterator[File]:
-    """The attachments one by one, each of a type that may be sent under every name it goes by."""
+    """Yield the attachments; raise the refusal of one with a blocked extension in any of its names."""
     for count, file in enumerate(attached, start=1):
         if count > MAX_ATTACHMENTS:
-            raise invalid("attachments", f"At most {MAX_ATTACHMENTS} attachments fit on a message.")
+            raise invalid(
+                "attachments", f"The message has more than {MAX_ATTACHMENTS} attachments. Send several messages."
+            )
         for name in file.names:
             extension = blocked_extension(name)
             if extension is not None:
                 raise Refusal(
                     ErrorType.ATTACHMENT_BLOCKED,
-                    f"Mailbox providers refuse {extension} files; send a link instead.",
+                    f"Mailbox providers refuse {extension} files. Send a link instead.",
                     filename=_name(file, count),
                 )
         yield file
@@ -312,14 +320,14 @@ def _stored(file: File, place: int) -> StoredAttachment:
 
 
 def _name(file: File, place: int) -> str:
-    """What the record calls an attachment; a picture or an invitation may come without a name."""
+    """Return a printable name for an attachment, made from its place if it has none."""
     name = file.names[0][:MAX_NAME] if file.names else ""
     if not name.isprintable():
         name = "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
     return name or f"attachment-{place}"
 
 
-def _digest(found: Mail, recipients: Sequence[Recipient]) -> bytes:
+def _digest(found: Mail, recipients: Sequence[PreparedRecipient]) -> bytes:
     hashed = blake2b(digest_size=16)
     for one in sorted(one.canonical for one in recipients):
         hashed.update(one.encode() + b"\0")
@@ -332,20 +340,20 @@ def _digest(found: Mail, recipients: Sequence[Recipient]) -> bytes:
 # -- with a template ----------------------------------------------------------------------------------
 
 
-def _request(found: Mail, given: dict[str, Any], recipients: Sequence[Recipient]) -> SendRequest:
-    """The request that the API would have got; what the client's program writes by itself is left behind."""
+def _request(found: Mail, given: dict[str, Any], recipients: Sequence[PreparedRecipient]) -> SendRequest:
+    """Return the equal request of the API, without the headers that mail programs add by themselves."""
     listed: dict[str, list[str]] = {"to": [], "cc": [], "bcc": []}
     for one in recipients:
         listed[one.kind].append(mail.written(one.mailbox))
     if not listed["to"]:
-        raise invalid("to", "With `X-Waybill-Template` at least one recipient must stand in To.")
-    said = bodies(found.kept)
+        raise invalid("to", "`X-Waybill-Template` needs a recipient in To: To names no address of the envelope.")
+    content = bodies(found.kept)
     request: dict[str, Any] = {
         "from": mail.written(found.sender),
         **{kind: texts for kind, texts in listed.items() if texts},
         "subject": found.text(b"subject") or None,
-        "text": said.text if said.text and said.text.strip() else None,
-        "html": said.html if said.html and said.html.strip() else None,
+        "text": content.text if content.text and content.text.strip() else None,
+        "html": content.html if content.html and content.html.strip() else None,
         "headers": _own_headers(found) or None,
         "attachments": [_attachment(file, place) for place, file in enumerate(_checked(files(found.kept)), start=1)],
         **{_wire_name(field): value for field, value in given.items()},
@@ -368,8 +376,8 @@ def _own_headers(found: Mail) -> dict[str, str]:
         name = field.name.decode()
         if name not in rules.OWNED_HEADERS and not name.startswith(rules.OWNED_PREFIXES):
             headers.setdefault(name.title(), text_of(field.value))
-    answers_to = ", ".join(map(mail.written, found.mailboxes(b"reply-to")))
-    return headers | {"Reply-To": answers_to} if answers_to else headers
+    reply_to = ", ".join(map(mail.written, found.mailboxes(b"reply-to")))
+    return headers | {"Reply-To": reply_to} if reply_to else headers
 
 
 def _attachment(file: File, place: int) -> dict[str, str | None]:

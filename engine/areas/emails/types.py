@@ -1,4 +1,4 @@
-"""A send request as the contract describes it, and the message that acceptance makes of it."""
+"""Define the send request of the contract, and the message that acceptance builds from it."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -10,7 +10,7 @@ from engine.mail.address import Mailbox
 
 SLUG = r"^[a-z0-9]+(-[a-z0-9]+)*$"
 MAX_RECIPIENTS = 50
-IDEMPOTENCY_DAYS = 30  # a request is not repeated with the same idempotencyKey a month later
+IDEMPOTENCY_DAYS = 30  # after this, the same idempotencyKey starts a new message
 MAX_ATTACHMENTS = 100
 MAX_CONTENT = 13_981_016  # base64 characters of one attachment: 10 MiB
 MAX_HEADER_NAME, MAX_HEADER_VALUE = 200, 2_000
@@ -19,10 +19,10 @@ AddressText = Annotated[str, Meta(min_length=3, max_length=320)]
 Slug = Annotated[str, Meta(min_length=1, max_length=64, pattern=SLUG)]
 Tag = Annotated[str, Meta(min_length=1, max_length=64)]
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
-LeastTls = Literal["none", "opportunistic", "verified"]
+MinTls = Literal["none", "opportunistic", "verified"]
 Moment = Annotated[str, Meta(max_length=40, extra_json_schema={"format": "date-time"})]
 
-# Described here and held to by the rules, which can name the entry at fault; the decoder can't.
+# Only documented here: rules.checked_headers enforces them, because it can name the invalid entry.
 HeaderName = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_HEADER_NAME})]
 HeaderValue = Annotated[str, Meta(extra_json_schema={"maxLength": MAX_HEADER_VALUE})]
 
@@ -101,7 +101,7 @@ class SendRequest(
         ),
     ] = None
     min_tls: Annotated[
-        LeastTls | None,
+        MinTls | None,
         Meta(
             description="The least transport security on the way to the recipients' servers. `verified`: only over TLS "
             "with a certificate that proves the server's name, or the message waits and fails in the end. `none`: "
@@ -113,7 +113,7 @@ class SendRequest(
 
 
 class Content(Struct, frozen=True):
-    """What a message says: the request's own words, or those that its template made of the variables."""
+    """Hold the subject and bodies of a message, from the request or rendered from a template."""
 
     subject: str
     text: str | None
@@ -123,14 +123,14 @@ class Content(Struct, frozen=True):
 
 
 class Timing(Struct, frozen=True):
-    """When a message is to go out (None: at once) and until when it is worth trying (None: as long as any)."""
+    """Hold the time of sending (None: immediately) and the time to give up (None: as the retry schedule says)."""
 
     scheduled_at: datetime | None = None
     deliver_by: datetime | None = None
 
 
-class Recipient(Struct, frozen=True):
-    """One recipient of a message; `n` counts from 0 in the order to, cc, bcc."""
+class PreparedRecipient(Struct, frozen=True):
+    """Hold one recipient of a message; `n` counts from 0 in the order to, cc, bcc."""
 
     n: int
     kind: str
@@ -139,7 +139,7 @@ class Recipient(Struct, frozen=True):
 
 
 class StoredAttachment(Struct, frozen=True):
-    """What is kept of an attachment beside its bytes."""
+    """Describe an attachment without its content."""
 
     id: str
     filename: str
@@ -149,7 +149,7 @@ class StoredAttachment(Struct, frozen=True):
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
-    """A message that passed every check which needs no count: ready to be stored."""
+    """Hold a message that passed all checks without counts and lookups, ready to be stored."""
 
     account_id: UUID
     id: UUID
@@ -164,21 +164,21 @@ class Prepared(Struct, frozen=True, kw_only=True):
     tags: list[str]
     metadata: dict[str, str]
     attachments: list[StoredAttachment]
-    recipients: list[Recipient]
+    recipients: list[PreparedRecipient]
     mime: bytes
     smtputf8: bool
     idempotency_key: str | None
     request_digest: bytes
     template: str | None = None
-    template_version: int | None = None  # the one that was used, named in the request or not
-    scheduled_at: datetime | None = None  # None: goes out at once
+    template_version: int | None = None  # the version used, even if the request names none
+    scheduled_at: datetime | None = None  # None: sent immediately
     deliver_by: datetime | None = None
-    min_tls: LeastTls | None = None  # None: as the recipient's domain wants it
-    resent_from: UUID | None = None  # the message whose content this one sends again
+    min_tls: MinTls | None = None  # None: the policy of the recipient's domain decides
+    resent_from: UUID | None = None  # the message that this one resends
 
 
 class Accepted(Struct, frozen=True):
-    """The answer to a send."""
+    """Answer a send: id and status of the message."""
 
     id: str
     status: Literal["queued", "scheduled", "duplicate"]

@@ -1,1 +1,1 @@
-"""Signing in with an identity provider: its description and keys, its tokens, and who is who there."""
+"""Sign people in with an OpenID Connect identity provider: its metadata, keys and tokens, and linked identities."""

@@ -1,7 +1,7 @@
-"""Id tokens (OpenID Connect Core 2): the keys they are signed with, their signature, and what they must claim. Pure.
+"""Verify id tokens (OpenID Connect Core 2): signing keys, signature and claims. Pure.
 
-The algorithm is chosen from those that the provider's description names and that sign with a private key: `none` and
-the HMAC family, which would take the published key for a shared secret, do not exist here.
+Accepts only asymmetric algorithms that the provider's metadata names. `none` and HMAC are not implemented, because HMAC
+would use the published key as a shared secret.
 """
 
 import base64
@@ -27,11 +27,11 @@ ALGORITHMS = frozenset(
         "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519",
     }
 )  # fmt: skip
-LEEWAY = timedelta(seconds=60)  # between the provider's clock and ours
+LEEWAY = timedelta(seconds=60)  # allowed difference between the provider's clock and ours
 MAX_OCTETS = 16_384  # of a token
 MAX_KEYS = 100
-MAX_CANDIDATES = 8  # tried for a token that names no key
-RSA_BITS = range(2_048, 8_193)  # shorter ones can be broken; longer ones cost the CPU that a stranger asks for
+MAX_CANDIDATES = 8  # keys tried for a token without a key id
+RSA_BITS = range(2_048, 8_193)  # shorter ones are insecure; longer ones let strangers use up CPU
 MAX_EXPONENT = 2**32
 _CURVES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
 _HASHES = {"256": sha256, "384": sha384, "512": sha512}
@@ -40,11 +40,11 @@ Key = RSAKey | ECKey | OKPKey
 
 
 class BadToken(Exception):  # noqa: N818 - named for what it is about
-    """The token does not hold; the text says why, for the log alone, and quotes nothing of it."""
+    """Report an invalid token; the text is for the log only and contains nothing of the token."""
 
 
 class TokenHeader(Struct, frozen=True):
-    """The header's words that count (RFC 7515 4.1)."""
+    """Hold the fields of a JWS header that are checked (RFC 7515 4.1)."""
 
     alg: str
     kid: str | None = None
@@ -54,7 +54,7 @@ class TokenHeader(Struct, frozen=True):
 
 
 class Signer(Struct, frozen=True):
-    """One published key, and the algorithms that it may be used with."""
+    """Hold one published key and the algorithms that it may be used with."""
 
     kid: str | None
     algorithms: frozenset[str]
@@ -81,7 +81,7 @@ class _Claims(Struct):
 
 
 class _Registry(jws.JWSRegistry):
-    """Exactly the algorithms above, whatever the library recommends, and without its warning about the name EdDSA."""
+    """Allow exactly the algorithms above, without the library's recommendations and warnings."""
 
     max_header_length = 2_048
     max_payload_length = MAX_OCTETS
@@ -91,7 +91,7 @@ class _Registry(jws.JWSRegistry):
 
     def get_alg(self, name: str) -> Any:
         if name not in ALGORITHMS:
-            raise BadToken("its algorithm is not one that we take")
+            raise BadToken("its algorithm is not supported")
         return self.algorithms[name]
 
 
@@ -102,43 +102,43 @@ _SETS = msgspec.json.Decoder(_Set)
 
 
 def keys_in(document: bytes) -> tuple[Signer, ...]:
-    """The usable keys of a JWK set (RFC 7517 5: the others are passed over); raises ValueError for what is none.
+    """Return the usable keys of a JWK set, skipping others (RFC 7517 5); raise ValueError for an invalid set.
 
-    Up to a hundred keys take a few milliseconds: call it off the event loop.
+    A hundred keys take a few milliseconds: call it outside the event loop.
     """
     try:
         listed = _SETS.decode(document).keys
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError("this is no set of keys") from error
+        raise ValueError("the document is not a JWK set") from error
     found = (_signer(one) for one in listed[:MAX_KEYS])
     return tuple(one for one in found if one is not None)
 
 
 def head_of(token: str, allowed: Collection[str]) -> TokenHeader:
-    """The header of a compact JWS, before any key is looked at; raises BadToken."""
+    """Return the header of a compact JWS without checking the signature; raise BadToken."""
     if not token.isascii() or not 0 < len(token) <= MAX_OCTETS or token.count(".") != 2:
-        raise BadToken("it is no signed token")
+        raise BadToken("it is not a compact JWS")
     try:
         head = _HEADS.decode(_octets(token.partition(".")[0]))
     except (msgspec.MsgspecError, ValueError, RecursionError):
         raise BadToken("its header can't be read") from None
     if head.alg not in ALGORITHMS or head.alg not in allowed:
-        raise BadToken("its algorithm is not one that the provider's description and we agree on")
-    # RFC 8725 3.11: a token made for something else under the same keys says so here.
+        raise BadToken("its algorithm is not supported or not named in the provider's metadata")
+    # RFC 8725 3.11: rejects tokens that the provider signs for other purposes.
     if head.typ is not None and head.typ.lower().endswith("+jwt"):
         raise BadToken("it is a token of another type")
     if head.crit is not msgspec.UNSET or head.b64 is not msgspec.UNSET:
-        raise BadToken("its header asks for an extension")
+        raise BadToken("its header requires an extension")
     return head
 
 
 def payload_of(token: str, head: TokenHeader, keys: Sequence[Signer]) -> bytes | None:
-    """What was signed, under whichever of the keys fits; None where none does, or the signature is not theirs."""
+    """Return the payload if one of the keys verifies the signature, else None."""
     fitting = [one for one in keys if head.alg in one.algorithms and head.kid in (None, one.kid)]
     for one in fitting[:MAX_CANDIDATES]:
         try:
             payload = jws.deserialize_compact(token, one.key, registry=_REGISTRY).payload
-        except (JoseError, ValueError, TypeError):  # not by this key, or a header that the library stumbles over
+        except (JoseError, ValueError, TypeError):  # another key, or a header that the library rejects
             continue
         return payload
     return None
@@ -154,37 +154,37 @@ def check(
     at: datetime,
     access_token: str | None = None,
 ) -> tuple[Proven, str]:
-    """What the signed claims prove at `at`, and their nonce (OpenID Connect Core 3.1.3.7); raises BadToken.
+    """Return what the signed claims prove at `at`, and their nonce (OpenID Connect Core 3.1.3.7); raise BadToken.
 
-    `nonce` None: the caller judges it, as for a nonce that was given out before anybody knew who would use it.
+    With `nonce` None the caller must check it, as for a nonce issued before the person is known.
     """
     try:
         claims = _CLAIMS.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise BadToken("a claim is missing or has the wrong type") from None
     if claims.iss != issuer:
-        raise BadToken("it was issued by somebody else")
+        raise BadToken("its issuer is not the configured one")
     _check_audience(claims, client_id)
     _check_times(claims, at)
     if nonce is not None and not hmac.compare_digest(claims.nonce.encode(), nonce.encode()):
-        raise BadToken("its nonce is not the one of this sign-in")
+        raise BadToken("its nonce does not belong to this sign-in")
     if access_token is not None and claims.at_hash is not None:
         _check_access_token(claims.at_hash, head.alg, access_token)
     return proven(issuer, claims.sub, claims.email, claims.email_verified, claims.name), claims.nonce
 
 
 def proven(issuer: str, subject: str, email: object, verified: object, name: object) -> Proven:
-    """What is vouched for, with each claim in its bounds; raises BadToken for a subject that can't be one."""
+    """Return the claims within their limits; raise BadToken for an invalid subject."""
     if not 0 < len(subject) <= 255 or not subject.isprintable():  # OpenID Connect Core 2: 255 ASCII characters
-        raise BadToken("its subject is not a name")
+        raise BadToken("its subject is empty, too long or not printable")
     address = email if isinstance(email, str) and 0 < len(email) <= 320 and email.isprintable() else None
     called = name if isinstance(name, str) and is_line(name) else ""
-    # Some providers write booleans as words (an Apple and a Cognito habit).
+    # Apple and Amazon Cognito send booleans as strings.
     return Proven(issuer, subject, address, verified is True or verified == "true", called.strip()[:120])
 
 
 def _signer(jwk: dict[str, Any]) -> Signer | None:
-    """A key that can have signed, made of its public members alone; None for any other."""
+    """Build a key from the public members of a JWK; return None if it can't have signed an id token."""
     if jwk.get("use") not in (None, "sig"):
         return None
     makers = {"RSA": _rsa, "EC": _ec, "OKP": _okp}
@@ -230,11 +230,11 @@ def _okp(jwk: dict[str, Any]) -> tuple[Key, frozenset[str]] | None:
 def _check_audience(claims: _Claims, client_id: str) -> None:
     audience = [claims.aud] if isinstance(claims.aud, str) else claims.aud
     if client_id not in audience:
-        raise BadToken("it was made for somebody else")
+        raise BadToken("its audience does not contain our client id")
     if claims.azp is not None and claims.azp != client_id:
-        raise BadToken("it was given to somebody else")
+        raise BadToken("its authorized party (azp) is another client")
     if len(audience) > 1 and claims.azp is None:
-        raise BadToken("it does not say which of its audiences it was given to")
+        raise BadToken("it has several audiences and no authorized party (azp)")
 
 
 def _check_times(claims: _Claims, at: datetime) -> None:
@@ -248,15 +248,15 @@ def _check_times(claims: _Claims, at: datetime) -> None:
 
 
 def _check_access_token(at_hash: str, algorithm: str, access_token: str) -> None:
-    """OpenID Connect Core 3.1.3.6: the left half of the hash that the signature uses; Ed25519 uses SHA-512."""
+    """Check at_hash: the left half of the access token's hash (OpenID Connect Core 3.1.3.6; Ed25519 uses SHA-512)."""
     made = _HASHES.get(algorithm[-3:], sha512)(access_token.encode()).digest()
     wanted = base64.urlsafe_b64encode(made[: len(made) // 2]).rstrip(b"=")
     if not hmac.compare_digest(at_hash.rstrip("=").encode(), wanted):
-        raise BadToken("it does not belong to the access token beside it")
+        raise BadToken("its at_hash does not match the access token")
 
 
 def _octets(text: object) -> bytes:
-    """Base64url without padding (RFC 7515 2); raises ValueError."""
+    """Decode base64url without padding (RFC 7515 2); raise ValueError."""
     if not isinstance(text, str) or len(text) > MAX_OCTETS:
         raise ValueError("not base64url")
     try:

@@ -1,8 +1,8 @@
-"""The identity provider as one process knows it: its description, its keys, and what it gives for a code.
+"""Talk to the identity provider: fetch its metadata and keys, redeem codes, query userinfo.
 
-Everything it serves is taken within a bounded time and size, from addresses that may be dialled. Its description and
-keys are kept for an hour; a token that no known key fits has them fetched again, at most once a minute, so that a
-provider may change its keys at any time and nobody can have us ask it without end.
+Every answer is limited in time and size, and only permitted addresses are connected to. Metadata and keys are cached
+for an hour. A token that no cached key verifies makes them reload, at most once a minute, so that a provider may rotate
+keys at any time and invalid tokens do not cause endless requests.
 """
 
 import asyncio
@@ -27,27 +27,27 @@ from engine.base.settings import Settings
 from engine.store.http_client import Names, anybody, resolver_for, sockets_of
 from engine.store.resolver import Resolver
 
-KEPT_S: Final = 3_600.0  # the description and the keys
-REFRESH_S: Final = 60.0  # between two looks for a key that is not among the known ones
-AFTER_FAILURE_S: Final = 5.0  # whoever comes within this after a failure hears of it at once
+KEPT_S: Final = 3_600.0  # metadata and keys
+REFRESH_S: Final = 60.0  # between two reloads because of an unknown key
+AFTER_FAILURE_S: Final = 5.0  # after a failure, fail immediately for this time
 FETCH_S: Final = 5.0
 MAX_BYTES: Final = 256 * 1024
-MAX_AT_ONCE: Final = 16  # conversations with the provider that one process has
+MAX_AT_ONCE: Final = 16  # concurrent requests of one process
 DISCOVERY: Final = "/.well-known/openid-configuration"
 
 _log = structlog.get_logger("identity")
 
 
 class ProviderUnavailable(Exception):  # noqa: N818 - named for what it is about
-    """The provider can't be asked now: unreachable, slow, not to be dialled, talking nonsense, or refusing us."""
+    """Report that the provider can't be used now: unreachable, slow, a forbidden address, or an invalid answer."""
 
 
 class ProviderDeclined(Exception):  # noqa: N818 - named for what it is about
-    """The provider does not take the code."""
+    """Report that the provider refused the authorization code."""
 
 
 class Description(Struct, frozen=True):
-    """What the provider says of itself (OpenID Connect Discovery 3), as far as it is used."""
+    """Hold the provider's metadata (OpenID Connect Discovery 3) as far as it is used."""
 
     issuer: str
     authorization_endpoint: str
@@ -76,7 +76,7 @@ class _UserInfo(Struct):
 
 
 class IdentityProvider:
-    """One provider, for one process; use within one event loop and `close` it there."""
+    """Hold the metadata, keys and connections of one provider in one process. Use it in one event loop."""
 
     def __init__(
         self,
@@ -87,14 +87,14 @@ class IdentityProvider:
         timeout_s: float = FETCH_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`may_dial` judges addresses in canonical text."""
+        """`may_dial` returns True for addresses (canonical text) that may be connected to."""
         self.config = config
         self._resolver = resolver
         self._may_dial = may_dial
         self._timeout_s = timeout_s
         self._clock = clock
         self._slots = asyncio.Semaphore(MAX_AT_ONCE)
-        self._learning = asyncio.Lock()
+        self._loading = asyncio.Lock()
         self._description: Description | None = None
         self._keys: tuple[Signer, ...] = ()
         self._known_until = 0.0
@@ -104,7 +104,7 @@ class IdentityProvider:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "IdentityProvider | None":
-        """The one of the settings; None where there is none."""
+        """Return the provider of the settings, or None if none is configured."""
         if settings.idp_issuer is None or settings.idp_client_id is None or settings.idp_client_secret is None:
             return None
         config = Config(settings.idp_issuer, settings.idp_client_id, settings.idp_client_secret, settings.idp_scopes)
@@ -113,18 +113,18 @@ class IdentityProvider:
         return cls(config, resolver_for(settings), may_dial=anybody if every else is_public)
 
     async def close(self) -> None:
-        """End look-ups that are under way."""
+        """Cancel running DNS lookups."""
         await self._resolver.close()
 
     async def describe(self) -> Description:
-        """The provider's description, at most an hour old; raises ProviderUnavailable."""
+        """Return the provider's metadata, at most an hour old; raise ProviderUnavailable."""
         if self._description is None or self._clock() >= self._known_until:
-            await self._learn(self._fetched_at)
+            await self._load(self._fetched_at)
         assert self._description is not None
         return self._description
 
     async def redeem(self, code: str, verifier: str, redirect: str) -> Tokens:
-        """The tokens for a code (RFC 6749 4.1.3, RFC 7636 4.5); raises ProviderDeclined or ProviderUnavailable."""
+        """Redeem a code for tokens (RFC 6749 4.1.3, RFC 7636 4.5); raise ProviderDeclined or ProviderUnavailable."""
         description = await self.describe()
         form = {
             "grant_type": "authorization_code",
@@ -145,22 +145,22 @@ class IdentityProvider:
         try:
             return msgspec.json.decode(answer.body, type=Tokens)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            raise ProviderUnavailable("its answer to a code can't be read") from None
+            raise ProviderUnavailable("the answer of its token endpoint can't be read") from None
 
     async def check(
         self, token: str, *, nonce: str | None, at: datetime, access_token: str | None = None
     ) -> tuple[Proven, str]:
-        """What an id token proves at `at`, and its nonce, which is judged here where `nonce` is given.
+        """Return what an id token proves at `at`, and its nonce, which is checked if `nonce` is given.
 
-        Raises BadToken, or ProviderUnavailable while the provider's keys can't be had.
+        Raises BadToken, or ProviderUnavailable if the provider's keys can't be loaded.
         """
         description = await self.describe()
         head = id_tokens.head_of(token, description.id_token_signing_alg_values_supported)
         payload = id_tokens.payload_of(token, head, self._keys)
-        if payload is None and await self._look_again():
+        if payload is None and await self._reload():
             payload = id_tokens.payload_of(token, head, self._keys)
         if payload is None:
-            raise BadToken("no key of the provider has signed it")
+            raise BadToken("no key of the provider verifies its signature")
         return id_tokens.check(
             payload,
             head,
@@ -172,8 +172,9 @@ class IdentityProvider:
         )
 
     async def ask_about(self, proven: Proven, access_token: str) -> Proven:
-        """The same person with what the provider's userinfo adds (OpenID Connect Core 5.3): some keep the address
-        out of their id tokens. Raises BadToken where it speaks of somebody else, or ProviderUnavailable.
+        """Return the claims completed by userinfo (OpenID Connect Core 5.3), where some providers put the address.
+
+        Raises BadToken if userinfo names another subject, or ProviderUnavailable.
         """
         description = await self.describe()
         if description.userinfo_endpoint is None:
@@ -181,36 +182,36 @@ class IdentityProvider:
         headers = {"Authorization": f"Bearer {access_token}"}
         answer = await self._fetch("GET", description.userinfo_endpoint, headers)
         if answer.status != 200:
-            raise ProviderUnavailable(f"its userinfo answers {answer.status}")
+            raise ProviderUnavailable(f"its userinfo endpoint answered {answer.status}")
         try:
-            told = msgspec.json.decode(answer.body, type=_UserInfo)
+            claims = msgspec.json.decode(answer.body, type=_UserInfo)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return proven  # such as a signed answer, which we do not ask for
-        if told.sub != proven.subject:
-            raise BadToken("userinfo speaks of somebody else")
-        return id_tokens.proven(proven.issuer, told.sub, told.email, told.email_verified, told.name)
+            return proven  # such as a signed answer, which we do not request
+        if claims.sub != proven.subject:
+            raise BadToken("userinfo names another subject")
+        return id_tokens.proven(proven.issuer, claims.sub, claims.email, claims.email_verified, claims.name)
 
-    async def _look_again(self) -> bool:
-        """Fetch the keys again, unless that was done within the last minute; whether they are others' now."""
+    async def _reload(self) -> bool:
+        """Reload the keys unless that was done within the last minute; return True if it was done now."""
         seen = self._fetched_at
         if self._clock() - seen < REFRESH_S:
             return False
-        await self._learn(seen)
+        await self._load(seen)
         return True
 
-    async def _learn(self, seen: float) -> None:
-        """Fetch description and keys, unless somebody has since they were last seen; one at a time."""
-        async with self._learning:
+    async def _load(self, seen: float) -> None:
+        """Load metadata and keys, one at a time, unless they were loaded after `seen`."""
+        async with self._loading:
             if self._fetched_at > seen:
                 return
             if self._clock() < self._failed_until:
-                raise ProviderUnavailable("it could not be asked a moment ago")
+                raise ProviderUnavailable("the previous request failed a moment ago")
             try:
                 description = await self._discover()
                 keys = await self._fetch_keys(description)
             except ProviderUnavailable as away:
                 self._failed_until = self._clock() + AFTER_FAILURE_S
-                _log.warning("provider away", issuer=self.config.issuer, reason=str(away))
+                _log.warning("identity provider unavailable", issuer=self.config.issuer, reason=str(away))
                 raise
             now = self._clock()
             self._description, self._keys = description, keys
@@ -219,23 +220,23 @@ class IdentityProvider:
     async def _discover(self) -> Description:
         answer = await self._fetch("GET", self.config.issuer.rstrip("/") + DISCOVERY)
         if answer.status != 200:
-            raise ProviderUnavailable(f"its description answers {answer.status}")
+            raise ProviderUnavailable(f"its metadata endpoint answered {answer.status}")
         try:
             found = msgspec.json.decode(answer.body, type=Description)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            raise ProviderUnavailable("its description can't be read") from None
+            raise ProviderUnavailable("its metadata can't be read") from None
         if found.issuer != self.config.issuer:  # OpenID Connect Discovery 4.3
-            raise ProviderUnavailable("its description is another issuer's")
+            raise ProviderUnavailable("its metadata names another issuer")
         plain = urlsplit(self.config.issuer).scheme == "http"
         ends = (found.authorization_endpoint, found.token_endpoint, found.jwks_uri, found.userinfo_endpoint)
         if not all(end is None or _usable(end, plain=plain) for end in ends):
-            raise ProviderUnavailable("its description names an endpoint that is no https:// URL")
+            raise ProviderUnavailable("its metadata names an endpoint that is not an https:// URL")
         return found
 
     async def _fetch_keys(self, description: Description) -> tuple[Signer, ...]:
         answer = await self._fetch("GET", description.jwks_uri)
         if answer.status != 200:
-            raise ProviderUnavailable(f"its keys answer {answer.status}")
+            raise ProviderUnavailable(f"its key endpoint answered {answer.status}")
         try:
             return await asyncio.to_thread(id_tokens.keys_in, answer.body)
         except ValueError:
@@ -244,7 +245,7 @@ class IdentityProvider:
     async def _fetch(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> _ProviderAnswer:
-        """One request; the time covers waiting for a free place, DNS, and the last octet."""
+        """Send one request; the timeout covers waiting for a free slot, DNS and the complete answer."""
         try:
             async with (
                 asyncio.timeout(self._timeout_s),
@@ -252,14 +253,14 @@ class IdentityProvider:
                 self._session() as session,
                 session.request(method, url, headers=headers, data=body, allow_redirects=False) as response,
             ):
-                return _ProviderAnswer(response.status, await _whole(response.content))
+                return _ProviderAnswer(response.status, await _read_all(response.content))
         except TimeoutError:
             raise ProviderUnavailable(f"no answer within {self._timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise ProviderUnavailable(f"it can't be reached: {type(error).__name__}") from None
 
     def _session(self) -> aiohttp.ClientSession:
-        if self._tls is None:  # on first use: loading authorities costs 20 ms
+        if self._tls is None:  # on first use: loading CA certificates takes 20 ms
             self._tls = ssl.create_default_context()
         connector = aiohttp.TCPConnector(
             resolver=Names(self._resolver, self._may_dial),
@@ -274,25 +275,25 @@ class IdentityProvider:
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             trust_env=False,
-            headers={"Accept": "application/json", "User-Agent": "Waybill"},  # some refuse whoever names nothing
+            headers={"Accept": "application/json", "User-Agent": "Waybill"},  # some refuse requests without one
             skip_auto_headers=("Accept-Encoding",),
         )
 
 
-async def _whole(stream: aiohttp.StreamReader) -> bytes:
-    """All of an answer; raises ProviderUnavailable above the bound."""
+async def _read_all(stream: aiohttp.StreamReader) -> bytes:
+    """Read the complete answer; raise ProviderUnavailable if it is too long."""
     parts: list[bytes] = []
     size = 0
     while part := await stream.read(MAX_BYTES + 1 - size):
         parts.append(part)
         size += len(part)
         if size > MAX_BYTES:
-            raise ProviderUnavailable(f"its answer exceeds {MAX_BYTES:,} octets")
+            raise ProviderUnavailable(f"its answer is longer than {MAX_BYTES:,} bytes")
     return b"".join(parts)
 
 
 def _usable(url: str, *, plain: bool) -> bool:
-    """An absolute URL without a fragment, by TLS unless the issuer itself does without."""
+    """Return True for an absolute URL without a fragment, with TLS unless the issuer uses http."""
     try:
         parts = urlsplit(url)
         return (
@@ -308,20 +309,22 @@ def _usable(url: str, *, plain: bool) -> bool:
 
 
 def _basic(client_id: str, secret: str) -> str:
-    """RFC 6749 2.3.1: both are form-encoded before they are joined."""
+    """Return the Basic header; RFC 6749 2.3.1 requires form-encoding both parts first."""
     pair = f"{quote(client_id, safe='')}:{quote(secret, safe='')}"
     return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
 
 def _refusal(answer: _ProviderAnswer) -> ProviderUnavailable | ProviderDeclined:
-    """What a refused code means (RFC 6749 5.2): `invalid_client` is our operator's fault, not the person's."""
+    """Return the exception for a refused code (RFC 6749 5.2); `invalid_client` is an operator error."""
     try:
         error = msgspec.json.decode(answer.body, type=_Refusal).error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         error = None
     if error in {"invalid_client", "unauthorized_client"} or answer.status == 401:
-        _log.error("provider refuses this service's client id or secret", status=answer.status)
-        return ProviderUnavailable("it refuses our client id or secret")
+        _log.error("identity provider refused the client id or secret", status=answer.status)
+        return ProviderUnavailable(
+            "it refused our client id or secret; check WAYBILL_IDP_CLIENT_ID and WAYBILL_IDP_CLIENT_SECRET"
+        )
     if 400 <= answer.status < 500 and answer.status != 429:
         return ProviderDeclined(error if isinstance(error, str) and error.isidentifier() else "a code")
-    return ProviderUnavailable(f"it answers {answer.status} to a code")
+    return ProviderUnavailable(f"its token endpoint answered {answer.status}")

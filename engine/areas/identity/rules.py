@@ -1,7 +1,7 @@
-"""The values that a sign-in hands out and takes back, and where it may lead. Pure.
+"""Derive and check the values of a sign-in with an identity provider, and its redirects. Pure, except for randomness.
 
-Everything handed out is derived from a step's id under the pepper: it is checked without a look-up, and no table
-holds it.
+Every value is derived from the id of a sign-in step with the pepper, so it can be checked without a query and is stored
+in no table.
 """
 
 import base64
@@ -16,52 +16,52 @@ from engine.areas.identity.types import SignInStep
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.secrets import derived, random_base62
 
-COOKIE = "svc_idp"  # binds what is under way to the browser that began it
+COOKIE = "svc_idp"  # binds a sign-in to the browser that started it
 COOKIE_PATH = "/v1/auth/idp"
-COOKIE_S = 900  # over a state's lifetime and a ticket's after it
-MAX_TRIES = 5  # codes of the second factor for one ticket
+COOKIE_S = 900  # longer than the lifetimes of a state and a ticket together
+MAX_TRIES = 5  # second-factor codes per ticket
 MAX_RETURN = 2_000
 MAX_TOKEN = 200
 
 
 _LENGTH = 43  # of base62: 256 bits
 _BROWSER = re.compile(rf"[0-9A-Za-z]{{{_LENGTH}}}", re.ASCII)
-_TOKEN = re.compile(r"[A-Za-z0-9_-]{64}", re.ASCII)  # 16 octets of id and 32 of its code, in base64url
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{64}", re.ASCII)  # 16 bytes of id and 32 of its MAC, in base64url
 _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)  # RFC 7636 4.2: SHA-256 in base64url
 _VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}", re.ASCII)  # RFC 7636 4.1
-# RFC 3986 3.3 and 3.4 without the fragment, which is ours to write: neither white space, which browsers strip, nor the
-# backslash, which they take for a slash.
+# RFC 3986 3.3 and 3.4 without a fragment, which we add ourselves. Excludes white space, which browsers strip, and the
+# backslash, which they treat as a slash.
 _PATH = re.compile(r"/[A-Za-z0-9\-._~!$&'()*+,;=:@%/]*(?:\?[A-Za-z0-9\-._~!$&'()*+,;=:@%/?]*)?", re.ASCII)
 
-# What the provider may have said (RFC 6749 4.1.2.1, OpenID Connect Core 3.1.2.6) that a person can act upon.
-_SAID = frozenset(
+# Error codes of providers (RFC 6749 4.1.2.1, OpenID Connect Core 3.1.2.6) that a person can act on.
+_KNOWN_ERRORS = frozenset(
     {
         "access_denied", "login_required", "interaction_required", "account_selection_required", "consent_required",
         "temporarily_unavailable",
     }
 )  # fmt: skip
-OTHERWISE = "provider_error"
+OTHER_ERROR = "provider_error"
 
 
 def new_browser() -> str:
-    """A secret for a browser's cookie."""
+    """Return a new secret for the browser's cookie."""
     return random_base62(_LENGTH)
 
 
 def browser_digest(secret: str | None) -> bytes | None:
-    """What is stored of a browser's secret; None for what can't be one."""
+    """Return the stored digest of a browser's secret; None if it does not have the form of one."""
     if secret is None or _BROWSER.fullmatch(secret) is None:
         return None
     return sha256(secret.encode()).digest()
 
 
 def token_of(pepper: str, step: SignInStep, step_id: UUID) -> str:
-    """What is handed out for a step: its id, signed for this kind alone."""
+    """Return the token for a step: its id with a MAC for this kind of step."""
     return _text(step_id.bytes + _code(pepper, step.value, step_id))
 
 
 def step_of(pepper: str, step: SignInStep, token: str) -> UUID | None:
-    """The id of the step that the token was handed out for; None for what we did not make for this kind."""
+    """Return the step id of a token; None if we did not make it for this kind of step."""
     if _TOKEN.fullmatch(token) is None:
         return None
     octets = base64.urlsafe_b64decode(token)
@@ -70,56 +70,60 @@ def step_of(pepper: str, step: SignInStep, token: str) -> UUID | None:
 
 
 def nonce_of(pepper: str, state: UUID) -> str:
-    """The nonce that goes to the provider beside a state."""
+    """Return the nonce sent to the provider with a state."""
     return _text(_code(pepper, "nonce of a state", state))
 
 
 def verifier_of(pepper: str, state: UUID) -> str:
-    """The PKCE verifier (RFC 7636) of a state: shown with the code, to the provider alone."""
+    """Return the PKCE verifier (RFC 7636) of a state, sent with the code to the provider only."""
     return _text(_code(pepper, "verifier of a state", state))
 
 
 def s256(verifier: str) -> str:
-    """RFC 7636 4.2."""
+    """Return the S256 challenge of a verifier (RFC 7636 4.2)."""
     return _text(sha256(verifier.encode("ascii")).digest())
 
 
 def answers(challenge: str, verifier: str) -> bool:
-    """Whether an app's verifier is the one that it gave the challenge of."""
+    """Return True if the verifier matches the app's challenge."""
     return _VERIFIER.fullmatch(verifier) is not None and hmac.compare_digest(s256(verifier), challenge)
 
 
 def checked_return(path: str | None) -> str | None:
-    """Where on this service the browser goes afterwards; anything that could lead elsewhere is a 400."""
+    """Return the path to which the browser goes afterwards; raise the 400 unless it is on this service."""
     if path is None:
         return None
     if len(path) > MAX_RETURN or _PATH.fullmatch(path) is None or "//" in path.partition("?")[0]:
-        raise invalid("returnTo", "`returnTo` is a path on this service, such as /domains?tab=dns, without a host.")
+        raise invalid(
+            "returnTo", "`returnTo` must be a path on this service, such as /domains?tab=dns, without a host."
+        )
     return path
 
 
 def checked_app(
     redirect: str | None, challenge: str | None, allowed: Collection[str]
 ) -> tuple[str, str] | tuple[None, None]:
-    """An app's redirect and the S256 challenge of its verifier: both or neither, and the redirect a known one."""
+    """Check an app's redirect, which must be configured, and its S256 challenge; both or neither must be given."""
     if redirect is None and challenge is None:
         return None, None
     if redirect is None or redirect not in allowed:
-        raise invalid("appRedirect", "`appRedirect` must be one of those that the operator of this service has set.")
+        raise invalid(
+            "appRedirect", "`appRedirect` is not allowed. Ask the operator to add it to WAYBILL_IDP_APP_REDIRECTS."
+        )
     if challenge is None or _CHALLENGE.fullmatch(challenge) is None:
         raise invalid(
-            "verifierChallenge", "`verifierChallenge` is the SHA-256 of the verifier in base64url: 43 characters."
+            "verifierChallenge", "`verifierChallenge` must be the SHA-256 of the verifier in base64url, 43 characters."
         )
     return redirect, challenge
 
 
-def said(error: str) -> str:
-    """The provider's error as one of a few words; its text is never shown."""
-    return error if error in _SAID else OTHERWISE
+def error_code(error: str) -> str:
+    """Return a known error code of the provider, else `provider_error`; its text is never shown."""
+    return error if error in _KNOWN_ERRORS else OTHER_ERROR
 
 
 def word_for(refusal: Refusal) -> str:
-    """The word that a page is told about a refusal of ours."""
+    """Return the code that a page gets for one of our refusals."""
     return _WORDS.get(refusal.kind, "refused")
 
 
@@ -136,20 +140,18 @@ _WORDS = {
 
 
 def shown_name(name: str | None, issuer: str) -> str:
-    """What people know the provider as."""
+    """Return the provider's name for people."""
     return name or urlsplit(issuer).hostname or issuer
 
 
 def spent(field: str) -> Refusal:
-    """The one answer to whatever is unknown, forged, used, another browser's, or too old."""
-    return invalid(field, "This sign-in is used up or too old. Begin it again.")
+    """Return the refusal for a value that is unknown, forged, used, expired or from another browser."""
+    return invalid(field, "This sign-in was already used or has expired. Start it again.")
 
 
 def refused() -> Refusal:
-    """The one answer to every token and code of a provider that does not hold; the log says why."""
-    return Refusal(
-        ErrorType.INVALID_CREDENTIALS, "The identity provider's answer does not hold. Begin the sign-in again."
-    )
+    """Return the refusal for every invalid token or code of a provider; the log has the reason."""
+    return Refusal(ErrorType.INVALID_CREDENTIALS, "The identity provider's answer is invalid. Start the sign-in again.")
 
 
 def _code(pepper: str, purpose: str, step: UUID) -> bytes:

@@ -1,4 +1,4 @@
-"""Rows of identities, and of the steps of sign-ins under way."""
+"""Read and write linked identities and pending sign-in steps."""
 
 from datetime import datetime
 from uuid import UUID
@@ -22,7 +22,7 @@ WAYS_IN = _SQL.rows("ways_in", WaysIn)
 
 
 async def begin(source: Source, kind: SignInStep, step: PendingSignIn, at: datetime) -> datetime:
-    """Expect the step from `at` on for its kind's lifetime; returns when it ends."""
+    """Store a step for the lifetime of its kind from `at` on; return its end."""
     until = at + LIFETIME[kind]
     await _INSERT_STEP.execute(
         source, step.id, kind.value, step.browser, step.user_id, step.issuer, step.subject, step.return_to,
@@ -34,12 +34,15 @@ async def begin(source: Source, kind: SignInStep, step: PendingSignIn, at: datet
 async def take(
     source: Source, kind: SignInStep, step: UUID, browser: bytes | None, at: datetime
 ) -> PendingSignIn | None:
-    """Use the step up; None where it is unknown, used, over, or another browser's. Of two at once one gets it."""
+    """Consume the step; return None if it is unknown, used, expired or of another browser.
+
+    Only one of concurrent requests gets it.
+    """
     return await _TAKE.first(source, step, kind.value, at, browser)
 
 
 async def try_on(
-    source: Source, kind: SignInStep, step: UUID, browser: bytes | None, at: datetime, *, most: int
+    source: Source, kind: SignInStep, step: UUID, browser: bytes | None, at: datetime, *, max_tries: int
 ) -> PendingSignIn | None:
-    """Count a try on the step, which stays; None where `take` would find none, or it has had `most` tries."""
-    return await _TRY.first(source, step, kind.value, at, browser, most)
+    """Count a try on the step without consuming it; return None like `take`, or after `max_tries` tries."""
+    return await _TRY.first(source, step, kind.value, at, browser, max_tries)

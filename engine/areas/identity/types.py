@@ -1,4 +1,4 @@
-"""What the parts of a sign-in with an identity provider are."""
+"""Define the steps and values of a sign-in with an identity provider."""
 
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -8,11 +8,11 @@ from msgspec import Struct
 
 
 class SignInStep(StrEnum):
-    """What was handed out and is expected back."""
+    """Name the kinds of values that are handed out and expected back."""
 
     STATE = "state"  # to the provider, which sends the browser back with it
     NONCE = "nonce"  # to the page that shows the provider's one-tap button; comes back inside the id token
-    TICKET = "ticket"  # to whoever still has to show a code of the second factor
+    TICKET = "ticket"  # to a person who still has to enter a second-factor code
     APP_CODE = "app_code"  # to an app, which redeems it with its verifier
 
 
@@ -25,7 +25,7 @@ LIFETIME: dict[SignInStep, timedelta] = {
 
 
 class Config(Struct, frozen=True):
-    """Which provider, and who we are there."""
+    """Hold the provider's issuer and our client credentials."""
 
     issuer: str
     client_id: str
@@ -34,14 +34,14 @@ class Config(Struct, frozen=True):
 
 
 class Tokens(Struct, frozen=True):
-    """What the provider gave for a code."""
+    """Hold the provider's tokens for a code."""
 
     id_token: str
     access_token: str | None = None
 
 
 class Proven(Struct, frozen=True):
-    """What the provider vouches for."""
+    """Hold the claims that the provider vouches for."""
 
     issuer: str
     subject: str
@@ -51,7 +51,7 @@ class Proven(Struct, frozen=True):
 
 
 class PendingSignIn(Struct, frozen=True):
-    """A step that was just taken up."""
+    """Hold a sign-in step as stored."""
 
     id: UUID
     browser: bytes | None = None
@@ -65,7 +65,7 @@ class PendingSignIn(Struct, frozen=True):
 
 
 class IdentityRow(Struct, frozen=True):
-    """A person's identity at an issuer."""
+    """Hold a person's identity at an issuer."""
 
     id: UUID
     user_id: UUID
@@ -76,7 +76,7 @@ class IdentityRow(Struct, frozen=True):
 
 
 class WaysIn(Struct, frozen=True):
-    """What is left to sign in with."""
+    """Count the remaining ways of a person to sign in."""
 
     password: bool
     passkeys: int
@@ -84,5 +84,5 @@ class WaysIn(Struct, frozen=True):
 
     @property
     def any(self) -> bool:
-        """Whether there is one at all."""
+        """Return True if there is at least one."""
         return self.password or self.passkeys > 0 or self.identities > 0

@@ -1,1 +1,1 @@
-"""Enquiries from the contact form of whoever runs the service."""
+"""Store enquiries from the operator's contact form."""

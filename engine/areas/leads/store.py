@@ -1,4 +1,4 @@
-"""Rows of enquiries."""
+"""Write enquiries."""
 
 from engine.store.queries import Queries
 

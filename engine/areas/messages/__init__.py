@@ -1,1 +1,1 @@
-"""Reading stored messages and their waybills."""
+"""Read stored messages and their waybills."""

@@ -1,12 +1,12 @@
 -- fragment: message_columns
--- The columns of `messages` that MessageRow begins with.
+-- Columns of `messages` in the order of MessageRow.
 m.id, m.status, m.source, m.sender, m.reply_to, m.subject, m.stream, m.template, m.template_version, m.tags, m.metadata,
 m.attachments, m.size_bytes, m.scheduled_at, m.delivered_at, m.resent_from
 
 -- name: list_messages
--- Messages of account $1 with ids from $2 up to but without $3, newest first, at most $4. Each further filter is
--- open when null: status $5, sending domain $6, stream $7, tags $8 (JSON contained in the message's), any of the
--- metadata $9 (likewise), any of the patterns $10 in the subject, the sender or a recipient.
+-- List messages of account $1 with $2 <= id < $3, newest first, at most $4. Null disables each of the other filters:
+-- status $5, sending domain $6, stream $7, tags $8 (JSON, all of them), metadata $9 (JSON, any of them), patterns $10
+-- (any of them, in the subject, the sender or a recipient).
 WITH page AS (
     SELECT :message_columns
     FROM messages m
@@ -29,9 +29,9 @@ SELECT page.*, ARRAY(
 FROM page ORDER BY page.id DESC;
 
 -- name: list_messages_to
--- The same for messages that went to address $11, in any case: from the index on addresses, not through every
--- message. The order stands inside, so that a page of an address with a million messages joins one page of them. Rows
--- are compared, and the address stands in a subquery, so that no other index fits, however common the address is.
+-- The same for messages to address $11 (case-insensitive), through the index on addresses. The inner ORDER BY makes a
+-- page of an address with a million messages join only one page of them. The row comparison and the subqueries keep the
+-- planner on this index, even if the address is very common.
 WITH page AS (
     SELECT :message_columns
     FROM (SELECT message_id FROM recipients
@@ -59,8 +59,8 @@ SELECT page.*, ARRAY(
 FROM page ORDER BY page.id DESC;
 
 -- name: read_message
--- Message $2 of account $1 with its recipients and, by seq, its waybill. Events of a message have ids not below
--- $3, which spares the older partitions.
+-- Read message $2 of account $1 with its recipients and its waybill, by seq. Its events have ids >= $3, which prunes
+-- older partitions.
 SELECT :message_columns, ARRAY(
     SELECT ROW(r.kind, r.address, r.name, r.status, r.attempts, r.last_response, r.next_attempt_at)
     FROM (SELECT * FROM recipients WHERE message_id = m.id OFFSET 0) r
@@ -71,10 +71,10 @@ SELECT :message_columns, ARRAY(
 FROM messages m WHERE m.account_id = $1 AND m.id = $2;
 
 -- name: read_files
--- The attachments of message $2 of account $1.
+-- Read the attachments of message $2 of account $1.
 SELECT attachments, size_bytes FROM messages WHERE account_id = $1 AND id = $2;
 
 -- name: read_body
--- The composed octets of message $2, which account $1 must own.
+-- Read the composed content of message $2, which account $1 must own.
 SELECT b.mime FROM messages m JOIN message_bodies b ON b.message_id = m.id AND b.message_id = $2
 WHERE m.account_id = $1 AND m.id = $2;

@@ -1,4 +1,4 @@
-"""What a list of messages may be narrowed to, how recipients are written, which file a download is. Pure."""
+"""Check list filters, format recipients and extract attachments of stored messages. Pure."""
 
 import re
 import unicodedata
@@ -37,10 +37,10 @@ def filters(
     since: str | None,
     until: str | None,
 ) -> MessageFilters:
-    """The filters of a list request; raises the 400 that names the parameter at fault."""
+    """Return the filters of a list request; raise the 400 that names the invalid parameter."""
     for name, text in (("search", search), ("metadata", metadata), *(("tag", tag) for tag in tags)):
         if text is not None and "\0" in text:
-            raise invalid(name, f"`{name}` must not hold NUL.")
+            raise invalid(name, f"`{name}` contains NUL (U+0000). Remove it.")
     low = _FIRST if since is None else _bound("from", since)
     high = _LAST if until is None else _bound("until", until)
     return MessageFilters(
@@ -57,10 +57,10 @@ def filters(
 
 
 def patterns(text: str) -> list[str]:
-    """ILIKE patterns that find `text` anywhere, its wildcards taken literally.
+    """Return ILIKE patterns that match `text` anywhere; wildcards in `text` are literal.
 
-    Under the C locale Postgres folds the case of ASCII letters only, so the other letters are asked for in
-    lower and upper case besides.
+    Under the C locale, PostgreSQL folds only ASCII letters, so text with other letters is matched in lower and in upper
+    case as well.
     """
     composed = unicodedata.normalize("NFC", text)
     found = dict.fromkeys((text, composed))
@@ -70,25 +70,24 @@ def patterns(text: str) -> list[str]:
 
 
 def too_slow(wanted: MessageFilters) -> Refusal | None:
-    """The answer to a list that took too long: what to narrow, or None where no filter is to blame."""
+    """Return the 400 for a list that timed out, naming the filter to narrow; None if no filter causes it."""
     name = wanted.scans
     if name is None:
         return None
     return Refusal(
         ErrorType.INVALID_REQUEST,
-        f"Too many messages would have to be looked through for `{name}`. Narrow the time with `from` and `until`, "
-        "or add `to`.",
+        f"The filter `{name}` has to read too many messages. Narrow the time with `from` and `until`, or add `to`.",
         field=name,
     )
 
 
 def made_at(message: UUID) -> datetime:
-    """When a message was accepted: its id says so, to the millisecond."""
+    """Return the time of acceptance, in milliseconds, from the message id."""
     return _EPOCH + timedelta(milliseconds=ids.milliseconds_of(message))
 
 
 def written(name: str | None, address: str) -> str:
-    """A recipient as `a@b.example` or `Name <a@b.example>`; `parse_mailbox` reads it back."""
+    """Format a recipient as `a@b.example` or `Name <a@b.example>`; `parse_mailbox` reads it back."""
     if not name:
         return address
     if _SPECIALS.search(name):
@@ -98,15 +97,15 @@ def written(name: str | None, address: str) -> str:
 
 
 def files_of(attachments: str | None) -> list[StoredFile]:
-    """The stored attachments of a message from their JSON."""
+    """Return the stored attachments of a message from their JSON."""
     return [] if attachments is None else _FILES.decode(attachments)
 
 
 def content_of(mime: bytes, files: Sequence[StoredFile], wanted: StoredFile) -> bytes | None:
-    """The octets of one stored attachment, or None when the message no longer holds them.
+    """Return the bytes of a stored attachment, or None if the message no longer holds it.
 
-    Images that the HTML shows stand before the other files, so the place in the request is only the first
-    guess: what counts is the digest taken at acceptance.
+    Composing puts inline images before other files, so the place in the request is only the first candidate; the
+    SHA-256 taken at acceptance decides.
     """
     first = files.index(wanted)
     for place in (first, *(place for place in range(len(files)) if place != first)):
@@ -124,7 +123,7 @@ def _read(mime: bytes, place: int) -> Iterator[bytes]:
 
 
 def _bound(name: str, text: str) -> UUID:
-    """The first id at or after a moment."""
+    """Return the smallest id at or after a time."""
     if not text.endswith("Z"):
         raise invalid(name, f"`{name}` must be a UTC time such as 2026-11-20T08:09:10Z.")
     try:
@@ -138,9 +137,9 @@ def _address(text: str) -> str:
     try:
         mailbox = parse_mailbox(text)
     except BadAddress as error:
-        raise invalid("to", f"`to` is not an address: {error}") from None
+        raise invalid("to", f"`to` is not an email address: {error}") from None
     if mailbox.name or "<" in text:
-        raise invalid("to", "`to` takes a bare address such as ann@example.com.")
+        raise invalid("to", "`to` must be an address without a name, such as ann@example.com.")
     return mailbox.address
 
 
@@ -152,13 +151,14 @@ def _domain(text: str) -> str:
 
 
 def _entries(text: str) -> list[str]:
-    """`name:value` as JSON, once for each colon that may stand between the two: names and values may hold some."""
+    """Return `name:value` as JSON objects, one for each colon that could separate the two."""
     parts = text.split(":")
     pairs = [(":".join(parts[:place]), ":".join(parts[place:])) for place in range(1, len(parts))]
     found = [{name: value} for name, value in pairs if 1 <= len(name) <= MAX_NAME and len(value) <= MAX_VALUE]
     if not found:
         raise invalid(
             "metadata",
-            f"`metadata` has the form name:value, the name up to {MAX_NAME} characters, the value up to {MAX_VALUE}.",
+            f"`metadata` must have the form name:value, with at most {MAX_NAME} characters in the name and {MAX_VALUE} "
+            "in the value.",
         )
     return [orjson.dumps(one).decode() for one in found]

@@ -1,4 +1,4 @@
-"""Stored messages as they are read: what a list page, a single fetch and a download are made of."""
+"""Define the rows of stored messages: list pages, single messages and downloads."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,7 +11,7 @@ Fields = Sequence[Any]  # one nested record, in the order of its Struct's fields
 
 
 class MessageRow(Struct):
-    """One message with its recipients, of one snapshot: a recipient never contradicts its message."""
+    """Hold one message with its recipients, from one snapshot."""
 
     id: UUID
     status: str
@@ -33,13 +33,13 @@ class MessageRow(Struct):
 
 
 class MessageWithWaybill(MessageRow):
-    """A message with its waybill besides."""
+    """Hold a message with its recipients and waybill."""
 
     waybill: list[Fields]  # of EventRow, by seq
 
 
 class RecipientRow(Struct, frozen=True):
-    """Where one recipient of a message stands; `kind` is to, cc or bcc."""
+    """Hold the status of one recipient; `kind` is to, cc or bcc."""
 
     kind: str
     address: str
@@ -51,7 +51,7 @@ class RecipientRow(Struct, frozen=True):
 
 
 class WaybillRow(Struct, frozen=True):
-    """One line of a waybill; `payload` is the sealed JSON text."""
+    """Hold one event of a waybill; `payload` is the stored JSON text."""
 
     id: UUID
     seq: int
@@ -61,20 +61,18 @@ class WaybillRow(Struct, frozen=True):
 
 
 class FilesRow(Struct, frozen=True):
-    """What a download needs to know of its message."""
+    """Hold the attachments (JSON) and size of one message."""
 
     attachments: str | None
     size_bytes: int
 
 
 class BodyRow(Struct, frozen=True):
-    """The composed message."""
-
     mime: bytes
 
 
 class StoredFile(Struct, frozen=True):
-    """An attachment as kept beside its message."""
+    """Describe an attachment of a stored message."""
 
     id: str
     filename: str
@@ -84,7 +82,7 @@ class StoredFile(Struct, frozen=True):
 
 
 class MessageFilters(Struct, frozen=True, kw_only=True):
-    """What a list of messages is narrowed to; None leaves a field open. The ids bound the time: [low, high)."""
+    """Hold the filters of a message list; None means no filter. The ids bound the time: [low, high)."""
 
     low: UUID
     high: UUID
@@ -93,24 +91,24 @@ class MessageFilters(Struct, frozen=True, kw_only=True):
     search: list[str] | None = None  # ILIKE patterns, any of which may match
     domain: str | None = None
     stream: str | None = None
-    tags: str | None = None  # JSON that the message's own contains
-    metadata: list[str] | None = None  # likewise, any of them
+    tags: str | None = None  # JSON array; the message must have all of them
+    metadata: list[str] | None = None  # JSON objects, any of which may match
 
     @property
     def scans(self) -> str | None:
-        """The filter for which any number of messages that do not match may have to be passed over, or None."""
+        """Name the filter that may skip any number of messages that do not match, or None."""
         names = {"status": self.status, "domain": self.domain, "stream": self.stream}
         return self.unindexed or next((name for name, value in names.items() if value is not None), None)
 
     @property
     def unindexed(self) -> str | None:
-        """The filter for which messages have to be read one by one, or None."""
+        """Name the filter that has no index and reads messages one by one, or None."""
         names = {"search": self.search, "tag": self.tags, "metadata": self.metadata}
         return next((name for name, value in names.items() if value is not None), None)
 
 
 class MessageRows(Struct, frozen=True):
-    """Messages newest first, and whether older ones match."""
+    """Hold a page of messages, newest first; `has_more` is True if older ones match."""
 
     rows: list[MessageRow]
     has_more: bool

@@ -1,1 +1,1 @@
-"""Passkeys: key pairs in people's devices, known here by their public halves (W3C Web Authentication, level 3)."""
+"""Register and verify passkeys; only their public keys are stored (W3C Web Authentication, level 3)."""

@@ -1,7 +1,7 @@
-"""The border to py_webauthn: the answers of browsers come in, verified facts or a `Rejected` go out. No I/O.
+"""Verify answers of browsers with py_webauthn; return facts or raise `Rejected`. No I/O.
 
-Beyond what the library checks: the key's kind belongs to its algorithm, nothing comes out of a frame of another site,
-and attestation is none or the authenticator's own, for none is asked for and so nobody's certificates are read.
+Checks in addition to the library: the key type fits its algorithm, the request does not come from a cross-origin frame,
+and the attestation is `none` or self attestation, because none is requested and no certificates are checked.
 """
 
 import base64
@@ -31,17 +31,17 @@ from webauthn.helpers.structs import (
 from engine.areas.passkeys.rules import ALGORITHMS, RelyingParty
 
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]*={0,2}", re.ASCII)
-_MAX_KEY_BYTES = 600  # of RSA with 4096 bits; a longer one only costs us time
+_MAX_KEY_BYTES = 600  # fits RSA with 4096 bits; longer keys only cost CPU
 _MIN_ID_BYTES, _MAX_ID_BYTES = 16, 1023  # WebAuthn 4, credential id
 _KINDS = {-7: (2, 1), -8: (1, 6), -257: (3, None)}  # algorithm to COSE kty and crv (RFC 9053 section 7, RFC 8230)
 
 
 class Rejected(ValueError):  # noqa: N818 - named for what happened to the answer
-    """A browser's answer that proves nothing; the text is for the operator's log."""
+    """Report an answer that fails verification; the text is for the operator's log."""
 
 
 class Attestation(Struct, frozen=True):
-    """`navigator.credentials.create()` as the browser's JSON tells it, every octet string in base64url."""
+    """Hold the result of `navigator.credentials.create()` as JSON, byte strings in base64url."""
 
     id: str
     raw_id: str
@@ -50,7 +50,7 @@ class Attestation(Struct, frozen=True):
 
 
 class Assertion(Struct, frozen=True):
-    """`navigator.credentials.get()`, likewise."""
+    """Hold the result of `navigator.credentials.get()` as JSON, byte strings in base64url."""
 
     id: str
     raw_id: str
@@ -61,7 +61,7 @@ class Assertion(Struct, frozen=True):
 
 
 class VerifiedPasskey(Struct, frozen=True):
-    """A verified key pair's public half."""
+    """Hold the public key and state of a verified registration."""
 
     credential_id: bytes
     public_key: bytes
@@ -71,7 +71,7 @@ class VerifiedPasskey(Struct, frozen=True):
 
 
 class Signed(Struct, frozen=True):
-    """A verified signature; its counter is not judged yet."""
+    """Hold a verified signature; the caller must check its counter."""
 
     sign_count: int
     backup_eligible: bool
@@ -79,7 +79,7 @@ class Signed(Struct, frozen=True):
 
 
 def octets(text: str) -> bytes:
-    """Base64url with or without padding, and nothing else; raises Rejected."""
+    """Decode base64url with or without padding; raise Rejected."""
     if not _BASE64URL.fullmatch(text):
         raise Rejected("not base64url")
     try:
@@ -89,21 +89,21 @@ def octets(text: str) -> bytes:
 
 
 def text_of(value: bytes) -> str:
-    """Base64url without padding, as browsers want it."""
+    """Encode as base64url without padding."""
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
 
 
 def challenge_of(client_data: str) -> bytes:
-    """Which challenge a browser says that it answers; raises Rejected."""
+    """Return the challenge that the client data names; raise Rejected."""
     raw = octets(client_data)
     try:
         return parse_client_data_json(raw).challenge
-    except Exception as error:  # noqa: BLE001 - whatever the library trips over, the octets are to blame
+    except Exception as error:  # noqa: BLE001 - any exception of the library means invalid input
         raise Rejected(f"client data: {error!r}"[:300]) from None
 
 
 def registered(answer: Attestation, challenge: bytes, party: RelyingParty) -> VerifiedPasskey:
-    """The key pair that an authenticator made, its person verified; raises Rejected."""
+    """Verify a registration with user verification; return the new public key or raise Rejected."""
     credential = RegistrationCredential(
         id=answer.id,
         raw_id=octets(answer.raw_id),
@@ -128,7 +128,7 @@ def registered(answer: Attestation, challenge: bytes, party: RelyingParty) -> Ve
     if not _MIN_ID_BYTES <= len(verified.credential_id) <= _MAX_ID_BYTES or verified.credential_id != octets(
         answer.raw_id
     ):
-        raise Rejected("the credential's id has an impossible length, or is not the one that was signed")
+        raise Rejected("the credential id has an invalid length or differs from the signed one")
     return VerifiedPasskey(
         verified.credential_id,
         verified.credential_public_key,
@@ -139,9 +139,9 @@ def registered(answer: Attestation, challenge: bytes, party: RelyingParty) -> Ve
 
 
 def signed(answer: Assertion, challenge: bytes, party: RelyingParty, public_key: bytes | None) -> Signed:
-    """A signature over our challenge by the key's holder, verified by their device; raises Rejected.
+    """Verify a signature over our challenge with user verification; raise Rejected.
 
-    Without a key it takes the same work and is always rejected.
+    Without a key, takes the same time and always raises.
     """
     credential = AuthenticationCredential(
         id=answer.id,
@@ -157,8 +157,8 @@ def signed(answer: Assertion, challenge: bytes, party: RelyingParty, public_key:
             expected_challenge=challenge,
             expected_rp_id=party.id,
             expected_origin=party.origin,
-            credential_public_key=nobodys_key() if public_key is None else public_key,
-            credential_current_sign_count=0,  # judged by the caller, after the signature: strangers can't taint a key
+            credential_public_key=dummy_key() if public_key is None else public_key,
+            credential_current_sign_count=0,  # checked by the caller, after the signature
             require_user_verification=True,
         )
     except Rejected:
@@ -166,7 +166,7 @@ def signed(answer: Assertion, challenge: bytes, party: RelyingParty, public_key:
     except Exception as error:  # noqa: BLE001 - as above
         raise Rejected(f"assertion: {error!r}"[:300]) from None
     if public_key is None:
-        raise Rejected("nobody has this key")
+        raise Rejected("unknown credential id")
     return Signed(
         verified.new_sign_count,
         verified.credential_device_type is CredentialDeviceType.MULTI_DEVICE,
@@ -175,22 +175,22 @@ def signed(answer: Assertion, challenge: bytes, party: RelyingParty, public_key:
 
 
 @cache
-def nobodys_key() -> bytes:
-    """A key that signatures of unknown credentials are checked against, for the time that it takes."""
+def dummy_key() -> bytes:
+    """Return a key to verify signatures of unknown credentials against, so that these take the same time."""
     numbers = ec.generate_private_key(ec.SECP256R1()).public_key().public_numbers()
     return encode_cbor({1: 2, 3: -7, -1: 1, -2: numbers.x.to_bytes(32, "big"), -3: numbers.y.to_bytes(32, "big")})
 
 
 def _check_frame(client_data: bytes) -> None:
     if parse_client_data_json(client_data).cross_origin:
-        raise Rejected("made in a frame of another site")
+        raise Rejected("made in a cross-origin frame")
 
 
 def _check_attestation(attestation: bytes) -> None:
     parsed = parse_attestation_object(attestation)
     own = parsed.fmt == AttestationFormat.PACKED and parsed.att_stmt.x5c is None
     if parsed.fmt != AttestationFormat.NONE and not own:
-        raise Rejected(f"attestation {parsed.fmt!r} was not asked for")
+        raise Rejected(f"attestation {parsed.fmt!r} was not requested")
 
 
 def _check_key(public_key: bytes) -> None:
@@ -199,5 +199,5 @@ def _check_key(public_key: bytes) -> None:
     key = decode_credential_public_key(public_key)
     kty, crv = _KINDS[int(key.alg)]
     if int(key.kty) != kty or (crv is not None and int(getattr(key, "crv", 0)) != crv):
-        raise Rejected("the public key is not of its algorithm's kind")
-    decoded_public_key_to_cryptography(key)  # such as a point that is not on the curve
+        raise Rejected("the type of the public key does not fit its algorithm")
+    decoded_public_key_to_cryptography(key)  # raises for a point that is not on the curve

@@ -1,4 +1,4 @@
-"""Where passkeys work, what they are called, and what is asked of an authenticator. Pure."""
+"""Define where passkeys work, and the parameters of their ceremonies. Pure, except for randomness."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -13,63 +13,63 @@ from engine.base.errors import ErrorType, Refusal
 from engine.base.secrets import random_base62
 from engine.base.text import checked_line
 
-NAME = "Waybill"  # of the relying party, as devices show it
-MAX_PASSKEYS = 20  # passkeys of one person
+NAME = "Waybill"  # name of the relying party that devices show
+MAX_PASSKEYS = 20  # per person
 MAX_NAME = 100
 CHALLENGE_BYTES = 32
-LIFETIME = timedelta(minutes=5)  # of a challenge; WebAuthn 15.1 recommends so much for a ceremony with verification
+LIFETIME = timedelta(minutes=5)  # of a challenge, as WebAuthn 15.1 recommends with user verification
 BROWSER_COOKIE = "svc_passkey"
 BROWSER_LENGTH = 43  # of base62: 256 bits
-# ES256 first: every authenticator has it. COSE algorithm numbers (RFC 9053, RFC 8812).
+# COSE algorithm numbers (RFC 9053, RFC 8812); ES256 first, because every authenticator supports it.
 ALGORITHMS = (-7, -8, -257)
 TRANSPORTS = frozenset({"ble", "cable", "hybrid", "internal", "nfc", "smart-card", "usb"})
 
 
 class RelyingParty(Struct, frozen=True):
-    """What a passkey is bound to: the RP id, and the origin that our pages have."""
+    """Hold the RP id and the origin to which passkeys are bound."""
 
     id: str
     origin: str
 
 
 def relying_party(public_url: str, rp_id: str | None) -> RelyingParty:
-    """Where passkeys work, from `WAYBILL_PUBLIC_URL` and `WAYBILL_PASSKEY_RP_ID`; 409 where they can't.
+    """Return the relying party of `WAYBILL_PUBLIC_URL` and `WAYBILL_PASSKEY_RP_ID`; raise the 409 if they allow none.
 
-    An RP id is a domain name: no IP address is one, and a browser has passkeys on secure pages only (WebAuthn 5.1).
-    A loopback address stands for `localhost`, which is both.
+    An RP id is a domain name, not an IP address, and browsers require a secure page (WebAuthn 5.1). A loopback address
+    is treated as `localhost`, which is both.
     """
     url = urlsplit(public_url)
     host = (url.hostname or "").rstrip(".")
     if is_loopback(host):
         host = "localhost"
     elif _is_address(host):
-        raise _nowhere(f"the service is reached at the IP address {host}, and a passkey is bound to a host name")
+        raise _nowhere(f"its host is the IP address {host}, but passkeys need a host name")
     elif url.scheme != "https":
-        raise _nowhere("the service is reached without TLS, and browsers have passkeys on https pages only")
+        raise _nowhere("it does not use https, which browsers require for passkeys")
     default = {"http": 80, "https": 443}[url.scheme]
     port = "" if url.port in (None, default) else f":{url.port}"
     chosen = host if rp_id is None else rp_id.lower()
     if host != chosen and not host.endswith(f".{chosen}"):
-        raise _nowhere(f"WAYBILL_PASSKEY_RP_ID is {chosen}, and the service's own host {host} is not below it")
+        raise _nowhere(f"its host {host} is not {chosen} (WAYBILL_PASSKEY_RP_ID) or below it")
     return RelyingParty(chosen, f"{url.scheme}://{host}{port}")
 
 
 def check_page(party: RelyingParty, origin: str | None) -> None:
-    """Say at once that a page elsewhere will get no passkey, such as one that was opened by its IP address.
+    """Raise the 409 for a page of another origin, for example one opened by IP address.
 
-    `origin` is the `Origin` of a request, which browsers send with every POST; only for the sake of the sentence: what
-    counts is the origin that the authenticator signs.
+    `origin` is the request's `Origin` header, sent by browsers with every POST. The check only explains the failure
+    early; the origin that the authenticator signs decides.
     """
     if origin is not None and origin != party.origin:
         raise Refusal(
             ErrorType.INVALID_STATE,
-            f"Passkeys of this service work on {party.origin} only; this page is elsewhere. Open it there.",
+            f"Passkeys of this service only work on {party.origin}, but this page is on {origin}. Open it there.",
             status="other_origin",
         )
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a URL's host is this very machine."""
+    """Return True if the host is this machine."""
     if host == "localhost":
         return True
     try:
@@ -79,37 +79,37 @@ def is_loopback(host: str) -> bool:
 
 
 def checked_name(name: str) -> str:
-    """What a person calls a passkey, without the white space around it; 400 for what can't be shown in a list."""
+    """Return a passkey's name without surrounding white space; raise the 400 if it can't be shown in a list."""
     return checked_line(name, "name", MAX_NAME)
 
 
 def known_transports(named: Iterable[str]) -> list[str]:
-    """How a browser reaches the authenticator, as far as we know the words; others could only be echoed."""
+    """Return the known transports of an authenticator, dropping unknown words."""
     return sorted(TRANSPORTS.intersection(named))
 
 
 def new_browser() -> str:
-    """What ties a challenge to the browser that asked for it."""
+    """Return a new secret that binds a challenge to the browser's cookie."""
     return random_base62(BROWSER_LENGTH)
 
 
 def well_formed(browser: str | None) -> bool:
-    """Whether a cookie can be one of ours."""
+    """Return True if a cookie has the form of a browser secret."""
     return browser is not None and len(browser) == BROWSER_LENGTH and browser.isascii() and browser.isalnum()
 
 
 def digest_of(challenge: bytes) -> bytes:
-    """What is stored of a challenge: 256 random bits need no key."""
+    """Return the stored digest of a challenge; 256 random bits need no key."""
     return sha256(challenge).digest()
 
 
 def holder_of_browser(browser: str) -> bytes:
-    """Who may use a challenge of a sign-in."""
+    """Return the holder id of a sign-in challenge."""
     return sha256(b"browser " + browser.encode()).digest()
 
 
 def holder_of_session(session: UUID) -> bytes:
-    """Who may use a challenge of a registration."""
+    """Return the holder id of a registration challenge."""
     return sha256(b"session " + session.bytes).digest()
 
 
@@ -123,6 +123,7 @@ def _is_address(host: str) -> bool:
 
 def _nowhere(why: str) -> Refusal:
     return Refusal(
-        ErrorType.INVALID_STATE, f"There are no passkeys here: {why}. The operator sets WAYBILL_PUBLIC_URL.",
+        ErrorType.INVALID_STATE,
+        f"Passkeys are not available at WAYBILL_PUBLIC_URL: {why}. Ask the operator to change it.",
         status="no_host_name",
-    )  # fmt: skip
+    )

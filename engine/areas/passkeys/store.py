@@ -1,4 +1,4 @@
-"""Rows of passkeys, and of the challenges that are still to be answered."""
+"""Read and write passkeys and pending challenges."""
 
 from datetime import datetime
 from uuid import UUID
@@ -12,7 +12,7 @@ _SQL = Queries.beside(__file__)
 
 
 class PasskeyRow(Struct, frozen=True):
-    """A passkey as its person sees it."""
+    """Hold a passkey for the list of its person."""
 
     id: UUID
     credential_id: bytes
@@ -25,7 +25,7 @@ class PasskeyRow(Struct, frozen=True):
 
 
 class FoundRow(Struct, frozen=True):
-    """A passkey as signing in needs it."""
+    """Hold a passkey for signing in."""
 
     id: UUID
     user_id: UUID
@@ -48,10 +48,13 @@ _BURN_CHALLENGE = _SQL.command("burn_challenge")
 
 
 async def keep_challenge(connection: Source, challenge: bytes, holder: bytes, at: datetime) -> None:
-    """The challenge may be answered once by its holder, until its lifetime is over."""
+    """Store a challenge that its holder may answer once within its lifetime."""
     await _INSERT_CHALLENGE.execute(connection, rules.digest_of(challenge), holder, at + rules.LIFETIME, at)
 
 
 async def burn_challenge(connection: Source, challenge: bytes, holder: bytes, at: datetime) -> bool:
-    """Use the challenge up; False when it is unknown, used, too old, or somebody else's. Of two at once one gets it."""
+    """Consume the challenge; return False if it is unknown, used, expired or another holder's.
+
+    Only one of concurrent requests gets True.
+    """
     return bool(await _BURN_CHALLENGE.records(connection, rules.digest_of(challenge), holder, at))

@@ -1,1 +1,1 @@
-"""People: their addresses, passwords and profiles, whatever accounts they belong to."""
+"""Store people: addresses, passwords and profiles, independent of their accounts."""

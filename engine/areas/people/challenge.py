@@ -1,4 +1,7 @@
-"""Proof of work before a sign-up, in ALTCHA's form: half a second of one browser, dear only in bulk. Pure."""
+"""Require a proof of work (ALTCHA) for a sign-up, to make bulk sign-ups expensive.
+
+Takes a browser about half a second.
+"""
 
 import base64
 import json
@@ -11,12 +14,12 @@ from msgspec import Struct
 from engine.base.errors import Refusal, invalid
 from engine.base.secrets import derived
 
-EFFORT = 200_000  # hashes at most; half of it on average
+EFFORT = 200_000  # max. hashes; half of them on average
 LIFETIME = timedelta(minutes=20)
 
 
 class AltchaChallenge(Struct, frozen=True):
-    """What ALTCHA's widget (version 1 of its protocol) takes."""
+    """Hold a challenge for the ALTCHA widget (version 1 of its protocol)."""
 
     algorithm: str
     challenge: str
@@ -26,29 +29,31 @@ class AltchaChallenge(Struct, frozen=True):
 
 
 def make(pepper: str, at: datetime) -> AltchaChallenge:
-    """A fresh challenge, good until `LIFETIME` after `at`."""
+    """Return a new challenge, valid until `LIFETIME` after `at`."""
     options = altcha.ChallengeOptions("SHA-256", EFFORT, hmac_key=_key(pepper), expires=at + LIFETIME)
     made = altcha.create_challenge(options)
     return AltchaChallenge(made.algorithm, made.challenge, EFFORT, made.salt, made.signature)
 
 
 def checked(pepper: str, solution: str | None) -> bytes:
-    """What marks this challenge as spent: a digest of its salt; refuses what solves none of ours, or too late."""
+    """Return a digest that identifies the solved challenge; raise the 400 for a missing, wrong or late solution."""
     if solution is None:
         raise _unsolved("Solve the challenge of GET /v1/auth/signup/challenge and send it as `challengeToken`.")
     try:
         good, _ = altcha.verify_solution(solution, _key(pepper), check_expires=True)
         salt = json.loads(base64.b64decode(solution))["salt"] if good else ""
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # what a stranger sent may be anything
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # the input is untrusted
         good, salt = False, ""
     if not good:
-        raise _unsolved("This challenge is not solved, or too old. Take a fresh one.")
+        raise _unsolved(
+            "The solution is wrong or the challenge has expired. Get a new one from GET /v1/auth/signup/challenge."
+        )
     return sha256(str(salt).rstrip("&").encode()).digest()
 
 
 def spent() -> Refusal:
-    """What a solution hears that has been used."""
-    return _unsolved("This challenge is used up. Take a fresh one.")
+    """Return the refusal of a solution that was used before."""
+    return _unsolved("This challenge was already used. Get a new one from GET /v1/auth/signup/challenge.")
 
 
 def _unsolved(words: str) -> Refusal:

@@ -1,4 +1,4 @@
-"""What a person may say of themselves, and of where they are. Pure but for the zones, which are read once."""
+"""Check the fields of a person's profile. Pure, except for reading the list of time zones once."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -11,35 +11,33 @@ from engine.mail.address import BadAddress, parse_mailbox
 
 MAX_NAME = 120
 MAX_SIGNATURE = 10_000
-MAX_ADDRESSES = 50  # that a signature goes under
+MAX_ADDRESSES = 50  # per signature
 MAX_ZONE = 64
 
 
 def checked_name(text: str | None, field: str) -> str | None:
-    """A name in one line; None for none, and for nothing but white space."""
+    """Return a name in one line; None if it is empty or white space."""
     if text is None or not text.strip():
         return None
     return checked_line(text, field, MAX_NAME)
 
 
 def checked_zone(text: str | None) -> str | None:
-    """A name of the IANA time zone database, as it is written there."""
+    """Return the name of an IANA time zone; raise the 400 for an unknown one."""
     if text is not None and text not in _zones():
-        raise invalid(
-            "timezone", f"`timezone`: there is no time zone named {text[:MAX_ZONE]!r}, such as Europe/Berlin."
-        )
+        raise invalid("timezone", f"Unknown time zone {text[:MAX_ZONE]!r}. Use an IANA name such as Europe/Berlin.")
     return text
 
 
 def checked_signature(text: str | None) -> str | None:
-    """A signature of several lines; None for none, and for an empty one."""
+    """Return a signature, which may have several lines; None if it is empty."""
     if text is None or not text.strip():
         return None
     return checked_text(text, "signature", MAX_SIGNATURE)
 
 
 def checked_addresses(texts: Sequence[str] | None) -> list[str] | None:
-    """The addresses that a signature goes under, each once, in their order; 422 for what is none."""
+    """Return the addresses for which the signature is used, without duplicates; raise the 422 for an invalid one."""
     if texts is None:
         return None
     found: dict[str, None] = {}
@@ -49,7 +47,7 @@ def checked_addresses(texts: Sequence[str] | None) -> list[str] | None:
         except BadAddress as error:
             shown, field = text[:MAX_EMAIL], f"signatureAddresses[{place}]"
             raise Refusal(
-                ErrorType.INVALID_ADDRESS, f"{shown!r} is no address: {error}", address=shown, field=field
+                ErrorType.INVALID_ADDRESS, f"{shown!r} is not an email address: {error}", address=shown, field=field
             ) from None
     return list(found)
 

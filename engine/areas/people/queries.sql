@@ -1,69 +1,69 @@
 -- name: insert_owner
--- User $1 with email $2, password hash $3, verified at $4, owner of account $5.
+-- Insert user $1 with email $2, password hash $3, verified at $4, as owner of account $5.
 WITH person AS (
     INSERT INTO users (id, email, password_hash, email_verified_at) VALUES ($1, $2, $3, $4) RETURNING id
 )
 INSERT INTO members (account_id, user_id, role) SELECT $5, id, 'owner' FROM person;
 
 -- name: find_person
--- The person with address $1.
+-- Find the person with address $1.
 SELECT id, email, name, password_hash, email_verified_at, totp_enabled_at IS NOT NULL AS has_totp, created_at
 FROM users WHERE email = $1;
 
 -- name: read_person
--- Person $1.
+-- Read person $1.
 SELECT id, email, name, password_hash, email_verified_at, totp_enabled_at IS NOT NULL AS has_totp, created_at
 FROM users WHERE id = $1;
 
 -- name: lock_person
--- Person $1, whose row nobody else changes until this transaction ends; others may refer to it, whatever they have locked.
+-- Lock person $1 against changes until this transaction ends; foreign keys to the row stay possible.
 SELECT id, email, name, password_hash, email_verified_at, totp_enabled_at IS NOT NULL AS has_totp, created_at
 FROM users WHERE id = $1 FOR NO KEY UPDATE;
 
 -- name: set_password
--- The password of person $1 is from $3 on the one with hash $2.
+-- Set password hash $2 of person $1 at $3.
 UPDATE users SET password_hash = $2, password_changed_at = $3 WHERE id = $1;
 
 -- name: rehash_password
--- The same password of person $1 under hash $3, where it is still $2.
+-- Replace password hash $2 of person $1 by $3, if it has not changed.
 UPDATE users SET password_hash = $3 WHERE id = $1 AND password_hash = $2;
 
 -- name: memberships
--- The accounts of person $1 that are not being erased, the one last signed in to first, then the newest.
+-- List the accounts of person $1 that are not being erased: the one last signed in to first, then the newest.
 SELECT m.account_id, a.name, a.plan, a.status, m.role FROM members m JOIN accounts a ON a.id = m.account_id
 JOIN users u ON u.id = m.user_id
 WHERE m.user_id = $1 AND a.status <> 'closing'
 ORDER BY (m.account_id = u.last_account_id) DESC NULLS LAST, m.created_at DESC, m.account_id DESC;
 
 -- name: signed_in_to
--- Person $1 has signed in to account $2.
+-- Record that person $1 signed in to account $2.
 UPDATE users SET last_account_id = $2 WHERE id = $1 AND last_account_id IS DISTINCT FROM $2;
 
 -- name: spend_challenge
--- Use up the challenge with digest $1, which ends at $2; no row when it is used up already.
+-- Consume the challenge with digest $1, which expires at $2; returns no row if it was consumed before.
 INSERT INTO spent_challenges (digest, expires_at) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING digest;
 
 -- name: forget_challenges
--- Drop up to $2 challenges that ended before $1.
+-- Delete up to $2 challenges that expired before $1.
 DELETE FROM spent_challenges WHERE digest IN (SELECT digest FROM spent_challenges WHERE expires_at < $1 LIMIT $2);
 
 -- name: insert_person
--- Person $1 with address $2, confirmed at $4, and password hash $3.
+-- Insert person $1 with address $2, confirmed at $4, and password hash $3.
 INSERT INTO users (id, email, password_hash, email_verified_at, password_changed_at) VALUES ($1, $2, $3, $4, $4);
 
 -- name: confirm_address
--- Person $1 has shown at $2 that they read what comes to their address.
+-- Mark the address of person $1 as verified at $2.
 UPDATE users SET email_verified_at = coalesce(email_verified_at, $2) WHERE id = $1;
 
 -- name: owners_of
--- The owners of account $1.
+-- List the owners of account $1.
 SELECT u.id, u.email FROM members m JOIN users u ON u.id = m.user_id WHERE m.account_id = $1 AND m.role = 'owner';
 
 -- name: read_profile
--- The profile of person $1.
+-- Read the profile of person $1.
 SELECT id, email, email_verified_at, name, display_name, timezone, signature, signature_addresses
 FROM users WHERE id = $1;
 
 -- name: set_profile
--- Person $1: name $2, display name $3, time zone $4, signature $5, the addresses it goes under $6.
+-- Set the profile of person $1: name $2, display name $3, time zone $4, signature $5, its addresses $6.
 UPDATE users SET name = $2, display_name = $3, timezone = $4, signature = $5, signature_addresses = $6 WHERE id = $1;

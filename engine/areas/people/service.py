@@ -1,4 +1,4 @@
-"""Record events about a person in the log of every account that the person belongs to."""
+"""Record events about a person in the logs of all their accounts."""
 
 from uuid import UUID
 
@@ -13,9 +13,9 @@ from engine.store.queries import Conn
 async def record_person_event(
     connection: Conn, user: UUID, kind: AccountEvent, detail: dict[str, object], *, actor: str | None = None
 ) -> None:
-    """Append an event about a person to the log of every account they belong to, within the caller's transaction.
+    """Append an event about a person to the log of each of their accounts, in the caller's transaction.
 
-    `actor` is who did it; None: the person.
+    `actor` is the person or key that caused it; None: the person themselves.
     """
     person = ids.format_id(ids.Kind.USER, user)
     memberships = await people.MEMBERSHIPS.fetch(connection, user)

@@ -1,4 +1,4 @@
-"""Rows of people, and which accounts they belong to."""
+"""Read and write people and their memberships."""
 
 from datetime import datetime
 from uuid import UUID
@@ -12,7 +12,7 @@ INSERT_OWNER = _SQL.command("insert_owner")
 
 
 class PersonRow(Struct, frozen=True):
-    """A person as sign-in and the changes of their own record see them."""
+    """Hold a person for sign-in and changes of their record."""
 
     id: UUID
     email: str
@@ -24,7 +24,7 @@ class PersonRow(Struct, frozen=True):
 
 
 class Membership(Struct, frozen=True):
-    """An account that a person belongs to."""
+    """Hold an account of a person and their role in it."""
 
     account_id: UUID
     name: str
@@ -34,7 +34,7 @@ class Membership(Struct, frozen=True):
 
 
 class ProfileRow(Struct, frozen=True):
-    """What a person says of themselves."""
+    """Hold the profile of a person."""
 
     id: UUID
     email: str
@@ -47,7 +47,7 @@ class ProfileRow(Struct, frozen=True):
 
 
 class AccountOwnerRow(Struct, frozen=True):
-    """Whom an account's notices go to."""
+    """Hold an owner of an account, who receives its notices."""
 
     id: UUID
     email: str
@@ -72,5 +72,5 @@ SET_PROFILE = _SQL.command("set_profile")
 async def insert_owner(
     connection: Conn, *, user: UUID, account: UUID, email: str, password_hash: str | None, verified_at: datetime | None
 ) -> None:
-    """Insert the first person of an account, as its owner. Raises UniqueViolationError if the address is in use."""
+    """Insert the first person of an account as its owner; raise UniqueViolation if the address is in use."""
     await INSERT_OWNER.execute(connection, user, email, password_hash, verified_at, account)

@@ -1,1 +1,1 @@
-"""Second factors: the codes of an authenticator app, and the recovery codes for its loss."""
+"""Store second factors: authenticator apps and recovery codes."""

@@ -1,4 +1,7 @@
-"""Codes of authenticator apps (RFC 6238) and recovery codes: their forms, and how fast they may be tried. Pure."""
+"""Create and check codes of authenticator apps (RFC 6238) and recovery codes, and limit tries.
+
+Pure, except for randomness.
+"""
 
 import base64
 import hmac
@@ -18,12 +21,12 @@ from engine.base.ids import ALPHABET
 from engine.base.secrets import derived, seal, unseal
 
 ISSUER = "Waybill"
-MAX_CODE = 32  # characters, with what people put between the digits
+MAX_CODE = 32  # characters, including separators
 STEP_S = 30  # RFC 6238 section 5.2
-DRIFT = 1  # steps to either side: a phone's clock, and the time that typing takes
+DRIFT = 1  # steps to either side, for clock differences and typing time
 SECRET_BYTES = 20  # RFC 4226 section 4, R6
 RECOVERY_CODES = 10
-_RECOVERY_LENGTH = 12  # of base32: 60 bits, far beyond the tries there are
+_RECOVERY_LENGTH = 12  # of base32: 60 bits
 _LOOKALIKES = str.maketrans({"o": "0", "i": "1", "l": "1"})
 _BETWEEN = str.maketrans("", "", " -\t\r\n\u00a0")
 _TOTP = re.compile(r"[0-9]{6}", re.ASCII)
@@ -35,14 +38,14 @@ FORGOTTEN_AFTER = timedelta(hours=24)  # without a wrong code
 
 
 class Factor(StrEnum):
-    """What a code turned out to be; the value goes into a session's method."""
+    """Name the kind of a code; the value becomes part of a session's method."""
 
     TOTP = "totp"
     RECOVERY = "recovery"
 
 
 class Tries(Struct, frozen=True):
-    """Wrong codes in a row from one place."""
+    """Count wrong codes in a row from one network place."""
 
     failed: int
     failed_at: datetime
@@ -50,33 +53,33 @@ class Tries(Struct, frozen=True):
 
 
 def new_secret() -> bytes:
-    """What an authenticator app and we share."""
+    """Return a new secret to share with an authenticator app."""
     return os.urandom(SECRET_BYTES)
 
 
 def sealed(pepper: str, user: UUID, secret: bytes) -> bytes:
-    """The secret as it is stored: of use for this person only."""
+    """Encrypt the secret for storage, bound to the person."""
     return seal(derived(pepper, "totp"), secret, user.bytes)
 
 
 def opened(pepper: str, user: UUID, stored: bytes) -> bytes:
-    """The secret out of its stored form; raises Unsealable under another pepper."""
+    """Decrypt a stored secret; raise Unsealable if the pepper has changed."""
     return unseal(derived(pepper, "totp"), stored, user.bytes)
 
 
 def shown_secret(secret: bytes) -> str:
-    """As people type it in where they can't scan: base32 without padding."""
+    """Return the secret in base32 without padding, for typing it in."""
     return base64.b32encode(secret).decode().rstrip("=")
 
 
 def otpauth_uri(secret: bytes, email: str) -> str:
-    """What the QR code holds, in the form that authenticator apps agree on."""
+    """Return the content of the QR code, in the form that authenticator apps expect."""
     uri: str = pyotp.TOTP(shown_secret(secret)).provisioning_uri(name=email, issuer_name=ISSUER)
     return uri
 
 
 def qr_svg(uri: str) -> str:
-    """A standalone SVG on white, good in dark pages and as an image of its own. Takes some 10 ms."""
+    """Return a QR code as a standalone SVG on white background. Takes about 10 ms."""
     drawn = io.BytesIO()
     code = segno.make(uri, error="m", micro=False)
     code.save(drawn, kind="svg", scale=4, light="#fff", xmldecl=False, nl=False, svgclass=None, lineclass=None)
@@ -84,12 +87,12 @@ def qr_svg(uri: str) -> str:
 
 
 def step_of(at: datetime) -> int:
-    """The RFC 6238 time step."""
+    """Return the time step of RFC 6238."""
     return int(at.timestamp()) // STEP_S
 
 
 def matching_step(secret: bytes, code: str, at: datetime) -> int | None:
-    """The time step that has this code, of those that are good at `at`; all are computed and compared each time."""
+    """Return the valid time step whose code is `code`, or None; always compares all of them."""
     generator = pyotp.TOTP(shown_secret(secret))
     now = step_of(at)
     found = None
@@ -100,7 +103,7 @@ def matching_step(secret: bytes, code: str, at: datetime) -> int | None:
 
 
 def read(code: str) -> tuple[Factor, str] | None:
-    """Which kind of code a person has typed, and the code itself; None for what can be neither."""
+    """Return the kind of a typed code and its normal form; None if it has the form of neither kind."""
     typed = code.translate(_BETWEEN).lower()
     if _TOTP.fullmatch(typed):
         return Factor.TOTP, typed
@@ -109,7 +112,7 @@ def read(code: str) -> tuple[Factor, str] | None:
 
 
 def new_recovery_codes() -> list[str]:
-    """A set in the form that people write down: three groups of four."""
+    """Return a set of new codes, each in three groups of four characters."""
     made = []
     for _ in range(RECOVERY_CODES):
         code = "".join(ALPHABET[byte & 31] for byte in os.urandom(_RECOVERY_LENGTH))
@@ -118,21 +121,21 @@ def new_recovery_codes() -> list[str]:
 
 
 def recovery_digest(pepper: str, user: UUID, code: str) -> bytes:
-    """What is stored of a recovery code; `code` as `read` gives it."""
+    """Return the stored digest of a recovery code; `code` is as returned by `read`."""
     return hmac.digest(derived(pepper, "recovery codes"), user.bytes + code.encode(), sha256)
 
 
 def wait_s(tries: Tries | None, at: datetime) -> float:
-    """Seconds until the next code is looked at; 0 when it is right away."""
+    """Return the seconds until the next code is accepted, 0 for immediately."""
     if tries is None or tries.locked_until is None:
         return 0.0
     return max(0.0, (tries.locked_until - at).total_seconds())
 
 
 def after_failure(tries: Tries | None, at: datetime) -> Tries:
-    """The count with one more wrong code: from the fifth in a row on each doubles the wait, up to an hour.
+    """Return the count after one more wrong code; from the fifth on, each doubles the wait, up to an hour.
 
-    So whoever has the password gets 25 codes a day at the most: three of a million are right at any time.
+    An attacker with the password can try about 25 codes a day; three of a million are valid at any time.
     """
     failed = 1 if tries is None or at - tries.failed_at > FORGOTTEN_AFTER else min(tries.failed + 1, 1_000_000)
     if failed < FREE_TRIES:

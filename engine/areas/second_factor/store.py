@@ -1,4 +1,4 @@
-"""Rows of second factors, recovery codes and wrong tries."""
+"""Read and write second factors, recovery codes and failed tries."""
 
 from datetime import datetime
 
@@ -11,7 +11,7 @@ _SQL = Queries.beside(__file__)
 
 
 class FactorRow(Struct, frozen=True):
-    """A person's second factor; `totp_enabled_at` is None while its enrolment is not finished."""
+    """Hold a person's second factor; `totp_enabled_at` is None until enrolment is complete."""
 
     email: str
     totp_sealed: bytes | None
@@ -20,14 +20,14 @@ class FactorRow(Struct, frozen=True):
 
 
 class FactorStateRow(Struct, frozen=True):
-    """What a person sees of their second factor."""
+    """Hold the state of a second factor for its person."""
 
     totp_enabled_at: datetime | None
     recovery_codes: int
 
 
-class Left(Struct, frozen=True):
-    """How many recovery codes are left after one was used."""
+class RemainingCodes(Struct, frozen=True):
+    """Count the recovery codes left after one was used."""
 
     remaining: int
 
@@ -40,7 +40,7 @@ DISABLE = _SQL.command("disable_factor")
 USE_STEP = _SQL.command("use_step")
 INSERT_CODES = _SQL.command("insert_recovery_codes")
 DROP_CODES = _SQL.command("drop_recovery_codes")
-USE_CODE = _SQL.rows("use_recovery_code", Left)
+USE_CODE = _SQL.rows("use_recovery_code", RemainingCodes)
 TRIES = _SQL.rows("tries_from", Tries)
 COUNT_FAILURE = _SQL.command("count_failure")
 FORGET_FAILURES = _SQL.command("forget_failures")

@@ -1,1 +1,1 @@
-"""Signed-in people: a session is a secret in a cookie, known here by its digest alone."""
+"""Store sessions of signed-in people, by the digest of a secret in a cookie."""

@@ -1,6 +1,6 @@
-"""The sessions as one process finds them: in Postgres at every request, so that an ended session is over everywhere.
+"""Authenticate sessions by one query per request, so that an ended session ends in all processes at once.
 
-A signed-in person makes few requests; one statement each buys that no process ever has to be told of a revocation.
+People make few requests, so no cache is needed and no process has to be notified.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _log = structlog.get_logger("sessions")
 
 
 class Person(Struct, frozen=True):
-    """An authenticated session: who calls, for which account, and the token that their changes must carry."""
+    """Hold an authenticated session: person, account, role and CSRF token."""
 
     session_id: UUID
     user_id: UUID
@@ -34,12 +34,12 @@ class Person(Struct, frozen=True):
 
     @property
     def suspended(self) -> bool:
-        """Whether the account is suspended: its people may look, and take access away."""
+        """Return True if the account is suspended; its people may then only read and revoke access."""
         return self.row.account_status == "suspended"
 
 
 class SessionAuth:
-    """Sessions by their secret."""
+    """Authenticate sessions; hold the pending writes of last uses."""
 
     def __init__(self, pool: asyncpg.Pool, pepper: str) -> None:
         self._pool = pool
@@ -47,7 +47,7 @@ class SessionAuth:
         self._touches: set[asyncio.Task[None]] = set()
 
     async def person(self, secret: str | None, device: Device) -> Person | None:
-        """Who has this secret in their cookie; None when nobody has, any more or ever."""
+        """Return the person with this secret in their cookie, or None if the session does not exist or has ended."""
         if secret is None or not rules.well_formed(secret):
             return None
         at = clock.now()
@@ -69,17 +69,17 @@ class SessionAuth:
         )
 
     async def living(self, sessions: Collection[UUID]) -> dict[UUID, UUID]:
-        """Which of these sessions have not ended, and the account that each is at."""
+        """Return those sessions that have not ended, with their accounts."""
         at = clock.now()
         rows = await store.LIVING.records(self._pool, list(sessions), at, at - rules.IDLE)
         return {row["id"]: row["account_id"] for row in rows}
 
     async def drain(self) -> None:
-        """Wait for the uses that are being written."""
+        """Wait for pending writes of last uses."""
         await asyncio.gather(*self._touches)
 
     async def _touch(self, session: UUID, device: Device) -> None:
         try:
             await store.TOUCH.execute(self._pool, session, clock.now(), device.address)
-        except DatabaseUnavailable as error:  # made up for by the next use
-            _log.warning("use of a session not written", error=repr(error))
+        except DatabaseUnavailable as error:  # the next use writes it
+            _log.warning("last use of session not written", error=repr(error))

@@ -1,4 +1,4 @@
-"""Rows of sessions."""
+"""Read and write sessions."""
 
 from datetime import datetime
 from uuid import UUID
@@ -11,7 +11,7 @@ _SQL = Queries.beside(__file__)
 
 
 class SessionRow(Struct, frozen=True):
-    """A living session with what a request needs to know of its person and account."""
+    """Hold a live session with its person and account."""
 
     id: UUID
     user_id: UUID
@@ -30,12 +30,12 @@ class SessionRow(Struct, frozen=True):
 
     @property
     def shown_name(self) -> str:
-        """What others call the person."""
+        """Return the name that others see."""
         return self.display_name or self.name or self.email
 
 
 class SessionListRow(Struct, frozen=True):
-    """A session as its person sees it."""
+    """Hold a session for the list of its person."""
 
     id: UUID
     account_id: UUID

@@ -1,1 +1,1 @@
-"""Figures over an account's mail: messages by local day, and what a month has used."""
+"""Count an account's mail: messages by local day, and usage by month."""

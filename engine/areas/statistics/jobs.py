@@ -1,6 +1,6 @@
-"""Counting ahead: what the account logs tell is added to the figures, so that reading them stays cheap.
+"""Add new events of the account logs to the stored counts, so that reading statistics stays cheap.
 
-The figures are exact without it: a reader counts for itself whatever has not been counted yet.
+Statistics are exact without this job: readers count events that are not counted yet themselves.
 """
 
 import time
@@ -17,20 +17,20 @@ _SQL = Queries.beside(__file__, "jobs.sql")
 _OPEN = _SQL.command("open_records")
 _COUNT = _SQL.command("count_log")
 
-# A reader counts up to this many events itself, at the cost of milliseconds. An account that writes more is counted
-# every minute and not more often, since its busiest quarters are counted as a whole each time.
+# A reader counts up to this many events itself, in milliseconds. Accounts with more are counted at most once a minute,
+# because each count reads all messages of the quarter hours concerned.
 MANY_EVENTS = 1_000
 BUSY_EVERY = timedelta(minutes=1)
 QUIET_EVERY = timedelta(minutes=10)
 MAX_ACCOUNTS = 200  # in one transaction
-# Of one account, and of all, in one transaction. Each step counts its quarters as a whole, which for a million messages
-# in one takes a second: a busy minute must not take many steps.
+# Limits per transaction, of one account and of all. Each step counts whole quarter hours (a second for a million
+# messages), so a busy minute must not need many steps.
 MAX_OF_ONE, MAX_EVENTS = 200_000, 200_000
 BUDGET_S = 20.0
 
 
 class StaleAccount(Struct):
-    """An account whose figures are behind its log."""
+    """Hold an account whose counts are behind its log."""
 
     account_id: UUID
     after: int
@@ -38,7 +38,7 @@ class StaleAccount(Struct):
 
     @property
     def upto(self) -> int:
-        """How far the next step goes."""
+        """Return the seq at which the next step ends."""
         return min(self.tip, self.after + MAX_OF_ONE)
 
 
@@ -47,9 +47,9 @@ _ONE = _SQL.rows("take_one", StaleAccount)
 
 
 async def count_ahead(pool: asyncpg.Pool, *, everything: bool = False, budget_s: float = BUDGET_S) -> bool:
-    """Count what is due, in steps; several workers may. False when the budget ended before the work.
+    """Count what is due, in steps; several processes may run it. Return False if `budget_s` was used up.
 
-    `everything` counts every account to the end of its log, however little it lacks.
+    `everything` counts every account to the end of its log.
     """
     await _OPEN.execute(pool)
     ends = time.monotonic() + budget_s
@@ -60,14 +60,14 @@ async def count_ahead(pool: asyncpg.Pool, *, everything: bool = False, budget_s:
 
 
 async def count_rest(connection: Conn, account: UUID) -> None:
-    """Count one account to the end of its log within the caller's transaction, which holds its record from then on."""
+    """Count one account to the end of its log in the caller's transaction, which locks its record."""
     row = await _ONE.first(connection, account)
     if row is not None and row.tip > row.after:
         await _COUNT.execute(connection, [account], [row.after], [row.tip], [True])
 
 
 async def _step(pool: asyncpg.Pool, at: datetime, *, everything: bool) -> bool:
-    """One transaction; False when nothing is due."""
+    """Count in one transaction; return False if nothing is due."""
     quiet, busy = (at + timedelta(days=1),) * 2 if everything else (at - QUIET_EVERY, at - BUSY_EVERY)
     async with pool.acquire() as connection, connection.transaction():
         due = _within_bounds(await _DUE.fetch(connection, quiet, MANY_EVENTS, busy, MAX_ACCOUNTS))

@@ -1,13 +1,13 @@
 -- name: open_records
--- A record for every account that has a log and none yet.
+-- Insert a record for every account that has a log and no record.
 INSERT INTO account_records (account_id)
 SELECT h.account_id FROM account_heads h
 WHERE h.seq > 0 AND NOT EXISTS (SELECT 1 FROM account_records r WHERE r.account_id = h.account_id)
 ON CONFLICT DO NOTHING;
 
 -- name: take_due
--- Accounts whose log is ahead of their figures, the farthest first, at most $4, locked: counted last before $1, or
--- before $3 when they lack $2 events. Those that another worker has in hand are passed over.
+-- Lock accounts whose counts are behind their log, those with the most events first, at most $4: counted last before $1,
+-- or before $3 if at least $2 events are missing. Skips accounts that another process has locked.
 SELECT r.account_id, r.counted_seq AS after, h.seq AS tip
 FROM account_records r JOIN account_heads h ON h.account_id = r.account_id
 WHERE h.seq > r.counted_seq AND (r.counted_at < $1 OR (h.seq - r.counted_seq >= $2 AND r.counted_at < $3))
@@ -16,14 +16,14 @@ LIMIT $4
 FOR NO KEY UPDATE OF r SKIP LOCKED;
 
 -- name: take_one
--- How far the figures of account $1 are behind its log; the record is locked.
+-- Lock the record of account $1; return how far it is behind the log.
 SELECT r.account_id, r.counted_seq AS after, h.seq AS tip
 FROM account_records r JOIN account_heads h ON h.account_id = r.account_id
 WHERE r.account_id = $1 FOR NO KEY UPDATE OF r;
 
 -- name: count_log
--- Accounts $1, locked: their events after seq $2 up to seq $3, of the whole log when $4. Accepted messages are added
--- to their day; quarters that the events touch are counted afresh, from a snapshot that is no older than these events.
+-- Count the events of accounts $1 (locked) after seq $2 up to seq $3; $4 is true if that is the end of the log. Adds
+-- accepted messages to their day, and recounts each quarter hour that an event concerns from the current snapshot.
 WITH due AS (
     SELECT n.account_id, n.after, n.upto, n.whole, r.first_quarter,
            uuid7_floor((extract(epoch FROM r.counted_at - interval '1 day') * 1000)::bigint) AS since

@@ -1,7 +1,7 @@
 -- name: counts_by_day
--- Messages of account $1 by the day of their making. Days begin at the quarters $2 (ascending), the last ends before
--- quarter $3; of sending domain $4 (null: all). One snapshot: quarters that events have touched since they were
--- counted are counted now. The log is bounded on both sides, or the planner would expect a third of it.
+-- Count messages of account $1 by day of creation. Days begin at quarter hours $2 (ascending), the last ends before $3;
+-- of sending domain $4 (null: all). In one snapshot: quarter hours with events after the last count are counted now. The
+-- seq has both bounds because the planner would estimate a third of the log otherwise.
 WITH record AS MATERIALIZED (
     SELECT coalesce(r.counted_seq, 0) AS seq, h.seq AS tip, coalesce(r.first_quarter, 0) AS first_quarter,
            uuid7_floor((extract(epoch FROM coalesce(r.counted_at, 'epoch') - interval '1 day') * 1000)::bigint) AS since
@@ -29,8 +29,8 @@ SELECT width_bucket(quarter, $2::int[])::int AS place, sum(accepted)::bigint AS 
 FROM counted WHERE $4::text IS NULL OR from_domain = $4 GROUP BY 1;
 
 -- name: used_by_day
--- What account $1 used from day $2 up to but without day $3, by UTC day: accepted messages, counted or still only in
--- the log, and outcomes of recipients.
+-- Read the usage of account $1 by UTC day, from day $2 to before day $3: accepted messages, counted or only in the log
+-- so far, and outcomes of recipients.
 WITH record AS MATERIALIZED (
     SELECT coalesce(r.counted_seq, 0) AS seq, h.seq AS tip,
            uuid7_floor((extract(epoch FROM coalesce(r.counted_at, 'epoch') - interval '1 day') * 1000)::bigint) AS since

@@ -1,4 +1,4 @@
-"""Which days and months figures are asked for, and where they begin. Pure."""
+"""Compute the days and months of a statistics request. Pure."""
 
 import re
 from datetime import UTC, date, datetime, time, timedelta
@@ -10,26 +10,28 @@ from engine.areas.statistics.types import Counts, Day, Days
 from engine.base import clock
 from engine.base.errors import Refusal, invalid
 
-QUARTER = timedelta(minutes=15)  # every zone's offset is a multiple of it since 1972
-KEPT_DAYS = 400  # figures are kept a little longer than the longest series that can be asked for
-MONTHS = 13  # the present one and a year back
+QUARTER = timedelta(minutes=15)  # since 1972, every zone's offset is a multiple of it
+KEPT_DAYS = 400  # a little longer than the longest series of the API
+MONTHS = 13  # the current one and a year back
 ZONE_PATTERN = r"^[A-Za-z0-9_+/-]{1,64}$"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MONTH = re.compile(r"(\d{4})-(\d{2})", re.ASCII)
 
 
 def zone_of(name: str) -> ZoneInfo:
-    """A zone by its IANA name; raises the 400 that names `tz`."""
+    """Return a zone by its IANA name; raise the 400 that names `tz`."""
     if name not in _names():
         hint = " Write + as %2B in a query string." if " " in name else ""
-        raise invalid("tz", f"`tz` must be the name of an IANA time zone such as Europe/Berlin or UTC.{hint}")
+        raise invalid(
+            "tz", f"`tz` is {name!r}, which is no IANA time zone. Use a name such as Europe/Berlin or UTC.{hint}"
+        )
     return ZoneInfo(name)
 
 
 def local_days(zone: ZoneInfo, at: datetime, count: int) -> Days:
-    """The `count` calendar days of a zone that end with the one that holds `at`.
+    """Return `count` calendar days of a zone, the last of which contains `at`.
 
-    Midnight that a clock change skips is the moment of the change; midnight that comes twice is its first.
+    A midnight that a clock change skips is the time of the change; of a midnight that occurs twice, the first counts.
     """
     today = at.astimezone(zone).date()
     dates = [today + timedelta(days=step) for step in range(1 - count, 2)]
@@ -39,17 +41,17 @@ def local_days(zone: ZoneInfo, at: datetime, count: int) -> Days:
 
 
 def quarter_of(at: datetime) -> int:
-    """Quarter hours since 1970, as the database counts them."""
+    """Return the number of quarter hours since 1970, as the database computes it."""
     return (at - _EPOCH) // QUARTER
 
 
 def rate(part: int, counts: Counts) -> float | None:
-    """A share of the settled messages; None when none is."""
+    """Return `part` as a share of the settled messages, None if there are none."""
     return round(part / counts.settled, 6) if counts.settled else None
 
 
 def month_of(text: str | None, at: datetime) -> date:
-    """The first day of a month given as `2026-11`, by default of the month of `at`; raises the 400 for others."""
+    """Return the first day of a month such as `2026-11` (None: the month of `at`); raise the 400 for an invalid one."""
     present = clock.first_of_month(at.date())
     if text is None:
         return present
@@ -61,7 +63,7 @@ def month_of(text: str | None, at: datetime) -> date:
 
 
 def days_of(month: date, at: datetime) -> list[date]:
-    """The days of a month up to the one that holds `at`."""
+    """Return the days of a month, up to the day of `at`."""
     following = clock.first_of_month(month + timedelta(days=32))
     end = min(following, at.date() + timedelta(days=1))
     return [month + timedelta(days=step) for step in range((end - month).days)]
@@ -81,10 +83,10 @@ def _back(month: date, count: int) -> date:
 
 
 def _bad_month(oldest: date, present: date) -> Refusal:
-    return invalid("month", f"`month` must be a month from {oldest:%Y-%m} to {present:%Y-%m}, written so.")
+    return invalid("month", f"`month` must be from {oldest:%Y-%m} to {present:%Y-%m}, in this form.")
 
 
 @cache
 def _names() -> frozenset[str]:
-    """The zones of the time zone database: files of the host that happen to lie beside them don't count."""
+    """Return the zones of the package tzdata, not of other files on the host."""
     return frozenset((resources.files("tzdata") / "zones").read_text("utf-8").split())

@@ -1,4 +1,4 @@
-"""Figures read: exact at the moment of the statement, at a cost that does not grow with the age of the account."""
+"""Read counts that are exact at the time of the statement; the cost does not grow with the account's age."""
 
 from datetime import date
 from uuid import UUID
@@ -13,7 +13,7 @@ _USED = _SQL.rows("used_by_day", UsedOn)
 
 
 async def by_day(source: Source, account: UUID, wanted: Days, *, domain: str | None) -> list[Counts]:
-    """The account's messages for each of the days, in their order; by the day of their making."""
+    """Return the counts of messages created on each of the days, in order."""
     starts = [rules.quarter_of(day.starts_at) for day in wanted.days]
     rows = await _BY_DAY.fetch(source, account, starts, rules.quarter_of(wanted.ends_at), domain)
     found = [Counts() for _ in wanted.days]
@@ -23,7 +23,7 @@ async def by_day(source: Source, account: UUID, wanted: Days, *, domain: str | N
 
 
 async def used(source: Source, account: UUID, days: list[date]) -> list[UsedOn]:
-    """What the account used on each of these consecutive UTC days."""
+    """Return the usage of the account on each of these consecutive UTC days."""
     rows = await _USED.fetch(source, account, days[0], date.fromordinal(days[-1].toordinal() + 1))
     by_date = {row.day: row for row in rows}
     return [by_date.get(day) or UsedOn(day, 0, 0, 0, 0, 0) for day in days]

@@ -1,4 +1,4 @@
-"""Counts of messages by day, and what one month has used."""
+"""Define counts of messages by day and usage by month."""
 
 from datetime import date, datetime
 
@@ -6,21 +6,21 @@ from msgspec import Struct
 
 
 class Day(Struct, frozen=True):
-    """A calendar day of some zone and the moment it begins (aware, UTC)."""
+    """Hold a calendar day of a zone and its start (aware, UTC)."""
 
     date: date
     starts_at: datetime
 
 
 class Days(Struct, frozen=True):
-    """Consecutive calendar days, oldest first, and the moment the last of them ends."""
+    """Hold consecutive calendar days, oldest first, and the end of the last one."""
 
     days: list[Day]
     ends_at: datetime
 
 
 class Counts(Struct, kw_only=True):
-    """Messages by their present status. `accepted` are those taken for delivery, whatever became of them."""
+    """Count messages by current status. `accepted` counts all accepted for delivery, whatever their status."""
 
     accepted: int = 0
     queued: int = 0
@@ -35,7 +35,7 @@ class Counts(Struct, kw_only=True):
 
     @property
     def total(self) -> int:
-        """All messages; each has one status."""
+        """Return the number of all messages; each has one status."""
         return (
             self.queued + self.sending + self.delivered + self.bounced + self.complained + self.failed
             + self.rejected + self.scheduled + self.canceled
@@ -43,16 +43,16 @@ class Counts(Struct, kw_only=True):
 
     @property
     def settled(self) -> int:
-        """Messages that a mail server, or its silence, has decided on: what rates are of."""
+        """Return the number of messages with a final delivery result, the base of all rates."""
         return self.delivered + self.bounced + self.complained + self.failed
 
     def plus(self, other: "Counts") -> "Counts":
-        """The sum."""
+        """Return the sum of both counts."""
         return Counts(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
 
 
 class DayCounts(Struct):
-    """Counts of the messages made on one day; `place` is its number among the days asked for, from 1."""
+    """Hold counts of the messages created on one day; `place` is the number of the day, from 1."""
 
     place: int
     accepted: int
@@ -68,7 +68,7 @@ class DayCounts(Struct):
 
 
 class UsedOn(Struct):
-    """One UTC day's use: messages accepted on it, recipients whose outcome came on it."""
+    """Hold the usage of one UTC day: messages accepted and recipients settled on it."""
 
     day: date
     accepted: int

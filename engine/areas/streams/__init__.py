@@ -1,1 +1,1 @@
-"""Message streams of an account."""
+"""Manage the message streams of an account."""

@@ -1,10 +1,10 @@
 -- name: list_streams
--- Open streams of account $1 by slug.
+-- List the streams of account $1 by slug.
 SELECT slug, name, created_at FROM streams WHERE account_id = $1 AND deleted_at IS NULL ORDER BY slug;
 
 -- name: page_of_streams
--- Open streams of account $1, newest first, at most $2, after the one with slug $3 (null: from the newest). A deleted
--- stream still marks its place.
+-- List streams of account $1, newest first, at most $2, after the one with slug $3 (null: from the newest), which may
+-- be a deleted one.
 SELECT slug, name, created_at FROM streams s
 WHERE account_id = $1 AND deleted_at IS NULL
   AND ($3::text IS NULL OR (created_at, slug) < (
@@ -12,21 +12,21 @@ WHERE account_id = $1 AND deleted_at IS NULL
 ORDER BY created_at DESC, slug DESC
 LIMIT $2;
 
--- name: stream_standing
--- Account $1's stream $2, deleted or not.
+-- name: read_stream_slug
+-- Read stream $2 of account $1, deleted or not.
 SELECT slug, deleted_at FROM streams WHERE account_id = $1 AND slug = $2;
 
 -- name: count_streams
--- How many streams account $1 holds, the transactional one included.
+-- Count the streams of account $1, including the transactional one.
 SELECT count(*) AS used FROM streams WHERE account_id = $1 AND deleted_at IS NULL;
 
 -- name: insert_stream
--- Account $1's stream $2 named $3, made at $4; a deleted one's slug may be used again.
+-- Create stream $2 of account $1, named $3, at $4; reuses the slug of a deleted stream.
 INSERT INTO streams (account_id, slug, name, created_at) VALUES ($1, $2, $3, $4)
 ON CONFLICT (account_id, slug) DO UPDATE
 SET name = excluded.name, created_at = excluded.created_at, deleted_at = NULL
 WHERE streams.deleted_at IS NOT NULL;
 
 -- name: delete_stream
--- Account $1's stream $2 is deleted at $3.
+-- Delete stream $2 of account $1 at $3.
 UPDATE streams SET deleted_at = $3 WHERE account_id = $1 AND slug = $2 AND deleted_at IS NULL;

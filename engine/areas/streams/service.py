@@ -1,6 +1,6 @@
-"""Opening and closing message streams: one transaction each, with its event and its stamp.
+"""Create and delete message streams, in one transaction with the event and the cache stamp.
 
-Closing a stream refuses new mail to it. What was accepted before goes out, and keeps the stream's name.
+New mail to a deleted stream is refused. Mail accepted before is delivered and keeps the stream's name.
 """
 
 from uuid import UUID
@@ -23,16 +23,18 @@ from engine.store.database_clock import new_time
 async def open_stream(
     pool: asyncpg.Pool, account: UUID, *, slug: str | None, name: str | None, actor: str | None = None
 ) -> StreamRow:
-    """A new stream; 409 when the account has it, 403 past the plan's number, the transactional stream included.
+    """Create a stream; raise the 409 if it exists, the 403 above the plan's limit (which counts the default one).
 
-    Without an id it gets one from its name, without a name its id is its name.
+    Without `slug` the id is made from `name`; without `name` the name is the id.
     """
     chosen = _chosen(slug, name)
     async with caches.change(pool, "streams") as connection:
         plan = await locked_plan(connection, account)
-        standing = await store.STANDING.first(connection, account, chosen)
-        if standing is not None and standing.deleted_at is None:
-            raise Refusal(ErrorType.CONFLICT, f"A stream {chosen!r} is on this account already.", id=chosen)
+        known = await store.READ_SLUG.first(connection, account, chosen)
+        if known is not None and known.deleted_at is None:
+            raise Refusal(
+                ErrorType.CONFLICT, f"This account already has a stream {chosen!r}. Choose another `id`.", id=chosen
+            )
         limit = CAPS[plan].streams
         used = await store.count(connection, account)
         if limit is not None and used >= limit:
@@ -46,17 +48,20 @@ async def open_stream(
 
 
 async def close_stream(pool: asyncpg.Pool, account: UUID, slug: str, *, actor: str | None = None) -> None:
-    """New mail to the stream is refused from now on; 404 when there is none, 409 for the transactional one."""
+    """Delete a stream, so that new mail to it is refused.
+
+    Raises the 404 if there is no such stream, the 409 for the transactional one.
+    """
     if slug == TRANSACTIONAL:
         raise Refusal(
             ErrorType.INVALID_STATE,
-            "The transactional stream stays: it is where mail without a stream goes.",
+            "The transactional stream can't be deleted: mail without a stream uses it.",
             status="permanent",
         )
     async with caches.change(pool, "streams") as connection:
         await locked_plan(connection, account)
-        standing = await store.STANDING.first(connection, account, slug)
-        if standing is None or standing.deleted_at is not None:
+        known = await store.READ_SLUG.first(connection, account, slug)
+        if known is None or known.deleted_at is not None:
             raise not_found("stream")
         await store.DELETE.execute(connection, account, slug, clock.now())
         await record_event(connection, account, AccountEvent.STREAM_DELETED, {"id": slug}, actor=actor)
@@ -64,14 +69,20 @@ async def close_stream(pool: asyncpg.Pool, account: UUID, slug: str, *, actor: s
 
 def _chosen(slug: str | None, name: str | None) -> str:
     if name is not None and "\0" in name:
-        raise invalid("name", "`name` must not hold NUL.")
+        raise invalid("name", "`name` contains NUL (U+0000). Remove it.")
     if slug is not None:
         if not is_slug(slug):
-            raise invalid("id", "`id` has lower-case letters and digits in groups joined by single hyphens.")
+            raise invalid(
+                "id", f"`id` is {slug!r}; use lower-case letters and digits in groups joined by single hyphens."
+            )
         return slug
     if not name:
         raise invalid("id", "Give the stream an `id`, a `name`, or both.")
     made = slug_of(name)
     if made is None:
-        raise invalid("id", "No id can be made from this name; give the stream an `id` besides.")
+        raise invalid(
+            "id",
+            "No id can be derived from `name`, which has no letters or digits of "
+            "ASCII. Give the stream an `id` as well.",
+        )
     return made

@@ -1,4 +1,4 @@
-"""Rows of message streams."""
+"""Read and write message streams."""
 
 from datetime import datetime
 from uuid import UUID
@@ -9,11 +9,11 @@ from engine.store.queries import Conn, Queries, Source
 
 _SQL = Queries.beside(__file__)
 
-TRANSACTIONAL = "transactional"  # every account has it from the start, and keeps it
+TRANSACTIONAL = "transactional"  # created with every account, never deleted
 
 
 class StreamRow(Struct):
-    """One stream; its slug is its id."""
+    """Hold one stream; its slug is its public id."""
 
     slug: str
     name: str
@@ -21,21 +21,21 @@ class StreamRow(Struct):
 
 
 class StreamSlug(Struct, frozen=True):
-    """A slug that is or was a stream's."""
+    """Hold the slug of a stream that exists or was deleted."""
 
     slug: str
     deleted_at: datetime | None
 
 
 class StreamRows(Struct, frozen=True):
-    """Streams newest first, and whether older ones exist."""
+    """Hold a page of streams, newest first; `has_more` is True if older ones exist."""
 
     rows: list[StreamRow]
     has_more: bool
 
 
 LIST = _SQL.rows("list_streams", StreamRow)
-STANDING = _SQL.rows("stream_standing", StreamSlug)
+READ_SLUG = _SQL.rows("read_stream_slug", StreamSlug)
 INSERT = _SQL.command("insert_stream")
 DELETE = _SQL.command("delete_stream")
 _PAGE = _SQL.rows("page_of_streams", StreamRow)
@@ -43,11 +43,11 @@ _COUNT = _SQL.command("count_streams")
 
 
 async def page(source: Source, account: UUID, *, limit: int, before: str | None) -> StreamRows:
-    """At most `limit` open streams, newest first, older than the one with slug `before`."""
+    """Return at most `limit` streams, newest first, older than the one with slug `before`."""
     rows = await _PAGE.fetch(source, account, limit + 1, before)
     return StreamRows(rows[:limit], len(rows) > limit)
 
 
 async def count(connection: Conn, account: UUID) -> int:
-    """Open streams, the transactional one included."""
+    """Count the streams that are not deleted, including the transactional one."""
     return int((await _COUNT.records(connection, account))[0]["used"])

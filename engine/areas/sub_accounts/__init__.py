@@ -1,1 +1,1 @@
-"""Sub-accounts: accounts below another, with everything of their own but people, plan and monthly allowance."""
+"""Store sub-accounts: accounts that share people, plan and monthly limit of a parent account."""

@@ -1,4 +1,4 @@
-"""Rows of sub-accounts, as the account above them sees them."""
+"""Read and write sub-accounts for their parent account."""
 
 from datetime import date, datetime
 from uuid import UUID
@@ -13,33 +13,33 @@ _SQL = Queries.beside(__file__)
 
 
 class SubAccountRow(Struct, frozen=True):
-    """A sub-account with its standing and what it has sent by UTC day and month, as of its last send."""
+    """Hold a sub-account with its status and its send counts as of its last send."""
 
     id: UUID
     name: str
     status: str
     monthly_cap: int | None
     created_at: datetime
-    due_at: datetime | None  # of its deletion, where that is scheduled
+    due_at: datetime | None  # of its deletion, if one is scheduled
     day: date
     sent_today: int
     month: date
     sent_this_month: int
     rung: int
     daily_cap: int | None
-    causes: list[str]  # why it is suspended
+    causes: list[str]  # reasons of a suspension
 
     def sent_on(self, day: date) -> int:
-        """Messages accepted on that day, which is not before its last send."""
+        """Return the messages accepted on `day`, which is not before the last send."""
         return self.sent_today if self.day >= day else 0
 
     def sent_in(self, day: date) -> int:
-        """Messages accepted in the month that holds that day."""
+        """Return the messages accepted in the month of `day`."""
         return self.sent_this_month if self.month >= first_of_month(day) else 0
 
     @property
     def daily_limit(self) -> int:
-        """Of its own ladder, as of its last send."""
+        """Return the limit of its own warm-up ladder, as of its last send."""
         return DAILY_LADDER[self.rung] if self.daily_cap is None else self.daily_cap
 
 
@@ -51,5 +51,5 @@ _COUNT = _SQL.command("count_sub_accounts")
 
 
 async def count(connection: Conn, parent: UUID) -> int:
-    """Sub-accounts that the plan's number is held against."""
+    """Count the sub-accounts that the plan limits."""
     return int((await _COUNT.records(connection, parent))[0]["used"])

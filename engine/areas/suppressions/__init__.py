@@ -1,1 +1,1 @@
-"""Addresses an account must not send to, and why."""
+"""Manage the addresses that an account must not send to."""

@@ -1,12 +1,12 @@
 -- name: find_suppressed
--- Which of the pairs of accounts $1 and canonical addresses $2 are suppressed.
+-- Find the suppressed ones among the pairs of accounts $1 and canonical addresses $2.
 SELECT s.account_id, s.address, s.reason
 FROM unnest($1::uuid[], $2::text[]) AS n (account_id, address)
 JOIN suppressions s ON s.account_id = n.account_id AND s.address = n.address;
 
 -- name: add_suppressions
--- Suppress addresses $2 of accounts $1 for reasons $3, caused by messages $4 with details $5. Of two
--- reasons the stronger stands (rules.STRENGTH); gives those that are new or changed.
+-- Suppress addresses $2 of accounts $1 for reasons $3, caused by messages $4 with details $5. The stronger of two
+-- reasons wins (rules.STRENGTH). Returns the rows that are new or changed.
 INSERT INTO suppressions (account_id, address, reason, message_id, detail, created_at)
 SELECT DISTINCT ON (account_id, address) account_id, address, reason, message_id, detail, clock_timestamp()
 FROM unnest($1::uuid[], $2::text[], $3::text[], $4::uuid[], $5::text[])
@@ -18,12 +18,12 @@ WHERE array_position('{unsubscribe,manual,bounce,complaint}'::text[], excluded.r
 RETURNING account_id, address, reason;
 
 -- name: streams_of
--- The streams of messages $1; $2 and $3 bound the ids for partition pruning.
+-- Read the streams of messages $1; $2 and $3 bound the ids for partition pruning.
 SELECT id, stream FROM messages WHERE id = ANY($1::uuid[]) AND id BETWEEN $2 AND $3;
 
 -- name: list_suppressions
--- Suppressions of account $1 older than the place ($2, $3) in the order of time and address, newest first, at most $4,
--- for reason $5 and with an address that matches one of the patterns $6 (each open when null).
+-- List suppressions of account $1 before position ($2, $3) in the order of time and address, newest first, at most $4.
+-- Null disables a filter: reason $5, patterns $6 (any of them, in the address).
 SELECT address, reason, detail, message_id, created_at
 FROM suppressions
 WHERE account_id = $1 AND (created_at, address) < ($2::timestamptz, $3::text)
@@ -33,17 +33,17 @@ ORDER BY created_at DESC, address DESC
 LIMIT $4;
 
 -- name: read_suppressions
--- Those of the canonical addresses $2 that account $1 has suppressed.
+-- Read the suppressions of account $1 among the canonical addresses $2.
 SELECT address, reason, detail, message_id, created_at
 FROM suppressions WHERE account_id = $1 AND address = ANY ($2::text[]);
 
 -- name: put_suppressions
--- Suppress addresses $2 of account $1 for reasons $3 since $4. One that is there keeps its time; what caused its
--- former reason goes with it.
+-- Suppress addresses $2 of account $1 for reasons $3 since $4. A stored row keeps its time and loses the message and
+-- detail of its old reason.
 INSERT INTO suppressions (account_id, address, reason, created_at)
 SELECT $1, n.address, n.reason, $4 FROM unnest($2::text[], $3::text[]) AS n (address, reason)
 ON CONFLICT (account_id, address) DO UPDATE SET reason = excluded.reason, message_id = NULL, detail = NULL;
 
 -- name: delete_suppression
--- Account $1 may send to address $2 again.
+-- Delete the suppression of address $2 of account $1.
 DELETE FROM suppressions WHERE account_id = $1 AND address = $2;

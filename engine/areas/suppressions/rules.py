@@ -1,4 +1,4 @@
-"""Which reason stands above which, what a reason forbids, and the cursor and filters of the list."""
+"""Compare suppression reasons, decide which mail they block, and parse list cursors and filters. Pure."""
 
 import base64
 import binascii
@@ -11,8 +11,8 @@ from engine.areas.suppressions.types import Reason, SuppressionCursor, Suppressi
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.mail.address import BadAddress, canonical, domain_name, parse_mailbox
 
-# Weakest first. A weaker reason never takes the place of a stronger one: nobody's complaint, and no proof that an
-# address is dead, is lost to a later request to suppress it.
+# Weakest first. A weaker reason never replaces a stronger one, so that a later manual suppression does not overwrite a
+# complaint or a hard bounce.
 STRENGTH: tuple[Reason, ...] = (Reason.UNSUBSCRIBE, Reason.MANUAL, Reason.BOUNCE, Reason.COMPLAINT)
 
 _TRANSACTIONAL = "transactional"
@@ -24,30 +24,30 @@ _WILD = re.compile(r"[\\%_]")
 
 
 def blocks(reason: str, stream: str) -> bool:
-    """Whether an address suppressed for `reason` gets no mail of `stream`: who unsubscribed still gets receipts."""
+    """Return True if `reason` blocks mail of `stream`; an unsubscribed address still gets transactional mail."""
     return reason != Reason.UNSUBSCRIBE or stream != _TRANSACTIONAL
 
 
-def is_stronger(wanted: Reason, standing: str) -> bool:
-    """Whether `wanted` takes the place of the reason an address is suppressed for already."""
-    return STRENGTH.index(wanted) > STRENGTH.index(Reason(standing))
+def is_stronger(wanted: Reason, current: str) -> bool:
+    """Return True if `wanted` replaces `current`, the reason already stored."""
+    return STRENGTH.index(wanted) > STRENGTH.index(Reason(current))
 
 
 def address_of(text: str) -> str:
-    """The canonical form under which an address is suppressed; raises the 422 `invalid_address`."""
+    """Return the canonical form of an address; raise the 422 `invalid_address`."""
     try:
         mailbox = parse_mailbox(text)
     except BadAddress as error:
         raise _bad_address(text, str(error)) from None
     if mailbox.name or "<" in text:
-        raise _bad_address(text, "give the bare address, such as ann@example.com")
+        raise _bad_address(text, "give the address without a name, such as ann@example.com")
     return canonical(mailbox.address)
 
 
 def filters(*, before: str | None, reason: Reason | None, search: str | None) -> SuppressionFilters:
-    """The filters of a list request; raises the 400 that names the parameter at fault."""
+    """Return the filters of a list request; raise the 400 that names the invalid parameter."""
     if search is not None and "\0" in search:
-        raise invalid("search", "`search` must not hold NUL.")
+        raise invalid("search", "`search` contains NUL (U+0000). Remove it.")
     return SuppressionFilters(
         before=_NEWEST if before is None else place(before),
         reason=None if reason is None else reason.value,
@@ -56,13 +56,13 @@ def filters(*, before: str | None, reason: Reason | None, search: str | None) ->
 
 
 def cursor(row: SuppressionRow) -> str:
-    """The place after a row. It says itself where it is, so it stays good when the row goes."""
+    """Return the cursor after a row. It encodes the position, so it stays valid if the row is deleted."""
     micros = (row.created_at - _EPOCH) // _MICROSECOND
     return _CURSOR + base64.urlsafe_b64encode(f"{micros}:{row.address}".encode()).rstrip(b"=").decode()
 
 
 def place(text: str) -> SuppressionCursor:
-    """The place that a cursor names; raises the 400 for anything else."""
+    """Return the position encoded in a cursor; raise the 400 if it is invalid."""
     with suppress(ValueError, OverflowError, binascii.Error):
         if text.startswith(_CURSOR) and text.isascii():
             body = text.removeprefix(_CURSOR)
@@ -70,20 +70,22 @@ def place(text: str) -> SuppressionCursor:
             micros, colon, address = plain.partition(":")
             if colon and micros.isascii() and micros.isdigit() and "\0" not in address:
                 return SuppressionCursor(_EPOCH + int(micros) * _MICROSECOND, address)
-    raise invalid("before", "`before` must be the `nextCursor` of an earlier page.")
+    raise invalid("before", "`before` is not a cursor of this list. Use the `nextCursor` of an earlier page.")
 
 
 def _patterns(text: str) -> list[str]:
-    """LIKE patterns that find `text` anywhere in a canonical address, a domain in its own script included."""
+    """Return LIKE patterns that match `text` anywhere in a canonical address, including Unicode domains."""
     lowered = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower())
     found = {lowered: None}
     if not text.isascii():
         local, at, domain = lowered.rpartition("@")
-        for asked, ending in ((domain, ""), (f"{domain}.test", ".test")):  # a whole domain, or labels of one
+        for asked, ending in ((domain, ""), (f"{domain}.test", ".test")):  # a complete domain, or some labels of one
             with suppress(BadAddress):
                 found[f"{local}{at}{domain_name(asked).removesuffix(ending)}"] = None
     return ["%" + _WILD.sub(r"\\\g<0>", one) + "%" for one in found]
 
 
 def _bad_address(text: str, problem: str) -> Refusal:
-    return Refusal(ErrorType.INVALID_ADDRESS, f"`address` is not an address: {problem}", address=text, field="address")
+    return Refusal(
+        ErrorType.INVALID_ADDRESS, f"`address` is not an email address: {problem}", address=text, field="address"
+    )

@@ -1,6 +1,6 @@
-"""Suppressing addresses by hand and lifting suppressions: one transaction each, with its events.
+"""Add and remove suppressions at a customer's request, in one transaction with their events.
 
-The account's head is locked first, as everything does that suppresses: what stands is known before it is decided.
+Locks the account head first, as all writers of suppressions do, so that decisions see the current rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,15 +24,15 @@ from engine.store.queries import Conn
 
 
 class SuppressionChange(StrEnum):
-    """What asking for a suppression brought."""
+    """State the effect of a request to suppress an address."""
 
     ADDED = "added"
-    CHANGED = "changed"  # it stood for a weaker reason
-    UNCHANGED = "unchanged"  # it stood for the same reason or a stronger one
+    CHANGED = "changed"  # it had a weaker reason
+    UNCHANGED = "unchanged"  # it had the same reason or a stronger one
 
 
 class Suppressed(Struct, frozen=True):
-    """An address as it stands now."""
+    """Hold the suppression of an address after a request, and what changed."""
 
     row: SuppressionRow
     change: SuppressionChange
@@ -41,15 +41,15 @@ class Suppressed(Struct, frozen=True):
 async def suppress(
     pool: asyncpg.Pool, account: UUID, wanted: Sequence[tuple[str, Reason]], *, actor: str | None = None
 ) -> list[Suppressed]:
-    """Suppress canonical addresses; one outcome for each, in their order.
+    """Suppress canonical addresses; return one result for each, in order.
 
-    Each address that is new, or that now stands for a stronger reason, writes one `suppression.added`.
+    Writes one `suppression.added` for each address that is new or now has a stronger reason.
     """
     async with pool.acquire() as connection, connection.transaction():
         locked = await _locked(connection, account)
         at = await new_time(connection)
-        standing = await store.read(connection, account, [address for address, _ in wanted])
-        outcomes = decide(standing, wanted, at)
+        current = await store.read(connection, account, [address for address, _ in wanted])
+        outcomes = decide(current, wanted, at)
         changes = {
             one.row.address: Reason(one.row.reason) for one in outcomes if one.change is not SuppressionChange.UNCHANGED
         }
@@ -63,7 +63,7 @@ async def suppress(
 
 
 async def lift(pool: asyncpg.Pool, account: UUID, address: str, *, actor: str | None = None) -> None:
-    """Let the account send to a canonical address again; 404 when nothing forbids it, 409 after a complaint."""
+    """Remove the suppression of a canonical address; raise the 404 if there is none, the 409 after a complaint."""
     async with pool.acquire() as connection, connection.transaction():
         locked = await _locked(connection, account)
         row = (await store.read(connection, account, [address])).get(address)
@@ -72,7 +72,7 @@ async def lift(pool: asyncpg.Pool, account: UUID, address: str, *, actor: str | 
         if row.reason == Reason.COMPLAINT:
             raise Refusal(
                 ErrorType.INVALID_STATE,
-                f"{address} complained about mail of this account; that can't be lifted.",
+                f"The recipient {address} complained about mail of this account; this suppression can't be removed.",
                 status=row.reason,
             )
         await store.DELETE.execute(connection, account, address)
@@ -81,10 +81,10 @@ async def lift(pool: asyncpg.Pool, account: UUID, address: str, *, actor: str | 
 
 
 def decide(
-    standing: Mapping[str, SuppressionRow], wanted: Sequence[tuple[str, Reason]], at: datetime
+    current: Mapping[str, SuppressionRow], wanted: Sequence[tuple[str, Reason]], at: datetime
 ) -> list[Suppressed]:
-    """What each wish brings after the ones before it: the stronger reason stands, and keeps the first one's time."""
-    now = dict(standing)
+    """Return the result of each request in turn: the stronger reason wins and keeps the first one's time. Pure."""
+    now = dict(current)
     outcomes = []
     for address, reason in wanted:
         row = now.get(address)
@@ -99,7 +99,7 @@ def decide(
 
 async def _locked(connection: Conn, account: UUID) -> dict[UUID, Head]:
     locked = await heads.lock(connection, [account])
-    if account not in locked:  # erased since its key was checked
+    if account not in locked:  # erased after its key was checked
         raise not_found("account")
     return locked
 

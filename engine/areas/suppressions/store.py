@@ -1,4 +1,4 @@
-"""Rows of suppressions."""
+"""Read and write suppressions."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from engine.areas.suppressions.types import Hit, Reason, SuppressionFilters, Sup
 from engine.store.concurrency_limiter import SEARCHES
 from engine.store.queries import Conn, Queries, Source
 
-LIST_TIMEOUT_S = 5.0  # a search may go through every suppression of an account
+LIST_TIMEOUT_S = 5.0  # a search may scan every suppression of an account
 
 _SQL = Queries.beside(__file__)
 FIND = _SQL.rows("find_suppressed", Hit)
@@ -24,15 +24,15 @@ _PUT = _SQL.command("put_suppressions")
 
 
 async def find(connection: Source, accounts: list[UUID], addresses: list[str]) -> dict[tuple[UUID, str], str]:
-    """Reasons by (account, canonical address) for those of the given pairs that are suppressed."""
+    """Return the reasons of the suppressed ones among (account, canonical address) pairs."""
     hits = await FIND.fetch(connection, accounts, addresses)
     return {(hit.account_id, hit.address): hit.reason for hit in hits}
 
 
 async def blocking(source: Source, wanted: Sequence[tuple[UUID, str, UUID]]) -> dict[tuple[UUID, str, UUID], str]:
-    """Reasons for those of the (account, canonical address, message) that must not go out.
+    """Return the reasons of those (account, canonical address, message) that must not be sent.
 
-    What an address is suppressed for may leave some streams open; only then the message is asked for its own.
+    Reads the streams of messages only for reasons that do not block every stream.
     """
     found = await find(source, [account for account, _, _ in wanted], [address for _, address, _ in wanted])
     if not found:
@@ -53,17 +53,17 @@ async def add(
     messages: list[object],
     details: list[object],
 ) -> list[Hit]:
-    """Suppress canonical addresses for what was observed; those that are new, or stood for a weaker reason."""
+    """Suppress canonical addresses after bounces and complaints; return those that are new or had a weaker reason."""
     return await ADD.fetch(connection, accounts, addresses, reasons, messages, details)
 
 
 async def page(
     source: Source, account: UUID, wanted: SuppressionFilters, *, limit: int, timeout_s: float = LIST_TIMEOUT_S
 ) -> SuppressionRows:
-    """At most `limit` suppressions, newest first; raises TimeoutError when the read takes longer than `timeout_s`."""
+    """Return at most `limit` suppressions, newest first; raise TimeoutError after `timeout_s`."""
     before = wanted.before
-    turn = nullcontext() if wanted.search is None else SEARCHES.of(account)
-    async with turn, asyncio.timeout(timeout_s):
+    permit = nullcontext() if wanted.search is None else SEARCHES.of(account)
+    async with permit, asyncio.timeout(timeout_s):
         rows = await _LIST.fetch(
             source, account, before.created_at, before.address, limit + 1, wanted.reason, wanted.search
         )
@@ -71,11 +71,11 @@ async def page(
 
 
 async def read(source: Source, account: UUID, addresses: Sequence[str]) -> dict[str, SuppressionRow]:
-    """Those of the canonical addresses that are suppressed."""
+    """Return the suppressed ones of the canonical addresses."""
     return {row.address: row for row in await _READ.fetch(source, account, list(addresses))}
 
 
 async def put(connection: Conn, account: UUID, wanted: Sequence[tuple[str, Reason]], at: datetime) -> None:
-    """Suppress canonical addresses, each named once, for these reasons whatever stood before."""
+    """Suppress canonical addresses, without duplicates, for the given reasons, replacing stored reasons."""
     addresses = [address for address, _ in wanted]
     await _PUT.execute(connection, account, addresses, [reason.value for _, reason in wanted], at)

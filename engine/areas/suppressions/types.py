@@ -1,4 +1,4 @@
-"""Suppressions as they are stored and listed."""
+"""Define suppressions as stored and listed."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class Reason(StrEnum):
-    """Why an address gets no mail of an account."""
+    """State why an account must not send to an address."""
 
     BOUNCE = "bounce"
     COMPLAINT = "complaint"
@@ -17,7 +17,7 @@ class Reason(StrEnum):
 
 
 class Hit(Struct, frozen=True):
-    """An address of a batch that its account must not send to."""
+    """Hold a suppressed address found in a batch."""
 
     account_id: UUID
     address: str
@@ -25,7 +25,7 @@ class Hit(Struct, frozen=True):
 
 
 class SuppressionRow(Struct, frozen=True):
-    """One suppressed address, in its canonical form, with the message that caused it where one did."""
+    """Hold one suppressed canonical address, with the message that caused it if there is one."""
 
     address: str
     reason: str
@@ -35,14 +35,14 @@ class SuppressionRow(Struct, frozen=True):
 
 
 class SuppressionCursor(Struct, frozen=True):
-    """A place in the list: rows after it are older, or as old with a smaller address."""
+    """Hold a position in the list: later rows are older, or equally old with a smaller address."""
 
     created_at: datetime
     address: str
 
 
 class SuppressionFilters(Struct, frozen=True, kw_only=True):
-    """What a list is narrowed to; None leaves a field open."""
+    """Hold the filters of a list; None means no filter."""
 
     before: SuppressionCursor
     reason: str | None = None
@@ -50,7 +50,7 @@ class SuppressionFilters(Struct, frozen=True, kw_only=True):
 
 
 class SuppressionRows(Struct, frozen=True):
-    """Suppressions newest first, and whether older ones match."""
+    """Hold a page of suppressions, newest first; `has_more` is True if older ones match."""
 
     rows: list[SuppressionRow]
     has_more: bool

@@ -1,1 +1,1 @@
-"""Mail of the service itself: written down with the change that it tells of, sent soon after."""
+"""Queue and compose mail of the service itself, in the transaction of the change that it reports."""

@@ -1,8 +1,8 @@
-"""When system mail is tried again, until when it is worth sending, and the words in which it speaks. Pure.
+"""Compose system mail from templates, and compute its retries. Pure.
 
-A kind's words stand in one plain file, `templates/<kind>.txt`: a `Subject:` line, then paragraphs with the tags of
-engine.mail.template; `[label]({{link}})` on a line of its own is a link to press. Text and HTML are made from it, so
-that they never say different things.
+Each kind has a file `templates/<kind>.txt`: a `Subject:` line, then paragraphs with tags of engine.mail.template;
+`[label]({{link}})` on its own line becomes a button. Text and HTML are both made from it, so their contents are the
+same.
 """
 
 import re
@@ -20,16 +20,16 @@ from engine.mail.template import Part, Program, compile_part, escape, render
 
 TEMPLATES = Path(__file__).parent / "templates"
 LADDER = tuple(timedelta(minutes=minutes) for minutes in (0.5, 2, 5, 15, 30, 60, 120))  # then every two hours
-MAX_AGE = timedelta(hours=24)  # what nobody could be told within a day is told no more
+MAX_AGE = timedelta(hours=24)  # mail not sent within a day is dropped
 MAX_VALUE = 5_000  # characters of one value
-MAX_NAME = 80  # of a name that somebody gave something: it stands in subjects too
+MAX_NAME = 80  # characters of a user-defined name, which may appear in subjects
 NAMES = frozenset({"account_name", "inviter", "key_name", "name", "company"})
 _WIDTH = 76
 _LINK = re.compile(r"\[([^\]]+)\]\((\{\{\w+\}\})\)")
 _TAG = re.compile(r"^\{\{[#^/]\w+\}\}$", re.MULTILINE)
 _CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]|[\ud800-\udfff]")
 _LOOKS_LIKE_A_LINK = re.compile(r"://|(?<=\w)\.(?=\w)")
-_JOINER = "\u2060"  # WORD JOINER: invisible, and no mail program takes what it parts for a link
+_JOINER = "\u2060"  # WORD JOINER: invisible, and prevents mail clients from making a link of the text
 _PARAGRAPH = '<p style="margin:0 0 16px;white-space:pre-line;overflow-wrap:anywhere">'
 _BUTTON = (
     '<p style="margin:24px 0"><a href="{href}" style="display:inline-block;padding:12px 20px;border-radius:6px;'
@@ -37,8 +37,8 @@ _BUTTON = (
 )
 
 
-class Words(Struct, frozen=True):
-    """What one mail says."""
+class SystemMailContent(Struct, frozen=True):
+    """Hold subject, text and HTML of one mail."""
 
     subject: str
     text: str
@@ -52,26 +52,26 @@ class _Template(Struct, frozen=True):
 
 
 def next_try(attempts: int, at: datetime) -> datetime:
-    """When a mail that has been tried so often is tried again."""
+    """Return the time of the next try after `attempts` tries."""
     return at + LADDER[min(attempts, len(LADDER)) - 1]
 
 
 def worth_until(created_at: datetime, lifetime: timedelta | None) -> datetime:
-    """Until when a mail may still be sent; `lifetime` is that of the token in it, where it has one."""
+    """Return the time until which a mail may be sent; `lifetime` is that of its token, if it has one."""
     return created_at + (MAX_AGE if lifetime is None else min(MAX_AGE, lifetime))
 
 
-def words(kind: SystemMailKind, values: Mapping[str, object]) -> Words:
-    """The mail's subject, text and HTML. `values` needs `service` and `url` beside what the kind's template names.
+def content_of(kind: SystemMailKind, values: Mapping[str, object]) -> SystemMailContent:
+    """Return subject, text and HTML of a mail. `values` needs `service`, `url` and the names used by the template.
 
-    Values are other people's words: they are cut, stripped of control characters and escaped; a name can't be a link.
+    Values are untrusted: they are shortened, stripped of control characters and escaped, and names can't become links.
     """
     known = {name: shown(name, value) for name, value in values.items() if value is not None}
     template = _template(kind)
     subject = " ".join(render(template.subject, known).split())
     body = render(template.html, known)
     text = "\n\n".join(_wrapped(part) for part in re.split(r"\n{2,}", render(template.text, known).strip()))
-    return Words(
+    return SystemMailContent(
         subject,
         f"{text}\n\n-- \nSent by {known['service']}, {known['url']}\n",
         render(_layout(), known | {"subject": subject, "body": body}),
@@ -79,7 +79,7 @@ def words(kind: SystemMailKind, values: Mapping[str, object]) -> Words:
 
 
 def shown(name: str, value: object) -> str:
-    """A value as a mail shows it."""
+    """Return a value in the form shown in mail."""
     text = _CONTROLS.sub(" ", str(value)).replace("\r", "\n")[:MAX_VALUE]
     if name == "scheduled_for":
         return _moment(text)
@@ -91,7 +91,7 @@ def shown(name: str, value: object) -> str:
 
 
 def names_of(kind: SystemMailKind) -> set[str]:
-    """The names that the kind's template uses."""
+    """Return the names used by the kind's template."""
     template = _template(kind)
     return {name for program in (template.subject, template.text, template.html) for name in program.names}
 
@@ -100,7 +100,7 @@ def names_of(kind: SystemMailKind) -> set[str]:
 def _template(kind: SystemMailKind) -> _Template:
     head, _, body = (TEMPLATES / f"{kind.value}.txt").read_text("utf-8").partition("\n\n")
     if not head.startswith("Subject: ") or "\n" in head:
-        raise ValueError(f"{kind.value}.txt must begin with one line `Subject: …` and an empty one")
+        raise ValueError(f"{kind.value}.txt must begin with one line `Subject: …` followed by an empty line")
     subject = compile_part(head.removeprefix("Subject: "), Part.SUBJECT)
     text = compile_part(_LINK.sub(r"\1:\n\2", body), Part.TEXT)
     blocks = re.split(r"\n{2,}", _TAG.sub(r"\n\n\g<0>\n\n", body).strip())
@@ -114,7 +114,7 @@ def _layout() -> Program:
 
 
 def _block(block: str) -> str:
-    """A paragraph of the source as HTML."""
+    """Return a paragraph of the template as HTML."""
     if _TAG.fullmatch(block):
         return block
     link = _LINK.fullmatch(block)
@@ -124,7 +124,7 @@ def _block(block: str) -> str:
 
 
 def _wrapped(paragraph: str) -> str:
-    """Lines of at most 76 characters, but for what has no space: links stay whole."""
+    """Wrap lines at 76 characters; words and links are never broken."""
     return "\n".join(
         textwrap.fill(line, _WIDTH, break_long_words=False, break_on_hyphens=False) for line in paragraph.split("\n")
     )

@@ -1,4 +1,4 @@
-"""Rows of system mail; one is written in the transaction of what it tells of."""
+"""Read and write queued system mail; mail is inserted in the transaction of the change that it reports."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -16,7 +16,7 @@ _INSERT = _SQL.command("insert_system_mail")
 
 
 class DueMail(Struct, frozen=True):
-    """A mail taken to be sent; `detail` is JSON text, `attempts` counts this one."""
+    """Hold a mail claimed for sending; `detail` is JSON text, `attempts` includes this one."""
 
     id: UUID
     kind: str
@@ -27,7 +27,7 @@ class DueMail(Struct, frozen=True):
 
 
 class PendingMail(Struct, frozen=True):
-    """What is still to be sent."""
+    """Count the queued mail."""
 
     waiting: int
     oldest: datetime | None
@@ -44,10 +44,10 @@ WAITING = _SQL.rows("waiting_mail", PendingMail)
 async def enqueue(
     connection: Conn, kind: SystemMailKind, address: str, *, at: datetime, mail: UUID | None = None, **detail: object
 ) -> UUID:
-    """Have a mail sent, once this transaction has committed; returns its id.
+    """Queue a mail, sent once this transaction has committed; return its id.
 
-    Give `mail` where the mail carries a token: `engine.areas.tokens.rules.token_of(pepper, mail)` is that token. A
-    secret never goes into `detail`.
+    Give `mail` if the mail carries a token, which is `engine.areas.tokens.rules.token_of(pepper, mail)`. Never put a
+    secret into `detail`.
     """
     return await _insert(connection, mail or ids.uuid7(), kind, address, detail, at)
 

@@ -1,14 +1,14 @@
-"""The kinds of mail that the service itself sends."""
+"""Define the kinds of system mail."""
 
 from enum import StrEnum
 
 
 class SystemMailKind(StrEnum):
-    """What a mail tells. Each has its template; the names in brackets are the `detail` that it is given."""
+    """Name the subject of a mail. Each has a template; brackets list the names in its `detail`."""
 
     VERIFY_EMAIL = "verify_email"  # a link with the mail's token
-    ADDRESS_TAKEN = "address_taken"  # somebody signed up with an address that has a person
-    FORGOT_PASSWORD = "forgot_password"  # noqa: S105 - of an address that may be nobody's: looked up when it is sent
+    ADDRESS_TAKEN = "address_taken"  # someone signed up with an address already in use
+    FORGOT_PASSWORD = "forgot_password"  # noqa: S105 - the address may be unknown; it is looked up at sending
     PASSWORD_CHANGED = "password_changed"  # noqa: S105 - a kind of mail
     CONFIRM_EMAIL = "confirm_email"  # to the new address, a link with the mail's token
     EMAIL_CHANGING = "email_changing"  # to the old address [new_email]
@@ -18,7 +18,7 @@ class SystemMailKind(StrEnum):
     SECOND_FACTOR_ENABLED = "second_factor_enabled"
     SECOND_FACTOR_DISABLED = "second_factor_disabled"
     RECOVERY_CODE_USED = "recovery_code_used"  # [left]
-    CODES_REFUSED = "codes_refused"  # the fifth wrong code in a row came from somebody who has the password
+    CODES_REFUSED = "codes_refused"  # five wrong codes in a row after the right password
     PASSKEY_ADDED = "passkey_added"  # [name]
     PASSKEY_REMOVED = "passkey_removed"  # [name]
     PASSKEY_SUSPECTED = "passkey_suspected"  # [name]

@@ -1,1 +1,1 @@
-"""Live tails of the account log."""
+"""Stream the account log live (tails) and page through it (pull)."""

@@ -1,8 +1,8 @@
-"""One account's log as the tails of this process read it: each page is read and encoded once for all of them.
+"""Read one account's log for all tails of this process, so that each page is read and encoded once.
 
-The window holds the places that some tail has still to take, one after another. A tail at its end has the next
-page loaded, and the others at the same place wait for that page with it. A tail that has fallen behind the window
-reads by itself: no tail has a queue of its own, so none can grow.
+The window holds consecutive events that some tail has not read yet. A tail at its end loads the next page, and other
+tails at the same position wait for that page. A tail that has fallen behind the window reads its own pages. No tail has
+a queue, so none can grow.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ Encode = Callable[[Event], bytes]
 
 
 class Feed:
-    """What the tails of one account share."""
+    """Hold the window of one account's log while any tail of it is open."""
 
     def __init__(self, pool: asyncpg.Pool, account: UUID, encode: Encode, gate: asyncio.Semaphore) -> None:
         self.account = account
-        self.head = 0  # the last place known to be written
+        self.head = 0  # the last known seq
         self._pool = pool
         self._encode = encode
         self._gate = gate
@@ -38,12 +38,12 @@ class Feed:
         self._since = store.FIRST
         self._loading: asyncio.Task[list[ShownEvent]] | None = None
 
-    async def after(self, place: int, *, least: int) -> list[ShownEvent]:
-        """The next places behind `place`, up to a page of them; [] when the log has lost them all.
+    async def after(self, place: int, *, slowest: int) -> list[ShownEvent]:
+        """Return up to a page of events after seq `place`; [] if the log no longer has them.
 
-        `least` is the place that the slowest tail has reached: what lies up to there is forgotten.
+        `slowest` is the seq that the slowest tail has reached; the window drops events up to there.
         """
-        self._forget(least)
+        self._forget(slowest)
         while True:
             if self._window and self._window[0].seq <= place + 1 <= self._window[-1].seq:
                 return self._from(place)
@@ -53,15 +53,15 @@ class Feed:
             if self._loading is None or self._loading.done():
                 self._loading = asyncio.create_task(self._load(place))
                 return await asyncio.shield(self._loading)
-            await asyncio.shield(self._loading)  # somebody else's page: look again where that leaves us
+            await asyncio.shield(self._loading)  # another tail's page: check the window again
 
     async def last(self, through: int) -> list[ShownEvent]:
-        """The places up to `through`, one page of them, for a tail that looks back."""
+        """Return one page of events up to seq `through`, for a tail that starts with past events."""
         page = await self._read(max(0, through - store.PAGE), store.FIRST, through=through)
         return [] if page is None else page[0]
 
     async def _load(self, place: int) -> list[ShownEvent]:
-        """Read the page behind `place` into the window, which begins anew when `place` is not its end."""
+        """Read the page after `place` into the window; clear the window first if `place` is not its end."""
         if not self._window or self._window[-1].seq != place:
             self._clear()
         page = await self._read(place, self._since)
@@ -70,7 +70,7 @@ class Feed:
         found, last_id = page
         for one in found:
             if self._window and one.seq != self._window[-1].seq + 1:
-                self._clear()  # places are gone from the log: go on behind the gap
+                self._clear()  # events were purged: continue after the gap
             self._window.append(one)
             self._bytes += len(one.chunk)
         self._since = rules.bound(ids.milliseconds_of(last_id))
@@ -96,12 +96,12 @@ class Feed:
                 yield ShownEvent(place, event.status, event.stream, frozenset(event.tags), self._encode(event))
 
     def _from(self, place: int) -> list[ShownEvent]:
-        """A page of what the window holds behind `place`."""
+        """Return up to a page of the window after seq `place`."""
         skipped = place + 1 - self._window[0].seq
         return list(islice(self._window, skipped, skipped + store.PAGE))
 
-    def _forget(self, least: int) -> None:
-        while len(self._window) > 1 and self._window[0].seq <= least:
+    def _forget(self, slowest: int) -> None:
+        while len(self._window) > 1 and self._window[0].seq <= slowest:
             self._bytes -= len(self._window.popleft().chunk)
 
     def _clear(self) -> None:

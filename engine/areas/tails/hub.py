@@ -1,8 +1,7 @@
-"""The live tails of one process: places, heads of logs, readers that may read no longer.
+"""Manage the live tails of one process: their slots, the ends of their logs, and revoked readers.
 
-Postgres is asked, not listened to: one query a quarter second tells the heads of all tailed logs, whatever wrote to
-them. A tail's only state is the place it has reached, so that a reader who comes back with it, to whichever process,
-goes on exactly there.
+One query per quarter second polls the ends of all tailed logs, so it sees the writes of every process. The only state
+of a tail is the seq it has reached: a reader may reconnect to any process and continue there.
 """
 
 import asyncio
@@ -23,14 +22,14 @@ from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.store.database_errors import DatabaseError, DatabaseUnavailable
 
-QUICK_S, QUIET_S = 0.1, 0.25  # between two looks at the heads, while events come and when none do
+QUICK_S, QUIET_S = 0.1, 0.25  # between two polls, while events arrive and when none do
 QUICK_FOR_S: Final = 2.0
 CHECK_S: Final = 1.0
-READS_AT_ONCE: Final = 4  # of the process' connections to Postgres: sends need the others
-LOOK_BACK: Final = 20  # pages that a tail with filters goes back for the events to begin with
+READS_AT_ONCE: Final = 4  # of the process's PostgreSQL connections; the others are for sends
+LOOK_BACK: Final = 20  # max. pages that a filtered tail searches for its first events
 RETRY_S: Final = 1.0
-UNREADABLE: Final = (DatabaseError, TimeoutError)  # whatever it says, the next look may go well
-AT_ONCE_BYTES: Final = 64 * 1024  # one reader holds, however slowly it takes them
+UNREADABLE: Final = (DatabaseError, TimeoutError)  # retried at the next poll
+AT_ONCE_BYTES: Final = 64 * 1024  # max. bytes handed to a reader in one batch
 
 TAILS_OPEN = Gauge("waybill_tails_open", "Live tails now open", multiprocess_mode="livesum")
 
@@ -38,7 +37,7 @@ _log = structlog.get_logger("tails")
 
 
 class Tail:
-    """One reader of one account's log. `at` is the place up to which it has been told everything it asked for."""
+    """Follow one account's log for one reader. `at` is the seq up to which the reader has got all its events."""
 
     def __init__(self, hub: "Tails", feed: Feed, place: TailSlot, reader: TailReader, wanted: TailFilters) -> None:
         self.at = 0
@@ -52,14 +51,14 @@ class Tail:
         self._news = asyncio.Event()
 
     async def next(self, timeout_s: float) -> list[ShownEvent]:
-        """The next events to show; [] when `timeout_s` has passed, the tail has ended, or a page held none of them."""
+        """Return the next events to show; [] after `timeout_s`, at the end, or if none of a page matches."""
         if self.ended is not None:
             return []
         if self.at < self.feed.head:
             try:
                 return await self._take()
             except UNREADABLE as error:
-                _log.warning("log unreadable", error=repr(error))
+                _log.warning("account log not read", error=repr(error))
                 timeout_s = min(timeout_s, RETRY_S)
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -68,21 +67,21 @@ class Tail:
         return []
 
     def end(self, reason: Ending) -> None:
-        """Let the reader know why it is over; the first reason counts."""
+        """End the tail; the first reason counts."""
         self.ended = self.ended or reason
         self._news.set()
 
     def wake(self) -> None:
-        """There is more to read."""
+        """Wake the reader, because the log has grown."""
         self._news.set()
 
     async def close(self) -> None:
-        """Give the place back. Idempotent."""
+        """Release the slot. Idempotent."""
         await self._hub.close(self)
 
     async def _take(self) -> list[ShownEvent]:
         through = min(self.feed.head, self.at + store.PAGE)
-        found = await self.feed.after(self.at, least=self._hub.slowest(self.feed))
+        found = await self.feed.after(self.at, slowest=self._hub.slowest(self.feed))
         wanted, size = [], 0
         for one in found:
             self.at = one.seq
@@ -92,12 +91,12 @@ class Tail:
             if size >= AT_ONCE_BYTES:
                 break
         if not found:
-            self.at = through  # nothing at all: those places are gone
+            self.at = through  # these events were purged
         return wanted
 
 
 class Tails:
-    """All tails of this process. `standing` tells which readers may still read; it may ask the database."""
+    """Hold all tails of this process. `still_allowed` returns those readers that may still read."""
 
     def __init__(
         self,
@@ -105,14 +104,16 @@ class Tails:
         settings: Settings,
         *,
         encode: Encode,
-        standing: Callable[[Collection[TailReader]], Awaitable[Collection[TailReader]]],
+        still_allowed: Callable[[Collection[TailReader]], Awaitable[Collection[TailReader]]],
     ) -> None:
         self._pool = pool
         self._settings = settings
         self._encode = encode
-        self._standing = standing
+        self._still_allowed = still_allowed
         self._gate = asyncio.Semaphore(READS_AT_ONCE)
-        self._patience_s = max(1.0, settings.tail_lease_s / 3)  # of one look: no lease may end because a query hangs
+        self._query_timeout_s = max(
+            1.0, settings.tail_lease_s / 3
+        )  # per query: no lease may expire because of a query that hangs
         self._feeds: dict[UUID, tuple[Feed, set[Tail]]] = {}
         self._tails: set[Tail] = set()
         self._any = asyncio.Event()
@@ -121,11 +122,11 @@ class Tails:
     # -- tails ---------------------------------------------------------------------------------
 
     async def open(self, reader: TailReader, wanted: TailFilters, start: TailStart) -> Tail:
-        """A tail that begins at `start`; raises 429 for one too many of the account, 503 when this process is full."""
+        """Open a tail at `start`; raise the 429 above the account's limit, the 503 if this process is full."""
         if self._stopping.is_set() or len(self._tails) >= self._settings.tails_per_worker:
             raise Refusal(
                 ErrorType.UNAVAILABLE,
-                "This server can take no live tail at the moment. Try again shortly.",
+                "This server has no room for another live tail. Try again in a few seconds.",
                 retry_after_s=2,
             )
         account = reader.account_id
@@ -146,7 +147,7 @@ class Tails:
         return tail
 
     async def close(self, tail: Tail) -> None:
-        """Forget a tail and give its place back at once."""
+        """Close a tail and release its slot."""
         if tail not in self._tails:
             return
         self._tails.remove(tail)
@@ -158,16 +159,16 @@ class Tails:
         try:
             await store.release(self._pool, tail.place)
         except DatabaseUnavailable as error:
-            _log.warning("place not given back: its lease will end", error=repr(error))
+            _log.warning("tail slot not released, its lease will expire", error=repr(error))
 
     def stop(self) -> None:
-        """End every tail, and take no more."""
+        """End every tail and accept no more."""
         self._stopping.set()
         for tail in self._tails:
             tail.end(Ending.SHUTDOWN)
 
     def slowest(self, feed: Feed) -> int:
-        """The place that every tail of a feed has reached."""
+        """Return the smallest seq that the tails of a feed have reached."""
         return min(tail.at for tail in self._feeds[feed.account][1])
 
     async def _begin(self, tail: Tail, wanted: TailFilters, start: TailStart) -> None:
@@ -180,7 +181,7 @@ class Tails:
             tail.at = await self._look_back(tail.feed, wanted, ends, start.replay)
 
     async def _look_back(self, feed: Feed, wanted: TailFilters, ends: EndsRow, count: int) -> int:
-        """The place before the last `count` wanted events, or as far back as may be looked where there are fewer."""
+        """Return the seq before the last `count` matching events, or as far back as the search may go."""
         through = ends.seq
         for _ in range(LOOK_BACK if count else 0):
             if through <= ends.purged_through_seq:
@@ -192,17 +193,17 @@ class Tails:
             through = max(ends.purged_through_seq, through - store.PAGE)
         return through
 
-    # -- what goes on beside them --------------------------------------------------------------
+    # -- background tasks ----------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Watch heads, places and keys until cancelled. Should that fail, no tail may stay open and see nothing."""
+        """Poll logs, renew slots and check readers until cancelled; end all tails if that fails."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._watch())
                 tasks.create_task(self._every(self._settings.tail_lease_s / 3, self._renew))
                 tasks.create_task(self._every(CHECK_S, self._check))
         except ExceptionGroup as error:
-            _log.error("tails stopped", exc_info=error)
+            _log.error("all live tails ended", exc_info=error)
             self.stop()
             raise
 
@@ -213,12 +214,12 @@ class Tails:
             if not self._tails:
                 self._any.clear()
                 await self._any.wait()
-            if await self._quietly(self._look):
+            if await self._run_once(self._poll):
                 quick_until = loop.time() + QUICK_FOR_S
             await asyncio.sleep(QUICK_S if loop.time() < quick_until else QUIET_S)
 
-    async def _look(self) -> bool:
-        """Wake the tails whose log has grown; True when any has."""
+    async def _poll(self) -> bool:
+        """Wake the tails whose log has grown; return True if any has."""
         grown = False
         for row in await store.ends(self._pool, self._feeds.keys()):
             feed, tails = self._feeds.get(row.account_id, (None, ()))
@@ -239,11 +240,10 @@ class Tails:
         return True
 
     async def _check(self) -> bool:
-        """End the tails of keys that were revoked, have expired or whose account was suspended, and of sessions that
-        are over, as those of a removed member are."""
+        """End the tails of revoked or expired keys, of suspended accounts, and of ended sessions."""
         readers = {tail.reader for tail in self._tails}
         if readers:
-            left = readers.difference(await self._standing(readers))
+            left = readers.difference(await self._still_allowed(readers))
             for tail in self._tails:
                 if tail.reader in left:
                     tail.end(Ending.UNAUTHORIZED)
@@ -252,14 +252,14 @@ class Tails:
     async def _every(self, seconds: float, act: Callable[[], Coroutine[None, None, bool]]) -> None:
         while True:
             await asyncio.sleep(seconds)
-            await self._quietly(act)
+            await self._run_once(act)
 
-    async def _quietly(self, act: Callable[[], Coroutine[None, None, bool]]) -> bool:
-        """Act. While Postgres is away nothing can be seen, no revocation either: tails stay open for its return."""
+    async def _run_once(self, act: Callable[[], Coroutine[None, None, bool]]) -> bool:
+        """Run `act`. While PostgreSQL is unavailable, tails stay open and revocations are not seen."""
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self._query_timeout_s):
                 return await act()
         except UNREADABLE as error:
-            _log.warning("tails can't see the log", error=repr(error))
+            _log.warning("account logs not polled", error=repr(error))
             await asyncio.sleep(RETRY_S)
             return False

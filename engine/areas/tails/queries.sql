@@ -1,6 +1,6 @@
 -- name: claim_slot
--- One of the places 1 to $3 of account $1 for holder $2 and $4 seconds. `tried` is null when all are taken; a place that
--- was tried and not got has just gone to somebody else.
+-- Claim one of the slots 1 to $3 of account $1 for holder $2 and $4 seconds. `tried` is null if all are taken; if `slot`
+-- is null, another process has just claimed the slot tried.
 WITH free AS (
     SELECT n::smallint AS slot FROM generate_series(1, $3::int) AS n
     WHERE NOT EXISTS (SELECT FROM tail_slots s WHERE s.account_id = $1 AND s.slot = n AND s.expires_at > now())
@@ -15,8 +15,8 @@ WITH free AS (
 SELECT (SELECT slot FROM free) AS tried, (SELECT slot FROM taken) AS slot;
 
 -- name: renew_slots
--- Hold the places $2 of accounts $1 for holders $3 and $4 more seconds; gives the holders that still have theirs. A place
--- that is gone (the table does not outlive a crash of the server) or has expired is taken again.
+-- Renew slots $2 of accounts $1 for holders $3 and $4 more seconds; returns the holders that still have theirs. Slots
+-- that expired or were lost (the table is unlogged) are claimed again.
 INSERT INTO tail_slots AS s (account_id, slot, holder, expires_at)
 SELECT n.account_id, n.slot, n.holder, now() + $4::float8 * interval '1 second'
 FROM unnest($1::uuid[], $2::smallint[], $3::uuid[]) AS n (account_id, slot, holder)
@@ -26,16 +26,16 @@ WHERE s.holder = excluded.holder OR s.expires_at <= now()
 RETURNING s.holder;
 
 -- name: release_slot
--- Give place $2 of account $1 back, which holder $3 has.
+-- Release slot $2 of account $1 if holder $3 has it.
 DELETE FROM tail_slots WHERE account_id = $1 AND slot = $2 AND holder = $3;
 
 -- name: read_ends
--- The last place of the logs of accounts $1, and up to where retention has taken events.
+-- Read the last seq of the logs of accounts $1, and the last seq that retention has deleted.
 SELECT account_id, seq, purged_through_seq FROM account_heads WHERE account_id = ANY($1::uuid[]);
 
 -- name: tail_page
--- The next hundred events of account $1 behind place $2, up to place $3, with what their messages say; ids not below $4
--- (a bound that spares old partitions). LIMIT 1 keeps the planner at one look-up per event.
+-- Read the next hundred events of account $1 after seq $2, up to seq $3, with fields of their messages; $4 bounds the ids
+-- from below, to prune old partitions. LIMIT 1 keeps the planner at one look-up per event.
 SELECT e.id, e.seq, e.type, iso(e.occurred_at) AS created_at, e.message_id, e.payload, m.recipient_count, m.sender, m.subject,
        m.stream, m.tags, ARRAY(
     SELECT ROW(r.name, r.address) FROM recipients r
@@ -52,14 +52,15 @@ LEFT JOIN LATERAL (
 ORDER BY e.seq;
 
 -- name: read_steps
--- What the events of messages $2 of account $1 say of their way, up to place $3, in order; ids not below $4.
+-- Read the events of messages $2 of account $1 up to seq $3, in order, without payloads that do not change the status;
+-- ids >= $4.
 SELECT message_id, seq, type, CASE WHEN type IN ('attempted', 'accepted', 'scheduled') THEN NULL ELSE payload END AS payload
 FROM events
 WHERE message_id = ANY($2::uuid[]) AND account_id = $1 AND seq <= $3 AND id >= $4
 ORDER BY seq;
 
 -- name: pull_page
--- Events of account $1 behind place $2 up to place $3, oldest first, at most $4; of the types $5, where given.
+-- Read events of account $1 after seq $2 up to seq $3, oldest first, at most $4, of the types $5 (null: all).
 SELECT id, seq, type, coalesce(iso(occurred_at), occurred_at::text) AS created_at, message_id, payload FROM events
 WHERE account_id = $1 AND seq > $2 AND seq <= $3 AND ($5::text[] IS NULL OR type = ANY($5))
 ORDER BY seq LIMIT $4;

@@ -1,7 +1,7 @@
-"""The status a message has after each of its events, told from the log alone; how a sealed text is read. Pure.
+"""Derive the status of a message after each of its events from the log alone, and read payloads. Pure.
 
-A tail filters by status. Were that the status at the moment of reading, a reader that comes back would be shown
-other events than one that stayed: what the log says is the same for both.
+Tails filter by this status. With the current status instead, a reader that reconnects would get other events than one
+that stayed connected.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,12 +16,12 @@ from engine.areas.tails.types import Event, StepRow, TailRow
 from engine.base import ids
 from engine.base.events import SETTLED, EventType, Status, status_of_message
 
-SKEW: Final = timedelta(days=1)  # how far the clocks of hosts that write one log may differ
+SKEW: Final = timedelta(days=1)  # max. clock difference between hosts that write one log
 _NO_DETAIL: Final = Raw(b"{}")
 _TYPES: Final = frozenset(EventType)
 _TAGS = msgspec.json.Decoder(list[str])
 
-# The message's status after an event of it, where it has one recipient; `queued` leaves it as it was.
+# Status of a message with one recipient after an event; `queued` does not change it.
 _AFTER: Final[Mapping[str, Status]] = {
     EventType.ACCEPTED: Status.QUEUED,
     EventType.ATTEMPTED: Status.SENDING,
@@ -39,7 +39,7 @@ _AFTER: Final[Mapping[str, Status]] = {
 
 
 class Payload(Struct, rename="camel"):
-    """A sealed text, its detail unread."""
+    """Hold a stored payload with its detail not decoded."""
 
     message_id: str | None
     detail: Raw
@@ -59,7 +59,7 @@ _STEPS = msgspec.json.Decoder(_Steps)
 
 
 def detail_of(payload: str) -> Raw:
-    """The detail of a sealed text as it stands there; an empty object where somebody has broken the text."""
+    """Return the detail of a stored payload as raw JSON; an empty object if the payload is damaged."""
     try:
         return _PAYLOAD.decode(payload).detail
     except (msgspec.DecodeError, ValueError):
@@ -67,12 +67,12 @@ def detail_of(payload: str) -> Raw:
 
 
 def is_of_message(kind: str) -> bool:
-    """True for the thirteen types of the waybill; the others are events of the account."""
+    """Return True for the thirteen event types of waybills, False for events of the account."""
     return kind in _TYPES
 
 
 def with_history(rows: Iterable[TailRow]) -> list[UUID]:
-    """Messages whose status after these events hangs on what came before."""
+    """Return the messages whose status after these events depends on earlier events."""
     return list({
         row.message_id
         for row in rows
@@ -81,7 +81,10 @@ def with_history(rows: Iterable[TailRow]) -> list[UUID]:
 
 
 def events(rows: Iterable[TailRow], steps: Iterable[StepRow]) -> Iterator[Event | None]:
-    """The rows as events, None for those of the account. `steps` are the ways of the messages `with_history` named."""
+    """Return the rows as events, None for events of the account.
+
+    `steps` are the events of the messages that `with_history` returned.
+    """
     row_list = list(rows)
     counts = {row.message_id: row.recipient_count or 1 for row in row_list if row.message_id is not None}
     known = _statuses(counts, steps)
@@ -113,19 +116,19 @@ def _event(row: TailRow, status: Status | None) -> Event:
 
 
 def _statuses(counts: Mapping[UUID, int], steps: Iterable[StepRow]) -> dict[int, Status]:
-    """The status of its message after each step, by place."""
-    ways: dict[UUID, _Way] = {}
+    """Return the status of the message after each step, by seq."""
+    folds: dict[UUID, _StatusFold] = {}
     known = {}
     for step in steps:
-        way = ways.get(step.message_id)
-        if way is None:
-            way = ways[step.message_id] = _Way(counts.get(step.message_id, 1))
-        known[step.seq] = way.take(step)
+        fold = folds.get(step.message_id)
+        if fold is None:
+            fold = folds[step.message_id] = _StatusFold(counts.get(step.message_id, 1))
+        known[step.seq] = fold.take(step)
     return known
 
 
-class _Way:
-    """One message on its way."""
+class _StatusFold:
+    """Hold the status of one message while its events are read in order."""
 
     def __init__(self, recipients: int) -> None:
         self._recipients = recipients
@@ -133,7 +136,7 @@ class _Way:
         self._status = Status.QUEUED
 
     def take(self, step: StepRow) -> Status:
-        """The message's status after the step."""
+        """Return the message's status after the event."""
         after = _AFTER.get(step.type)
         if after is not None:
             self._status = self._settle(step, after) if after in SETTLED else after
@@ -142,7 +145,7 @@ class _Way:
     def _settle(self, step: StepRow, after: Status) -> Status:
         detail = _step_of(step.payload)
         if detail.recipient is None or detail.phase == "scheduled_release":
-            return after  # about the message as a whole
+            return after  # concerns all recipients
         self._settled[detail.recipient] = after
         waiting = max(0, self._recipients - len(self._settled))
         return status_of_message([*self._settled.values(), *[Status.SENDING] * waiting])
@@ -156,10 +159,10 @@ def _step_of(payload: str | None) -> _Step:
 
 
 def bound(made_at_ms: int) -> UUID:
-    """An id that no event can have which was sealed after one of that moment."""
+    """Return an id below those of all events written after this time (Unix ms), with allowance for clock skew."""
     return ids.floor_of(made_at_ms - SKEW // timedelta(milliseconds=1))
 
 
 def checked_types(names: list[str]) -> list[str] | None:
-    """Types to pull, None for all: any text will do, but Postgres takes no NUL."""
+    """Return the event types to filter by, None for all; drops names with NUL, which PostgreSQL rejects."""
     return [name for name in names if "\0" not in name] if names else None

@@ -1,4 +1,4 @@
-"""Places for tails, pages of the log for tails, and the pull of events."""
+"""Claim slots for tails, read pages of the account log, and pull events."""
 
 import math
 from collections.abc import Collection
@@ -13,8 +13,8 @@ from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.store.queries import Queries, Source
 
-MAX_TAILS: Final = 5  # tails of an account at once, whichever workers serve them
-SPAN: Final = 20_000  # places one pull looks through at the most: a rare type must not cost a walk through the log
+MAX_TAILS: Final = 5  # open tails of an account, over all processes
+SPAN: Final = 20_000  # max. events that one pull scans for rare types
 PAGE: Final = 100  # events of `tail_page`
 FIRST: Final = UUID(int=0)
 
@@ -29,7 +29,7 @@ _PULL = _SQL.rows("pull_page", PullRow)
 
 
 class TailSlot(Struct, frozen=True):
-    """One of an account's places for tails, and who holds it."""
+    """Hold one of an account's slots for tails, and its holder."""
 
     account: UUID
     slot: int
@@ -37,7 +37,7 @@ class TailSlot(Struct, frozen=True):
 
 
 class LogPage(Struct, frozen=True):
-    """Events one after another with their places; None for an event that is the account's own."""
+    """Hold consecutive events with their seqs; None stands for an event of the account."""
 
     places: list[int]
     events: list[Event | None]
@@ -45,7 +45,10 @@ class LogPage(Struct, frozen=True):
 
 
 class PullPage(Struct, frozen=True):
-    """Events oldest first, the place to go on behind, whether more wait there, and what retention has taken."""
+    """Hold pulled events, oldest first, and the seq to continue after.
+
+    `purged_through` is the last seq that retention has deleted.
+    """
 
     rows: list[PullRow]
     after: int
@@ -54,7 +57,7 @@ class PullPage(Struct, frozen=True):
 
 
 async def claim(source: Source, account: UUID, lease_s: float) -> TailSlot:
-    """A place for one more tail; raises 429 when the account has as many as it may."""
+    """Claim a slot for one more tail; raise the 429 if all slots of the account are taken."""
     holder = ids.uuid7()
     for _ in range(2 * MAX_TAILS):
         found = await _CLAIM.first(source, account, holder, MAX_TAILS, lease_s)
@@ -64,14 +67,14 @@ async def claim(source: Source, account: UUID, lease_s: float) -> TailSlot:
             return TailSlot(account, found.slot, holder)
     raise Refusal(
         ErrorType.TOO_MANY_STREAMS,
-        f"This account has {MAX_TAILS} live tails open, as many as it may. Close one, or share one among readers.",
-        retry_after_s=math.ceil(lease_s) + 1,  # by then the places of a worker that died are free
+        f"This account already has {MAX_TAILS} open live tails, which is the limit. Close one, or share one.",
+        retry_after_s=math.ceil(lease_s) + 1,  # the slots of a crashed process are free by then
         limit=MAX_TAILS,
     )
 
 
 async def renew(source: Source, places: Collection[TailSlot], lease_s: float) -> set[UUID]:
-    """Hold these places for another lease; gives the holders that have kept theirs."""
+    """Renew the leases of these slots; return the holders that still have theirs."""
     rows = await _RENEW.fetch(
         source,
         [place.account for place in places],
@@ -83,17 +86,17 @@ async def renew(source: Source, places: Collection[TailSlot], lease_s: float) ->
 
 
 async def release(source: Source, place: TailSlot) -> None:
-    """Give a place back."""
+    """Release a slot."""
     await _RELEASE.execute(source, place.account, place.slot, place.holder)
 
 
 async def ends(source: Source, accounts: Collection[UUID]) -> list[EndsRow]:
-    """Where these accounts' logs end."""
+    """Return the ends of these accounts' logs."""
     return await _ENDS.fetch(source, list(accounts))
 
 
 async def end(source: Source, account: UUID) -> EndsRow:
-    """Where one account's log ends."""
+    """Return the end of one account's log; raise the 404 if the account does not exist."""
     found = await ends(source, [account])
     if not found:
         raise not_found("account")
@@ -101,11 +104,11 @@ async def end(source: Source, account: UUID) -> EndsRow:
 
 
 async def page(source: Source, account: UUID, after: int, through: int, since: UUID = FIRST) -> LogPage | None:
-    """The events at the `PAGE` places behind `after`, up to `through`; None when there are none at all.
+    """Return up to PAGE events after seq `after`, up to seq `through`; None if there are none.
 
-    `since` is a bound on their ids that spares old partitions; should it spare too much, places are missing, and
-    everything is asked for. What is missing then is gone: taken by retention, or by somebody who broke the log.
-    The page is a range of places, so that it costs the same whatever plan Postgres takes.
+    `since` is a lower bound of their ids that prunes old partitions. If events are missing, reads again without it;
+    what is missing then was purged. The page is a range of seqs, so its cost does not depend on the plan that
+    PostgreSQL chooses.
     """
     through = min(through, after + PAGE)
     rows = await _PAGE.fetch(source, account, after, through, since)
@@ -122,7 +125,7 @@ async def page(source: Source, account: UUID, after: int, through: int, since: U
 
 
 async def pull(source: Source, account: UUID, *, after: int, limit: int, types: list[str] | None) -> PullPage:
-    """At most `limit` events behind `after`; fewer, with more behind them, where few of many match."""
+    """Return at most `limit` events after seq `after`; possibly fewer, with more to come, if few of many match."""
     found = await end(source, account)
     start = min(max(after, found.purged_through_seq), found.seq)
     through = min(found.seq, start + (limit if types is None else SPAN))

@@ -1,4 +1,4 @@
-"""What a tail shows and what it is narrowed to; what a pull of events gives."""
+"""Define events, filters and positions of tails, and the rows of pulls."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -13,7 +13,7 @@ Fields = Sequence[Any]
 
 
 class Ending(StrEnum):
-    """Why a tail is over."""
+    """State why a tail has ended."""
 
     IDLE = "idle"
     SHUTDOWN = "shutdown"
@@ -23,7 +23,7 @@ class Ending(StrEnum):
 
 
 class TailReader(Struct, frozen=True):
-    """Who follows a log: an API key by its clear part, or a session at the account that it was at. One of the two."""
+    """Identify the reader of a log: either an API key (by its public part) or a session in the account."""
 
     account_id: UUID
     key_id: str | None = None
@@ -31,20 +31,20 @@ class TailReader(Struct, frozen=True):
 
 
 class SlotRow(Struct, frozen=True):
-    """An attempt at a place: the one tried (None: all are taken), and the one got."""
+    """Hold an attempt to claim a slot: the slot tried (None: all are taken), and the slot claimed."""
 
     tried: int | None
     slot: int | None
 
 
 class HolderRow(Struct, frozen=True):
-    """A tail that has kept its place."""
+    """Hold the holder of a renewed slot."""
 
     holder: UUID
 
 
 class EndsRow(Struct, frozen=True):
-    """Where an account's log ends, and up to where retention has taken events."""
+    """Hold the last seq of an account's log, and the last seq that retention has deleted."""
 
     account_id: UUID
     seq: int
@@ -52,7 +52,7 @@ class EndsRow(Struct, frozen=True):
 
 
 class TailRow(Struct, frozen=True):
-    """One event with what its message says; the message may be gone."""
+    """Hold one event with fields of its message, which may have been deleted."""
 
     id: UUID
     seq: int
@@ -69,7 +69,7 @@ class TailRow(Struct, frozen=True):
 
 
 class StepRow(Struct, frozen=True):
-    """One step of a message's way."""
+    """Hold one event of a message, to derive its status."""
 
     message_id: UUID
     seq: int
@@ -78,7 +78,7 @@ class StepRow(Struct, frozen=True):
 
 
 class PullRow(Struct, frozen=True):
-    """One event as it is pulled."""
+    """Hold one pulled event."""
 
     id: UUID
     seq: int
@@ -89,7 +89,7 @@ class PullRow(Struct, frozen=True):
 
 
 class Event(Struct, frozen=True):
-    """One event of a message as tails show it. `status` is the message's as the event left it."""
+    """Hold one event of a message as tails show it; `status` is the message's status after the event."""
 
     seq: int
     id: UUID
@@ -106,8 +106,10 @@ class Event(Struct, frozen=True):
 
 
 class ShownEvent(Struct, frozen=True):
-    """One place of the log in memory: what filters ask for, and the octets that go to every tail. Empty octets: an
-    event of the account, which tails pass over."""
+    """Hold one encoded event with the fields that filters use.
+
+    An empty chunk is an event of the account, which tails skip.
+    """
 
     seq: int
     status: Status | None
@@ -117,14 +119,14 @@ class ShownEvent(Struct, frozen=True):
 
 
 class TailFilters(Struct, frozen=True, kw_only=True):
-    """What a tail is narrowed to; every filter given must match."""
+    """Hold the filters of a tail, all of which must match."""
 
     status: Status | None = None
     stream: str | None = None
     tags: frozenset[str] = frozenset()
 
     def takes(self, event: ShownEvent) -> bool:
-        """Whether the event is to be shown."""
+        """Return True if the event matches."""
         return (
             bool(event.chunk)
             and (self.status is None or event.status is self.status)
@@ -134,7 +136,7 @@ class TailFilters(Struct, frozen=True, kw_only=True):
 
 
 class TailStart(Struct, frozen=True, kw_only=True):
-    """Where a tail begins: behind place `after`, or with the last `replay` events that it would have shown."""
+    """State where a tail begins: after seq `after`, or with the last `replay` matching events."""
 
     after: int | None = None
     replay: int = 0

@@ -1,1 +1,1 @@
-"""Who is on an account, and who is invited to it."""
+"""Store members of accounts and invitations."""

@@ -1,4 +1,4 @@
-"""Who may do what to whom on a team, and how long an invitation holds. Pure."""
+"""Check who may change roles and remove members of an account. Pure."""
 
 from datetime import timedelta
 
@@ -6,33 +6,37 @@ from engine.base.errors import ErrorType, Refusal
 from engine.base.roles import Role
 
 INVITE_LIFETIME = timedelta(days=7)
-MAX_SHOWN = 5_000  # members, and invitations, in one answer
-# Mail that an account can have us send to strangers: invitations an hour to one address, and a day in all.
+MAX_SHOWN = 5_000  # members, and invitations, per response
+# Limits of invitation mail to strangers: per hour to one address, and per day of one account.
 INVITES_PER_HOUR, INVITES_PER_DAY = 5, 200
 
 
 def check_invite(actor: Role, wanted: Role) -> None:
-    """Only an owner makes owners; 403 `forbidden`."""
+    """Raise the 403 unless the actor may invite with this role; only owners invite owners."""
     if wanted is Role.OWNER and actor is not Role.OWNER:
-        raise Refusal(ErrorType.FORBIDDEN, "Only an owner can invite an owner.")
+        raise Refusal(ErrorType.FORBIDDEN, "Only an owner can invite an owner. Ask an owner of the account.")
 
 
-def check_change(actor: Role, standing: Role, wanted: Role) -> None:
-    """Only an owner changes the role of an owner, or makes one; 403 `forbidden`."""
-    if Role.OWNER in {standing, wanted} and actor is not Role.OWNER:
-        raise Refusal(ErrorType.FORBIDDEN, "Only an owner can make an owner, or change the role of one.")
+def check_change(actor: Role, current: Role, wanted: Role) -> None:
+    """Raise the 403 unless the actor may make this change; only owners change roles from or to owner."""
+    if Role.OWNER in {current, wanted} and actor is not Role.OWNER:
+        raise Refusal(
+            ErrorType.FORBIDDEN, "Only an owner can change a role from or to owner. Ask an owner of the account."
+        )
 
 
-def check_removal(actor: Role, standing: Role) -> None:
-    """Only an owner removes an owner; 403 `forbidden`."""
-    if standing is Role.OWNER and actor is not Role.OWNER:
-        raise Refusal(ErrorType.FORBIDDEN, "Only an owner can remove an owner.")
+def check_removal(actor: Role, current: Role) -> None:
+    """Raise the 403 if someone other than an owner removes an owner."""
+    if current is Role.OWNER and actor is not Role.OWNER:
+        raise Refusal(ErrorType.FORBIDDEN, "Only an owner can remove an owner. Ask an owner of the account.")
 
 
-def check_owner_left(standing: Role, owners: int) -> None:
-    """Somebody else must own the account when a member with this role no longer does; 409 `conflict`.
+def check_owner_left(current: Role, owners: int) -> None:
+    """Raise the 409 if the last owner would lose that role.
 
-    `owners` are counted under the lock on the account's head.
+    `owners` must be counted under the lock on the account head.
     """
-    if standing is Role.OWNER and owners <= 1:
-        raise Refusal(ErrorType.CONFLICT, "This is the last owner of the account. Make somebody else an owner first.")
+    if current is Role.OWNER and owners <= 1:
+        raise Refusal(
+            ErrorType.CONFLICT, "This person is the last owner of the account. Make another member an owner first."
+        )

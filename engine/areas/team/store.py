@@ -1,4 +1,4 @@
-"""Rows of members and invitations; whoever changes one holds the lock on the account's head as well."""
+"""Read and write members and invitations; writers must hold the lock on the account head."""
 
 from datetime import datetime
 from uuid import UUID
@@ -29,19 +29,21 @@ _SEATS = _SQL.command("count_seats")
 
 
 async def seats_used(connection: Conn, account: UUID, at: datetime) -> tuple[int, int]:
-    """How many people are on the account, and how many invitations to it are pending."""
+    """Return the number of members and the number of pending invitations."""
     row = (await _SEATS.records(connection, account, at))[0]
     return int(row["members"]), int(row["invites"])
 
 
 async def owners(connection: Conn, account: UUID) -> int:
-    """How many people own the account."""
+    """Count the owners of the account."""
     return int((await _OWNERS.records(connection, account))[0]["owners"])
 
 
 async def hold(connection: Conn, account: UUID, user: UUID) -> None:
-    """Keep a member and their sessions as they are until the transaction ends. The person comes first and the account's
-    head after all of them: in this order whoever signs in or out takes them."""
+    """Lock a member and their sessions until the transaction ends.
+
+    Locks the person first; the account head must be locked last. Sign-in and sign-out use the same order.
+    """
     await _LOCK_PERSON.execute(connection, user)
     await _LOCK_MEMBER.execute(connection, account, user)
     await _LOCK_SESSIONS.execute(connection, account, user)

@@ -1,4 +1,4 @@
-"""Rows of members and invitations."""
+"""Define members and invitations."""
 
 from datetime import datetime
 from uuid import UUID
@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class TeamMemberRow(Struct, frozen=True):
-    """A person on an account."""
+    """Hold a member of an account."""
 
     user_id: UUID
     email: str
@@ -19,7 +19,7 @@ class TeamMemberRow(Struct, frozen=True):
 
 
 class InviteRow(Struct, frozen=True):
-    """A pending invitation, as the team sees it."""
+    """Hold a pending invitation for lists."""
 
     id: UUID
     email: str
@@ -30,7 +30,7 @@ class InviteRow(Struct, frozen=True):
 
 
 class OpenInvite(Struct, frozen=True):
-    """An invitation found by its token."""
+    """Hold an invitation found by its token."""
 
     id: UUID
     account_id: UUID

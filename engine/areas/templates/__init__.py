@@ -1,1 +1,1 @@
-"""Templates and their immutable versions."""
+"""Manage templates and their immutable versions."""

@@ -1,24 +1,24 @@
 -- name: load_version
--- Version $3 (null: the latest) of account $1's template $2, unless it is deleted.
+-- Read version $3 (null: the latest) of template $2 of account $1, unless the template is deleted.
 SELECT v.slug, v.version, v.subject, v.html, v.text, v.variables, v.created_at
 FROM templates t
 JOIN template_versions v ON v.account_id = t.account_id AND v.slug = t.slug AND v.version = coalesce($3::int, t.version)
 WHERE t.account_id = $1 AND t.slug = $2 AND t.deleted_at IS NULL;
 
--- name: template_standing
--- The standing of account $1's template $2, deleted or not.
+-- name: read_template_slug
+-- Read name and latest version of template $2 of account $1, deleted or not.
 SELECT slug, name, version, deleted_at FROM templates WHERE account_id = $1 AND slug = $2;
 
 -- name: read_template
--- Account $1's template $2 with the content of its latest version.
+-- Read template $2 of account $1 with the content of its latest version.
 SELECT t.slug, t.name, t.version, v.subject, v.html, v.text, v.variables, t.created_at, t.updated_at
 FROM templates t
 JOIN template_versions v ON v.account_id = t.account_id AND v.slug = t.slug AND v.version = t.version
 WHERE t.account_id = $1 AND t.slug = $2 AND t.deleted_at IS NULL;
 
 -- name: list_templates
--- Templates of account $1, newest first, at most $2, after the one with slug $3 (null: from the newest). A deleted
--- template still marks its place.
+-- List templates of account $1, newest first, at most $2, after the one with slug $3 (null: from the newest), which may
+-- be a deleted one.
 SELECT t.slug, t.name, t.version, v.subject, t.created_at, t.updated_at
 FROM templates t
 JOIN template_versions v ON v.account_id = t.account_id AND v.slug = t.slug AND v.version = t.version
@@ -29,8 +29,8 @@ ORDER BY t.created_at DESC, t.slug DESC
 LIMIT $2;
 
 -- name: list_versions
--- Versions of account $1's template $2 below version $3, newest first, at most $4; those after the first are left out
--- once the page holds $5 bytes. The sizes of texts are known without reading them.
+-- List versions of template $2 of account $1 below version $3, newest first, at most $4. Stops after $5 bytes of content,
+-- but returns at least one. octet_length does not read the texts.
 SELECT slug, version, subject, html, text, variables, created_at
 FROM (
     SELECT p.*, row_number() OVER w > 1 AND sum(p.bytes) OVER w > $5 AS too_much
@@ -49,11 +49,11 @@ WHERE NOT too_much
 ORDER BY version DESC;
 
 -- name: count_templates
--- How many templates account $1 holds.
+-- Count the templates of account $1.
 SELECT count(*) AS used FROM templates WHERE account_id = $1 AND deleted_at IS NULL;
 
 -- name: insert_template
--- Account $1's template $2 named $3, made at $4; a slug used before goes on with its next version.
+-- Insert template $2 of account $1, named $3, at $4; a reused slug continues with its next version.
 INSERT INTO templates AS t (account_id, slug, name, version, created_at, updated_at) VALUES ($1, $2, $3, 1, $4, $4)
 ON CONFLICT (account_id, slug) DO UPDATE
 SET name = excluded.name, version = t.version + 1, created_at = excluded.created_at, updated_at = excluded.updated_at,
@@ -62,14 +62,14 @@ WHERE t.deleted_at IS NOT NULL
 RETURNING version;
 
 -- name: insert_version
--- Version $3 of account $1's template $2: subject $4, HTML $5, text $6, variables $7, published at $8.
+-- Insert version $3 of template $2 of account $1: subject $4, HTML $5, text $6, variables $7, published at $8.
 INSERT INTO template_versions (account_id, slug, version, subject, html, text, variables, created_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8);
 
 -- name: update_template
--- Account $1's template $2 has name $3 and latest version $4 since $5.
+-- Set name $3 and latest version $4 of template $2 of account $1 at $5.
 UPDATE templates SET name = $3, version = $4, updated_at = $5 WHERE account_id = $1 AND slug = $2;
 
 -- name: delete_template
--- Account $1's template $2 is deleted at $3; its versions stay.
+-- Delete template $2 of account $1 at $3; its versions stay.
 UPDATE templates SET deleted_at = $3, updated_at = $3 WHERE account_id = $1 AND slug = $2 AND deleted_at IS NULL;

@@ -1,4 +1,4 @@
-"""What a template may hold, what is odd about it, and how a published version renders."""
+"""Check template content, list warnings about it, and render versions. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -22,51 +22,51 @@ from engine.base.errors import ErrorType, Refusal, invalid
 from engine.mail import template
 from engine.mail.template import BadTemplate, Program, Template, TooLong
 
-RESERVED = frozenset({"preview"})  # `/v1/templates/preview` is a path of its own
-LARGE_CHARS = 50_000  # compiling more than this takes over a millisecond: off the event loop
-_MADE_UP = 8  # random characters of a made-up id
-_FRAME_BYTES, _STEP_BYTES = 2_000, 150  # of one compiled version, and of each of its steps, beside their text
+RESERVED = frozenset({"preview"})  # taken by the path `/v1/templates/preview`
+LARGE_CHARS = 50_000  # compiling more takes over 1 ms and runs outside the event loop
+_RANDOM_CHARS = 8  # random characters of a generated id
+_FRAME_BYTES, _STEP_BYTES = 2_000, 150  # memory of a compiled version, and of each step, without their text
 _BREAKERS = ("\r", "\n", "\0")
 _VARIABLES = msgspec.json.Decoder(tuple[Variable, ...])
 _ENCODER = msgspec.json.Encoder()
 
 
 def checked(content: TemplateContent) -> CheckedContent:
-    """The content compiled and looked over; raises the 400 that names the field, and where in it the fault is."""
+    """Return the compiled content with its warnings; raise the 400 with field, line and column of an error."""
     _check_variables(content.variables)
     for field, value in (("subject", content.subject), ("html", content.html), ("text", content.text)):
         if value is not None and "\0" in value:
-            raise invalid(field, f"`{field}` must not hold NUL.")
+            raise invalid(field, f"`{field}` contains NUL (U+0000). Remove it.")
     if content.subject is not None and _breaks(content.subject):
-        raise invalid("subject", "`subject` must not hold CR or LF.")
+        raise invalid("subject", "`subject` contains a line break (CR or LF). Remove it.")
     return inspected(content)
 
 
 def inspected(content: TemplateContent) -> CheckedContent:
-    """Content that was checked before, compiled, with what is odd about it."""
+    """Compile content that was checked before, and add its warnings."""
     compiled = _compiled(content)
     return CheckedContent(content, compiled, tuple(_notices(content, compiled)))
 
 
 def is_large(content: TemplateContent | VersionRow | TemplateWithContent) -> bool:
-    """Whether compiling would hold up the event loop."""
+    """Return True if compiling would block the event loop too long."""
     return sum(len(part or "") for part in (content.subject, content.html, content.text)) > LARGE_CHARS
 
 
 def content_of(row: VersionRow | TemplateWithContent) -> TemplateContent:
-    """What a stored version says."""
+    """Return the content of a stored version."""
     return TemplateContent(row.subject, row.html, row.text, variables_of(row.variables))
 
 
 def version_of(row: VersionRow) -> Version:
-    """A stored version, compiled."""
+    """Compile a stored version."""
     variables = variables_of(row.variables)
     compiled = template.compile_template(row.subject, row.html, row.text)
     return prepared(compiled, variables, slug=row.slug, version=row.version)
 
 
 def prepared(compiled: Template, variables: Sequence[Variable], *, slug: str = "", version: int = 0) -> Version:
-    """A compiled template with what its variables ask for; without slug and version for unsaved content."""
+    """Return a compiled version with its defaults and required names; unsaved content has no slug or version."""
     return Version(
         slug,
         version,
@@ -79,40 +79,43 @@ def prepared(compiled: Template, variables: Sequence[Variable], *, slug: str = "
 def render(
     version: Version, values: Mapping[str, str], *, field: str = "variables", subject: str | None = None
 ) -> Rendered:
-    """The version with these values; `field` names them in a 400. A `subject` stands in place of the version's own.
+    """Render the version with `values`; `field` names them in a 400, `subject` replaces the version's subject.
 
-    Values win over defaults, and a name with neither is the empty string. Names that no tag uses are ignored.
-    Raises Refusal: `template_error` with every required name that is missing, or for a result that can't be sent; the
-    400 for a value that would break its header or could not be stored.
+    Values override defaults; a name with neither renders as an empty string, and unused names are ignored.
+
+    Raises `template_error` if required names are missing (it lists all) or the result is too long, and the 400 for a
+    value with NUL or with a line break in the subject.
     """
     missing = [name for name in version.required if name not in values]
     if missing:
-        raise refusal(version, f"The template needs a value for: {', '.join(missing)}.", missing)
+        raise refusal(version, f"The template needs values for: {', '.join(missing)}. Add them to `{field}`.", missing)
     given = {**version.defaults, **values} if version.defaults else values
     compiled = version.template
     try:
         line = (_rendered(compiled.subject, given) or "") if subject is None else subject
         text, html = _rendered(compiled.text, given), _rendered(compiled.html, given)
     except TooLong as error:
-        raise refusal(version, f"With these values {error}.") from None
+        raise refusal(version, f"The template can't be rendered with these values: {error}.") from None
     if any(part is not None and "\0" in part for part in (line, text, html)):
         name = next(name for name in compiled.names if "\0" in given.get(name, ""))  # templates themselves hold none
-        raise invalid(f"{field}.{name}", f"The value of {name!r} must not hold NUL.")
+        raise invalid(f"{field}.{name}", f"The value of {name!r} contains NUL (U+0000). Remove it.")
     if subject is None:
         _check_subject(line, compiled.subject, given, field)
         if len(line) > MAX_SUBJECT:
-            raise refusal(version, f"With these values the subject is longer than {MAX_SUBJECT} characters.")
+            raise refusal(
+                version, f"With these values the subject has {len(line)} characters; at most {MAX_SUBJECT} are allowed."
+            )
     return Rendered(line, text, html)
 
 
 def check_sendable(version: Version) -> None:
-    """Raises the `template_error` of a version that says nothing: one may be stored, to be finished later."""
-    if not _says_something(version.template):
-        raise refusal(version, "The template has neither `html` nor `text` yet: publish a version that has.")
+    """Raise the `template_error` of a version without html and text, which may be stored but not sent."""
+    if not _has_content(version.template):
+        raise refusal(version, "The template has neither `html` nor `text`. Publish a version with content.")
 
 
 def bytes_of(version: Version) -> int:
-    """About how much memory a compiled version takes."""
+    """Return about how many bytes of memory a compiled version takes."""
     size = _FRAME_BYTES + 2 * sum(map(len, version.defaults.values()))
     for program in (version.template.subject, version.template.html, version.template.text):
         for _, text, _ in program.steps if program is not None else ():
@@ -121,7 +124,7 @@ def bytes_of(version: Version) -> int:
 
 
 def refusal(version: Version, message: str, missing: Sequence[str] = ()) -> Refusal:
-    """A `template_error` with its evidence; unsaved content has neither name nor version."""
+    """Return a `template_error` with its details; unsaved content has no slug or version."""
     return Refusal(
         ErrorType.TEMPLATE_ERROR,
         message,
@@ -132,11 +135,11 @@ def refusal(version: Version, message: str, missing: Sequence[str] = ()) -> Refu
 
 
 def unknown(slug: str, version: int | None) -> Refusal:
-    """The `template_error` of a template or a version that does not exist."""
-    what = f"template {slug!r}" if version is None else f"version {version} of a template {slug!r}"
+    """Return the `template_error` for a template or version that does not exist."""
+    subject = f"template {slug!r}" if version is None else f"version {version} of a template {slug!r}"
     return Refusal(
         ErrorType.TEMPLATE_ERROR,
-        f"There is no {what} on this account.",
+        f"This account has no {subject}. Check `template` and `templateVersion`.",
         missing=[],
         template=slug,
         version=version,
@@ -144,41 +147,45 @@ def unknown(slug: str, version: int | None) -> Refusal:
 
 
 def check_slug(slug: str) -> None:
-    """Raises the 400 for an id that a path of the API has taken."""
+    """Raise the 400 for an id that collides with a path of the API."""
     if slug in RESERVED:
-        raise invalid("id", f"`id` can't be {slug!r}: the API has a path of that name.")
+        raise invalid("id", f"`id` can't be {slug!r}, which is a path of the API. Choose another.")
 
 
-def made_up_slug(suggested: str | None) -> str:
-    """An id for a template that came without one, other than the suggested one when that can't be had."""
-    ending = ids.encode(ids.uuid7())[-_MADE_UP:]
-    return f"{(suggested or 'template')[: MAX_SLUG - _MADE_UP - 1].rstrip('-')}-{ending}"
+def generated_slug(suggested: str | None) -> str:
+    """Return a new id for a template without one, based on `suggested` if given."""
+    ending = ids.encode(ids.uuid7())[-_RANDOM_CHARS:]
+    return f"{(suggested or 'template')[: MAX_SLUG - _RANDOM_CHARS - 1].rstrip('-')}-{ending}"
 
 
 def variables_of(text: str) -> tuple[Variable, ...]:
-    """Declared variables from their JSON."""
+    """Decode declared variables from JSON."""
     return _VARIABLES.decode(text)
 
 
 def variables_text(variables: Sequence[Variable]) -> str:
-    """Declared variables as JSON."""
+    """Encode declared variables as JSON."""
     return _ENCODER.encode(variables).decode()
 
 
 def _check_variables(variables: Sequence[Variable]) -> None:
     if len(variables) > MAX_VARIABLES:
-        raise invalid("variables", f"A template declares {MAX_VARIABLES} variables at the most.")
+        raise invalid(
+            "variables", f"The template declares {len(variables)} variables; at most {MAX_VARIABLES} are allowed."
+        )
     seen: set[str] = set()
     for index, one in enumerate(variables):
         field = f"variables[{index}]"
         if not template.is_name(one.name):
-            raise invalid(f"{field}.name", f"{one.name!r} can't be used in a tag: use letters, digits, '_', '-', '.'.")
+            raise invalid(
+                f"{field}.name", f"{one.name!r} can't be used in a tag. Use letters, digits, '_', '-' and '.'."
+            )
         if one.name in seen:
-            raise invalid(f"{field}.name", f"{one.name!r} is declared twice.")
+            raise invalid(f"{field}.name", f"{one.name!r} is declared twice. Remove one of the declarations.")
         seen.add(one.name)
         for name, value in (("default", one.default), ("description", one.description)):
             if value is not None and "\0" in value:
-                raise invalid(f"{field}.{name}", f"`{name}` must not hold NUL.")
+                raise invalid(f"{field}.{name}", f"`{name}` contains NUL (U+0000). Remove it.")
 
 
 def _compiled(content: TemplateContent) -> Template:
@@ -195,31 +202,37 @@ def _compiled(content: TemplateContent) -> Template:
 
 
 def _notices(content: TemplateContent, compiled: Template) -> Iterator[Notice]:
-    """What is odd, in a stable order."""
+    """Yield the warnings in a stable order."""
     used = compiled.names
     declared = {one.name for one in content.variables}
     for name in used:
         if name not in declared:
             yield Notice(
-                "undeclared_variable", f"{name!r} is used and not declared; without a value it is empty.", name
+                "undeclared_variable", f"{name!r} is used but not declared; without a value it is empty.", name
             )
     for one in content.variables:
         if one.name not in used:
-            yield Notice("unused_variable", f"{one.name!r} is declared and not used.", one.name)
+            yield Notice("unused_variable", f"{one.name!r} is declared but not used.", one.name)
         if one.required and one.default is not None:
             yield Notice(
-                "required_with_default", f"{one.name!r} is required and has a default: it is never missing.", one.name
+                "required_with_default",
+                f"{one.name!r} is required but has a default, so it is never missing.",
+                one.name,
             )
     if not content.subject:
-        yield Notice("no_subject", "There is no subject; a send has to bring one or goes out without.")
-    if not _says_something(compiled):
-        yield Notice("no_content", "There is neither HTML nor text; it can't be sent before there is.")
+        yield Notice(
+            "no_subject", "The template has no subject; without a `subject` in the send, the message has none."
+        )
+    if not _has_content(compiled):
+        yield Notice("no_content", "The template has neither HTML nor text and can't be sent yet.")
     if content.html and not content.text:
-        yield Notice("no_text", "There is HTML and no text alternative; some readers and filters look for one.")
+        yield Notice(
+            "no_text", "The template has HTML but no text alternative, which some mail clients and spam filters expect."
+        )
     yield from _raw_values(compiled.html)
 
 
-def _says_something(compiled: Template) -> bool:
+def _has_content(compiled: Template) -> bool:
     return any(part is not None and part.steps for part in (compiled.html, compiled.text))
 
 
@@ -227,16 +240,22 @@ def _raw_values(html: Program | None) -> Iterator[Notice]:
     if html is None:
         return
     for name in dict.fromkeys(text for op, text, _ in html.steps if op == template.Op.RAW):
-        yield Notice("raw_value", f"{name!r} goes into the HTML as it is; be sure it is not written by others.", name)
+        yield Notice(
+            "raw_value",
+            f"{name!r} is inserted into the HTML without escaping; never fill it with input of other people.",
+            name,
+        )
 
 
 def _check_subject(line: str, program: Program | None, given: Mapping[str, str], field: str) -> None:
-    """Raises the 400 that names the value which would end the header: templates themselves hold no line break."""
+    """Raise the 400 that names the value with a line break; the template's own text has none."""
     if program is None or not _breaks(line):
         return
     printed = [name for op, name, _ in program.steps if op == template.Op.RAW]
     name = next(name for name in printed if _breaks(given.get(name, "")))
-    raise invalid(f"{field}.{name}", f"The value of {name!r} stands in the subject, so it must not hold CR or LF.")
+    raise invalid(
+        f"{field}.{name}", f"The value of {name!r} is used in the subject and contains a line break. Remove it."
+    )
 
 
 def _rendered(program: Program | None, values: Mapping[str, str]) -> str | None:

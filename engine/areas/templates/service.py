@@ -1,6 +1,7 @@
-"""Making, publishing and deleting templates: each change one transaction, with its event and its stamp.
+"""Create, publish and delete templates; each change is one transaction with its event and the cache stamp.
 
-Content is checked and compiled before the account's head is locked: sends of everybody may wait for that lock.
+Content is checked and compiled before the account head is locked, because every send of the account waits for that
+lock.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from engine.store.concurrency_limiter import ConcurrencyLimiter
 from engine.store.database_clock import new_time
 from engine.store.queries import Conn
 
-_TRIES = 10  # a change is tried again only when another process changed the same template in between
+_TRIES = 10  # retries of a change, if another process changed the same template in between
 _CHANGES = ConcurrencyLimiter("changes of one template", at_once=64, each=1)
 _CHANGES_WAIT_S = 10.0
 
@@ -33,7 +34,7 @@ Value = TypeVar("Value")
 
 
 class TemplateEdit(Struct, frozen=True, kw_only=True):
-    """What a PATCH wants different; an unset field stays as it is."""
+    """Hold the changes of a PATCH; an unset field stays unchanged."""
 
     name: str | UnsetType | None = UNSET
     subject: str | UnsetType | None = UNSET
@@ -43,7 +44,7 @@ class TemplateEdit(Struct, frozen=True, kw_only=True):
 
 
 class OpenedTemplate(Struct, frozen=True):
-    """A template as it stands, the content of its latest version looked over."""
+    """Hold a template with the checked content of its latest version."""
 
     slug: str
     name: str | None
@@ -54,7 +55,7 @@ class OpenedTemplate(Struct, frozen=True):
 
 
 async def read(pool: asyncpg.Pool, account: UUID, slug: str) -> OpenedTemplate:
-    """The template with its latest version; 404 when there is none."""
+    """Return the template with its latest version; raise the 404 if there is none."""
     row = await store.READ.first(pool, account, slug)
     if row is None:
         raise not_found("template")
@@ -72,14 +73,16 @@ async def create(
     content: TemplateContent,
     actor: str | None = None,
 ) -> OpenedTemplate:
-    """A new template with its first version; 409 when the id is taken, 403 past the plan's number.
+    """Create a template with its first version; raise the 409 if the id is taken, the 403 above the plan's limit.
 
-    Without an id it gets one from its name. A deleted template's id may be used again: versions count on.
+    Without `slug` the id is made from `name`. The id of a deleted template may be reused; its version numbers continue.
     """
     if slug is not None:
         rules.check_slug(slug)
         if not is_slug(slug):
-            raise invalid("id", "`id` has lower-case letters and digits in groups joined by single hyphens.")
+            raise invalid(
+                "id", f"`id` is {slug!r}; use lower-case letters and digits in groups joined by single hyphens."
+            )
     _check_name(name)
     checked = await check(content)
     async with caches.change(pool, "templates") as connection:
@@ -97,7 +100,7 @@ async def create(
 async def change(
     pool: asyncpg.Pool, account: UUID, slug: str, wanted: TemplateEdit, *, actor: str | None = None
 ) -> OpenedTemplate:
-    """The template with the change made; a next version is published only when its content differs."""
+    """Change the template and return it; publish a new version only if its content differs."""
     if wanted.name is not UNSET:
         _check_name(wanted.name)
     async with _CHANGES.of((account, slug), wait_s=_CHANGES_WAIT_S):
@@ -107,7 +110,7 @@ async def change(
 async def _changed_in_turn(
     pool: asyncpg.Pool, account: UUID, slug: str, wanted: TemplateEdit, actor: str | None
 ) -> OpenedTemplate:
-    """Try until no other process has changed the template between the look and the write."""
+    """Retry until no other process changes the template between the read and the write."""
     for _ in range(_TRIES):
         before = await read(pool, account, slug)
         content = _changed(before.checked.content, wanted)
@@ -121,26 +124,26 @@ async def _changed_in_turn(
             return done
     raise Refusal(
         ErrorType.RATE_LIMITED,
-        f"Other requests of this account changed {slug!r} at the same time, {_TRIES} times. Send changes of one "
-        "template one after another.",
+        f"Other requests changed the template {slug!r} at the same time, {_TRIES} times in a row. Send changes of "
+        "one template one after another.",
         retry_after_s=1,
     )
 
 
 async def delete(pool: asyncpg.Pool, account: UUID, slug: str, *, actor: str | None = None) -> None:
-    """No send can use the template any more; what was sent keeps its name. 404 when there is none."""
+    """Delete the template, so that new sends can't use it; raise the 404 if there is none."""
     async with caches.change(pool, "templates") as connection:
         await locked_plan(connection, account)
-        standing = await store.STANDING.first(connection, account, slug)
-        if standing is None or standing.deleted_at is not None:
+        known = await store.READ_SLUG.first(connection, account, slug)
+        if known is None or known.deleted_at is not None:
             raise not_found("template")
         await store.DELETE.execute(connection, account, slug, clock.now())
-        detail = {"id": slug, "version": standing.version}
+        detail = {"id": slug, "version": known.version}
         await record_event(connection, account, AccountEvent.TEMPLATE_DELETED, detail, actor=actor)
 
 
 async def check(content: TemplateContent) -> CheckedContent:
-    """`rules.checked`, off the event loop where that takes long."""
+    """Return the result of `rules.checked`; large content is compiled in a thread."""
     return await asyncio.to_thread(rules.checked, content) if rules.is_large(content) else rules.checked(content)
 
 
@@ -154,13 +157,13 @@ async def _change(
     publishes: bool,
     actor: str | None,
 ) -> OpenedTemplate | None:
-    """Write the change if the template still stands as it was read; None when it does not."""
+    """Write the change; return None if the template has changed since it was read."""
     async with pool.acquire() as connection, connection.transaction():
         await locked_plan(connection, account)
-        standing = await store.STANDING.first(connection, account, before.slug)
-        if standing is None or standing.deleted_at is not None:
+        known = await store.READ_SLUG.first(connection, account, before.slug)
+        if known is None or known.deleted_at is not None:
             raise not_found("template")
-        if (standing.version, standing.name) != (before.version, before.name):
+        if (known.version, known.name) != (before.version, before.name):
             return None
         at = clock.now()
         version = before.version + publishes
@@ -181,17 +184,19 @@ async def _change(
 
 
 async def _free_slug(connection: Conn, account: UUID, slug: str | None, name: str | None) -> str:
-    """The id wanted, 409 when it is taken; or one made from the name, and never one used before."""
+    """Return the wanted id (409 if it is taken), or a new one that was never used, made from the name."""
     if slug is not None:
-        standing = await store.STANDING.first(connection, account, slug)
-        if standing is not None and standing.deleted_at is None:
-            raise Refusal(ErrorType.CONFLICT, f"A template {slug!r} is on this account already.", id=slug)
+        known = await store.READ_SLUG.first(connection, account, slug)
+        if known is not None and known.deleted_at is None:
+            raise Refusal(
+                ErrorType.CONFLICT, f"This account already has a template {slug!r}. Choose another `id`.", id=slug
+            )
         return slug
     suggested = None if name is None else slug_of(name)
     if suggested is None or suggested in rules.RESERVED:
-        return rules.made_up_slug(suggested)
-    used = await store.STANDING.first(connection, account, suggested)
-    return suggested if used is None else rules.made_up_slug(suggested)
+        return rules.generated_slug(suggested)
+    used = await store.READ_SLUG.first(connection, account, suggested)
+    return suggested if used is None else rules.generated_slug(suggested)
 
 
 async def _check_room(connection: Conn, account: UUID, plan: Plan) -> None:
@@ -205,7 +210,7 @@ async def _check_room(connection: Conn, account: UUID, plan: Plan) -> None:
 
 def _check_name(name: str | None) -> None:
     if name is not None and "\0" in name:
-        raise invalid("name", "`name` must not hold NUL.")
+        raise invalid("name", "`name` contains NUL (U+0000). Remove it.")
 
 
 def _changed(content: TemplateContent, wanted: TemplateEdit) -> TemplateContent:
@@ -217,5 +222,5 @@ def _changed(content: TemplateContent, wanted: TemplateEdit) -> TemplateContent:
     )
 
 
-def _or(wanted: Value | UnsetType, standing: Value) -> Value:
-    return standing if wanted is UNSET else wanted
+def _or(wanted: Value | UnsetType, known: Value) -> Value:
+    return known if wanted is UNSET else wanted

@@ -1,4 +1,4 @@
-"""Rows of templates and their versions, and the compiled versions that sends render."""
+"""Read and write templates and their versions, and cache compiled versions for sends."""
 
 import asyncio
 from collections import OrderedDict
@@ -21,8 +21,8 @@ from engine.areas.templates.types import (
 from engine.store.caches import Cache
 from engine.store.queries import Conn, Queries, Source
 
-MAX_INT = 2**31 - 1  # what the column of versions holds
-MAX_HELD = 64 * 1024 * 1024  # bytes of compiled templates that a process keeps
+MAX_INT = 2**31 - 1  # largest value of the column `version`
+MAX_HELD = 64 * 1024 * 1024  # bytes of compiled templates that a process caches
 PAGE_BYTES = 8 * 1024 * 1024  # of content in a page of versions
 
 _SQL = Queries.beside(__file__)
@@ -32,7 +32,7 @@ _LIST_VERSIONS = _SQL.rows("list_versions", VersionRow)
 _COUNT = _SQL.command("count_templates")
 _INSERT = _SQL.command("insert_template")
 _INSERT_VERSION = _SQL.command("insert_version")
-STANDING = _SQL.rows("template_standing", TemplateSlug)
+READ_SLUG = _SQL.rows("read_template_slug", TemplateSlug)
 READ = _SQL.rows("read_template", TemplateWithContent)
 UPDATE = _SQL.command("update_template")
 DELETE = _SQL.command("delete_template")
@@ -40,12 +40,12 @@ DELETE = _SQL.command("delete_template")
 _Key = tuple[UUID, str, int]
 
 
-class _Unknown(Exception):  # noqa: N818 - an answer on its way, not a fault
-    """There is no such template; raised so that the cache does not keep it."""
+class _UnknownTemplate(Exception):  # noqa: N818 - a result, not an error
+    """Signal that a template does not exist; raised because the cache does not keep exceptions."""
 
 
 async def load(source: Source, account_id: UUID, slug: str, version: int | None) -> Version | None:
-    """A published version compiled, the latest where `version` is None; None when there is none or it is deleted."""
+    """Return a compiled version (None: the latest); None if it does not exist or the template is deleted."""
     row = await load_row(source, account_id, slug, version)
     if row is None:
         return None
@@ -53,49 +53,49 @@ async def load(source: Source, account_id: UUID, slug: str, version: int | None)
 
 
 async def load_row(source: Source, account_id: UUID, slug: str, version: int | None) -> VersionRow | None:
-    """A published version as stored, chosen as by `load`."""
+    """Return a version as stored, selected as by `load`."""
     if version is not None and version > MAX_INT:
         return None
     return await _LOAD.first(source, account_id, slug, version)
 
 
 async def page(source: Source, account: UUID, *, limit: int, before: str | None) -> TemplateRows:
-    """At most `limit` templates, newest first, older than the one with slug `before`."""
+    """Return at most `limit` templates, newest first, older than the one with slug `before`."""
     rows = await _LIST.fetch(source, account, limit + 1, before)
     return TemplateRows(rows[:limit], len(rows) > limit)
 
 
 async def versions(source: Source, account: UUID, slug: str, *, limit: int, below: int | None) -> VersionPage:
-    """At most `limit` versions, newest first, and few enough for about PAGE_BYTES: one at least."""
+    """Return at most `limit` versions, newest first, and at most about PAGE_BYTES of content, but at least one."""
     ceiling = MAX_INT if below is None else min(below, MAX_INT)
     rows = await _LIST_VERSIONS.fetch(source, account, slug, ceiling, limit, PAGE_BYTES)
     return VersionPage(rows, bool(rows) and rows[-1].version > 1)  # versions count from 1 without gaps
 
 
 async def count(connection: Conn, account: UUID) -> int:
-    """Templates that the account holds."""
+    """Count the templates of the account that are not deleted."""
     return int((await _COUNT.records(connection, account))[0]["used"])
 
 
 async def insert(connection: Conn, account: UUID, slug: str, name: str | None, at: datetime) -> int:
-    """A new template, or a deleted one's slug used again; gives the number of the version to publish."""
+    """Insert a template, or reuse the slug of a deleted one; return the number of the version to publish."""
     return int((await _INSERT.records(connection, account, slug, name, at))[0]["version"])
 
 
 async def insert_version(
     connection: Conn, account: UUID, slug: str, version: int, content: TemplateContent, at: datetime
 ) -> None:
-    """Publish one version."""
+    """Insert one version."""
     variables = rules.variables_text(content.variables)
     await _INSERT_VERSION.execute(
         connection, account, slug, version, content.subject, content.html, content.text, variables, at
     )
 
 
-class Shelf:
-    """The compiled versions that one process keeps at hand for its sends, bounded in bytes.
+class TemplateCache:
+    """Cache compiled versions for the sends of one process, bounded in bytes.
 
-    Only which version is the latest can change: give `latest` to `Stamps`, which empties it on a change anywhere.
+    Only the number of the latest version can change: register `latest` with `Stamps`, which clears it on every change.
     """
 
     def __init__(self, pool: asyncpg.Pool) -> None:
@@ -105,10 +105,10 @@ class Shelf:
         self.held_bytes = 0
 
     async def get(self, account: UUID, slug: str, version: int | None) -> Version | None:
-        """As `load`. What is not there is asked for each time: a template just made must not wait for the stamps."""
+        """Return the same as `load`. A missing template is not cached, so that a new one can be used at once."""
         try:
             latest = await self.latest.get((account, slug))
-        except _Unknown:
+        except _UnknownTemplate:
             return None
         key = (account, slug, latest if version is None else version)
         held = self._versions.get(key)
@@ -126,11 +126,11 @@ class Shelf:
         self._versions[key] = (version, size)
         self.held_bytes += size - (before[1] if before else 0)
         while self.held_bytes > MAX_HELD and len(self._versions) > 1:
-            _, (_, gone) = self._versions.popitem(last=False)
-            self.held_bytes -= gone
+            _, (_, size_bytes) = self._versions.popitem(last=False)
+            self.held_bytes -= size_bytes
 
     async def _load_latest(self, key: tuple[UUID, str]) -> int:
-        standing = await STANDING.first(self._pool, *key)
-        if standing is None or standing.deleted_at is not None:
-            raise _Unknown
-        return standing.version
+        known = await READ_SLUG.first(self._pool, *key)
+        if known is None or known.deleted_at is not None:
+            raise _UnknownTemplate
+        return known.version

@@ -1,4 +1,4 @@
-"""Templates as they are stored, compiled and rendered."""
+"""Define templates as stored, compiled and rendered."""
 
 from datetime import datetime
 
@@ -8,8 +8,8 @@ from engine.mail.template import Template
 
 MAX_SLUG = 64
 MAX_SUBJECT = 998  # characters, as in a send
-# Mailbox providers cut a message off near 100 KB, so nobody writes a page of a million characters by hand; and an
-# account may hold many templates and more versions, all of which stay.
+# Gmail clips messages near 100 KB, so a real template is far smaller; versions are stored forever, so their size needs
+# a limit.
 MAX_CONTENT = 1_000_000
 MAX_VARIABLES = 200
 MAX_VALUE = 5000  # characters, as in a send
@@ -17,7 +17,7 @@ MAX_DESCRIPTION = 500
 
 
 class Variable(Struct, frozen=True):
-    """A declared variable. `default` stands in where a send gives no value; a required one without it refuses."""
+    """Hold a declared variable. `default` is used if a send gives no value; a required one without it is an error."""
 
     name: str
     required: bool = False
@@ -26,7 +26,7 @@ class Variable(Struct, frozen=True):
 
 
 class TemplateContent(Struct, frozen=True):
-    """What one version says, to the byte."""
+    """Hold the content of one version, exactly as given."""
 
     subject: str | None
     html: str | None
@@ -35,7 +35,7 @@ class TemplateContent(Struct, frozen=True):
 
 
 class Notice(Struct, frozen=True, omit_defaults=True):
-    """Something that will probably not do what its author wants; the template works all the same."""
+    """Hold a warning about a template that works but probably not as intended."""
 
     code: str
     message: str
@@ -43,7 +43,7 @@ class Notice(Struct, frozen=True, omit_defaults=True):
 
 
 class CheckedContent(Struct, frozen=True):
-    """Content that compiles, with what is odd about it."""
+    """Hold content with its compiled form and its warnings."""
 
     content: TemplateContent
     template: Template
@@ -51,17 +51,17 @@ class CheckedContent(Struct, frozen=True):
 
 
 class Version(Struct, frozen=True):
-    """One published version, ready to render."""
+    """Hold one published version, ready to render."""
 
     slug: str
     version: int
     template: Template
     defaults: dict[str, str]
-    required: tuple[str, ...]  # names that a send must give: required ones without a default
+    required: tuple[str, ...]  # names that a send must give
 
 
 class Rendered(Struct, frozen=True):
-    """What a template came to with its values; `subject` is "" where the template has none."""
+    """Hold a rendered template; `subject` is "" if the template has none."""
 
     subject: str
     text: str | None
@@ -69,7 +69,7 @@ class Rendered(Struct, frozen=True):
 
 
 class TemplateListRow(Struct, frozen=True):
-    """A template as the list shows it; `version` is the latest."""
+    """Hold a template of the list; `version` is the latest."""
 
     slug: str
     name: str | None
@@ -80,7 +80,7 @@ class TemplateListRow(Struct, frozen=True):
 
 
 class TemplateWithContent(Struct, frozen=True):
-    """A template with the content of its latest version."""
+    """Hold a template with the content of its latest version."""
 
     slug: str
     name: str | None
@@ -94,7 +94,7 @@ class TemplateWithContent(Struct, frozen=True):
 
 
 class VersionRow(Struct, frozen=True):
-    """One version as it was published."""
+    """Hold one version as published."""
 
     slug: str
     version: int
@@ -106,7 +106,7 @@ class VersionRow(Struct, frozen=True):
 
 
 class TemplateSlug(Struct, frozen=True):
-    """What is known of a slug that has ever been used: its latest version, and whether it is deleted."""
+    """Hold the latest version of a slug that is or was used; `deleted_at` is set if it is deleted."""
 
     slug: str
     name: str | None
@@ -115,14 +115,14 @@ class TemplateSlug(Struct, frozen=True):
 
 
 class TemplateRows(Struct, frozen=True):
-    """Templates newest first, and whether older ones exist."""
+    """Hold a page of templates, newest first; `has_more` is True if older ones exist."""
 
     rows: list[TemplateListRow]
     has_more: bool
 
 
 class VersionPage(Struct, frozen=True):
-    """Versions newest first, and whether older ones exist."""
+    """Hold a page of versions, newest first; `has_more` is True if older ones exist."""
 
     rows: list[VersionRow]
     has_more: bool

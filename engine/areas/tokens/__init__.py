@@ -1,1 +1,1 @@
-"""Single-use tokens: what is sent to a mailbox to prove that somebody reads it."""
+"""Issue and consume single-use tokens, sent by mail to prove control of a mailbox."""

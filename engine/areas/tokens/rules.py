@@ -1,4 +1,4 @@
-"""What single-use tokens are for, how long they live, and how they come about. Pure."""
+"""Define purposes, lifetimes and derivation of single-use tokens. Pure."""
 
 import base64
 import hmac
@@ -16,7 +16,7 @@ _FORM = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)  # 256 bits in base64url with
 
 
 class Purpose(StrEnum):
-    """What presenting the token does."""
+    """State the action that a token confirms."""
 
     VERIFY_EMAIL = "verify_email"
     RESET_PASSWORD = "reset_password"  # noqa: S105 - a purpose
@@ -31,21 +31,23 @@ LIFETIME: dict[Purpose, timedelta] = {
 
 
 def token_of(pepper: str, mail: UUID) -> str:
-    """The token that goes out in one system mail: derived from the mail's id, so that a second try to send the mail
-    carries the same one, and no table holds it."""
+    """Return the token for one system mail.
+
+    It is derived from the mail's id: a retry sends the same token, and no table stores it.
+    """
     return base64.urlsafe_b64encode(hmac.digest(derived(pepper, "mailed tokens"), mail.bytes, sha256))[:43].decode()
 
 
 def digest_of(token: str) -> bytes:
-    """What is stored: a plain digest suffices for 256 random bits."""
+    """Return the stored digest; a plain hash suffices for 256 random bits."""
     return sha256(token.encode()).digest()
 
 
 def well_formed(token: str) -> bool:
-    """Whether it can be such a token."""
+    """Return True if the text has the form of a token."""
     return _FORM.fullmatch(token) is not None
 
 
 def spent() -> Refusal:
-    """The one answer to a token that is unknown, used, replaced by a newer one, or too old."""
-    return invalid("token", "This link is used up or too old. Ask for a new one.")
+    """Return the refusal of a token that is unknown, used, replaced or expired."""
+    return invalid("token", "This link was already used or has expired. Request a new one.")

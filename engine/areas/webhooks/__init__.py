@@ -1,1 +1,1 @@
-"""Webhook endpoints and what is posted to them."""
+"""Manage webhook endpoints and post events to them."""

@@ -1,9 +1,9 @@
-"""Posting events to webhook endpoints, for one process.
+"""Post events to webhook endpoints; the worker process runs one Poster.
 
-look (whose posts are due) → claim (some for each, leased) → sign and post → record: the row goes, or is due again on
-its ladder. The queue in Postgres holds everything: a post that a dying process had in hand comes back when its lease
-ends, with the number that its attempt would have had. Recording is set-based and tells by the attempts counted whether
-the row still stands as it was claimed, so no attempt is recorded twice.
+Steps: poll for endpoints with due posts, claim some posts of each under a lease, sign and post them, record the
+attempts: a row is deleted or gets its next due time. The queue is in PostgreSQL: posts claimed by a process that dies
+become due again when their lease ends, with the same attempt number. The statement that records a batch compares
+attempt counts, so it never records an attempt twice.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ from engine.store.database_errors import BadData, DatabaseUnavailable
 from engine.store.group_commit import GroupCommit
 from engine.store.http_client import HttpClient, HttpFailure, HttpReply
 
-LOOK_S = 0.25  # an event is heard of within this, as long as looking takes a fifth of it
-LIVELY_S = 0.1  # and within this while there is something to post to endpoints that answer
-LOOK_SHARE, MAX_LOOK_PAUSE_S = 0.2, 0.5
+POLL_S = 0.25  # between polls for due posts
+BUSY_POLL_S = 0.1  # while posts are due to endpoints that answer
+POLL_SHARE, MAX_POLL_PAUSE_S = 0.2, 0.5  # polls take at most a fifth of the time
 MIN_CLAIM_S = 0.01
 MIN_RECORD_S = 0.01
-LEASE_EXTRA_S = 20.0  # beyond a post's own time: waiting in hand, and the record's commit
-MAX_ENDPOINTS, MAX_POSTS = 256, 1_024  # of one claim
-AWAY_S = 0.5
+LEASE_EXTRA_S = 20.0  # beyond the post's timeout: waiting after the claim, and the commit of the record
+MAX_ENDPOINTS, MAX_POSTS = 256, 1_024  # per claim
+DATABASE_RETRY_S = 0.5
 STALE, HOPELESS_S = timedelta(days=1), 3600.0
 SWEEP_S, SWEPT_EACH = 60.0, 1_000
 FORGET_S = 3600.0
@@ -50,7 +50,7 @@ _log = structlog.get_logger("webhooks")
 
 
 class PostVerdict(Struct, frozen=True):
-    """What an answer, or none, means."""
+    """Hold the meaning of an answer, or of a failure to get one."""
 
     delivered: bool
     status: int | None
@@ -59,7 +59,7 @@ class PostVerdict(Struct, frozen=True):
 
 
 class Poster:
-    """Claims and posts until it is drained. Several processes may run one each on the same queue."""
+    """Claim and post until drained. Several processes may each run one on the same queue."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Poster:
         rng: Callable[[], float] = random.random,
     ) -> None:
         if settings.key_pepper is None:
-            raise RuntimeError("posting needs WAYBILL_KEY_PEPPER")
+            raise RuntimeError("WAYBILL_KEY_PEPPER is not set; posting webhooks needs it to unseal signing secrets")
         self._pool = pool
         self._client = client
         self._timeout_s = settings.webhook_timeout_s
@@ -81,37 +81,37 @@ class Poster:
         self._secrets: dict[tuple[UUID, bytes], str] = {}
         self._on_record = on_record
         self._rng = rng
-        self._shares = Shares(most=settings.webhook_connections, each=settings.webhook_connections_each)
+        self._shares = Shares(max_in_hand=settings.webhook_connections, each=settings.webhook_connections_each)
         self._records: GroupCommit[Recorded, bool] = GroupCommit(
             self._flush, most_items=256, most_waiting=1_000_000, least_interval_s=MIN_RECORD_S, bad_data=(BadData,)
         )
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._look_at = 0.0
-        self._look_cost_s = 0.0
+        self._poll_at = 0.0
+        self._poll_cost_s = 0.0
         self._sweep_at = 0.0
         self._stopping = False
         self._claims_over = asyncio.Event()
         self._claims_over.set()
 
     async def run(self) -> None:
-        """Post until `drain`; outlives an absent database."""
+        """Post until `drain`; retry while the database is unavailable."""
         self._claims_over.clear()
         try:
-            await self._turns()
+            await self._rounds()
         finally:
             self._claims_over.set()
 
-    async def _turns(self) -> None:
+    async def _rounds(self) -> None:
         while not self._stopping:
             try:
-                wait_s = await self._turn()
+                wait_s = await self._round()
             except DatabaseUnavailable as error:
-                _log.warning("posting waits", error=repr(error))
-                wait_s = AWAY_S
-            except Exception:  # noqa: BLE001 - process loop: one bad turn must not end the posting
-                _log.exception("turn failed")
-                wait_s = AWAY_S
+                _log.warning("database unavailable, posting paused", error=repr(error))
+                wait_s = DATABASE_RETRY_S
+            except Exception:  # noqa: BLE001 - process loop: one failed round must not end the posting
+                _log.exception("posting round failed")
+                wait_s = DATABASE_RETRY_S
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._wake.wait()
@@ -119,13 +119,13 @@ class Poster:
             await asyncio.sleep(MIN_CLAIM_S)
 
     async def drain(self, grace_s: float) -> None:
-        """Claim nothing more, hand back what was not begun, and give what was up to `grace_s` to be recorded."""
+        """Stop claiming, release posts not started, and give running ones up to `grace_s` to be recorded."""
         self._stopping = True
         self._wake.set()
         with suppress(DatabaseUnavailable, TimeoutError):
             async with asyncio.timeout(grace_s):
                 await self._claims_over.wait()
-                await self._hand_back([endpoint for endpoint in self._shares.endpoints.values() if endpoint.waiting])
+                await self._release([endpoint for endpoint in self._shares.endpoints.values() if endpoint.waiting])
                 while self._tasks:
                     await asyncio.wait(self._tasks)
                 await self._records.idle()
@@ -133,40 +133,40 @@ class Poster:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # -- looking and claiming ----------------------------------------------------------------------
+    # -- polling and claiming ----------------------------------------------------------------------
 
-    async def _turn(self) -> float:
-        """Look when it is time to, claim what there is room for; seconds until the next turn, unless woken."""
+    async def _round(self) -> float:
+        """Poll if it is time, claim what there is room for; return the seconds until the next round."""
         loop = asyncio.get_running_loop()
         now = loop.time()
-        if now >= self._look_at:
-            lively = await self._look(now)
-            self._look_cost_s += (loop.time() - now - self._look_cost_s) / 8  # one slow look says little
-            pause_s = min(MAX_LOOK_PAUSE_S, self._look_cost_s / LOOK_SHARE)
-            self._look_at = now + max(LIVELY_S if lively else LOOK_S, pause_s)
+        if now >= self._poll_at:
+            busy = await self._poll(now)
+            self._poll_cost_s += (loop.time() - now - self._poll_cost_s) / 8  # moving average
+            pause_s = min(MAX_POLL_PAUSE_S, self._poll_cost_s / POLL_SHARE)
+            self._poll_at = now + max(BUSY_POLL_S if busy else POLL_S, pause_s)
         if now >= self._sweep_at:
             self._sweep_at = now + SWEEP_S
             await self._sweep(now)
-        rooms = self._shares.next_rooms(now, most_endpoints=MAX_ENDPOINTS, most_posts=MAX_POSTS)
+        rooms = self._shares.next_rooms(now, max_endpoints=MAX_ENDPOINTS, max_posts=MAX_POSTS)
         if rooms:
             await self._claim(rooms)
-            if self._shares.hungry:
+            if self._shares.unserved:
                 return 0.0
-        return max(0.0, self._look_at - loop.time())
+        return max(0.0, self._poll_at - loop.time())
 
-    async def _look(self, now: float) -> bool:
-        """Note whose posts are due; True when some are for an endpoint that is no suspect."""
+    async def _poll(self, now: float) -> bool:
+        """Note the endpoints with due posts; return True if one of them is no suspect."""
         rows = await store.DUE.fetch(self._pool)
-        lively = False
+        busy = False
         for row in rows:
             endpoint = self._shares.known(row.webhook_id, now)
             self._shares.has_due(endpoint)
-            lively = lively or not endpoint.suspect
+            busy = busy or not endpoint.suspect
         oldest = min((row.due_at for row in rows), default=None)
         metrics.WEBHOOKS_DUE.set(len(rows))
         metrics.WEBHOOK_AGE.set(0.0 if oldest is None else max(0.0, (clock.now() - oldest).total_seconds()))
         metrics.WEBHOOKS_IN_FLIGHT.set(len(self._tasks))
-        return lively
+        return busy
 
     async def _claim(self, rooms: dict[UUID, int]) -> None:
         posts = await store.claim(self._pool, rooms, self._lease_s)
@@ -181,9 +181,9 @@ class Poster:
                 self._begin(endpoint)
 
     async def _sweep(self, now: float) -> None:
-        """End posts that an endpoint which has not answered for an hour was too slow to be even tried with for a day.
+        """End posts due for over a day to endpoints that have not answered for an hour.
 
-        Its queue would grow for ever otherwise: it is never disabled, and gets one post at a time.
+        Such an endpoint is never disabled and gets one post at a time, so its queue would grow without bound.
         """
         self._shares.forget(now - FORGET_S)
         hopeless = [
@@ -192,12 +192,12 @@ class Poster:
             if one.due and one.failing_since is not None and now - one.failing_since > HOPELESS_S
         ]
         if hopeless:
-            why = "given up: the endpoint has not answered, and this was due for more than a day"
-            ended = await store.give_up(self._pool, hopeless, clock.now() - STALE, most_each=SWEPT_EACH, why=why)
+            why = "given up: the endpoint has not answered, and the post was due for more than a day"
+            ended = await store.give_up(self._pool, hopeless, clock.now() - STALE, max_each=SWEPT_EACH, why=why)
             metrics.WEBHOOK_POSTS.labels("given_up").inc(ended)
 
-    async def _hand_back(self, endpoints: Sequence[EndpointPace]) -> None:
-        """What is claimed and not begun is due again at once."""
+    async def _release(self, endpoints: Sequence[EndpointPace]) -> None:
+        """Make claimed posts that were not started due again."""
         posts = [post for endpoint in endpoints for post, _ in endpoint.waiting]
         for endpoint in endpoints:
             endpoint.waiting.clear()
@@ -219,11 +219,11 @@ class Poster:
             while endpoint.waiting:
                 post, claimed_at = endpoint.waiting.popleft()
                 if loop.time() - claimed_at > self._lease_s - self._timeout_s - LEASE_EXTRA_S / 4:
-                    continue  # the lease could end during the post: it comes back by itself
+                    continue  # the lease could end during the post: leave it to the next claim
                 await self._make(endpoint, post)
                 if endpoint.waiting and not endpoint.proven:
                     with suppress(DatabaseUnavailable):
-                        await self._hand_back([endpoint])
+                        await self._release([endpoint])
         finally:
             endpoint.in_flight -= 1
             if self._shares.ended(endpoint, loop.time()):
@@ -233,17 +233,17 @@ class Poster:
         started_at, clock_s = clock.now(), asyncio.get_running_loop().time
         began = clock_s()
         if post.url is None or post.payload is None:
-            self._note(_ended(post, started_at))
+            self._enqueue(_ended(post, started_at))
             return
         try:
             verdict = judged(await self._post(post, started_at))
-        except Exception:  # noqa: BLE001 - process loop: a post that breaks us must not be tried for ever as the first
+        except Exception:  # noqa: BLE001 - process loop: record it, or it would be retried forever
             _log.exception("post failed", webhook=str(post.webhook_id), event=str(post.event_id))
             verdict = PostVerdict(delivered=False, status=None, answer=None, error="the post could not be made")
         now = clock_s()
         endpoint.answered(delivered=verdict.delivered, took_s=now - began, now=now)
         milliseconds = round((now - began) * 1000)
-        self._note(recorded(post, verdict, started_at, milliseconds, self._ladder, jitter=self._rng()))
+        self._enqueue(recorded(post, verdict, started_at, milliseconds, self._ladder, jitter=self._rng()))
         if self._shares.ended(endpoint, now):
             self._wake.set()
 
@@ -257,7 +257,9 @@ class Poster:
             secret = self._secret(post.webhook_id, post.sealed_secret)
             previous = None if post.sealed_previous is None else self._secret(post.webhook_id, post.sealed_previous)
         except Unsealable:
-            return HttpFailure("sign", "the signing secret can't be read: it was sealed under another pepper")
+            return HttpFailure(
+                "sign", "the signing secret can't be unsealed: WAYBILL_KEY_PEPPER has changed since it was stored"
+            )
         headers = rules.headers(
             body,
             event_id=post.event_id,
@@ -269,7 +271,7 @@ class Poster:
         try:
             url = _url(post.url)
         except ValueError:
-            return HttpFailure("url", "the URL can't be used")
+            return HttpFailure("url", "the URL is invalid; change the endpoint's URL")
         return await self._client.post(url, body, headers, timeout_s=self._timeout_s, most_bytes=rules.MAX_ANSWER_BYTES)
 
     def _secret(self, webhook: UUID, sealed: bytes) -> str:
@@ -283,8 +285,8 @@ class Poster:
 
     # -- recording ---------------------------------------------------------------------------------
 
-    def _note(self, record: Recorded) -> None:
-        self._records.enqueue(record).add_done_callback(_heard)
+    def _enqueue(self, record: Recorded) -> None:
+        self._records.enqueue(record).add_done_callback(_log_unrecorded)
 
     async def _flush(self, batch: Sequence[Recorded]) -> list[bool | Exception]:
         started = asyncio.get_running_loop().time()
@@ -296,8 +298,8 @@ class Poster:
                     raise
                 batch = [structs.replace(batch[0], answer=None, error="the answer can't be stored")]
             except DatabaseUnavailable as error:
-                _log.warning("recording waits", error=repr(error), posts=len(batch))
-                await asyncio.sleep(AWAY_S)
+                _log.warning("database unavailable, posts not recorded yet", error=repr(error), posts=len(batch))
+                await asyncio.sleep(DATABASE_RETRY_S)
             else:
                 break
         for result, count in Counter(_result(one) for one in batch).items():
@@ -307,22 +309,22 @@ class Poster:
 
 
 def judged(answer: HttpReply | HttpFailure) -> PostVerdict:
-    """Any 2xx is a delivery; everything else is not, and says why. Pure."""
+    """Return the meaning of an answer: any 2xx delivers, anything else is a failure with its reason. Pure."""
     if isinstance(answer, HttpFailure):
         return PostVerdict(delivered=False, status=answer.status, answer=None, error=answer.text)
     text = rules.shown(answer.body)
     if 200 <= answer.status < 300:
         return PostVerdict(delivered=True, status=answer.status, answer=text, error=None)
-    said = f"answered {answer.status}"
+    reason = f"answered {answer.status}"
     if 300 <= answer.status < 400:
-        said += ": redirects are not followed"
-    return PostVerdict(delivered=False, status=answer.status, answer=text, error=said)
+        reason += ": redirects are not followed"
+    return PostVerdict(delivered=False, status=answer.status, answer=text, error=reason)
 
 
 def recorded(
     post: Claimed, verdict: PostVerdict, started_at: datetime, milliseconds: int, ladder: Ladder, *, jitter: float
 ) -> Recorded:
-    """What one attempt writes. Pure but for the id it gives."""
+    """Return the record of one attempt. Pure except for its new id."""
     made = post.attempt - post.ladder_from
     wait_s = None if verdict.delivered else rules.wait_after(verdict.status, made, ladder, jitter=jitter)
     return Recorded(
@@ -339,8 +341,8 @@ def recorded(
 
 
 def _ended(post: Claimed, at: datetime) -> Recorded:
-    """A delivery that can't go on: the event was purged, or the endpoint is gone with its account."""
-    why = "the event is no longer kept" if post.payload is None else "the endpoint is gone"
+    """Return the record that ends a post whose event was purged or whose endpoint was removed."""
+    why = "the event is no longer stored" if post.payload is None else "the endpoint was removed"
     return Recorded(post, ids.uuid7(), at, None, False, None, None, why, None)  # noqa: FBT003 - a field
 
 
@@ -350,8 +352,8 @@ def _result(one: Recorded) -> str:
     return "failed" if one.wait_s is None else "retried"
 
 
-def _heard(future: "asyncio.Future[bool]") -> None:
-    """A record that could not be written: the post comes back when its lease ends."""
+def _log_unrecorded(future: "asyncio.Future[bool]") -> None:
+    """Log a record that could not be written; the post becomes due again when its lease ends."""
     if not future.cancelled() and (error := future.exception()) is not None:
         _log.error("post not recorded", error=repr(error))
 

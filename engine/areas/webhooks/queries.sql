@@ -1,53 +1,53 @@
 -- name: insert_webhook
--- Endpoint $1 of account $2: URL $3, event types $4, sealed secret $5.
+-- Insert endpoint $1 of account $2: URL $3, event types $4, sealed secret $5.
 INSERT INTO webhooks (id, account_id, url, event_types, sealed_secret, created_at)
 VALUES ($1, $2, $3, $4, $5, clock_timestamp());
 
 -- name: count_webhooks
--- How many endpoints account $1 has.
+-- Count the endpoints of account $1.
 SELECT count(*) AS live FROM webhooks WHERE account_id = $1 AND status <> 'deleted';
 
 -- name: list_webhooks
--- Endpoints of account $1 older than id $2 (null: from the newest), at most $3.
+-- List endpoints of account $1 with ids below $2 (null: from the newest), newest first, at most $3.
 SELECT id, url, event_types, status, created_at FROM webhooks
 WHERE account_id = $1 AND status <> 'deleted' AND ($2::uuid IS NULL OR id < $2) ORDER BY id DESC LIMIT $3;
 
 -- name: read_webhook
--- Endpoint $2 of account $1.
+-- Read endpoint $2 of account $1.
 SELECT id, url, event_types, status, created_at FROM webhooks WHERE account_id = $1 AND id = $2 AND status <> 'deleted';
 
 -- name: read_secret
--- The secret of endpoint $2 of account $1.
+-- Read the sealed secret of endpoint $2 of account $1.
 SELECT sealed_secret FROM webhooks WHERE account_id = $1 AND id = $2 AND status <> 'deleted';
 
 -- name: change_webhook
--- Endpoint $2 of account $1 with URL $3, event types $4, status $5; null leaves a value as it is.
+-- Change endpoint $2 of account $1: URL $3, event types $4, status $5; null keeps a value.
 UPDATE webhooks SET url = coalesce($3, url), event_types = coalesce($4, event_types), status = coalesce($5, status)
 WHERE account_id = $1 AND id = $2 AND status <> 'deleted'
 RETURNING id, url, event_types, status, created_at;
 
 -- name: rotate_secret
--- Endpoint $2 of account $1 signs with $3 from now on, and until $4 with the former secret besides.
+-- Set the secret of endpoint $2 of account $1 to $3; the previous one signs as well until $4.
 UPDATE webhooks SET sealed_secret = $3, sealed_previous = sealed_secret, previous_until = $4
 WHERE account_id = $1 AND id = $2 AND status <> 'deleted';
 
 -- name: delete_webhook
--- Endpoint $2 of account $1 hears of nothing new; what is queued still goes to it.
+-- Mark endpoint $2 of account $1 as deleted; queued posts are still made.
 UPDATE webhooks SET status = 'deleted', deleted_at = now() WHERE account_id = $1 AND id = $2 AND status <> 'deleted'
 RETURNING id;
 
 -- name: forget_deleted
--- Endpoints deleted before $1 to which nothing is left to post.
+-- Delete the rows of endpoints that were deleted before $1 and have no queued posts.
 DELETE FROM webhooks w WHERE w.status = 'deleted' AND w.deleted_at < $1
 AND NOT EXISTS (SELECT FROM webhook_queue q WHERE q.webhook_id = w.id);
 
 -- name: queue_one
--- Event $2 with place $3 in the log of account $4 for endpoint $1 alone.
+-- Queue event $2 (seq $3 of account $4) for endpoint $1 only.
 INSERT INTO webhook_queue (webhook_id, event_id, account_id, seq, due_at) VALUES ($1, $2, $4, $3, now());
 
 -- name: replay
--- Event $2 once more to endpoints of account $1 that are left: to $3, or when that is null to those active ones that
--- had it. A ladder begins anew where none is under way; a post that waits for its retry is due now.
+-- Queue event $2 again for endpoint $3 of account $1, or if $3 is null for its active endpoints that received it. The
+-- retry schedule restarts unless one is running; a post that waits for its retry becomes due now.
 WITH had AS (
     SELECT w.id, w.status, h.attempts, h.seq FROM webhooks w CROSS JOIN LATERAL (
         SELECT max(k.attempt) AS attempts, max(k.seq) AS seq FROM (
@@ -71,7 +71,7 @@ SET due_at = CASE WHEN q.leased_until > now() THEN q.due_at ELSE least(q.due_at,
 RETURNING webhook_id;
 
 -- name: list_deliveries
--- Deliveries of endpoint $1 of account $2 with event ids below $3, newest first, at most $4.
+-- List deliveries of endpoint $1 of account $2 with event ids below $3, newest first, at most $4.
 WITH known AS (
     (SELECT DISTINCT ON (event_id) event_id, seq FROM webhook_attempts
      WHERE webhook_id = $1 AND event_id < $3 ORDER BY event_id DESC LIMIT $4)
@@ -93,8 +93,8 @@ LEFT JOIN LATERAL (
 ORDER BY page.event_id DESC;
 
 -- name: due_webhooks
--- Endpoints with posts that are due, and since when: one step of the index for each endpoint that has any posts. None
--- while the operator holds everything.
+-- List endpoints with due posts and the earliest due time: one index step per endpoint with posts. Returns none while an
+-- operator holds all deliveries.
 WITH RECURSIVE first AS (
     (SELECT webhook_id, due_at FROM webhook_queue ORDER BY webhook_id, due_at LIMIT 1)
     UNION ALL
@@ -106,8 +106,8 @@ SELECT webhook_id, due_at FROM first WHERE due_at <= now() AND NOT EXISTS (
     SELECT FROM holds h WHERE h.kind = 'site' AND h.target = '*' AND NOT h.ended AND (h.until IS NULL OR h.until > now()));
 
 -- name: claim
--- Posts that are due to endpoints $1, at most $2 for each, leased for $3 seconds; with event and endpoint where these
--- are left. Nothing is counted: an attempt counts when it is recorded. None while the operator holds everything.
+-- Claim due posts of endpoints $1, at most $2 of each, leased for $3 seconds, with event and endpoint if these still
+-- exist. Attempts are counted when they are recorded, not here. Returns none while an operator holds all deliveries.
 WITH due AS (
     SELECT q.webhook_id, q.event_id
     FROM unnest($1::uuid[], $2::int[]) AS r (webhook_id, room) CROSS JOIN LATERAL (
@@ -133,9 +133,9 @@ LEFT JOIN LATERAL (
 ORDER BY t.webhook_id, t.seq;
 
 -- name: record_posts
--- What became of claimed posts: endpoints $1, events $2, attempts found $3, seconds to wait $4 (null: the end), ids of
--- the attempts $5, places in the log $6, starts $7, milliseconds $8, delivered $9, statuses $10, answers $11, errors $12.
--- A row that has moved on since it was claimed is left alone, and so is its history.
+-- Record attempts at claimed posts: endpoints $1, events $2, attempts at the claim $3, seconds to wait $4 (null: the
+-- delivery ends), ids of the attempts $5, seqs $6, starts $7, milliseconds $8, delivered $9, statuses $10, answers $11,
+-- errors $12. Skips rows whose attempt count has changed since the claim.
 WITH n AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::float8[], $5::uuid[], $6::bigint[], $7::timestamptz[],
                          $8::int[], $9::boolean[], $10::smallint[], $11::text[], $12::text[])
@@ -160,13 +160,13 @@ FROM n JOIN (SELECT id FROM gone UNION ALL SELECT id FROM later) moved ON moved.
 RETURNING id;
 
 -- name: release
--- Claimed posts that were not made: endpoints $1, events $2, attempts found $3. They are due again.
+-- Make claimed posts due again without an attempt: endpoints $1, events $2, attempts at the claim $3.
 UPDATE webhook_queue q SET due_at = now(), leased_until = NULL
 FROM unnest($1::uuid[], $2::uuid[], $3::int[]) AS n (webhook_id, event_id, attempts)
 WHERE q.webhook_id = n.webhook_id AND q.event_id = n.event_id AND q.attempts = n.attempts;
 
 -- name: give_up
--- Posts to endpoints $1 that were due before $2 and are not in hand, at most $3 of each: they end, with $4 as the reason.
+-- End posts to endpoints $1 that were due before $2 and are not claimed, at most $3 of each, with reason $4.
 WITH stale AS (
     SELECT q.webhook_id, q.event_id FROM unnest($1::uuid[]) AS w (id) CROSS JOIN LATERAL (
         SELECT o.webhook_id, o.event_id FROM webhook_queue o WHERE o.webhook_id = w.id AND o.due_at < $2

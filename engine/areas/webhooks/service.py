@@ -23,12 +23,12 @@ from engine.ledger.plan_limits import limit_reached, locked_plan
 from engine.store.database_clock import new_id
 from engine.store.queries import Conn
 
-KEPT = timedelta(days=30)  # what was posted, and endpoints that were deleted
+KEPT = timedelta(days=30)  # records of posts, and deleted endpoints
 _PURPOSE = "webhook secrets"
 
 
 class NewEndpoint(Struct, frozen=True):
-    """An endpoint at its making; `secret` is never shown again."""
+    """Hold an endpoint just created; `secret` is never shown again."""
 
     id: UUID
     url: str
@@ -38,21 +38,21 @@ class NewEndpoint(Struct, frozen=True):
 
 
 class NewSecret(Struct, frozen=True):
-    """A fresh secret, and until when the former one signs besides."""
+    """Hold a new secret; the previous one signs a second header until `previous_until`."""
 
     secret: str
     previous_until: datetime
 
 
 def secret_key(pepper: str) -> bytes:
-    """The key that seals signing secrets."""
+    """Return the key that seals signing secrets."""
     return secrets.derived(pepper, _PURPOSE)
 
 
 async def create(
     pool: asyncpg.Pool, account: UUID, *, url: str, event_types: Sequence[str], pepper: str, actor: str | None = None
 ) -> NewEndpoint:
-    """A new active endpoint; 400 for a URL that can't be posted to, 403 past the plan's number."""
+    """Create an active endpoint; raise the 400 for an unusable URL and the 403 above the plan's limit."""
     checked, wanted = rules.checked_url(url), rules.checked_types(event_types)
     secret = rules.new_secret()
     async with pool.acquire() as connection, connection.transaction():
@@ -79,7 +79,7 @@ async def change(
     status: str | None,
     actor: str | None = None,
 ) -> EndpointRow:
-    """The endpoint with the values that are not None in place of its own; what is queued goes to the new URL."""
+    """Change the values that are not None and return the endpoint; queued posts go to the new URL."""
     checked = None if url is None else rules.checked_url(url)
     wanted = None if event_types is None else rules.checked_types(event_types)
     given = {"url": checked, "event_types": wanted, "status": status}
@@ -96,7 +96,7 @@ async def change(
 async def rotate(
     pool: asyncpg.Pool, account: UUID, webhook: UUID, *, pepper: str, at: datetime, actor: str | None = None
 ) -> NewSecret:
-    """A new signing secret; the one before it signs a second header for a day."""
+    """Create a new signing secret; the previous one signs a second header for 24 hours."""
     secret, until = rules.new_secret(), at + timedelta(hours=rules.PREVIOUS_HOURS)
     sealed = secrets.seal(secret_key(pepper), secret.encode(), webhook.bytes)
     async with pool.acquire() as connection, connection.transaction():
@@ -109,7 +109,7 @@ async def rotate(
 
 
 async def remove(pool: asyncpg.Pool, account: UUID, webhook: UUID, *, actor: str | None = None) -> None:
-    """No event from now on goes to the endpoint; those that are queued still do."""
+    """Delete the endpoint. Posts that are queued already are still made."""
     async with pool.acquire() as connection, connection.transaction():
         if not await store.DELETE.records(connection, account, webhook):
             raise not_found("webhook endpoint")
@@ -117,7 +117,7 @@ async def remove(pool: asyncpg.Pool, account: UUID, webhook: UUID, *, actor: str
 
 
 async def try_out(pool: asyncpg.Pool, account: UUID, webhook: UUID, at: datetime, *, actor: str | None = None) -> UUID:
-    """A `webhook.test` event for this endpoint alone, whatever types it wants and though it be disabled; the event."""
+    """Post a `webhook.test` event to this endpoint, even a disabled one; return the event id."""
     async with pool.acquire() as connection, connection.transaction():
         if await store.READ.first(connection, account, webhook) is None:
             raise not_found("webhook endpoint")
@@ -130,9 +130,9 @@ async def try_out(pool: asyncpg.Pool, account: UUID, webhook: UUID, at: datetime
 
 
 async def replay(pool: asyncpg.Pool, account: UUID, event: UUID, webhook: UUID | None) -> list[UUID]:
-    """Post an event once more under the same delivery id: to the active endpoints that had it, or to `webhook`.
+    """Post an event again under the same delivery id, to the active endpoints that received it or to `webhook`.
 
-    404 for an event that no endpoint of the account had within the time that attempts are kept.
+    Raises the 404 if no endpoint of the account received the event while its attempts are stored.
     """
     if webhook is not None and await store.READ.first(pool, account, webhook) is None:
         raise not_found("webhook endpoint")
@@ -143,12 +143,12 @@ async def replay(pool: asyncpg.Pool, account: UUID, event: UUID, webhook: UUID |
 
 
 async def forget_deleted(pool: asyncpg.Pool, at: datetime) -> None:
-    """Remove endpoints deleted long ago that nothing is queued for any more."""
+    """Remove endpoints deleted before the retention time that have no queued posts."""
     await store.FORGET_DELETED.execute(pool, at - KEPT)
 
 
 async def _record(
     connection: Conn, account: UUID, kind: AccountEvent, webhook: UUID, actor: str | None, **detail: object
 ) -> None:
-    told = {"id": ids.format_id(ids.Kind.WEBHOOK, webhook), **detail}
-    await record_event(connection, account, kind, told, actor=actor)
+    event_detail = {"id": ids.format_id(ids.Kind.WEBHOOK, webhook), **detail}
+    await record_event(connection, account, kind, event_detail, actor=actor)

@@ -1,4 +1,4 @@
-"""Rows of webhook endpoints, of what is to be posted to them, and of what was posted."""
+"""Read and write webhook endpoints, the queue of posts, and recorded attempts."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -31,29 +31,29 @@ _LAST = UUID(int=(1 << 128) - 1)
 
 
 async def count(connection: Conn, account: UUID) -> int:
-    """Endpoints that are not deleted."""
+    """Count the endpoints that are not deleted."""
     return int((await _COUNT.records(connection, account))[0]["live"])
 
 
 async def deliveries(
     source: Source, account: UUID, webhook: UUID, *, before: UUID | None, limit: int
 ) -> list[DeliveryRow]:
-    """Deliveries of an endpoint, newest event first, those that wait for their first attempt among them."""
+    """List deliveries of an endpoint, newest event first, including those without an attempt yet."""
     return await _DELIVERIES.fetch(source, webhook, account, before or _LAST, limit)
 
 
 async def replay(connection: Source, account: UUID, event: UUID, webhook: UUID | None) -> list[UUID]:
-    """Queue an event once more; gives the endpoints it goes to, none when no endpoint of the account ever had it."""
+    """Queue an event again; return its endpoints, none if no endpoint of the account ever received it."""
     return [row["webhook_id"] for row in await _REPLAY.records(connection, account, event, webhook)]
 
 
 async def claim(source: Source, rooms: Mapping[UUID, int], lease_s: float) -> list[Claimed]:
-    """Take posts that are due, so many for each endpoint; by endpoint and in the order of the log."""
+    """Claim due posts, `rooms[endpoint]` for each; order them by endpoint and `seq`."""
     return await _CLAIM.fetch(source, list(rooms), list(rooms.values()), lease_s)
 
 
 async def record(connection: Source, posts: Sequence[Recorded]) -> set[UUID]:
-    """Write what became of claimed posts, in one statement; gives the ids of those that still stood as claimed."""
+    """Record attempts at claimed posts in one statement; return the ids of those whose queue row had not changed."""
     rows = [
         (
             one.post.webhook_id, one.post.event_id, one.post.attempts, one.wait_s, one.id, one.post.seq, one.started_at,
@@ -65,10 +65,10 @@ async def record(connection: Source, posts: Sequence[Recorded]) -> set[UUID]:
 
 
 async def release(source: Source, posts: Sequence[Claimed]) -> None:
-    """Hand claimed posts back without an attempt."""
+    """Release claimed posts without an attempt."""
     await _RELEASE.execute(source, *columns([(one.webhook_id, one.event_id, one.attempts) for one in posts], 3))
 
 
-async def give_up(source: Source, webhooks: Collection[UUID], due_before: datetime, *, most_each: int, why: str) -> int:
-    """End posts that could not even be tried for long; gives how many."""
-    return len(await _GIVE_UP.records(source, list(webhooks), due_before, most_each, why, ids.uuid7()))
+async def give_up(source: Source, webhooks: Collection[UUID], due_before: datetime, *, max_each: int, why: str) -> int:
+    """End posts that were due before `due_before`, at most `max_each` per endpoint; return their number."""
+    return len(await _GIVE_UP.records(source, list(webhooks), due_before, max_each, why, ids.uuid7()))

@@ -1,4 +1,4 @@
-"""What the webhooks area stores and works with."""
+"""Define the rows and values of the webhooks area."""
 
 from datetime import datetime
 from typing import Any
@@ -10,7 +10,7 @@ Fields = tuple[Any, ...]  # one row inside a row, in the order of its Struct's f
 
 
 class EndpointRow(Struct, frozen=True):
-    """One endpoint without its secret."""
+    """Hold one endpoint without its secret."""
 
     id: UUID
     url: str
@@ -20,13 +20,16 @@ class EndpointRow(Struct, frozen=True):
 
 
 class SecretRow(Struct, frozen=True):
-    """The sealed secret of an endpoint."""
+    """Hold the sealed secret of an endpoint."""
 
     sealed_secret: bytes
 
 
 class DeliveryRow(Struct, frozen=True):
-    """One event at one endpoint; `due_at` is None when nothing is pending. The event may have been purged."""
+    """Hold the delivery of one event to one endpoint; `due_at` is None if nothing is pending.
+
+    Type and time are None if the event was purged.
+    """
 
     event_id: UUID
     due_at: datetime | None
@@ -37,7 +40,7 @@ class DeliveryRow(Struct, frozen=True):
 
 
 class AttemptRow(Struct, frozen=True):
-    """One attempt, or with `milliseconds` None the end of a delivery without one."""
+    """Hold one attempt, or with `milliseconds` None the end of a delivery without an attempt."""
 
     attempt: int
     started_at: datetime
@@ -48,7 +51,7 @@ class AttemptRow(Struct, frozen=True):
 
 
 class Claimed(Struct, frozen=True):
-    """A post in hand: the queue row, the event, the endpoint. The latter two may be gone."""
+    """Hold a claimed post: queue row, event and endpoint. Event or endpoint may have been removed."""
 
     webhook_id: UUID
     event_id: UUID
@@ -64,19 +67,22 @@ class Claimed(Struct, frozen=True):
 
     @property
     def attempt(self) -> int:
-        """The number of the attempt that is to be made."""
+        """Return the number of the next attempt."""
         return self.attempts + 1
 
 
 class DueRow(Struct, frozen=True):
-    """An endpoint that has something to post, and since when."""
+    """Hold an endpoint with due posts, and the earliest due time."""
 
     webhook_id: UUID
     due_at: datetime
 
 
 class Recorded(Struct, frozen=True):
-    """What became of a claimed post. `wait_s` None ends the delivery; `milliseconds` None: no attempt was made."""
+    """Hold the record of a claimed post.
+
+    `wait_s` None ends the delivery; `milliseconds` None means that no attempt was made.
+    """
 
     post: Claimed
     id: UUID

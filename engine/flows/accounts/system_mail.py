@@ -191,7 +191,7 @@ class Mailer:
         values |= {"service": platform_account.NAME, "url": url, "forgot_link": f"{url}{FORGOT_PATH}"}
         if kind in PATHS:
             values["link"] = f"{url}{PATHS[kind]}#token={token_of(self._pepper, mail.id)}"
-        words = rules.words(kind, values)
+        words = rules.content_of(kind, values)
         reply_to = values.get("email") if kind is SystemMailKind.LEAD else None
         return SendRequest(
             from_=platform_account.sender_of(self._settings, sender),

@@ -121,7 +121,7 @@ async def come_back(services: IdentityServices, came: Came, browser: str | None,
     if waiting is None:
         return Landing(_page(settings, error="expired"))
     if came.error is not None:
-        return _refused(settings, waiting, rules.said(came.error))
+        return _refused(settings, waiting, rules.error_code(came.error))
     try:
         proven = await _redeemed(provider, settings, waiting, came)
         return await _landed(services, waiting, proven, device)
@@ -178,7 +178,7 @@ async def show_code(
     digest = rules.browser_digest(browser)
     if step is None:
         raise rules.spent("ticket")
-    waiting = await store.try_on(services.pool, SignInStep.TICKET, step, digest, at, most=rules.MAX_TRIES)
+    waiting = await store.try_on(services.pool, SignInStep.TICKET, step, digest, at, max_tries=rules.MAX_TRIES)
     if waiting is None or waiting.user_id is None:
         raise rules.spent("ticket")
     factor = await proven_by(services, waiting.user_id, code, at, place=await _place(services, waiting.user_id, device))

@@ -27,7 +27,7 @@ from engine.areas.emails.submitted import prepare as prepare_submitted
 from engine.areas.emails.types import Accepted, Content, Prepared, SendRequest
 from engine.areas.streams import store as streams
 from engine.areas.templates import rules as template_rules
-from engine.areas.templates.store import Shelf
+from engine.areas.templates.store import TemplateCache
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, NoRoom, Refusal, invalid, unavailable
 from engine.base.memory_pool import MemoryPool
@@ -85,7 +85,7 @@ class Acceptor:
         self._memory = MemoryPool.for_accounts(2 * settings.max_inflight_bytes, largest=settings.max_request_bytes)
         self.domains: Cache[UUID, dict[str, str]] = Cache("domains", self._load_domains)
         self.streams: Cache[UUID, frozenset[str]] = Cache("streams", self._load_streams)
-        self.templates = Shelf(pool)
+        self.templates = TemplateCache(pool)
         self._splits = Splits(pool)
 
     @property
@@ -247,7 +247,7 @@ class Acceptor:
             "message_id": ids.uuid7(),
             "source": origin.source,
             "at": at,
-            "most_bytes": self._settings.max_message_bytes,
+            "max_bytes": self._settings.max_message_bytes,
             "resent_from": origin.resent_from,
         }
 

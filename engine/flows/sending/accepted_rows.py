@@ -11,7 +11,7 @@ from uuid import UUID
 import orjson
 from msgspec import Struct
 
-from engine.areas.emails.types import Prepared, Recipient
+from engine.areas.emails.types import Prepared, PreparedRecipient
 from engine.base import clock
 from engine.base.events import EventType, Status
 from engine.delivery import partition
@@ -112,7 +112,7 @@ class AcceptedRecipient(Struct, frozen=True):
     """A recipient with its message."""
 
     message: Prepared
-    recipient: Recipient
+    recipient: PreparedRecipient
 
 
 class QueuedRow(Struct, frozen=True):
