@@ -14,7 +14,7 @@ from engine.store.queries import Queries
 from loadtests.bench.service import BenchService
 from ops.local.sink_store import INDEX, entries
 
-__all__ = ["INDEX", "Arrivals", "CheckResult", "arrivals", "check"]
+__all__ = ["INDEX", "CheckResult", "SinkArrivals", "arrivals", "check"]
 
 _NUMBER: Final = re.compile(r"m(\d{10})@")
 _PAGE: Final = 2_000
@@ -34,31 +34,31 @@ class CheckResult(Struct, frozen=True):
     found: str
 
 
-class Arrivals(Struct, frozen=True):
+class SinkArrivals(Struct, frozen=True):
     """What reached the sink: wall-clock time of the first copy by message number, and how often each came."""
 
     at: dict[int, float]
     copies: Counter[int]
-    strangers: int  # mail that no order sent
+    unexpected: int  # mail that no order sent
 
 
-def arrivals(service: BenchService) -> Arrivals:
+def arrivals(service: BenchService) -> SinkArrivals:
     """Read the sink's index."""
     at: dict[int, float] = {}
     copies: Counter[int] = Counter()
-    strangers = 0
+    unexpected = 0
     for entry in entries(service.sink_folder):
         match = _NUMBER.match(entry.recipients[0]) if len(entry.recipients) == 1 else None
         if match is None:
-            strangers += 1
+            unexpected += 1
             continue
         number = int(match[1])
         copies[number] += 1
         at.setdefault(number, clock.parse_iso(entry.at).timestamp())
-    return Arrivals(at, copies, strangers)
+    return SinkArrivals(at, copies, unexpected)
 
 
-async def check(service: BenchService, arrived: Arrivals, accepted: set[int]) -> list[CheckResult]:
+async def check(service: BenchService, arrived: SinkArrivals, accepted: set[int]) -> list[CheckResult]:
     """Compare what was accepted, stored, logged and delivered; every accepted message should have arrived by now."""
     account, pool, count = service.access.account_id, service.pool, len(accepted)
     events = {row["name"]: row["rows"] for row in await _EVENTS.records(pool, account)}
@@ -66,7 +66,7 @@ async def check(service: BenchService, arrived: Arrivals, accepted: set[int]) ->
     queued = (await _QUEUED.records(pool))[0]["rows"]
     tip = (await _TIP.records(pool, account))[0]
     lost = len(accepted - arrived.at.keys())
-    strange = arrived.strangers + len(arrived.at.keys() - accepted)
+    strange = arrived.unexpected + len(arrived.at.keys() - accepted)
     died = service.deaths()
     twice = sum(1 for copies in arrived.copies.values() if copies > 1)
     return [

@@ -11,7 +11,7 @@ from loadtests.bench.measure import OUTSIDE_ROLES, SERVER_ROLES, UsageSample
 _SERIES: Final = re.compile(r"^(\w+)(?:\{(.*)\})? ([0-9.eE+-]+|NaN)$")
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 
-Series = dict[tuple[str, str], float]  # (name, value of the one label that matters) → value
+MetricSeries = dict[tuple[str, str], float]  # (name, value of the one label that matters) → value
 
 
 def percentiles(seconds: Iterable[float]) -> dict[str, float] | None:
@@ -32,8 +32,8 @@ def usage(before: UsageSample, after: UsageSample, messages: int) -> dict[str, A
     took_ms = (after.at - before.at) * 1000
     others = max(0.0, after.machine_busy_ms - before.machine_busy_ms - sum(cpu.values()))
     return {
-        "server_cpu_ms_per_message": _digits(sum(cpu.get(role, 0.0) for role in SERVER_ROLES) / messages),
-        "cpu_ms_by_role": {role: _digits(cpu[role] / messages) for role in ordered(cpu)},
+        "server_cpu_ms_per_message": _rounded(sum(cpu.get(role, 0.0) for role in SERVER_ROLES) / messages),
+        "cpu_ms_by_role": {role: _rounded(cpu[role] / messages) for role in ordered(cpu)},
         "context_switches_by_role": {role: round(max(0, switches[role]) / messages, 2) for role in ordered(switches)},
         # In cores: what neighbours took from the run.
         "cores_used_by_others": round(others / took_ms, 2),
@@ -41,45 +41,45 @@ def usage(before: UsageSample, after: UsageSample, messages: int) -> dict[str, A
     }
 
 
-def flushes(before: Series, after: Series) -> dict[str, dict[str, float]]:
+def flushes(before: MetricSeries, after: MetricSeries) -> dict[str, dict[str, float]]:
     """Group commits by flow: how many, items and ms in the mean."""
     flows = sorted({label for name, label in after if name == "waybill_flush_items_count"})
     found = {}
     for flow in flows:
-        count = _grown(before, after, "waybill_flush_items_count", flow)
+        count = _increase(before, after, "waybill_flush_items_count", flow)
         if count > 0:
             found[flow] = {
                 "flushes": round(count),
-                "items": round(_grown(before, after, "waybill_flush_items_sum", flow) / count, 1),
-                "ms": round(_grown(before, after, "waybill_flush_seconds_sum", flow) / count * 1000, 2),
+                "items": round(_increase(before, after, "waybill_flush_items_sum", flow) / count, 1),
+                "ms": round(_increase(before, after, "waybill_flush_seconds_sum", flow) / count * 1000, 2),
             }
     return found
 
 
-def settle_lag(before: Series, after: Series) -> dict[str, float] | None:
+def settle_lag(before: MetricSeries, after: MetricSeries) -> dict[str, float] | None:
     """From final reply to commit, of the slowest outcome of each half second and process: how many there were, their
     mean in ms, and which part of them took at most 50 ms. None where nothing was settled."""
     name = "waybill_settle_seconds"
-    count = _grown(before, after, f"{name}_count", "")
+    count = _increase(before, after, f"{name}_count", "")
     if count <= 0:
         return None
     return {
         "half_seconds": round(count),
-        "slowest_mean_ms": round(_grown(before, after, f"{name}_sum", "") / count * 1000, 1),
-        "within_50_ms": round(_grown(before, after, f"{name}_bucket", "0.05") / count, 3),
+        "slowest_mean_ms": round(_increase(before, after, f"{name}_sum", "") / count * 1000, 1),
+        "within_50_ms": round(_increase(before, after, f"{name}_bucket", "0.05") / count, 3),
     }
 
 
-def connections(before: Series, after: Series) -> dict[str, int]:
+def connections(before: MetricSeries, after: MetricSeries) -> dict[str, int]:
     """SMTP connections to the sink: opened and reused."""
     name = "waybill_smtp_connections_total"
     labels = sorted({label for series, label in after if series == name})
-    return {label: round(_grown(before, after, name, label)) for label in labels}
+    return {label: round(_increase(before, after, name, label)) for label in labels}
 
 
-def parse_metrics(text: str) -> Series:
+def parse_metrics(text: str) -> MetricSeries:
     """Prometheus' text form; of labels only `flow`, `how`, and `le` where it is alone are told apart."""
-    found: Series = {}
+    found: MetricSeries = {}
     for line in text.splitlines():
         match = _SERIES.match(line)
         if match is not None:
@@ -107,9 +107,9 @@ def medians(results: Sequence[Any]) -> Any:
     return first
 
 
-def _grown(before: Series, after: Series, name: str, label: str) -> float:
+def _increase(before: MetricSeries, after: MetricSeries, name: str, label: str) -> float:
     return after.get((name, label), 0.0) - before.get((name, label), 0.0)
 
 
-def _digits(value: float) -> float:
+def _rounded(value: float) -> float:
     return round(value, 4)

@@ -18,7 +18,7 @@ from ops import launch
 from ops.fleet import ROOT
 
 HTTP_GENERATOR: Final = "loadtests.bench.generator"
-STRANGER_S: Final = 30.0  # for the process to start, and to answer after its time is over
+PROCESS_START_S: Final = 30.0  # for the process to start, and to answer after its time is over
 _MAX_LINE: Final = 64 * 1024
 
 
@@ -85,7 +85,7 @@ class LoadProcess:
                 env=environ, cwd=ROOT, start_new_session=True, limit=_MAX_LINE,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
             )  # fmt: skip
-        await self._ask(self._target, STRANGER_S)
+        await self._ask(self._target, PROCESS_START_S)
         return self
 
     async def __aexit__(
@@ -97,7 +97,7 @@ class LoadProcess:
 
     async def send(self, order: LoadOrder) -> LoadResult:
         """Have an order carried out; raises GeneratorFailed."""
-        return msgspec.json.decode(await self._ask(order, order.timeout_s + STRANGER_S), type=LoadResult)
+        return msgspec.json.decode(await self._ask(order, order.timeout_s + PROCESS_START_S), type=LoadResult)
 
     @property
     def _running(self) -> asyncio.subprocess.Process:

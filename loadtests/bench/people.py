@@ -30,7 +30,7 @@ from ops.fleet import PortTaken
 from ops.supervise import StartFailed
 
 CONNECTIONS: Final = 8
-SIGNERS: Final = 16  # people who sign in all the time while others send
+SIGN_IN_CLIENTS: Final = 16  # people who sign in all the time while others send
 SENDS_PER_S: Final = 100
 PASSWORD: Final = "a password of the bench, of no use elsewhere"  # noqa: S105
 _ROLES: Final = ("api", "postgres", "redis")
@@ -41,37 +41,37 @@ Ask = Callable[[], Awaitable[int]]
 
 def run(*, requests: int, as_json: bool, storm_s: float = 15.0) -> int:
     """Measure and print; the exit status is 0 when every request was answered as it should be."""
-    voice = report.Progress()
+    progress = report.Progress()
     try:
-        result = asyncio.run(_measured(requests, storm_s, voice))
+        result = asyncio.run(_measure(requests, storm_s, progress))
     except (CannotServe, PortTaken, StartFailed, Refusal, DatabaseUnavailable) as error:
-        voice.fail(str(error) or type(error).__name__)
+        progress.fail(str(error) or type(error).__name__)
         return 1
     _show(result, as_json=as_json)
     return 0 if result["checked"] else 1
 
 
-async def _measured(requests: int, storm_s: float, voice: report.Progress) -> dict[str, Any]:
+async def _measure(requests: int, storm_s: float, progress: report.Progress) -> dict[str, Any]:
     given = structs.replace(
         settings.load(os.environ).settings,
         sign_in_rate=_UNLIMITED,
         unauthenticated_rate=_UNLIMITED,
         request_rate=_UNLIMITED,
     )
-    async with own_service(given, voice.say, delivering=True, tls=False) as service, _client() as client:
+    async with own_service(given, progress.say, delivering=True, tls=False) as service, _client() as client:
         base = f"http://{service.settings.api_host}:{service.settings.api_port}"
         roots = {role: pids for role, pids in measure.roots_by_role(service.pids()).items() if role in _ROLES}
-        email, cookie = await _person(service)
+        email, cookie = await _open_session(service)
         by_key = {"Authorization": f"Bearer {service.access.key}"}
         costs: dict[str, list[float]] = {"key": [], "session": []}
         for name, headers in (("key", by_key), ("session", cookie)) * 3:  # in turns: what the machine does hits both
-            voice.say(f"{requests:,} requests with a {name}")
+            progress.say(f"{requests:,} requests with a {name}")
             ask = _getting(client, f"{base}/v1/streams", headers)
             costs[name].append(await _cost(roots, ask, requests))
-        voice.say("Wrong passwords and unknown addresses")
+        progress.say("Wrong passwords and unknown addresses")
         known = await _times(_signing_in(client, base, email, "wrong"), 40)
         unknown = await _times(_signing_in(client, base, f"nobody@{DOMAIN}", "wrong"), 40)
-        voice.say("Sending, then sending while people sign in")
+        progress.say("Sending, then sending while people sign in")
         quiet = await _sending(client, base, service, storm_s)
         async with _storm(_signing_in(client, base, email, PASSWORD)) as counted:
             busy = await _sending(client, base, service, storm_s)
@@ -96,7 +96,7 @@ async def _client() -> AsyncIterator[aiohttp.ClientSession]:
         yield client
 
 
-async def _person(service: BenchService) -> tuple[str, dict[str, str]]:
+async def _open_session(service: BenchService) -> tuple[str, dict[str, str]]:
     """The owner of an account beside the one that sends, signed in: address and the headers of a session."""
     passwords = Passwords()
     hashed = await passwords.hashed(PASSWORD)
@@ -189,7 +189,7 @@ async def _storm(ask: Ask) -> AsyncIterator[list[int]]:
         while True:
             counted[0 if await ask() == 200 else 1] += 1
 
-    tasks = [asyncio.create_task(one()) for _ in range(SIGNERS)]
+    tasks = [asyncio.create_task(one()) for _ in range(SIGN_IN_CLIENTS)]
     try:
         yield counted
     finally:

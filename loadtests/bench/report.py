@@ -47,7 +47,7 @@ def new_folder(root: Path) -> Path:
     return folder
 
 
-def keep(result: dict[str, Any], folder: Path) -> None:
+def write_json(result: dict[str, Any], folder: Path) -> None:
     """Write the result beside the flame graphs."""
     (folder / "bench.json").write_text(_text(result) + "\n", "utf-8")
 

@@ -47,7 +47,7 @@ _PORTS: Final = (
 _MAX_FOLDER: Final = 40  # leaves room for a socket's name
 _SQL = Queries.beside(__file__, "service.sql")
 _ANY_QUEUED = _SQL.command("any_queued")
-_HOLD_QUEUE = _SQL.command("hold_queue")
+_LOCK_QUEUE = _SQL.command("lock_queue")
 _RSA_ALONE = _SQL.command("rsa_alone")
 
 
@@ -97,7 +97,7 @@ class BenchService:
         self._names.update(names)
 
     @asynccontextmanager
-    async def queue_held(self) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    async def lock_queue(self) -> AsyncIterator[Callable[[], Awaitable[None]]]:
         """Nobody gets at the queue until the function given is called, or the context ends.
 
         Keep it below the lock time-out of the service's own sessions (`engine.store.postgres`).
@@ -107,14 +107,14 @@ class BenchService:
             await transaction.start()
             held = True
 
-            async def let_go() -> None:
+            async def unlock() -> None:
                 nonlocal held
                 held = False
                 await transaction.rollback()
 
             try:
-                await _HOLD_QUEUE.execute(connection)
-                yield let_go
+                await _LOCK_QUEUE.execute(connection)
+                yield unlock
             finally:
                 if held:
                     await transaction.rollback()
@@ -143,17 +143,17 @@ async def own_service(
                     settings = _settings(given, state, postgres.url, valkey.url)
                     await migrate(postgres.url)
                     async with operate.opened(settings) as pool:
-                        access = await _rise(settings, supervisor, pool, delivering=delivering, tls=tls, rsa=rsa)
+                        access = await _start_all(settings, supervisor, pool, delivering=delivering, tls=tls, rsa=rsa)
                         yield BenchService(settings, supervisor, pool, access)
                 finally:
-                    await _descend(supervisor)
+                    await _stop_all(supervisor)
         finally:
             postgres.forget_sockets()
             valkey.forget_sockets()
             shutil.rmtree(postgres.place.base, ignore_errors=True)
 
 
-async def _rise(
+async def _start_all(
     settings: Settings, supervisor: Supervisor, pool: asyncpg.Pool, *, delivering: bool, tls: bool, rsa: bool
 ) -> BenchAccess:
     fleet.empty_metrics(settings.state)
@@ -171,7 +171,7 @@ async def _rise(
     return access
 
 
-async def _descend(supervisor: Supervisor) -> None:
+async def _stop_all(supervisor: Supervisor) -> None:
     """Nothing here is worth draining: the api ends first so that its workers go with it, then all at once."""
     groups = list(supervisor.pids().values())
     await supervisor.stop("api")

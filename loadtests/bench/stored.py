@@ -26,7 +26,7 @@ _TIDY = _SQL.command("tidy")
 _WRITE_OUT = _SQL.command("write_out")
 
 
-async def store(pool: asyncpg.Pool, count: int, tell: Callable[[str], None]) -> None:
+async def store(pool: asyncpg.Pool, count: int, say: Callable[[str], None]) -> None:
     """Store `count` messages of the last weeks, with a recipient, a body and three events each; then tidy up."""
     at = clock.now()
     async with pool.acquire() as connection:
@@ -43,12 +43,12 @@ async def store(pool: asyncpg.Pool, count: int, tell: Callable[[str], None]) -> 
             await _STORE.execute(pool, start, end - 1, first, last, ACCOUNTS, str(first))
             done += end - start
             if done % 100_000 < CHUNK:
-                tell(f"Stored {done:,} of {count:,} messages of the past")
+                say(f"Stored {done:,} of {count:,} messages of the past")
 
     async with asyncio.TaskGroup() as writers:
         for _ in range(WRITERS):
             writers.create_task(write())
-    tell("Tidying up after it")
+    say("Tidying up after it")
     async with pool.acquire() as connection:
         await connection.execute("SET statement_timeout = 0")
         await connection.execute(_TIDY.sql, timeout=_TIDY_S)

@@ -63,32 +63,32 @@ class TailedAccount(Struct, frozen=True):
 
 def run(*, tails: int, as_json: bool, quiet_s: float = 10.0, busy_s: float = 15.0) -> int:
     """Measure and print; the exit status is 0 when every tail got every event."""
-    voice = report.Progress()
+    progress = report.Progress()
     try:
-        result = asyncio.run(_measured(tails, quiet_s, busy_s, voice))
+        result = asyncio.run(_measure(tails, quiet_s, busy_s, progress))
     except (CannotServe, PortTaken, StartFailed, Refusal, DatabaseUnavailable, OSError) as error:
-        voice.fail(str(error) or type(error).__name__)
+        progress.fail(str(error) or type(error).__name__)
         return 1
     _show(result, as_json=as_json)
     return 0 if result["checked"] else 1
 
 
-async def _measured(tails: int, quiet_s: float, busy_s: float, voice: report.Progress) -> dict[str, Any]:
+async def _measure(tails: int, quiet_s: float, busy_s: float, progress: report.Progress) -> dict[str, Any]:
     given = settings.load(os.environ).settings
-    async with own_service(given, voice.say, delivering=False, tls=False) as service:
+    async with own_service(given, progress.say, delivering=False, tls=False) as service:
         count = -(-tails // MAX_TAILS)
-        voice.say(f"Making {count:,} accounts")
+        progress.say(f"Making {count:,} accounts")
         accounts = await _accounts(service, count)
         roots = {
             role: pids for role, pids in measure.roots_by_role(service.pids()).items() if role in ("api", "postgres")
         }
         before, _ = measure.memory_mb(roots)
         reading = TailReadings()
-        voice.say(f"Opening {tails:,} tails")
+        progress.say(f"Opening {tails:,} tails")
         async with _readers(service, accounts, tails, reading):
             await asyncio.sleep(SETTLE_S)
             quiet = await _used(roots, asyncio.sleep(quiet_s))
-            voice.say(f"Writing {PER_S} events a second")
+            progress.say(f"Writing {PER_S} events a second")
             busy = await _used(roots, _write(service.pool, accounts, busy_s))
             await asyncio.sleep(SETTLE_S)
             after, kind = measure.memory_mb(roots)

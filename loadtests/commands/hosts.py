@@ -52,7 +52,7 @@ def cut(name: str) -> None:
     """Pull a host's cable."""
     from loadtests.hosts import network, run  # noqa: PLC0415
 
-    network.cut(run.known(name).name)
+    network.cut(run.host_that_is_up(name).name)
 
 
 @hosts.command()
@@ -62,7 +62,7 @@ def heal(name: str) -> None:
     """Plug it in again."""
     from loadtests.hosts import network, run  # noqa: PLC0415
 
-    network.heal(run.known(name).name)
+    network.heal(run.host_that_is_up(name).name)
 
 
 @hosts.command()

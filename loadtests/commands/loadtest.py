@@ -16,7 +16,7 @@ _MAX_SECONDS = 4 * 3600.0
 @click.option("--minutes", type=click.FloatRange(0.1, _MAX_SECONDS / 60), help="The same in minutes.")
 @click.option("--users", type=click.IntRange(1, 2_000), help="Number of users that send.")
 @click.option("--rate", type=click.FloatRange(0.1, 20_000), help="Requests a second in all; default: the scenario's.")
-@click.option("--messages", "most", type=click.IntRange(1, 1_000_000), help="Send at most so many.")
+@click.option("--messages", "max_messages", type=click.IntRange(1, 1_000_000), help="Send at most so many.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="The report's folder.")
 @click.option("--url", help="A service that runs on this machine, instead of one of its own.")
 @click.option("--key", help="With --url: the API key to send with.")
@@ -35,7 +35,7 @@ def loadtest(*, name: str, seconds: float | None, minutes: float | None, **optio
     if name == "peers":
         from loadtests.peers.comparison import run as run_peers  # noqa: PLC0415
 
-        chosen = {"messages": options["most"], "as_json": options["as_json"]}
+        chosen = {"messages": options["max_messages"], "as_json": options["as_json"]}
         raise click.exceptions.Exit(run_peers(**peers, **chosen))
     from loadtests.runner.catalogue import SCENARIOS  # noqa: PLC0415
 

@@ -11,11 +11,11 @@ from typing import Final
 from msgspec import Struct
 
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.paced import Letter, PacedClient, Sent, arrivals, percentile
+from loadtests.drill.fresh_service import first_access, run_on_service
+from loadtests.drill.paced_client import PacedAnswer, PacedClient, PacedMessage, arrivals, percentile
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.sends import ApiAccess
+from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service
-from loadtests.drill.stage import first_access, played
 
 SITES: Final = 10
 RATE: Final = 50  # messages a second: about a tenth of what two cores deliver, so that queues are the sites' own
@@ -49,7 +49,7 @@ class BystanderPhase(Struct, kw_only=True):
     tries: int = 1
 
 
-class BystanderVerdict(Struct, kw_only=True):
+class BystanderResult(Struct, kw_only=True):
     """All phases, the baseline first."""
 
     rate: int
@@ -67,7 +67,7 @@ def run(_order: DrillOrder) -> DrillReport:
     async def play(service: Service) -> DrillReport:
         return _report(await drill(service, rate=RATE, seconds=SECONDS))
 
-    return played(play, SETTINGS)
+    return run_on_service(play, SETTINGS)
 
 
 async def drill(
@@ -77,7 +77,7 @@ async def drill(
     seconds: float,
     habits: Sequence[str] = tuple(HABITS),
     access: ApiAccess | None = None,
-) -> BystanderVerdict:
+) -> BystanderResult:
     """Measure on a running service whose retries come late enough not to disturb a phase."""
     async with PacedClient(service.base_url, access or first_access(service)) as client:
         await _send(client, "warm", round(rate * _WARM_S), rate, None)
@@ -85,7 +85,7 @@ async def drill(
         baseline.times_baseline = 1.0
         count = round(rate * seconds)
         phases = [baseline, *[await _at_best(service, client, habit, count, rate, baseline) for habit in habits]]
-    return BystanderVerdict(rate=rate, phases=phases)
+    return BystanderResult(rate=rate, phases=phases)
 
 
 async def _at_best(
@@ -127,20 +127,20 @@ async def _phase(
     )
 
 
-async def _send(client: PacedClient, name: str, count: int, rate: int, habit: str | None) -> list[Sent]:
+async def _send(client: PacedClient, name: str, count: int, rate: int, habit: str | None) -> list[PacedAnswer]:
     """Send `count` messages in turn to the sites, the first site's to an address of that habit; return the others'.
 
     Raises RuntimeError for a message that is not accepted.
     """
-    letters = []
+    messages = []
     for number in range(count):
         site = number % SITES
         local = habit.format(n=number) if site == 0 and habit is not None else f"reader+{name}-{number}"
-        letters.append(Letter(f"{name}-{number}", f"{local}@bystander{site}.test"))
-    sent = await client.send(letters, rate)
+        messages.append(PacedMessage(f"{name}-{number}", f"{local}@bystander{site}.test"))
+    sent = await client.send(messages, rate)
     for one in sent:
         if one.message_id is None:
-            raise RuntimeError(f"not accepted: {one.status} {one.said}")
+            raise RuntimeError(f"not accepted: {one.status} {one.refusal}")
     return [one for number, one in enumerate(sent) if number % SITES]
 
 
@@ -148,8 +148,8 @@ def _percentile(ordered: Sequence[float], part: float) -> float:
     return percentile(ordered, part) if len(ordered) >= _MIN_SAMPLES else float("inf")
 
 
-def _report(verdict: BystanderVerdict) -> DrillReport:
-    said = [
+def _report(verdict: BystanderResult) -> DrillReport:
+    lines = [
         f"{one.tenth}: p95 {one.p95_ms:.1f} ms, {one.times_baseline:.2f} times, {one.tries} tries"
         for one in verdict.phases
     ]
@@ -166,5 +166,5 @@ def _report(verdict: BystanderVerdict) -> DrillReport:
             Check("what went to the other nine arrived", sent == arrived, f"{arrived} of {sent}"),
             Check(f"within {WITHIN:g} times their baseline", late <= WITHIN, f"{late:.2f}"),
         ],
-        done=said,
+        done=lines,
     )

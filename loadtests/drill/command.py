@@ -60,7 +60,7 @@ def run(name: str, asked: DrillRequest) -> int:
 
 
 def _one(drill: Drill, asked: DrillRequest, seed: int) -> DrillReport:
-    _say(f"{drill.name} (seed {seed}): {drill.says}")
+    _say(f"{drill.name} (seed {seed}): {drill.about}")
     # A drill of several draws what it would draw alone with the same seed.
     rng = random.Random(f"{drill.name} {seed}")
     return drill.run(drill.order(asked.messages, asked.rounds, rng, asked.minutes, asked.options))
@@ -83,9 +83,9 @@ def _list(*, as_json: bool) -> None:
     found: list[dict[str, Any]] = [
         {
             "name": drill.name,
-            "says": drill.says,
+            "says": drill.about,
             "rows": list(drill.rows),
-            "needs": [need.name for need in drill.needs],
+            "needs": [need.name for need in drill.requires],
             "missing": drill.missing(),
             "messages": drill.order(None, None, random.Random(0), None).messages,
             "rounds": drill.rounds,

@@ -17,12 +17,12 @@ from engine.base import ids
 from engine.delivery.hints import GROUP, WAKE_CHANNEL
 from engine.delivery.partition import hint_stream
 from loadtests.drill.catalogue import DrillOrder
+from loadtests.drill.fresh_service import first_access, redis_url, run_on_service
+from loadtests.drill.kill_drills import RATE, report_after_faults
+from loadtests.drill.reconciliation import Reconciliation
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.run import RATE, counted
-from loadtests.drill.sends import SendClient, plan
+from loadtests.drill.send_client import SendClient, plan
 from loadtests.drill.service import Service
-from loadtests.drill.stage import first_access, played, redis_url
-from loadtests.drill.verdict import DrillVerdict
 
 NAME: Final = "false-hints"
 SHARE: Final = 0.1
@@ -32,7 +32,7 @@ _FIELD: Final = b"m"
 _MAX_AT_ONCE: Final = 200
 
 
-class Intruder:
+class HintCorrupter:
     """Reads every stream beside the service and writes into them what does not belong there."""
 
     def __init__(self, client: "redis.Redis", shards: int, rng: random.Random) -> None:
@@ -92,7 +92,7 @@ def run(order: DrillOrder) -> DrillReport:
         client = SendClient(service.base_url, access, plan(order.messages, NAME), rate=RATE, rng=order.rng)
         over = asyncio.Event()
         connection = redis.from_url(redis_url(service), socket_timeout=5)
-        intruder = Intruder(connection, service.settings.shards, order.rng)
+        intruder = HintCorrupter(connection, service.settings.shards, order.rng)
         try:
             async with asyncio.TaskGroup() as tasks:
                 spoiling = tasks.create_task(intruder.run(over))
@@ -102,9 +102,9 @@ def run(order: DrillOrder) -> DrillReport:
         finally:
             await connection.aclose()
 
-        async def also(_: DrillVerdict) -> list[Check]:
+        async def extra_checks(_: Reconciliation) -> list[Check]:
             return [Check("every kind of false hint was written", len(intruder.done) == 3, f"{dict(intruder.done)}")]
 
-        return await counted(service, access, client, [], name=NAME, also=also)
+        return await report_after_faults(service, access, client, [], name=NAME, extra_checks=extra_checks)
 
-    return played(play)
+    return run_on_service(play)

@@ -18,10 +18,10 @@ PAUSED_LEASES: Final = 2.0
 _POLL_S = 0.02
 
 
-class Struck(Struct, frozen=True):
-    """Who was struck, and from when to when (wall clock); a kill takes no time."""
+class InjectedFault(Struct, frozen=True):
+    """Who was injected, and from when to when (wall clock); a kill takes no time."""
 
-    who: str
+    label: str
     at: float
     until: float
 
@@ -29,7 +29,7 @@ class Struck(Struct, frozen=True):
 Fault = Callable[[Service, random.Random], str]
 
 
-class NobodyThere(RuntimeError):  # noqa: N818 - named for what it says
+class NoProcessToKill(RuntimeError):  # noqa: N818 - named for what it says
     """The process to kill did not come back from the last time."""
 
 
@@ -37,7 +37,7 @@ def kill_api(service: Service, rng: random.Random) -> str:
     """A worker of Granian, or Granian itself with its workers left to their fate."""
     if rng.random() < 0.5:
         return f"api {_kill(service, ServicePart.API, rng)}"
-    return f"api worker {_killed(service.api_workers, rng)}"
+    return f"api worker {_kill_one(service.api_workers, rng)}"
 
 
 def kill_mta(service: Service, rng: random.Random) -> str:
@@ -53,7 +53,7 @@ def pause_mta(service: Service, rng: random.Random) -> str:
 
 def stop_mta(service: Service, rng: random.Random, look: Callable[[int], None]) -> tuple[int, float]:
     """The same; `look` sees the process as soon as it stands still. Its pid, and when it went on (wall clock)."""
-    pid = _struck(lambda: service.pids(ServicePart.MTA), rng, signal.SIGSTOP)
+    pid = _signal_one(lambda: service.pids(ServicePart.MTA), rng, signal.SIGSTOP)
     try:
         look(pid)
         time.sleep(service.settings.lease_s * PAUSED_LEASES)
@@ -89,7 +89,7 @@ def kill_postgres(service: Service, rng: random.Random) -> str:
 
 def kill_backend(service: Service, rng: random.Random) -> str:
     """A session of the service in PostgreSQL, which takes all others with it: shared memory may be spoilt."""
-    return f"backend {_killed(service.backends, rng)}"
+    return f"backend {_kill_one(service.backends, rng)}"
 
 
 FAULTS: Final[dict[str, Fault]] = {
@@ -104,22 +104,22 @@ FAULTS: Final[dict[str, Fault]] = {
 }
 
 
-def strike(fault: Fault, service: Service, rng: random.Random) -> Struck:
+def inject(fault: Fault, service: Service, rng: random.Random) -> InjectedFault:
     """Do it, and note the time."""
     at = time.time()
-    who = fault(service, rng)
-    return Struck(who, at, time.time())
+    label = fault(service, rng)
+    return InjectedFault(label, at, time.time())
 
 
 def _kill(service: Service, part: ServicePart, rng: random.Random) -> int:
-    return _killed(lambda: service.pids(part), rng)
+    return _kill_one(lambda: service.pids(part), rng)
 
 
-def _killed(find: Callable[[], list[int]], rng: random.Random) -> int:
-    return _struck(find, rng, signal.SIGKILL)
+def _kill_one(find: Callable[[], list[int]], rng: random.Random) -> int:
+    return _signal_one(find, rng, signal.SIGKILL)
 
 
-def _struck(find: Callable[[], list[int]], rng: random.Random, number: signal.Signals) -> int:
+def _signal_one(find: Callable[[], list[int]], rng: random.Random, number: signal.Signals) -> int:
     """The signal to one of those found; waits for a process that is just being started again."""
     deadline = time.monotonic() + COMES_BACK_S
     while time.monotonic() < deadline:
@@ -130,7 +130,7 @@ def _struck(find: Callable[[], list[int]], rng: random.Random, number: signal.Si
                 os.kill(pid, number)
                 return pid
         time.sleep(_POLL_S)
-    raise NobodyThere(f"no process to kill came up within {COMES_BACK_S:.0f} s")
+    raise NoProcessToKill(f"no process to kill came up within {COMES_BACK_S:.0f} s")
 
 
 def _redis_url(service: Service) -> str:

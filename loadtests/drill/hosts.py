@@ -21,12 +21,12 @@ from engine.base import ids
 from engine.base.plans import Plan
 from engine.base.settings import Settings, load
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.faults import Struck
-from loadtests.drill.needs import Need
+from loadtests.drill.faults import InjectedFault
+from loadtests.drill.fresh_service import until_empty
+from loadtests.drill.reconciliation import reconcile, report_of
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.sends import ApiAccess, Send, SendClient, planned
-from loadtests.drill.stage import until_empty
-from loadtests.drill.verdict import judge, report_of
+from loadtests.drill.requirements import Requirement
+from loadtests.drill.send_client import ApiAccess, Send, SendClient, planned
 from loadtests.hosts import network, plan
 from loadtests.hosts import run as hosts
 from ops import operate
@@ -37,11 +37,11 @@ CUT_LEASES: Final = 2.0
 MAX_COPIES: Final = 25  # of one cut: what had its final dot on the wire and waited for its commit
 TAKEN_WITHIN_LEASES: Final = 2.5  # it runs out, a margin passes, the others look, and they take: see `shards.member`
 SETTLE_S: Final = 30.0
-NEED: Final = Need("several hosts", lambda: network.missing() or _busy())
+NEED: Final = Requirement("several hosts", lambda: network.unavailable_reason() or _busy())
 _ASK_S: Final = 0.1
 
 
-class Map:
+class ShardOwners:
     """Who owns how many shards, by host, as the database says."""
 
     def __init__(self, connection: asyncpg.Connection) -> None:
@@ -78,11 +78,11 @@ class Map:
         return None
 
 
-class Cuts:
+class HostCuts:
     """What was cut off, for how long, and how the others took it."""
 
-    def __init__(self, shards: Map) -> None:
-        self.struck: list[Struck] = []
+    def __init__(self, shards: ShardOwners) -> None:
+        self.injected: list[InjectedFault] = []
         self.taken_s: list[float | None] = []
         self.returned_s: list[float | None] = []
         self._shards = shards
@@ -96,7 +96,7 @@ class Cuts:
             await asyncio.sleep(max(0.0, at + plan.LEASE_S * CUT_LEASES - time.time()))
         finally:
             network.heal(host)
-        self.struck.append(Struck(f"{host} cut off", at, time.time()))
+        self.injected.append(InjectedFault(f"{host} cut off", at, time.time()))
         self.returned_s.append(await self._shards.until_shared(SETTLE_S * 2))
 
     async def api(self, host: str) -> None:
@@ -107,7 +107,7 @@ class Cuts:
             await asyncio.sleep(plan.LEASE_S * CUT_LEASES)
         finally:
             network.heal(host)
-        self.struck.append(Struck(f"{host} cut off", at, time.time()))
+        self.injected.append(InjectedFault(f"{host} cut off", at, time.time()))
         await asyncio.sleep(plan.LEASE_S)
 
 
@@ -139,8 +139,8 @@ async def _play(folder: Path, order: DrillOrder) -> DrillReport:
         for one in plan.running("api")
     ]  # fmt: skip
     connection = await asyncpg.connect(settings.database_url, timeout=10)
-    shards = Map(connection)
-    cuts = Cuts(shards)
+    shards = ShardOwners(connection)
+    cuts = HostCuts(shards)
     over = asyncio.Event()
     try:
         ready = await shards.until_shared(SETTLE_S)
@@ -155,7 +155,9 @@ async def _play(folder: Path, order: DrillOrder) -> DrillReport:
     took_s = time.monotonic() - began
     sends = [send for client in clients for send in client.sends]
     account = ids.parse_id(ids.Kind.ACCOUNT, access.account)
-    found = await judge(settings.database_url, folder / "sink", account, sends, cuts.struck, drill=NAME, took_s=took_s)
+    found = await reconcile(
+        settings.database_url, folder / "sink", account, sends, cuts.injected, drill=NAME, took_s=took_s
+    )
     report = report_of(found)
     most = MAX_COPIES * len(cuts.taken_s)
     report.checks += [
@@ -171,7 +173,7 @@ async def _play(folder: Path, order: DrillOrder) -> DrillReport:
     return report
 
 
-async def _rounds(cuts: Cuts, order: DrillOrder, over: asyncio.Event) -> None:
+async def _rounds(cuts: HostCuts, order: DrillOrder, over: asyncio.Event) -> None:
     try:
         for _ in range(order.rounds):
             await asyncio.sleep(order.rng.uniform(1.0, 3.0))
@@ -181,7 +183,7 @@ async def _rounds(cuts: Cuts, order: DrillOrder, over: asyncio.Event) -> None:
         over.set()
 
 
-def _verdicts(cuts: Cuts) -> Iterator[Check]:
+def _verdicts(cuts: HostCuts) -> Iterator[Check]:
     bound_s = plan.LEASE_S * TAKEN_WITHIN_LEASES
     in_time = [one is not None and one <= bound_s for one in cuts.taken_s]
     yield Check(f"others take a cut host's shards within {bound_s:g} s", all(in_time), _seconds(cuts.taken_s))
@@ -228,5 +230,5 @@ def _only_logs(folder: str, names: list[str]) -> list[str]:
 
 def _busy() -> str | None:
     with contextlib.suppress(OSError):
-        return "hosts are up already (`ops hosts down` takes them away)" if network.standing() else None
+        return "hosts are up already (`ops hosts down` takes them away)" if network.existing_hosts() else None
     return None

@@ -17,7 +17,7 @@ from engine.base.scopes import SCOPES
 from engine.flows.accounts.api_keys import give_key
 from engine.flows.people.open_account import open_account
 from engine.store import caches
-from loadtests.drill.sends import ApiAccess
+from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service
 from ops import operate
 

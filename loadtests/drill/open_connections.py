@@ -19,8 +19,8 @@ class OpenConnections:
     """
 
     def __init__(self, pattern: re.Pattern[bytes]) -> None:
-        self.most_open = 0
-        self.most_to_one = 0  # at once, to the same remote end
+        self.max_open = 0
+        self.max_to_one = 0  # at once, to the same remote end
         self._pattern = pattern
         self._seen: set[tuple[bytes, bytes]] = set()
 
@@ -42,9 +42,9 @@ class OpenConnections:
         """Take one sample."""
         found = set(self._pattern.findall(table))  # the kernel shows lines twice while the table changes
         self._seen.update(found)
-        self.most_open = max(self.most_open, len(found))
+        self.max_open = max(self.max_open, len(found))
         each = Counter(remote for _, remote in found)
-        self.most_to_one = max(self.most_to_one, max(each.values(), default=0))
+        self.max_to_one = max(self.max_to_one, max(each.values(), default=0))
 
     async def _run(self) -> None:
         while True:

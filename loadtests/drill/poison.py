@@ -17,15 +17,15 @@ from typing import Any, Final
 from uuid import UUID
 
 from engine.base import ids
-from loadtests.drill.caller import AccountState, KeyCaller
+from loadtests.drill.api_caller import AccountState, ApiCaller
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.faults import COMES_BACK_S, Struck
+from loadtests.drill.faults import COMES_BACK_S, InjectedFault
+from loadtests.drill.fresh_service import first_access, new_access, run_on_service
+from loadtests.drill.kill_drills import report_after_faults
+from loadtests.drill.reconciliation import Reconciliation
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.run import counted
-from loadtests.drill.sends import SendClient, plan
+from loadtests.drill.send_client import SendClient, plan
 from loadtests.drill.service import Service, ServicePart
-from loadtests.drill.stage import first_access, new_access, played
-from loadtests.drill.verdict import DrillVerdict
 from mta.outbound.poison_guard import MAX_DEATHS
 
 NAME: Final = "poison"
@@ -47,15 +47,15 @@ def run(order: DrillOrder) -> DrillReport:
         access, culprit = first_access(service), await new_access(service, "culprit")
         client = SendClient(service.base_url, access, plan(order.messages, NAME), rate=RATE, rng=order.rng)
         state, over = AccountState(service, culprit), asyncio.Event()
-        async with asyncio.TaskGroup() as tasks, KeyCaller(service, culprit) as caller:
+        async with asyncio.TaskGroup() as tasks, ApiCaller(service, culprit) as caller:
             sending = tasks.create_task(client.run(over))
             try:
-                deadly, struck = await _deadly(service, caller, state)
+                deadly, injected = await _deadly(service, caller, state)
                 other, unsignable = await _unsignable(service)
             finally:
                 over.set()
             await sending
-        deaths = len(struck)
+        deaths = len(injected)
         # Deaths of all count, but who gets the shard before the dead one has come back does not know of it yet.
         most = MAX_DEATHS - 1 + service.settings.mta_workers
         suppressed = await state.read("SELECT count(*) FROM suppressions WHERE account_id = $1")
@@ -66,15 +66,17 @@ def run(order: DrillOrder) -> DrillReport:
             Check("nobody is suppressed for it", suppressed == 0, f"{suppressed}"),
         ]
 
-        async def also(_: DrillVerdict) -> list[Check]:
+        async def extra_checks(_: Reconciliation) -> list[Check]:
             return checks
 
-        return await counted(service, access, client, struck, name=NAME, most_copies=deaths * 25, also=also)
+        return await report_after_faults(
+            service, access, client, injected, name=NAME, max_copies=deaths * 25, extra_checks=extra_checks
+        )
 
-    return played(play)
+    return run_on_service(play)
 
 
-async def _deadly(service: Service, caller: KeyCaller, state: AccountState) -> tuple[str, list[Struck]]:
+async def _deadly(service: Service, caller: ApiCaller, state: AccountState) -> tuple[str, list[InjectedFault]]:
     """Send a large message, and kill whoever takes it in hand until it is settled; its id, and who died."""
     watcher = _Watcher(service)
     watch = asyncio.create_task(asyncio.to_thread(watcher.run))
@@ -89,8 +91,8 @@ async def _deadly(service: Service, caller: KeyCaller, state: AccountState) -> t
         await state.until_settled([message], END_S)
     finally:
         watcher.over = True
-        struck = await watch
-    return message, struck
+        injected = await watch
+    return message, injected
 
 
 class _Watcher:
@@ -101,19 +103,19 @@ class _Watcher:
         self.over = False
         self._service = service
 
-    def run(self) -> list[Struck]:
+    def run(self) -> list[InjectedFault]:
         """Until it is over; who was killed."""
-        struck: list[Struck] = []
+        injected: list[InjectedFault] = []
         while not self.over:
             for file in (self._service.state / "mta").glob("mta-*.hand"):
                 pid = self._holder(file)
                 if pid is not None:
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
-                        struck.append(Struck(f"{file.stem} {pid}", time.time(), time.time()))
+                        injected.append(InjectedFault(f"{file.stem} {pid}", time.time(), time.time()))
                     self._wait_for_next_life(file)
             time.sleep(_POLL_S)
-        return struck
+        return injected
 
     def _holder(self, file: Path) -> int | None:
         marks = _large_in_hand(file)
@@ -149,7 +151,7 @@ async def _unsignable(service: Service) -> tuple[AccountState, list[str]]:
         os.urandom(64),
     )
     found = []
-    async with KeyCaller(service, access) as caller:
+    async with ApiCaller(service, access) as caller:
         for number in range(UNSIGNABLE):
             status, answer = await caller.send(f"reader+unsignable{number}@unsignable.test")
             if status != 202:
@@ -167,9 +169,9 @@ async def _failed(state: AccountState, what: str, messages: list[str]) -> Check:
         "SELECT payload FROM events WHERE account_id = $1 AND message_id = $2 AND type = 'failed'",
         ids.parse_id(ids.Kind.MESSAGE, messages[0]),
     )
-    said = re.search(r'"diagnostic":"([^"]*)"', str(last))
-    return Check(f"{what}: failed, with a reason", ended == {"failed"} and said is not None,
-                 f"{', '.join(sorted(ended))}: {said[1] if said else str(last)[:200]}")  # fmt: skip
+    reason = re.search(r'"diagnostic":"([^"]*)"', str(last))
+    return Check(f"{what}: failed, with a reason", ended == {"failed"} and reason is not None,
+                 f"{', '.join(sorted(ended))}: {reason[1] if reason else str(last)[:200]}")  # fmt: skip
 
 
 def _attached() -> list[dict[str, Any]]:

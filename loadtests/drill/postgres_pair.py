@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from loadtests.drill.valkeys import until
+from loadtests.drill.valkey_servers import until
 from ops import launch, places
 from ops.embedded import CannotServe, PostgresServer
 
@@ -35,26 +35,26 @@ class PairedPostgres(PostgresServer):
         """The folder by which it is reached."""
         return self.socket_folder()
 
-    def tell(self, sql: str) -> Any:
+    def query(self, sql: str) -> Any:
         """One statement's first value, as the superuser. Not inside an event loop."""
-        return asyncio.run(self._tell(sql))
+        return asyncio.run(self._query(sql))
 
     def promote(self) -> None:
         """Let it take writes. Commits wait for nobody until a replica follows it."""
-        if not self.tell(f"SELECT pg_promote(true, {PROMOTE_S})"):
+        if not self.query(f"SELECT pg_promote(true, {PROMOTE_S})"):
             raise TimeoutError("the replica was not promoted")
         self.synchronous(wanted=False)
 
     def synchronous(self, *, wanted: bool) -> None:
         """Let commits wait for a replica, or for nobody."""
-        self.tell(f"ALTER SYSTEM SET synchronous_standby_names = '{'*' if wanted else ''}'")
-        self.tell("SELECT pg_reload_conf()")
+        self.query(f"ALTER SYSTEM SET synchronous_standby_names = '{'*' if wanted else ''}'")
+        self.query("SELECT pg_reload_conf()")
 
     def forget(self) -> None:
         """Throw its data away: the next start copies `source`."""
         shutil.rmtree(self.data, ignore_errors=True)
 
-    async def _tell(self, sql: str) -> Any:
+    async def _query(self, sql: str) -> Any:
         connection = await asyncpg.connect(self.url, timeout=10, command_timeout=PROMOTE_S + 10)
         try:
             return await connection.fetchval(sql)
@@ -80,7 +80,7 @@ class PairedPostgres(PostgresServer):
             raise CannotServe(f"pg_basebackup could not copy the primary:\n{(done.stdout + done.stderr)[-2000:]}")
 
 
-class Pair:
+class PostgresPair:
     """A primary and a replica that can take its place, on unix sockets."""
 
     def __init__(self, folder: Path) -> None:
@@ -119,16 +119,16 @@ class Pair:
 
     def _follow(self) -> None:
         streaming = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"
-        until(lambda: self.primary.tell(streaming), FOLLOW_S, "the replica did not follow")
+        until(lambda: self.primary.query(streaming), FOLLOW_S, "the replica did not follow")
         self.primary.synchronous(wanted=True)
 
 
 @contextlib.contextmanager
-def pair() -> Iterator[Pair]:
+def postgres_pair() -> Iterator[PostgresPair]:
     """Both in a temporary folder. Enter from the main thread."""
     folder = Path(tempfile.mkdtemp(prefix="waybill-pair-"))
     folder.chmod(0o711)
-    servers = Pair(folder)
+    servers = PostgresPair(folder)
     try:
         servers.start()
         yield servers

@@ -16,12 +16,12 @@ import msgspec
 
 from engine.base import clock, ids
 from engine.flows.accounts import api_keys
-from loadtests.drill.caller import AccountState, KeyCaller
+from loadtests.drill.api_caller import AccountState, ApiCaller
 from loadtests.drill.catalogue import DrillOrder
+from loadtests.drill.fresh_service import account_id, database_url, new_access, run_on_service, until_empty
 from loadtests.drill.report import Check, DrillReport, combined
-from loadtests.drill.sends import ApiAccess
+from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service
-from loadtests.drill.stage import account_id, database_url, new_access, played, until_empty
 from ops import operate
 from ops.local.sink_store import SinkEntry
 
@@ -41,7 +41,7 @@ def run(order: DrillOrder) -> DrillReport:
         races = (_cap, _cancel, _revoke, _delete, _suppress)
         return combined("races", [await race(service, order.rounds, order.rng) for race in races])
 
-    return played(play, _SETTINGS)
+    return run_on_service(play, _SETTINGS)
 
 
 async def _cap(service: Service, rounds: int, _rng: random.Random) -> DrillReport:
@@ -50,7 +50,7 @@ async def _cap(service: Service, rounds: int, _rng: random.Random) -> DrillRepor
     state = AccountState(service, access)
     wrong: list[str] = []
     statuses: Counter[int] = Counter()
-    async with KeyCaller(service, access) as caller:
+    async with ApiCaller(service, access) as caller:
         for number in range(rounds):
             await state.execute("UPDATE accounts SET daily_cap = $2 WHERE id = $1", number + 1)
             answers = await asyncio.gather(
@@ -67,7 +67,7 @@ async def _cap(service: Service, rounds: int, _rng: random.Random) -> DrillRepor
         Check("exactly one of the sends at the cap's edge is accepted", not wrong,
               "; ".join(wrong[:3]) or f"{rounds} of {rounds}"),
         Check("what was accepted arrived", arrived == statuses[202], f"{arrived}"),
-        *await state.books(statuses[202]),
+        *await state.check_account_log(statuses[202]),
     ]  # fmt: skip
     return report
 
@@ -77,7 +77,7 @@ async def _cancel(service: Service, rounds: int, rng: random.Random) -> DrillRep
     access = await new_access(service, "race-cancel")
     state = AccountState(service, access)
     later = clock.iso(clock.now() + timedelta(hours=1))
-    async with KeyCaller(service, access) as caller:
+    async with ApiCaller(service, access) as caller:
         made = [await caller.send(f"reader+cancel{number}@races.test", scheduledAt=later) for number in range(rounds)]
         waiting = [answer["id"] for _, answer in made]
         due = clock.now() + timedelta(seconds=STARTS_S)
@@ -106,7 +106,7 @@ async def _cancel(service: Service, rounds: int, rng: random.Random) -> DrillRep
         Check("each is canceled or delivered, as its client was told", len(won) + len(released) == rounds, found),
         Check("the waybill tells the same", events == {"schedule_canceled": won, "accepted": released}, "as above"),
         Check("both won at times", bool(won) and bool(released), found),
-        *await state.books(len(released)),
+        *await state.check_account_log(len(released)),
         Check("none is counted as scheduled any more",
               await state.read("SELECT scheduled FROM account_heads WHERE account_id = $1") == 0, "0"),
     ]  # fmt: skip
@@ -125,7 +125,7 @@ async def _revoke(service: Service, rounds: int, rng: random.Random) -> DrillRep
         for number in range(rounds):
             key = await operate.create_key(pool, settings, account=access.account, name=f"r{number}", scopes=["all"])
             own = msgspec.structs.replace(access, key=key["apiKey"])
-            async with KeyCaller(service, own) as caller:
+            async with ApiCaller(service, own) as caller:
                 await caller.send(f"reader+revoke{number}-first@races.test")
                 accepted.append(f"reader+revoke{number}-first@races.test")
                 statuses[202] += 1
@@ -146,13 +146,13 @@ async def _revoke(service: Service, rounds: int, rng: random.Random) -> DrillRep
         Check("accepted ones arrive once, refused ones leave nothing",
               arrived == set(accepted) and copies == stored == len(accepted), found),
         Check(f"none is accepted {REVOKED_S:g} s after the revocation", not late, f"{len(late)} late"),
-        *await state.books(len(accepted)),
+        *await state.check_account_log(len(accepted)),
     ]  # fmt: skip
     return report
 
 
 async def _sends_until(
-    caller: KeyCaller, number: int, pool: asyncpg.Pool, key: str, rng: random.Random
+    caller: ApiCaller, number: int, pool: asyncpg.Pool, key: str, rng: random.Random
 ) -> tuple[list[tuple[int, str, float]], float]:
     """(status, address, begun at) of the sends around a revocation, and when that was committed."""
     answers: list[tuple[int, str, float]] = []
@@ -191,7 +191,7 @@ async def _delete(service: Service, rounds: int, rng: random.Random) -> DrillRep
             made.append((name, domain["id"]))
     accepted: dict[str, str] = {}
     statuses: Counter[int] = Counter()
-    async with KeyCaller(service, access) as caller:
+    async with ApiCaller(service, access) as caller:
         for start in range(0, rounds, DOMAINS_AT_ONCE):
             found = await asyncio.gather(
                 *[_around_deletion(caller, name, id_, rng) for name, id_ in made[start : start + DOMAINS_AT_ONCE]]
@@ -207,7 +207,7 @@ async def _delete(service: Service, rounds: int, rng: random.Random) -> DrillRep
     )  # fmt: skip
 
 
-async def _around_deletion(caller: KeyCaller, name: str, id_: str, rng: random.Random) -> list[tuple[int, str, str]]:
+async def _around_deletion(caller: ApiCaller, name: str, id_: str, rng: random.Random) -> list[tuple[int, str, str]]:
     """(status, address, message) of sends from a domain that is deleted among them; half of them are greylisted."""
 
     async def send(place: int) -> tuple[int, str, str]:
@@ -234,7 +234,7 @@ async def _suppress(service: Service, rounds: int, rng: random.Random) -> DrillR
     statuses: Counter[int] = Counter()
     forbidden: dict[str, float] = {}
 
-    async def one(caller: KeyCaller, number: int) -> None:
+    async def one(caller: ApiCaller, number: int) -> None:
         address = f"{('reader', 'defer')[number % 2]}+suppress{number}@races.test"
 
         async def send() -> None:
@@ -251,7 +251,7 @@ async def _suppress(service: Service, rounds: int, rng: random.Random) -> DrillR
 
         await asyncio.gather(send(), suppress())
 
-    async with KeyCaller(service, access) as caller:
+    async with ApiCaller(service, access) as caller:
         await asyncio.gather(*[one(caller, number) for number in range(rounds)])
     await until_empty(database_url(service))
     arrivals = await state.arrivals()
@@ -265,7 +265,12 @@ def _after(copies: list[SinkEntry], at: float) -> bool:
 
 
 async def _as_told(
-    service: Service, access: ApiAccess, name: str, accepted: dict[str, str], answers: Counter[int], also: list[Check]
+    service: Service,
+    access: ApiAccess,
+    name: str,
+    accepted: dict[str, str],
+    answers: Counter[int],
+    extra_checks: list[Check],
 ) -> DrillReport:
     """What was accepted is settled, and what its status says of the sink is so. `accepted`: address by message."""
     state = AccountState(service, access)
@@ -283,8 +288,8 @@ async def _as_told(
               "; ".join(wrong[:3]) or f"{dict(ends)}"),
         Check("nothing else is stored", set(statuses) == set(accepted), f"{len(statuses)} of {len(accepted)}"),
         Check("no answer is a fault of ours", not refused, f"{dict(answers)}"),
-        *await state.books(len(accepted)),
-        *also,
+        *await state.check_account_log(len(accepted)),
+        *extra_checks,
     ]  # fmt: skip
     return report
 

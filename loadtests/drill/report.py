@@ -95,8 +95,8 @@ def show(reports: Sequence[DrillReport]) -> None:
 def _tell(console: Console, report: DrillReport) -> None:
     if report.done:
         more = len(report.done) - _MAX_DONE
-        said = [*report.done[:_MAX_DONE], *([f"and {more} more"] if more > 0 else [])]
-        console.print(f"done: {', '.join(said)}", markup=False, soft_wrap=True)
+        lines = [*report.done[:_MAX_DONE], *([f"and {more} more"] if more > 0 else [])]
+        console.print(f"done: {', '.join(lines)}", markup=False, soft_wrap=True)
     for name, figure in report.figures.items():
         console.print(f"{name}: {figure}", markup=False, soft_wrap=True)
     for check in report.checks:

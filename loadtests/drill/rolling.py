@@ -18,12 +18,12 @@ import asyncpg
 from engine.base.events import EventType
 from loadtests.drill import tails
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.faults import Struck
+from loadtests.drill.faults import InjectedFault
+from loadtests.drill.fresh_service import account_id, database_url, first_access, run_on_service, until_empty
+from loadtests.drill.reconciliation import reconcile, report_of
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.sends import ATTEMPT_S, CONCURRENCY, ApiAccess, Send, SendClient, key_of, planned
+from loadtests.drill.send_client import ATTEMPT_S, CONCURRENCY, ApiAccess, Send, SendClient, key_of, planned
 from loadtests.drill.service import Service
-from loadtests.drill.stage import account_id, database_url, first_access, played, until_empty
-from loadtests.drill.verdict import judge, report_of
 from ops import rolling as roller
 
 NAME: Final = "rolling"
@@ -39,10 +39,10 @@ _LINE_S: Final = 30.0
 
 def run(order: DrillOrder) -> DrillReport:
     """Row 18."""
-    return played(lambda service: _play(service, order), SETTINGS)
+    return run_on_service(lambda service: _play(service, order), SETTINGS)
 
 
-class FreshClient(SendClient):
+class ReconnectingClient(SendClient):
     """A connection for each request."""
 
     @staticmethod
@@ -113,8 +113,8 @@ class SlowSender:
                 raise SessionCutShort(f"{key_of(send)}: {error!r}") from error
 
     async def _message(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, send: Send) -> None:
-        await _wanted(reader, writer, f"RCPT TO:<{send.address}>", "250")
-        await _wanted(reader, writer, "DATA", "354")
+        await _expect(reader, writer, f"RCPT TO:<{send.address}>", "250")
+        await _expect(reader, writer, "DATA", "354")
         key = key_of(send)
         writer.write(
             f"From: {self._access.sender}\r\nTo: {send.address}\r\nSubject: Drill {send.number}\r\n"
@@ -123,23 +123,23 @@ class SlowSender:
         for number in range(_PIECES):
             await asyncio.sleep(_PIECE_S)
             writer.write(f"Piece {number} of a message whose sender takes its time.\r\n".encode())
-        said = await _wanted(reader, writer, ".", "250")
+        reply = await _expect(reader, writer, ".", "250")
         send.answered_at, send.status = time.time(), 202
-        send.message_id = next(word for word in said.split() if word.startswith("msg_"))
+        send.message_id = next(word for word in reply.split() if word.startswith("msg_"))
 
 
-class Follower:
+class CountingTail:
     """The tail, and how its connections ended."""
 
     def __init__(self, base_url: str, key: str, start: int) -> None:
-        self.byes = 0
+        self.goodbyes = 0
         self.refused = 0
-        self.reader = tails.TailReader("tail", self._follow, base_url, key, start)
+        self.reader = tails.TailFollower("tail", self._follow, base_url, key, start)
 
     def _follow(self, url: str, headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         try:
             for name, place in tails.plain(url, headers):
-                self.byes += name == "bye"
+                self.goodbyes += name == "bye"
                 yield name, place
         except ConnectionRefusedError:
             self.refused += 1
@@ -149,14 +149,14 @@ class Follower:
 async def _play(service: Service, order: DrillOrder) -> DrillReport:
     access = first_access(service)
     start = await _place(service, access)
-    follower = Follower(service.base_url, access.key, start)
+    follower = CountingTail(service.base_url, access.key, start)
     follower.reader.start()
     kept = SendClient(service.base_url, access, [planned(f"{NAME}-kept", 0)], rate=RATE, rng=order.rng)
-    fresh = FreshClient(service.base_url, access, [planned(f"{NAME}-fresh", 0)], rate=RATE, rng=order.rng)
+    fresh = ReconnectingClient(service.base_url, access, [planned(f"{NAME}-fresh", 0)], rate=RATE, rng=order.rng)
     slow = [SlowSender(service.submission_tls_port, access, f"{NAME}-slow{number}") for number in range(SESSIONS)]
     senders: list[SendClient | SlowSender] = [kept, fresh, *slow]
     over = asyncio.Event()
-    rounds: list[Struck] = []
+    rounds: list[InjectedFault] = []
     replaced: list[str] = []
     began = time.monotonic()
 
@@ -165,7 +165,7 @@ async def _play(service: Service, order: DrillOrder) -> DrillReport:
             for number in range(1, order.rounds + 1):
                 at = time.time()
                 replaced.extend(await asyncio.to_thread(lambda: list(roller.ask_restart(service.state, []))))
-                rounds.append(Struck(f"round {number}", at, time.time()))
+                rounds.append(InjectedFault(f"round {number}", at, time.time()))
         finally:
             over.set()
 
@@ -177,7 +177,7 @@ async def _play(service: Service, order: DrillOrder) -> DrillReport:
     await until_empty(url)
     took_s = time.monotonic() - began
     sends = [send for client in senders for send in client.sends]
-    found = await judge(url, service.sink, account_id(access), sends, rounds, drill=NAME, took_s=took_s)
+    found = await reconcile(url, service.sink, account_id(access), sends, rounds, drill=NAME, took_s=took_s)
     shown = await _shown(service, access, start)
     await asyncio.to_thread(_until_seen, follower.reader, shown[-1])
     follower.reader.stop()
@@ -194,7 +194,7 @@ async def _play(service: Service, order: DrillOrder) -> DrillReport:
         "a round took, s": f"{min(one.until - one.at for one in rounds):.1f} to "
         f"{max(one.until - one.at for one in rounds):.1f}",
         "longest answer, ms": round(max(one.took_s for one in (*kept.tried, *fresh.tried)) * 1_000),
-        "tail: goodbyes, connections": f"{follower.byes}, {follower.reader.connections}",
+        "tail: goodbyes, connections": f"{follower.goodbyes}, {follower.reader.connections}",
     }
     return report
 
@@ -212,11 +212,11 @@ def _smtp(slow: list[SlowSender]) -> Iterator[Check]:
         ("no connection to the relay is refused", [line for one in slow for line in one.refused]),
         ("no message that was begun is cut", [line for one in slow for line in one.cut]),
     ):
-        said = f"{sent} messages, sessions ended by 421: {left}, against the rule: {len(found)} {found[:2] or ''}"
-        yield Check(what, not found, said.strip())
+        reply = f"{sent} messages, sessions ended by 421: {left}, against the rule: {len(found)} {found[:2] or ''}"
+        yield Check(what, not found, reply.strip())
 
 
-def _tail(follower: Follower, shown: list[int]) -> Iterator[Check]:
+def _tail(follower: CountingTail, shown: list[int]) -> Iterator[Check]:
     seen = follower.reader.seen
     yield Check("the tail has every event once, in order", seen == shown, f"{len(seen)} of {len(shown)}")
     turned_away = follower.refused + follower.reader.refused
@@ -256,7 +256,7 @@ async def _shown(service: Service, access: ApiAccess, start: int) -> list[int]:
         await connection.close()
 
 
-def _until_seen(reader: tails.TailReader, last: int) -> None:
+def _until_seen(reader: tails.TailFollower, last: int) -> None:
     ends = time.monotonic() + _TAIL_S
     while time.monotonic() < ends and not (reader.seen and reader.seen[-1] >= last):
         time.sleep(0.05)
@@ -269,21 +269,21 @@ def _trusting() -> ssl.SSLContext:
     return context
 
 
-async def _wanted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: str, code: str) -> str:
-    said = await _say(reader, writer, line)
-    if not said.startswith(code):
-        raise EOFError(said)
-    return said
+async def _expect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: str, code: str) -> str:
+    reply = await _say(reader, writer, line)
+    if not reply.startswith(code):
+        raise EOFError(reply)
+    return reply
 
 
 async def _say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: str) -> str:
-    """The reply to `line`, its last line; to "" what is said unasked."""
+    """The reply to `line`, its last line; to "" what is reply unasked."""
     if line:
         writer.write(line.encode() + b"\r\n")
     async with asyncio.timeout(_LINE_S):
         while True:
-            said = (await reader.readline()).decode("utf-8", "replace")
-            if not said:
+            reply = (await reader.readline()).decode("utf-8", "replace")
+            if not reply:
                 raise EOFError("closed")
-            if said[3:4] != "-":
-                return said.rstrip()
+            if reply[3:4] != "-":
+                return reply.rstrip()

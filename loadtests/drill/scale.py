@@ -19,15 +19,15 @@ import asyncpg
 import msgspec
 
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.faults import Struck
+from loadtests.drill.drill_network import DrillNetwork
+from loadtests.drill.faults import InjectedFault
+from loadtests.drill.fresh_service import first_access, run_with_network
+from loadtests.drill.kill_drills import ON_THE_WIRE, report_after_faults
+from loadtests.drill.reconciliation import Reconciliation
 from loadtests.drill.report import Check, DrillReport, combined
-from loadtests.drill.run import ON_THE_WIRE, counted
-from loadtests.drill.sends import Send, SendClient
+from loadtests.drill.send_client import Send, SendClient
 from loadtests.drill.service import Service
-from loadtests.drill.sinks import SinkSites
-from loadtests.drill.stage import first_access, played_in_world
-from loadtests.drill.verdict import DrillVerdict
-from loadtests.drill.world import DrillWorld
+from loadtests.drill.site_sinks import SinkSites
 from ops import fleet, operate, shards
 from ops.supervise import ProcessSpec
 
@@ -55,21 +55,21 @@ def run(order: DrillOrder) -> DrillReport:
 def _round(order: DrillOrder, number: int) -> DrillReport:
     how = signal.SIGKILL if number % 2 else signal.SIGTERM
 
-    async def play(service: Service, world: DrillWorld) -> DrillReport:
-        with Mtas(service, how) as mtas:
-            return await _played(service, world, mtas, order.messages)
+    async def play(service: Service, network: DrillNetwork) -> DrillReport:
+        with ExtraMtas(service, how) as mtas:
+            return await _played(service, network, mtas, order.messages)
 
-    report = played_in_world(play, SETTINGS)
+    report = run_with_network(play, SETTINGS)
     report.drill = f"round {number + 1}, {how.name}"
     return report
 
 
-class Mtas:
+class ExtraMtas:
     """Delivering processes beside those of the service, on its state folder and with its settings; they end by the
     signal `how`."""
 
     def __init__(self, service: Service, how: signal.Signals) -> None:
-        self.killed: list[Struck] = []
+        self.killed: list[InjectedFault] = []
         self.how = how
         settings = msgspec.structs.replace(service.settings, mta_workers=max(COUNTS), allow_private_mx=True)
         self._specs = {spec.name: spec for spec in fleet.processes(settings) if spec.name.startswith("mta-")}
@@ -87,15 +87,15 @@ class Mtas:
             process.kill()
             process.wait()
 
-    def be(self, count: int) -> None:
+    def scale_to(self, count: int) -> None:
         """Let there be so many, the service's own one counted."""
         names = [f"mta-{number}" for number in range(2, count + 1)]
-        gone = {name: self._running.pop(name) for name in list(self._running) if name not in names}
-        for name, process in gone.items():
+        removed = {name: self._running.pop(name) for name in list(self._running) if name not in names}
+        for name, process in removed.items():
             if self.how is signal.SIGKILL:
-                self.killed.append(Struck(f"{name} killed", time.time(), time.time()))
+                self.killed.append(InjectedFault(f"{name} killed", time.time(), time.time()))
             process.send_signal(self.how)
-        for process in gone.values():
+        for process in removed.values():
             process.wait(_STOP_S)
         for name in names:
             if name not in self._running:
@@ -110,10 +110,10 @@ def _started(spec: ProcessSpec) -> "subprocess.Popen[bytes]":
         )  # fmt: skip
 
 
-async def _played(service: Service, world: DrillWorld, mtas: Mtas, messages: int) -> DrillReport:
+async def _played(service: Service, network: DrillNetwork, mtas: ExtraMtas, messages: int) -> DrillReport:
     access, store = first_access(service), service.state.parent / "mail"
     client = SendClient(service.base_url, access, plan(messages))
-    sites = SinkSites(DOMAINS, store, world.point, port=service.sink_port, delay_s=QUEUEING_S)
+    sites = SinkSites(DOMAINS, store, network.point, port=service.sink_port, delay_s=QUEUEING_S)
     moved: dict[tuple[object, ...], int] = {}
     async with sites, operate.opened(service.settings) as pool:
         counting = asyncio.create_task(_count_moved(pool, moved))
@@ -121,16 +121,16 @@ async def _played(service: Service, world: DrillWorld, mtas: Mtas, messages: int
         sites.pace(DOT_S)
         queued = await _changes(service, mtas, pool, EVERY_S * min(1.0, messages / MESSAGES))
 
-        async def also(_: DrillVerdict) -> list[Check]:
+        async def extra_checks(_: Reconciliation) -> list[Check]:
             return [
                 Check("mail waits at every change", min(queued) > 0, ", ".join(map(str, queued))),
-                Check("windows hold for all processes together", sites.most_open <= LIMIT,
-                      f"{sites.most_open} connections to a site at the most, {LIMIT} allowed"),
+                Check("windows hold for all processes together", sites.max_open <= LIMIT,
+                      f"{sites.max_open} connections to a site at the most, {LIMIT} allowed"),
             ]  # fmt: skip
 
         copies = len(mtas.killed) * ON_THE_WIRE
-        report = await counted(
-            service, access, client, mtas.killed, name=NAME, most_copies=copies, also=also, store=store
+        report = await report_after_faults(
+            service, access, client, mtas.killed, name=NAME, max_copies=copies, extra_checks=extra_checks, store=store
         )
         counting.cancel()
         with suppress(asyncio.CancelledError):
@@ -142,12 +142,12 @@ async def _played(service: Service, world: DrillWorld, mtas: Mtas, messages: int
     return report
 
 
-async def _changes(service: Service, mtas: Mtas, pool: asyncpg.Pool, every_s: float) -> list[int]:
+async def _changes(service: Service, mtas: ExtraMtas, pool: asyncpg.Pool, every_s: float) -> list[int]:
     """How much mail was queued at each of them."""
     queued = []
     for number, count in enumerate(COUNTS):
         queued.append(int(await pool.fetchval("SELECT count(*) FROM queue")))
-        await asyncio.to_thread(mtas.be, count)
+        await asyncio.to_thread(mtas.scale_to, count)
         if number in (1, len(COUNTS) - 1):
             parts = PARTS if number == 1 else 1
             split = await shards.plan_split(pool, service.settings, HOT, parts, why="drill")

@@ -89,10 +89,10 @@ class Service:
                 self._ports = dict(zip(_PORTS, map(str, reserve_ports(len(_PORTS))), strict=True))
             if self._begin(time.monotonic() + timeout_s):
                 return
-            told = self.told()
+            output = self.output_text()
             self.kill()
-            if last or "is in use by another program" not in told:
-                raise ServiceNotReady(f"ops up did not get ready:\n{told}\n{tail(self.state / 'log' / 'api.log')}")
+            if last or "is in use by another program" not in output:
+                raise ServiceNotReady(f"ops up did not get ready:\n{output}\n{tail(self.state / 'log' / 'api.log')}")
             self._ports = {}
 
     def stop(self, grace_s: float = STOP_GRACE_S) -> int:
@@ -124,9 +124,9 @@ class Service:
                 start_new_session=True,
             )  # fmt: skip
         while time.monotonic() < deadline and self._process.poll() is None:
-            with self.output.open("rb") as said:
-                said.seek(at)
-                if _READY_TEXT.encode() in said.read():
+            with self.output.open("rb") as output:
+                output.seek(at)
+                if _READY_TEXT.encode() in output.read():
                     return True
             time.sleep(_POLL_S)
         return False
@@ -180,7 +180,7 @@ class Service:
         """The sink's store."""
         return self.state / "sink"
 
-    def told(self) -> str:
+    def output_text(self) -> str:
         """What `ops up` has printed, its last 64 KiB."""
         with contextlib.suppress(OSError):
             return self.output.read_bytes()[-65_536:].decode("utf-8", "replace")

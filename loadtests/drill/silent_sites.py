@@ -23,18 +23,25 @@ from engine.base.events import Status
 from engine.base.settings import Settings
 from loadtests.bench.measure import peaks_mb
 from loadtests.drill.catalogue import DrillOrder
+from loadtests.drill.drill_network import DrillNetwork
+from loadtests.drill.fresh_service import account_id, database_url, first_access, run_with_network
 from loadtests.drill.many_accounts import open_accounts
 from loadtests.drill.open_connections import OpenConnections
-from loadtests.drill.paced import Letter, PacedClient, Sent, arrivals
+from loadtests.drill.paced_client import PacedAnswer, PacedClient, PacedMessage, arrivals
+from loadtests.drill.reconciliation import read_account_log
 from loadtests.drill.report import DrillReport, combined
-from loadtests.drill.sends import ApiAccess
+from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service, ServicePart
 from loadtests.drill.silent_cases import ZONE, SilentCase, SilentServerKind, Stage, domain, records, remote_pattern
+from loadtests.drill.silent_checks import (
+    DeliveryTimes,
+    HarmfulMailCost,
+    HealthySender,
+    SilentMailCount,
+    report_of_case,
+    series,
+)
 from loadtests.drill.silent_servers import SilentServers
-from loadtests.drill.silent_verdict import HarmfulMailCost, HealthySender, Series, SilentMailCount, judged, series
-from loadtests.drill.stage import account_id, database_url, first_access, played_in_world
-from loadtests.drill.verdict import read_ledger
-from loadtests.drill.world import DrillWorld
 from ops.local.dns import DnsBehaviour
 from ops.local.sink_store import entries
 
@@ -84,15 +91,15 @@ def cases(order: DrillOrder) -> list[SilentCase]:
 
 
 def _run_case(case: SilentCase, seconds: float) -> DrillReport:
-    async def play(service: Service, world: DrillWorld) -> DrillReport:
-        world.names.steady(records(case))
+    async def play(service: Service, network: DrillNetwork) -> DrillReport:
+        network.names.steady(records(case))
         if case.kind is SilentServerKind.DNS_SILENT:
-            world.names.behave_under(ZONE, DnsBehaviour(drop=True))
+            network.names.behave_under(ZONE, DnsBehaviour(drop=True))
         harmful = await open_accounts(service, "harmful", case.accounts)
         async with SilentServers(case, service.sink_port):
-            return await _Drill(service, case, first_access(service), harmful).measured(seconds)
+            return await _SilentSitesRun(service, case, first_access(service), harmful).measured(seconds)
 
-    report = played_in_world(play, SETTINGS)
+    report = run_with_network(play, SETTINGS)
     report.drill = NAME
     return report
 
@@ -100,16 +107,16 @@ def _run_case(case: SilentCase, seconds: float) -> DrillReport:
 class _Phase(Struct):
     """What both senders of healthy mail sent, and when it arrived."""
 
-    sent: list[list[Sent]]
+    sent: list[list[PacedAnswer]]
     arrived: dict[str, float]
     until: float
 
-    def of(self, sender: int, since: float = 0.0) -> Series:
+    def of(self, sender: int, since: float = 0.0) -> DeliveryTimes:
         """The figures of one of them, for messages answered at or after `since`."""
         return series([one for one in self.sent[sender] if one.answered_at >= since], self.arrived, self.until)
 
 
-class _Drill:
+class _SilentSitesRun:
     """One case on a running service."""
 
     def __init__(self, service: Service, case: SilentCase, bystander: ApiAccess, harmful: Sequence[ApiAccess]) -> None:
@@ -117,7 +124,7 @@ class _Drill:
         self._case = case
         self._healthy = [bystander, harmful[0]]
         self._harmful = harmful
-        self._sent: list[Sent] = []
+        self._sent: list[PacedAnswer] = []
 
     async def measured(self, seconds: float) -> DrillReport:
         """Measure the baseline, then the fault, and count everything."""
@@ -128,7 +135,7 @@ class _Drill:
             await self._phase(clients, "warm", _WARM_S)
             baseline = await self._phase(clients, "baseline", BASELINE_S)
             mtas, before = self._service.pids(ServicePart.MTA), self._peak_mb()
-            counted = await stack.enter_async_context(OpenConnections(remote_pattern(self._service.sink_port)))
+            connections = await stack.enter_async_context(OpenConnections(remote_pattern(self._service.sink_port)))
             began = time.time()
             async with asyncio.TaskGroup() as tasks:
                 fault = tasks.create_task(self._phase(clients, "fault", seconds))
@@ -136,9 +143,9 @@ class _Drill:
             during, queued_at = fault.result(), queued.result()
         load = HarmfulMailCost(
             queued_s=queued_at - began,
-            most_open=counted.most_open,
-            most_to_one=counted.most_to_one,
-            opened=counted.opened,
+            max_open=connections.max_open,
+            max_to_one=connections.max_to_one,
+            opened=connections.opened,
             mta_restarted=self._service.pids(ServicePart.MTA) != mtas,
             peak_before_mb=before,
             peak_after_mb=self._peak_mb(),
@@ -150,15 +157,18 @@ class _Drill:
             )
             for at, name in enumerate(names)
         ]
-        return judged(self._case, senders, await self._count(), load)
+        return report_of_case(self._case, senders, await self._count(), load)
 
     async def _phase(self, clients: Sequence[PacedClient], name: str, seconds: float) -> _Phase:
         """Send for so long from both, and wait a while for the last arrivals."""
         count = round(seconds * RATE)
         plans = [
-            [Letter(f"bystander-{name}-{number}", f"reader+{name}-{number}@healthy.test") for number in range(count)],
             [
-                Letter(f"own-{name}-{number}", f"reader+{name}-{number}@own{number % _OWN_DOMAINS}.test")
+                PacedMessage(f"bystander-{name}-{number}", f"reader+{name}-{number}@healthy.test")
+                for number in range(count)
+            ],
+            [
+                PacedMessage(f"own-{name}-{number}", f"reader+{name}-{number}@own{number % _OWN_DOMAINS}.test")
                 for number in range(count)
             ],
         ]
@@ -173,9 +183,9 @@ class _Drill:
         work = iter(_batches(self._case, len(self._harmful)))
 
         async def worker() -> None:
-            for account, letters in work:
+            for account, messages in work:
                 async with PacedClient(self._service.base_url, self._harmful[account]) as client:
-                    self._sent += await client.send_batch(letters)
+                    self._sent += await client.send_batch(messages)
 
         async with asyncio.TaskGroup() as tasks:
             for _ in range(_AT_ONCE):
@@ -192,7 +202,7 @@ class _Drill:
         try:
             queued = await _queued(connection, accounts)  # before the sink: what leaves it meanwhile has arrived
             bounced = await _bounced(connection, accounts)
-            ledgers = [await read_ledger(connection, account) for account in accounts]
+            ledgers = [await read_account_log(connection, account) for account in accounts]
         finally:
             await connection.close()
         copies = Counter(entry.test_id for entry in await asyncio.to_thread(entries, self._service.sink))
@@ -212,14 +222,14 @@ class _Drill:
         )
 
 
-def _batches(case: SilentCase, accounts: int) -> list[tuple[int, list[Letter]]]:
-    """Return (account, letters) for requests that send one message to each domain, the domains dealt out in turn."""
+def _batches(case: SilentCase, accounts: int) -> list[tuple[int, list[PacedMessage]]]:
+    """Return (account, messages) for requests that send one message to each domain, the domains dealt out in turn."""
     found = []
     for account in range(accounts):
         numbers = range(account, case.sites, accounts)
         for start in range(0, len(numbers), _BATCH):
             part = numbers[start : start + _BATCH]
-            found.append((account, [Letter(f"harmful-{number}", f"reader@{domain(number)}") for number in part]))
+            found.append((account, [PacedMessage(f"harmful-{number}", f"reader@{domain(number)}") for number in part]))
     return found
 
 

@@ -17,13 +17,13 @@ import asyncpg
 from msgspec import Struct
 
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.faults import FAULTS, NobodyThere, Struck, strike
+from loadtests.drill.faults import FAULTS, InjectedFault, NoProcessToKill, inject
+from loadtests.drill.fresh_service import database_url, new_access, run_on_service, until_empty
+from loadtests.drill.kill_drills import ON_THE_WIRE, report_after_faults
+from loadtests.drill.reconciliation import Reconciliation
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.run import ON_THE_WIRE, counted
-from loadtests.drill.sends import SendClient, plan
+from loadtests.drill.send_client import SendClient, plan
 from loadtests.drill.service import Service, ServicePart, child_pids
-from loadtests.drill.stage import database_url, new_access, played, until_empty
-from loadtests.drill.verdict import DrillVerdict
 from ops.local.sink import KEPT_MESSAGES
 
 NAME: Final = "soak"
@@ -66,7 +66,7 @@ def run(order: DrillOrder) -> DrillReport:
             tasks.create_task(client.run(over))
             watching = tasks.create_task(_watch(service, over, samples))
             try:
-                struck = await _faults(service, seconds, order.rng)
+                injected = await _faults(service, seconds, order.rng)
             finally:
                 over.set()
             await watching
@@ -74,15 +74,17 @@ def run(order: DrillOrder) -> DrillReport:
         await asyncio.sleep(REST_S)
         samples.append(await _sample(service))
 
-        async def also(_: DrillVerdict) -> list[Check]:
+        async def extra_checks(_: Reconciliation) -> list[Check]:
             return _nothing_grows(samples)
 
-        copies = ON_THE_WIRE * len(struck)
-        report = await counted(service, access, client, struck, name=NAME, most_copies=copies, also=also)
+        copies = ON_THE_WIRE * len(injected)
+        report = await report_after_faults(
+            service, access, client, injected, name=NAME, max_copies=copies, extra_checks=extra_checks
+        )
         report.figures |= {"minutes": round(seconds / 60, 1), "messages a second": round(rate, 1)} | _slopes(samples)
         return report
 
-    return played(play)
+    return run_on_service(play)
 
 
 async def _half_of_peak(service: Service, seconds: float) -> float:
@@ -97,9 +99,9 @@ async def _half_of_peak(service: Service, seconds: float) -> float:
     return min(peak / 2, 0.8 * KEPT_MESSAGES / seconds)
 
 
-async def _faults(service: Service, seconds: float, rng: random.Random) -> list[Struck]:
+async def _faults(service: Service, seconds: float, rng: random.Random) -> list[InjectedFault]:
     """One after the other, evenly over the time."""
-    struck = []
+    injected = []
     began = time.monotonic()
     each_s = min(FAULT_EVERY_S, seconds / (MIN_FAULTS + 1))
     number = 0
@@ -107,10 +109,10 @@ async def _faults(service: Service, seconds: float, rng: random.Random) -> list[
         await asyncio.sleep(each_s * rng.uniform(0.8, 1.2))
         name = _TURNS[number % len(_TURNS)]
         number += 1
-        with suppress(NobodyThere):  # the count at the end shows who never came back
-            struck.append(await asyncio.to_thread(strike, FAULTS[name], service, rng))
+        with suppress(NoProcessToKill):  # the count at the end shows who never came back
+            injected.append(await asyncio.to_thread(inject, FAULTS[name], service, rng))
     await asyncio.sleep(max(0.0, began + seconds - time.monotonic()))
-    return struck
+    return injected
 
 
 async def _watch(service: Service, until: asyncio.Event, into: list[ResourceSample]) -> None:

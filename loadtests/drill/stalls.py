@@ -22,13 +22,13 @@ from msgspec import Struct
 
 from engine.flows.sending.accept import COMMIT_TIMEOUT_S
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.faults import Struck
+from loadtests.drill.faults import InjectedFault
+from loadtests.drill.fresh_service import account_id, database_url, first_access, new_access, redis_url, run_on_service
+from loadtests.drill.kill_drills import report_after_faults
+from loadtests.drill.reconciliation import Reconciliation
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.run import counted
-from loadtests.drill.sends import ApiAccess, SendAttempt, SendClient, plan
+from loadtests.drill.send_client import ApiAccess, SendAttempt, SendClient, plan
 from loadtests.drill.service import Service, ServicePart
-from loadtests.drill.stage import account_id, database_url, first_access, new_access, played, redis_url
-from loadtests.drill.verdict import DrillVerdict
 
 RATE: Final = 80.0
 HUNG_S: Final = 30.0
@@ -80,19 +80,19 @@ def postgres_deadlock(order: DrillOrder) -> DrillReport:
     return _stalled("postgres-deadlock", order, _deadlock, DEADLOCK_S)
 
 
-class Probed(Struct, frozen=True):
+class ProbeResult(Struct, frozen=True):
     """One question and its answer; status 0: none."""
 
     status: int
     took_s: float
 
 
-class Probes:
+class ApiProbes:
     """Asks `/healthz`, and a list of another account, ten times a second."""
 
     def __init__(self, service: Service, bystander: ApiAccess) -> None:
-        self.health: list[Probed] = []
-        self.reads: list[Probed] = []
+        self.health: list[ProbeResult] = []
+        self.reads: list[ProbeResult] = []
         self._base = service.base_url
         self._headers = {"Authorization": f"Bearer {bystander.key}"}
 
@@ -108,13 +108,13 @@ class Probes:
                 tasks.create_task(self._ask(session, "/v1/domains", self.reads))
                 await asyncio.sleep(PROBE_S)
 
-    async def _ask(self, session: aiohttp.ClientSession, path: str, into: list[Probed]) -> None:
+    async def _ask(self, session: aiohttp.ClientSession, path: str, into: list[ProbeResult]) -> None:
         began, status = time.monotonic(), 0
         with suppress(aiohttp.ClientError, OSError):
             async with session.get(self._base + path, headers=self._headers) as answer:
                 await answer.read()
                 status = answer.status
-        into.append(Probed(status, time.monotonic() - began))
+        into.append(ProbeResult(status, time.monotonic() - began))
 
 
 class ApiResources(Struct, frozen=True):
@@ -141,8 +141,8 @@ def _stalled(name: str, order: DrillOrder, stall: Stall, length_s: float, *, str
     async def play(service: Service) -> DrillReport:
         access, bystander = first_access(service), await new_access(service, "bystander")
         client = SendClient(service.base_url, access, plan(order.messages, name), rate=RATE, rng=order.rng)
-        probes, over = Probes(service, bystander), asyncio.Event()
-        struck: list[Struck] = []
+        probes, over = ApiProbes(service, bystander), asyncio.Event()
+        injected: list[InjectedFault] = []
         before = most = held(service)
 
         async def stalls() -> None:
@@ -154,7 +154,7 @@ def _stalled(name: str, order: DrillOrder, stall: Stall, length_s: float, *, str
                     async with stall(service, access) as who:
                         await asyncio.sleep(length_s)
                         most = max(most, held(service), key=lambda one: one.files)
-                    struck.append(Struck(who, at, time.time()))
+                    injected.append(InjectedFault(who, at, time.time()))
                 await asyncio.sleep(BETWEEN_S)
             finally:
                 over.set()
@@ -164,14 +164,14 @@ def _stalled(name: str, order: DrillOrder, stall: Stall, length_s: float, *, str
             tasks.create_task(probes.run(over))
             tasks.create_task(stalls())
 
-        async def also(_: DrillVerdict) -> list[Check]:
+        async def extra_checks(_: Reconciliation) -> list[Check]:
             return [*_answers(client.tried), *_probed(probes, strict=strict), _no_pile(before, most)]
 
-        report = await counted(service, access, client, struck, name=name, also=also)
+        report = await report_after_faults(service, access, client, injected, name=name, extra_checks=extra_checks)
         report.figures["answers"] = dict(Counter(one.status for one in client.tried))
         return report
 
-    return played(play)
+    return run_on_service(play)
 
 
 def _answers(tried: Sequence[SendAttempt]) -> list[Check]:
@@ -186,7 +186,7 @@ def _answers(tried: Sequence[SendAttempt]) -> list[Check]:
     ]
 
 
-def _probed(probes: Probes, *, strict: bool) -> list[Check]:
+def _probed(probes: ApiProbes, *, strict: bool) -> list[Check]:
     health, reads = probes.health, probes.reads
     ill = Counter(one.status for one in health if one.status != 200)
     slowest, longest = (max((one.took_s for one in found), default=0.0) for found in (health, reads))

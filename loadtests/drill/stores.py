@@ -14,14 +14,22 @@ from redis.crc import key_slot
 
 from engine.delivery.partition import hint_stream
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.postgres_pair import Pair, pair
+from loadtests.drill.fresh_service import first_access, run_on_service
+from loadtests.drill.kill_drills import ON_THE_WIRE, RATE, ExtraChecks, report_after_faults, under_load
+from loadtests.drill.postgres_pair import PostgresPair, postgres_pair
+from loadtests.drill.reconciliation import Reconciliation
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.run import ON_THE_WIRE, RATE, Also, counted, under_load
-from loadtests.drill.sends import SendClient, plan
+from loadtests.drill.send_client import SendClient, plan
 from loadtests.drill.service import Service, ServicePart
-from loadtests.drill.stage import first_access, played
-from loadtests.drill.valkeys import NODE_TIMEOUT_MS, Valkey, form_cluster, linked, move_slot, until, valkeys
-from loadtests.drill.verdict import DrillVerdict
+from loadtests.drill.valkey_servers import (
+    NODE_TIMEOUT_MS,
+    Valkey,
+    form_cluster,
+    linked,
+    move_slot,
+    until,
+    valkey_servers,
+)
 
 NOTICED_S: Final = 1.0  # how long somebody takes to see that a primary is dead
 BEHIND_S: Final = 1.5  # how long a replica is cut off before it is promoted
@@ -38,7 +46,7 @@ _CUT_OFF = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE applica
 def redis_cluster(order: DrillOrder) -> DrillReport:
     """Row 7, clustered: in turn a primary dies and returns, a slot moves, a primary dies for good and its replica is
     elected."""
-    with valkeys(4, clustered=True) as servers:
+    with valkey_servers(4, clustered=True) as servers:
         form_cluster(servers[:3], servers[3:])
         faults = _ClusterFaults(servers)
         url = "redis+cluster://" + ",".join(one.address for one in servers[:3])
@@ -47,7 +55,7 @@ def redis_cluster(order: DrillOrder) -> DrillReport:
 
 def redis_failover(order: DrillOrder) -> DrillReport:
     """Row 7: a replica is cut off, falls behind, and is promoted when its primary dies."""
-    with valkeys(2) as servers:
+    with valkey_servers(2) as servers:
         fault = _StalePromotion(*servers)
         url = "redis://" + ",".join(one.address for one in servers)
         return _drilled("redis-failover", order, fault, {"REDIS_URL": url})
@@ -56,19 +64,19 @@ def redis_failover(order: DrillOrder) -> DrillReport:
 def postgres_failover(order: DrillOrder) -> DrillReport:
     """Row 9 with a synchronous replica: the primary dies, the replica is promoted by hand, and the old primary comes
     back for a while as if nothing had been."""
-    with pair() as servers:
+    with postgres_pair() as servers:
         fault = _Promotion(servers)
 
-        async def also(_: DrillVerdict) -> list[Check]:
+        async def extra_checks(_: Reconciliation) -> list[Check]:
             return [
                 Check("an old primary that comes back gets no session", fault.strays == 0, f"{fault.strays}"),
                 Check("every promotion was followed by new sessions", min(fault.followed) > 0, f"{fault.followed}"),
             ]
 
         async def play(service: Service) -> DrillReport:
-            return await _played_on(service, "postgres-failover", order, fault, _POSTGRES_PARTS, also)
+            return await _played_on(service, "postgres-failover", order, fault, _POSTGRES_PARTS, extra_checks)
 
-        return played(play, {"DATABASE_URL": servers.url})
+        return run_on_service(play, {"DATABASE_URL": servers.url})
 
 
 class _Faults(Protocol):
@@ -115,13 +123,13 @@ class _ClusterFaults:
 
     def _elect(self, service: Service, rng: random.Random) -> str:  # noqa: ARG002 - one shape for all
         """The first primary and its replica change places."""
-        dead, heir = self._primaries[0], self._replica
+        dead, successor = self._primaries[0], self._replica
         dead.kill()
-        until(lambda: heir.says("role") == "master", _WAIT_S, "nobody was elected")
+        until(lambda: successor.info("role") == "master", _WAIT_S, "nobody was elected")
         self.mended.append(time.time())
         dead.start()
         until(lambda: linked(dead), _WAIT_S, "the old primary did not follow the new one")
-        self._primaries[0], self._replica = heir, dead
+        self._primaries[0], self._replica = successor, dead
         return f"primary {dead.pid} replaced by its replica"
 
 
@@ -135,12 +143,12 @@ class _StalePromotion:
 
     def next(self, service: Service, rng: random.Random) -> str:  # noqa: ARG002 - one shape for all
         """Cut off, fall behind, be promoted; what was primary returns as the replica."""
-        self._replica.tell("REPLICAOF", "127.0.0.1", 1)  # nobody is there: it keeps what it has
+        self._replica.command("REPLICAOF", "127.0.0.1", 1)  # nobody is there: it keeps what it has
         time.sleep(BEHIND_S)
-        missing = int(self._primary.says("master_repl_offset")) - int(self._replica.says("master_repl_offset"))
+        missing = int(self._primary.info("master_repl_offset")) - int(self._replica.info("master_repl_offset"))
         self._primary.kill()
         time.sleep(NOTICED_S)
-        self._replica.tell("REPLICAOF", "NO", "ONE")
+        self._replica.command("REPLICAOF", "NO", "ONE")
         self.mended.append(time.time())
         self._primary, self._replica = self._replica, self._primary
         self._replica.start()
@@ -148,14 +156,14 @@ class _StalePromotion:
         return f"a replica promoted that lacked {missing} bytes"
 
     def _follow(self) -> None:
-        self._replica.tell("REPLICAOF", "127.0.0.1", self._primary.port)
+        self._replica.command("REPLICAOF", "127.0.0.1", self._primary.port)
         until(lambda: linked(self._replica), _WAIT_S, "the replica did not follow")
 
 
 class _Promotion:
     """`strays`: sessions of ours on servers that had been left; `followed`: on new primaries after a promotion."""
 
-    def __init__(self, servers: Pair) -> None:
+    def __init__(self, servers: PostgresPair) -> None:
         self.mended: list[float] = []
         self._servers = servers
         self.strays = 0
@@ -171,35 +179,42 @@ class _Promotion:
         self.mended.append(time.time())
         took_s = time.monotonic() - began
         servers.replica.start()
-        servers.primary.tell(_CUT_OFF)
+        servers.primary.query(_CUT_OFF)
         ends = time.monotonic() + BACK_S
         while time.monotonic() < ends:
-            self.strays = max(self.strays, int(servers.replica.tell(_STAYING)))
-        self.followed.append(int(servers.primary.tell(_OURS)))
+            self.strays = max(self.strays, int(servers.replica.query(_STAYING)))
+        self.followed.append(int(servers.primary.query(_OURS)))
         servers.replica.kill()
         servers.rejoin()
         return f"primary killed, replica promoted in {took_s:.1f} s"
 
 
 def _has(server: Valkey, slot: int) -> bool:
-    return bool(server.tell("CLUSTER", "COUNTKEYSINSLOT", slot))
+    return bool(server.command("CLUSTER", "COUNTKEYSINSLOT", slot))
 
 
 def _drilled(name: str, order: DrillOrder, faults: _Faults, more: dict[str, str]) -> DrillReport:
     async def play(service: Service) -> DrillReport:
         return await _played_on(service, name, order, faults, _REDIS_PARTS, None)
 
-    return played(play, more)
+    return run_on_service(play, more)
 
 
 async def _played_on(
-    service: Service, name: str, order: DrillOrder, faults: _Faults, parts: tuple[ServicePart, ...], also: Also | None
+    service: Service,
+    name: str,
+    order: DrillOrder,
+    faults: _Faults,
+    parts: tuple[ServicePart, ...],
+    extra_checks: ExtraChecks | None,
 ) -> DrillReport:
     access = first_access(service)
     client = SendClient(service.base_url, access, plan(order.messages, name), rate=RATE, rng=order.rng)
-    struck = await under_load(service, client, faults.next, rounds=order.rounds, rng=order.rng, every_s=EVERY_S)
+    injected = await under_load(service, client, faults.next, rounds=order.rounds, rng=order.rng, every_s=EVERY_S)
     copies = order.rounds * ON_THE_WIRE
-    report = await counted(service, access, client, struck, name=name, most_copies=copies, parts=parts, also=also)
+    report = await report_after_faults(
+        service, access, client, injected, name=name, max_copies=copies, parts=parts, extra_checks=extra_checks
+    )
     answers = sorted(send.answered_at for send in client.sends if send.message_id is not None)
     waits = [_after(answers, mended) for mended in faults.mended]
     if waits:  # a round takes longer than its fault: the verdict's gaps are those after the round

@@ -27,9 +27,9 @@ from engine.base.events import EventType
 from engine.ledger import log
 from engine.ledger.events import append_events
 from loadtests.drill.catalogue import DrillOrder
+from loadtests.drill.fresh_service import first_access, run_on_service
 from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.service import Service
-from loadtests.drill.stage import first_access, played
 
 SETTINGS: Final = {"API_WORKERS": "2", "REQUEST_RATE": "100000", "TAIL_LEASE_S": "1"}
 WRITERS: Final = 4
@@ -44,7 +44,7 @@ Follow = Callable[[str, Mapping[str, str]], Iterable[tuple[str, str]]]
 _BROKEN = (OSError, http.client.HTTPException, ValueError)
 
 
-class TailReader:
+class TailFollower:
     """One client: it follows in a thread of its own and writes down the ids it gets."""
 
     def __init__(self, name: str, follow: Follow, base_url: str, key: str, start: int) -> None:
@@ -102,7 +102,7 @@ class SeenEvents(Struct, kw_only=True):
     longest_silence_s: float
 
 
-class TailVerdict(Struct, kw_only=True):
+class TailResult(Struct, kw_only=True):
     """The figures of one drill."""
 
     written: int
@@ -125,12 +125,12 @@ def run(order: DrillOrder) -> DrillReport:
         )
         return _report(verdict)
 
-    return played(play, SETTINGS)
+    return run_on_service(play, SETTINGS)
 
 
 async def drill(
     service: Service, *, events: int, kills: int, follow: Mapping[str, Follow], readers: int = 1
-) -> TailVerdict:
+) -> TailResult:
     """Write, kill and read on a running service; `readers` of each kind follow the first run's account."""
     access = first_access(service)
     account = ids.parse_id(ids.Kind.ACCOUNT, access.account)
@@ -139,7 +139,7 @@ async def drill(
     async with asyncpg.create_pool(service.settings.database_url, min_size=WRITERS, max_size=WRITERS) as pool:
         start = int(await pool.fetchval("SELECT seq FROM account_heads WHERE account_id = $1", account))
         followers = [
-            TailReader(f"{name} {number}", one, service.base_url, access.key, start)
+            TailFollower(f"{name} {number}", one, service.base_url, access.key, start)
             for name, one in follow.items()
             for number in range(1, readers + 1)
         ]
@@ -154,7 +154,7 @@ async def drill(
         finally:
             for reader in followers:
                 reader.stop()
-    return TailVerdict(
+    return TailResult(
         written=events,
         kills=killing.result(),
         took_s=round(time.monotonic() - began, 2),
@@ -211,14 +211,14 @@ async def _kill_every_second(service: Service, kills: int) -> int:
     return done
 
 
-async def _until_all_have(readers: Iterable[TailReader], last: int) -> None:
+async def _until_all_have(readers: Iterable[TailFollower], last: int) -> None:
     ends = time.monotonic() + PATIENCE_S
     for reader in readers:
         while time.monotonic() < ends and not (reader.seen and reader.seen[-1] >= last):  # noqa: ASYNC110 - readers are threads
             await asyncio.sleep(0.05)
 
 
-def _judged(reader: TailReader, start: int, events: int) -> SeenEvents:
+def _judged(reader: TailFollower, start: int, events: int) -> SeenEvents:
     steps = [later - earlier for earlier, later in pairwise([start, *reader.seen])]
     tail = max(0, start + events - (reader.seen[-1] if reader.seen else start))
     return SeenEvents(
@@ -232,7 +232,7 @@ def _judged(reader: TailReader, start: int, events: int) -> SeenEvents:
     )
 
 
-def _report(verdict: TailVerdict) -> DrillReport:
+def _report(verdict: TailResult) -> DrillReport:
     readers = verdict.readers
     got = [f"{one.reader}: {one.events} events, {one.missed} missed, {one.repeated} repeated" for one in readers]
     return DrillReport(

@@ -28,7 +28,7 @@ class NoNetwork(RuntimeError):  # noqa: N818 - named for what it says
     """Namespaces can't be had here; the text says what is missing, or what the kernel said."""
 
 
-def missing() -> str | None:
+def unavailable_reason() -> str | None:
     """What keeps this machine from playing several hosts; None when nothing does."""
     if sys.platform != "linux":
         return "network namespaces are a thing of Linux"
@@ -68,7 +68,7 @@ def address(number: int) -> str:
     return f"{NETWORK}.{number}"
 
 
-def standing() -> list[str]:
+def existing_hosts() -> list[str]:
     """The names of the hosts there are."""
     with contextlib.suppress(OSError):
         names = (path.name.removeprefix(PREFIX) for path in _NAMES.glob(f"{PREFIX}*") if path.name != SWITCH)
@@ -91,7 +91,7 @@ def is_cut(host: str) -> bool:
     return "state DOWN" in _ip("-n", SWITCH, "link", "show", host)
 
 
-def inside(host: str, argv: Sequence[str]) -> list[str]:
+def command_on(host: str, argv: Sequence[str]) -> list[str]:
     """The command line that runs `argv` on that host."""
     return [_program() or "ip", "netns", "exec", PREFIX + host, *argv]
 
@@ -130,7 +130,7 @@ def end(names: Sequence[str], number: signal.Signals, grace_s: float) -> list[st
     return []
 
 
-def take_away() -> None:
+def remove_all() -> None:
     """Remove every namespace of ours, and what was written for it; processes in them must be gone. Idempotent."""
     for path in _NAMES.glob(f"{PREFIX}*") if _NAMES.is_dir() else ():
         _ip("netns", "delete", path.name)

@@ -21,7 +21,7 @@ READY_S: Final = 120.0
 DRAIN_S: Final = 40.0
 _LOG: Final = "host.log"
 _PEPPER: Final = "pepper"
-_SAYS_READY: Final = {plan.STORE: ("store is ready",), plan.WORLD: ("dns ready", "sink ready")}
+_READY_LINES: Final = {plan.STORE: ("store is ready",), plan.WORLD: ("dns ready", "sink ready")}
 _SERVICE_READY: Final = ("Waybill is ready",)
 
 Say = Callable[[str], None]
@@ -32,10 +32,10 @@ def up(folder: Path, say: Say, more: Mapping[str, str] | None = None) -> None:
 
     Raises NoNetwork, with the log of a host that did not get ready; what had come up stays, for a look and `down`.
     """
-    why = network.missing()
+    why = network.unavailable_reason()
     if why is not None:
         raise NoNetwork(f"Several hosts need network namespaces: {why}.")
-    if network.standing():
+    if network.existing_hosts():
         raise NoNetwork("The hosts are up already; `ops hosts down` takes them away.")
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o711)  # the servers' user passes through
@@ -51,14 +51,14 @@ def up(folder: Path, say: Say, more: Mapping[str, str] | None = None) -> None:
 
 def down(folder: Path, say: Say) -> None:
     """End everything on every host, doors first, and take the network away; the folder goes too. Idempotent."""
-    standing = set(network.standing())
+    existing = set(network.existing_hosts())
     for group in reversed(_in_order()):
-        names = [one.name for one in group if one.name in standing]
+        names = [one.name for one in group if one.name in existing]
         left = network.end(names, signal.SIGTERM, DRAIN_S)
         if left:
             say(f"{', '.join(left)} did not end within {DRAIN_S:.0f} s; ending by force")
             network.end(left, signal.SIGKILL, DRAIN_S)
-    network.take_away()
+    network.remove_all()
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -71,19 +71,19 @@ def start(folder: Path, one: NamespaceHost, more: Mapping[str, str] | None = Non
     for argv in plan.commands(folder, one):
         with (state / _LOG).open("ab") as log:
             subprocess.Popen(
-                network.inside(one.name, argv), env=environ, cwd=ROOT, start_new_session=True,
+                network.command_on(one.name, argv), env=environ, cwd=ROOT, start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
             )  # fmt: skip
 
 
 def wait_ready(folder: Path, one: NamespaceHost, timeout_s: float = READY_S) -> None:
-    """Until it has said so in its log; raises NoNetwork."""
+    """Until it has text so in its log; raises NoNetwork."""
     log = plan.state_of(folder, one) / _LOG
-    wanted = _SAYS_READY.get(one.name, _SERVICE_READY if one.processes else ())
+    wanted = _READY_LINES.get(one.name, _SERVICE_READY if one.processes else ())
     ends = time.monotonic() + timeout_s
     while wanted:
-        said = log.read_text("utf-8", "replace") if log.exists() else ""
-        if all(words in said for words in wanted):
+        text = log.read_text("utf-8", "replace") if log.exists() else ""
+        if all(words in text for words in wanted):
             return
         if time.monotonic() > ends or not network.pids(one.name):
             raise NoNetwork(f"{one.name} did not get ready. The end of {log}:\n{tail(log)}")
@@ -92,7 +92,7 @@ def wait_ready(folder: Path, one: NamespaceHost, timeout_s: float = READY_S) -> 
 
 def status(folder: Path) -> list[dict[str, Any]]:
     """Every host: address, what it runs, how many processes, cut off or not."""
-    standing = set(network.standing())
+    existing = set(network.existing_hosts())
     return [
         {
             "host": one.name,
@@ -103,7 +103,7 @@ def status(folder: Path) -> list[dict[str, Any]]:
             "state": str(plan.state_of(folder, one)),
         }
         for one in HOSTS
-        if one.name in standing
+        if one.name in existing
     ]
 
 
@@ -112,9 +112,9 @@ def pepper(folder: Path) -> str:
     return (folder / _PEPPER).read_text("ascii").strip()
 
 
-def known(name: str) -> NamespaceHost:
+def host_that_is_up(name: str) -> NamespaceHost:
     """A host that is up; raises NoNetwork."""
-    if name not in network.standing():
+    if name not in network.existing_hosts():
         raise NoNetwork(f"No host {name} is up; `ops hosts status` lists them, `ops hosts up` starts them.")
     return plan.host(name)
 

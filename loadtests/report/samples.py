@@ -22,13 +22,13 @@ _PATIENCE_S: Final = 10.0
 _SAMPLE_QUEUE = Queries.beside(__file__, "samples.sql").command("sample_queue")
 
 
-class Moment(Struct, frozen=True):
+class LoadSample(Struct, frozen=True):
     """One look."""
 
     at: float  # wall clock, s
     depth: int
-    fresh: int  # deliveries never tried
-    well: int  # deliveries to domains that are expected to take mail
+    never_tried: int  # deliveries never tried
+    healthy: int  # deliveries to domains that are expected to take mail
     oldest_s: float
     hooks: int
     cpu_ms: dict[str, float]  # since the processes began, by role
@@ -39,22 +39,22 @@ class Moment(Struct, frozen=True):
 class Sampler:
     """Looks once a second until told to stop; what it saw is in `moments`."""
 
-    def __init__(self, pool: asyncpg.Pool | None, roots: Mapping[str, list[int]], ill: Iterable[str]) -> None:
-        self.moments: list[Moment] = []
+    def __init__(self, pool: asyncpg.Pool | None, roots: Mapping[str, list[int]], slow_domains: Iterable[str]) -> None:
+        self.moments: list[LoadSample] = []
         self.roots = dict(roots)  # the caller adds what starts later
         self.memory_kind = "pss"
         self._pool = pool
-        self._ill = list(ill)
+        self._slow_domains = list(slow_domains)
 
     async def run(self) -> None:
         """Until cancelled; a look that can't be had is left out."""
         due = time.monotonic()
         while True:
-            await self.look()
+            await self.sample()
             due = max(due + EVERY_S, time.monotonic())
             await asyncio.sleep(max(0.0, due - time.monotonic()))
 
-    async def look(self) -> Moment:
+    async def sample(self) -> LoadSample:
         """One moment, kept."""
         queue = await self._queue()
         usage = await asyncio.to_thread(measure.sample, self.roots)
@@ -62,7 +62,7 @@ class Sampler:
         own = resource.getrusage(resource.RUSAGE_SELF)
         cpu = {role: used.cpu_ms for role, used in usage.roles.items()}
         cpu["sampler"] = (own.ru_utime + own.ru_stime) * 1000
-        moment = Moment(time.time(), *queue, cpu, memory, usage.machine_busy_ms)
+        moment = LoadSample(time.time(), *queue, cpu, memory, usage.machine_busy_ms)
         self.moments.append(moment)
         return moment
 
@@ -71,18 +71,18 @@ class Sampler:
         if self._pool is None:
             return 0, 0, 0, 0.0, 0
         async with asyncio.timeout(_PATIENCE_S):
-            [row] = await _SAMPLE_QUEUE.records(self._pool, self._ill)
-        return row["depth"], row["fresh"], row["well"], max(0.0, row["oldest_s"] or 0.0), row["hooks"]
+            [row] = await _SAMPLE_QUEUE.records(self._pool, self._slow_domains)
+        return row["depth"], row["never_tried"], row["healthy"], max(0.0, row["oldest_s"] or 0.0), row["hooks"]
 
 
-def keep(moments: list[Moment], folder: Path, began: float) -> None:
+def write_tables(moments: list[LoadSample], folder: Path, began: float) -> None:
     """Write both tables; seconds count from the beginning of the load."""
     with (folder / QUEUE).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(("second", "deliveries", "never_tried", "oldest_s", "webhook_posts"))
         for one in moments:
             second = f"{one.at - began:.1f}"
-            writer.writerow((second, one.depth, one.fresh, f"{one.oldest_s:.2f}", one.hooks))
+            writer.writerow((second, one.depth, one.never_tried, f"{one.oldest_s:.2f}", one.hooks))
     with (folder / PROCESSES).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(("second", "role", "cpu_percent_of_a_core", "memory_mb"))
@@ -93,7 +93,7 @@ def keep(moments: list[Moment], folder: Path, began: float) -> None:
                 writer.writerow((f"{after.at - began:.1f}", role, f"{percent * 100:.1f}", shown))
 
 
-def cores(before: Moment, after: Moment) -> dict[str, float]:
+def cores(before: LoadSample, after: LoadSample) -> dict[str, float]:
     """Cores each role used between two looks."""
     took_ms = max(1.0, (after.at - before.at) * 1000)
     return {
@@ -103,7 +103,7 @@ def cores(before: Moment, after: Moment) -> dict[str, float]:
     }
 
 
-def spent(moments: list[Moment], since: float, until: float) -> dict[str, float]:
+def spent(moments: list[LoadSample], since: float, until: float) -> dict[str, float]:
     """CPU in ms by role between the looks nearest to two times; a process that ended in between counts until then."""
     if not moments:
         return {}
@@ -116,7 +116,7 @@ def spent(moments: list[Moment], since: float, until: float) -> dict[str, float]
     return {role: used - moments[first].cpu_ms.get(role, 0.0) for role, used in most.items()}
 
 
-def others(moments: list[Moment], since: float, until: float) -> float:
+def others(moments: list[LoadSample], since: float, until: float) -> float:
     """Cores that the rest of the machine used meanwhile."""
     within = [one for one in moments if since <= one.at <= until]
     if len(within) < 2:

@@ -12,7 +12,7 @@ class LoadFailed(RuntimeError):  # noqa: N818 - named for what happened
     """The load could not be made; the text says why."""
 
 
-def refuse(scenario: Scenario, url: str | None, key: str | None) -> None:
+def check_target(scenario: Scenario, url: str | None, key: str | None) -> None:
     """Raises LoadFailed for a load that can't be made there; loads stay on this machine."""
     if not measure.PROC.joinpath("self/stat").exists():
         raise LoadFailed("`ops loadtest` reads /proc, so it needs Linux.")
@@ -20,7 +20,7 @@ def refuse(scenario: Scenario, url: str | None, key: str | None) -> None:
         return
     if key is None:
         raise LoadFailed("A service that runs already is sent to with an API key: give --key.")
-    if scenario.needs_own:
+    if scenario.needs_own_service:
         raise LoadFailed(f"{scenario.name} needs accounts and servers of its own: start it without --url.")
     host = urlsplit(url).hostname or ""
     with suppress(ValueError):

@@ -17,7 +17,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     users: int
     rate: float | None = None  # requests a second over all users; None: as fast as answers come
     seconds: float = SECONDS
-    most: int = 200_000  # messages
+    max_messages: int = 200_000  # messages
     accounts: int = 1
     readers: int = 0  # live tails, at most five an account
     bystanders: int = 0  # users of classes with a fixed count, beside `users`
@@ -26,12 +26,12 @@ class Scenario(Struct, frozen=True, kw_only=True):
     stream: str | None = None
     relay: bool = False
     cool_s: float = 0.0  # readers stay so long after the last send
-    ill: tuple[str, ...] = ()  # domains whose mail may still wait at the end
+    slow_domains: tuple[str, ...] = ()  # domains whose mail may still wait at the end
 
     @property
-    def needs_own(self) -> bool:
+    def needs_own_service(self) -> bool:
         """Whether it can't run against a service that is there already: it wants accounts or habits of its own."""
-        return bool(self.accounts > 1 or self.readers or self.hooks or self.relay or self.ill or self.stream)
+        return bool(self.accounts > 1 or self.readers or self.hooks or self.relay or self.slow_domains or self.stream)
 
 
 SCENARIOS: Final = {
@@ -41,7 +41,7 @@ SCENARIOS: Final = {
         Scenario(name="batch", file="batch.py", about="batches of 100, as fast as answers come", users=4),
         Scenario(
             name="attachments", file="attachments.py", about="a file with each: 10 KB, 100 KB or 1 MB", users=8,
-            most=20_000,
+            max_messages=20_000,
         ),
         Scenario(name="mixed", file="mixed.py", about="reads beside sends, as an application makes them", users=32),
         Scenario(
@@ -58,11 +58,11 @@ SCENARIOS: Final = {
         ),
         Scenario(
             name="slow-mx", file="slow_mx.py", about="three domains of ten slow or refusing, the others watched",
-            users=16, rate=100.0, ill=("ill-0.test", "ill-1.test", "ill-2.test"),
+            users=16, rate=100.0, slow_domains=("ill-0.test", "ill-1.test", "ill-2.test"),
         ),
         Scenario(
             name="broadcast", file="broadcast.py", about="a burst of batches on another stream beside single sends",
-            users=8, rate=50.0, bystanders=2, stream="news", most=50_000,
+            users=8, rate=50.0, bystanders=2, stream="news", max_messages=50_000,
         ),
     )
 }  # fmt: skip

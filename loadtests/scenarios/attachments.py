@@ -4,9 +4,9 @@ import random
 
 from locust import task
 
-from loadtests.users.ledger import sending
+from loadtests.users.api_user import ApiUser
+from loadtests.users.load_run import load_run
 from loadtests.users.messages import FILE_SHARES, FILE_SIZES, attachments
-from loadtests.users.web import ApiUser
 
 _FILES = attachments()
 _NAMES = [f"{size // 1000:,} KB" for size in FILE_SIZES]
@@ -22,4 +22,4 @@ class AttachmentUser(ApiUser):
         if self.ready():
             [number] = _chance.choices(range(len(_FILES)), FILE_SHARES)
             name = _NAMES[number]
-            self.send(sending.recipient(), name=f"send {name}", group=name, attachments=[_FILES[number]])
+            self.send(load_run.recipient(), name=f"send {name}", group=name, attachments=[_FILES[number]])

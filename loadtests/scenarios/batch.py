@@ -2,8 +2,8 @@
 
 from locust import task
 
-from loadtests.users.ledger import sending
-from loadtests.users.web import ApiUser
+from loadtests.users.api_user import ApiUser
+from loadtests.users.load_run import load_run
 
 SIZE = 100
 
@@ -15,4 +15,4 @@ class BatchUser(ApiUser):
     def orders(self) -> None:
         """Each with a recipient of its own, over all domains."""
         if self.ready():
-            self.send_batch([sending.recipient() for _ in range(SIZE)])
+            self.send_batch([load_run.recipient() for _ in range(SIZE)])

@@ -8,8 +8,8 @@ from typing import Final
 
 from locust import task
 
-from loadtests.users.ledger import sending
-from loadtests.users.web import ApiUser
+from loadtests.users.api_user import ApiUser
+from loadtests.users.load_run import load_run
 
 SIZE: Final = 100
 STREAM: Final = "news"
@@ -17,11 +17,11 @@ BURSTERS: Final = 2
 
 
 def _phase() -> str:
-    part = sending.elapsed_s / sending.world.seconds
+    part = load_run.elapsed_s / load_run.plan.seconds
     return "before" if part < 1 / 3 else "during" if part < 2 / 3 else "after"
 
 
-class Newsletter(ApiUser):
+class NewsletterUser(ApiUser):
     """Batches as fast as answers come, while the burst lasts."""
 
     fixed_count = BURSTERS
@@ -34,7 +34,7 @@ class Newsletter(ApiUser):
     def issue(self) -> None:
         """A hundred copies."""
         if self.ready() and _phase() == "during":
-            self.send_batch([sending.recipient("n") for _ in range(SIZE)], group="broadcast", stream=STREAM)
+            self.send_batch([load_run.recipient("n") for _ in range(SIZE)], group="broadcast", stream=STREAM)
 
 
 class SteadySendUser(ApiUser):
@@ -44,4 +44,4 @@ class SteadySendUser(ApiUser):
     def order(self) -> None:
         """One message."""
         if self.ready():
-            self.send(sending.recipient(), group=f"single, {_phase()} the burst")
+            self.send(load_run.recipient(), group=f"single, {_phase()} the burst")

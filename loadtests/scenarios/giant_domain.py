@@ -4,8 +4,8 @@ import random
 
 from locust import task
 
-from loadtests.users.ledger import sending
-from loadtests.users.web import ApiUser
+from loadtests.users.api_user import ApiUser
+from loadtests.users.load_run import load_run
 
 GIANT = "giant.test"
 SHARE = 0.9
@@ -21,6 +21,6 @@ class GiantDomainUser(ApiUser):
         if not self.ready():
             return
         if _chance.random() < SHARE:
-            self.send(sending.recipient(domain=GIANT), group="giant domain")
+            self.send(load_run.recipient(domain=GIANT), group="giant domain")
         else:
-            self.send(sending.recipient(), group="other domains")
+            self.send(load_run.recipient(), group="other domains")

@@ -4,11 +4,11 @@ from collections import deque
 
 from locust import task
 
-from loadtests.users.ledger import sending
-from loadtests.users.web import ApiUser
+from loadtests.users.api_user import ApiUser
+from loadtests.users.load_run import load_run
 
 
-class Customer(ApiUser):
+class MixedUser(ApiUser):
     """Sends, and looks at what it sent."""
 
     def on_start(self) -> None:
@@ -18,7 +18,7 @@ class Customer(ApiUser):
     @task(60)
     def order(self) -> None:
         """One message."""
-        if self.ready() and (public_id := self.send(sending.recipient(), group="send")) is not None:
+        if self.ready() and (public_id := self.send(load_run.recipient(), group="send")) is not None:
             self._sent.append(public_id)
 
     @task(15)
@@ -52,7 +52,7 @@ class Customer(ApiUser):
             self.read("/v1/streams", "GET streams")
 
     @task(2)
-    def standing(self) -> None:
+    def identity(self) -> None:
         """Who am I, and what may I."""
         if self.ready():
             self.read("/v1/me", "GET me")

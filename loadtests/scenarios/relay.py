@@ -4,20 +4,20 @@ import time
 
 from locust import task
 
-from loadtests.users.ledger import sending
-from loadtests.users.smtp import RelayUser
+from loadtests.users.load_run import load_run
+from loadtests.users.smtp_user import RelayUser
 
 
-class Application(RelayUser):
+class RelaySendUser(RelayUser):
     """An application that speaks SMTP."""
 
     def wait_time(self) -> float:
-        """As the world's pace says."""
-        rate = sending.world.rate
+        """As the plan's pace says."""
+        rate = load_run.plan.rate
         if rate is None:
             return 0.0
         now = time.monotonic()
-        self._due = max(self._due + sending.world.users / rate, now)
+        self._due = max(self._due + load_run.plan.users / rate, now)
         return self._due - now
 
     @task

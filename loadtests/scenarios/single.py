@@ -2,8 +2,8 @@
 
 from locust import task
 
-from loadtests.users.ledger import sending
-from loadtests.users.web import ApiUser
+from loadtests.users.api_user import ApiUser
+from loadtests.users.load_run import load_run
 
 
 class SingleSendUser(ApiUser):
@@ -13,4 +13,4 @@ class SingleSendUser(ApiUser):
     def order(self) -> None:
         """To the next domain in turn."""
         if self.ready():
-            self.send(sending.recipient())
+            self.send(load_run.recipient())

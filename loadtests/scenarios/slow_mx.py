@@ -9,8 +9,8 @@ from typing import Final
 
 from locust import task
 
-from loadtests.users.ledger import sending
-from loadtests.users.web import ApiUser
+from loadtests.users.api_user import ApiUser
+from loadtests.users.load_run import load_run
 
 WELL_PART: Final = 1 / 3  # of the time all are well
 HABITS: Final = ("tarpit", "slow", "busy")
@@ -27,12 +27,12 @@ class SlowMxUser(ApiUser):
         if not self.ready():
             return
         place = next(_turns) % 10
-        before = sending.elapsed_s < sending.world.seconds * WELL_PART
+        before = load_run.elapsed_s < load_run.plan.seconds * WELL_PART
         if place >= len(HABITS):
             group = "others, all well" if before else "others, three slow"
-            self.send(sending.recipient(domain=f"well-{place}.test"), group=group)
+            self.send(load_run.recipient(domain=f"well-{place}.test"), group=group)
         elif before:
-            self.send(sending.recipient(domain=f"ill-{place}.test"), group="the three, well")
+            self.send(load_run.recipient(domain=f"ill-{place}.test"), group="the three, well")
         else:
             habit = f"{HABITS[place]}+x{next(_numbers)}"  # the tag makes a fresh address of it
             self.send(f"{habit}@ill-{place}.test", group="the three, slow")

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import msgspec
 from locust import User, task
 
-from loadtests.users.ledger import TAILED, sending
-from loadtests.users.web import ApiUser
+from loadtests.users.api_user import ApiUser
+from loadtests.users.load_run import TAILED, load_run
 
 _POLL_S: Final = 1.0
 _OPEN_S: Final = 30.0
@@ -29,20 +29,20 @@ _EVENT = msgspec.json.Decoder(_Event)
 class TailUser(User):
     """One live tail."""
 
-    fixed_count = len(sending.world.readers)
+    fixed_count = len(load_run.plan.readers)
 
     @task
     def follow(self) -> None:
         """Open, read until the load has cooled; a tail that ends early is a failure of its own."""
         number = next(_turns)
-        if number >= len(sending.world.readers):
+        if number >= len(load_run.plan.readers):
             return self._report("tail ended early", ConnectionResetError("the tail was closed"))
-        address = urlsplit(sending.world.url)
+        address = urlsplit(load_run.plan.url)
         began = time.perf_counter()
         with socket.create_connection((address.hostname or "", address.port or 80), _OPEN_S) as connection:
             connection.sendall(
                 b"GET /v1/messages/tail?replay=0 HTTP/1.1\r\nHost: load.test\r\nAuthorization: Bearer %b\r\n\r\n"
-                % sending.world.readers[number].encode()
+                % load_run.plan.readers[number].encode()
             )
             with connection.makefile("rb") as lines:
                 kind = b""
@@ -70,7 +70,7 @@ class TailedSendUser(ApiUser):
     def order(self) -> None:
         """By turns on every account."""
         if self.ready():
-            self.send(sending.recipient())
+            self.send(load_run.recipient())
 
 
 def _note(data: bytes) -> None:
@@ -78,7 +78,7 @@ def _note(data: bytes) -> None:
     event = _EVENT.decode(data)
     now = time.time()
     made_ms = _made_ms(event.id)
-    sending.write(TAILED, f"{now:.4f}", f"{now * 1000 - made_ms:.1f}", event.type)
+    load_run.write(TAILED, f"{now:.4f}", f"{now * 1000 - made_ms:.1f}", event.type)
 
 
 def _made_ms(public_id: str) -> int:

@@ -2,8 +2,8 @@
 
 from locust import task
 
-from loadtests.users.ledger import sending
-from loadtests.users.web import ApiUser
+from loadtests.users.api_user import ApiUser
+from loadtests.users.load_run import load_run
 
 
 class WebhookSendUser(ApiUser):
@@ -13,4 +13,4 @@ class WebhookSendUser(ApiUser):
     def order(self) -> None:
         """By turns on every account."""
         if self.ready():
-            self.send(sending.recipient())
+            self.send(load_run.recipient())

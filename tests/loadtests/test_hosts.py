@@ -21,7 +21,7 @@ def _possible() -> Iterator[None]:
     if why is not None:
         pytest.skip(why)
     yield
-    assert network.standing() == []
+    assert network.existing_hosts() == []
 
 
 def test_a_host_that_is_cut_off_costs_no_message_and_gets_its_share_again() -> None:
@@ -35,11 +35,11 @@ def test_hosts_see_each_other_and_a_cut_one_sees_nobody() -> None:
     places = [(one.name, one.number) for one in (plan.host("api1"), plan.host(plan.CLIENT))]
     try:
         network.make(places, plan.host(plan.WORLD).address)
-        assert network.standing() == ["api1", plan.CLIENT]
+        assert network.existing_hosts() == ["api1", plan.CLIENT]
         assert not network.is_cut("api1")
         network.cut("api1")
         assert network.is_cut("api1")
         network.heal("api1")
         assert not network.is_cut("api1")
     finally:
-        network.take_away()
+        network.remove_all()

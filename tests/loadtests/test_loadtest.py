@@ -22,8 +22,8 @@ from loadtests.bench.check import CheckResult
 from loadtests.commands.loadtest import loadtest
 from loadtests.peers import comparison
 from loadtests.peers.peer import CONFIGURATIONS, PeerPlace
-from loadtests.report import course, figures, page, samples
-from loadtests.report.samples import Moment
+from loadtests.report import figures, load_record, page, samples
+from loadtests.report.samples import LoadSample
 from loadtests.runner import bounds
 from loadtests.runner.catalogue import SCENARIOS
 from ops.local.sink_store import SinkEntry
@@ -75,9 +75,11 @@ def arrived() -> list[SinkEntry]:
     return [entry("m+0@a.test", "2026-09-21T14:13:20.600Z"), entry("m+1@a.test", "2026-09-21T14:13:22.000Z")]
 
 
-def moments() -> list[Moment]:
+def moments() -> list[LoadSample]:
     return [
-        Moment(BEGAN + second, 4 - second, 1, 4 - second, 0.5, 0, {"api": 100.0 * second, "locust": cpu}, {"api": 50.0})
+        LoadSample(
+            BEGAN + second, 4 - second, 1, 4 - second, 0.5, 0, {"api": 100.0 * second, "locust": cpu}, {"api": 50.0}
+        )
         for second, cpu in enumerate((0.0, 400.0, 0.0))
     ]
 
@@ -106,34 +108,34 @@ def test_scenarios_are_listed_without_what_loads_need() -> None:
 
 
 def test_a_load_has_an_end_in_time_and_in_number() -> None:
-    assert all(0 < one.seconds <= 3_600 and 0 < one.most <= 1_000_000 for one in SCENARIOS.values())
+    assert all(0 < one.seconds <= 3_600 and 0 < one.max_messages <= 1_000_000 for one in SCENARIOS.values())
 
 
 def test_the_record_gives_rates_times_and_what_was_refused(ledger: Path, arrived: list[SinkEntry]) -> None:
-    done = course.read(ledger, arrived)
+    done = load_record.read(ledger, arrived)
 
-    assert (done.seconds, len(done.ways), done.copies, done.strangers) == (2.0, 2, 0, 0)
-    assert course.by_name(done)["send"] == {
+    assert (done.seconds, len(done.recipients), done.copies, done.unexpected) == (2.0, 2, 0, 0)
+    assert load_record.by_name(done)["send"] == {
         "requests": 3, "failed": {"429": 1}, "per_s": 1.5, "ms": {"p50": 10.0, "p95": 30.0, "p99": 30.0, "max": 30.0},
     }  # fmt: skip
-    [group] = course.groups(done).values()
+    [group] = load_record.groups(done).values()
     assert group["accepted"] == 2
     assert group["deliver_ms"] == {"p50": 100.0, "p95": 500.0, "p99": 500.0, "max": 500.0}
 
 
 def test_a_copy_too_many_and_an_unasked_arrival_are_seen(ledger: Path, arrived: list[SinkEntry]) -> None:
-    done = course.read(ledger, [*arrived, arrived[0], entry("other@a.test", "2026-09-21T14:13:21.000Z")])
+    done = load_record.read(ledger, [*arrived, arrived[0], entry("other@a.test", "2026-09-21T14:13:21.000Z")])
 
-    assert (done.copies, done.strangers) == (1, 1)
+    assert (done.copies, done.unexpected) == (1, 1)
 
 
 def test_a_load_that_never_began_is_no_result(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="never began"):
-        course.read(tmp_path, [])
+        load_record.read(tmp_path, [])
 
 
 def test_rates_count_each_second_and_weigh_what_a_request_took() -> None:
-    assert course.rates([0.1, 0.2, 1.9, 7.0], 3, [1.0, 100.0, 1.0, 1.0]) == [(0.5, 101.0), (1.5, 1.0), (2.5, 0.0)]
+    assert load_record.rates([0.1, 0.2, 1.9, 7.0], 3, [1.0, 100.0, 1.0, 1.0]) == [(0.5, 101.0), (1.5, 1.0), (2.5, 0.0)]
 
 
 def test_the_cpu_of_a_process_that_ended_meanwhile_still_counts() -> None:
@@ -141,7 +143,7 @@ def test_the_cpu_of_a_process_that_ended_meanwhile_still_counts() -> None:
 
 
 def test_tables_of_queue_and_processes_count_seconds_from_the_first_send(tmp_path: Path) -> None:
-    samples.keep(moments(), tmp_path, BEGAN)
+    samples.write_tables(moments(), tmp_path, BEGAN)
 
     assert (tmp_path / "queue.csv").read_text("utf-8").splitlines()[1] == "0.0,4,1,0.50,0"
     assert (tmp_path / "processes.csv").read_text("utf-8").splitlines()[1] == "1.0,api,10.0,50.0"
@@ -168,12 +170,12 @@ def test_the_page_needs_nothing_beside_it_and_escapes_what_it_is_told() -> None:
 @pytest.mark.parametrize("url", ["http://192.0.2.1:8080", "https://mail.example.com", "http://localhost.example.com"])
 def test_load_stays_on_this_machine(url: str) -> None:
     with pytest.raises(bounds.LoadFailed, match="loopback"):
-        bounds.refuse(SCENARIOS["single"], url, "key")
+        bounds.check_target(SCENARIOS["single"], url, "key")
 
 
 def test_a_load_with_accounts_of_its_own_does_not_go_to_a_service_that_runs() -> None:
     with pytest.raises(bounds.LoadFailed, match="of its own"):
-        bounds.refuse(SCENARIOS["tails"], "http://127.0.0.1:8080", "key")
+        bounds.check_target(SCENARIOS["tails"], "http://127.0.0.1:8080", "key")
 
 
 def test_an_unknown_load_is_named_with_those_there_are() -> None:
@@ -193,7 +195,7 @@ def test_ratios_are_taken_within_a_pair() -> None:
             for name, rate in (("ours", ours), ("theirs", theirs))
         }
 
-    found = comparison.summed([pair(1000, 200), pair(100, 50), pair(900, 300)])
+    found = comparison.summarize([pair(1000, 200), pair(100, 50), pair(900, 300)])
 
     assert (found["times_the_rate"], found["times_less_cpu"], found["times_less_in_signatures"]) == (3.0, 3.0, 3.0)
 
@@ -248,7 +250,9 @@ def test_a_short_load_is_accounted_for_and_leaves_its_report(tmp_path: Path) -> 
 
 
 def test_a_check_that_fails_makes_the_load_fail() -> None:
-    done = course.LoadRecord(BEGAN, BEGAN + 1, [], [], [], 0, 0)
-    found = figures.summed(done, samples.Sampler(None, {}, ()), [CheckResult("whole", False, "broken")], [0.2, 0.2], {})
+    done = load_record.LoadRecord(BEGAN, BEGAN + 1, [], [], [], 0, 0)
+    found = figures.summarize(
+        done, samples.Sampler(None, {}, ()), [CheckResult("whole", False, "broken")], [0.2, 0.2], {}
+    )
 
     assert found["checked"] is False

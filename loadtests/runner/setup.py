@@ -23,7 +23,7 @@ from engine.flows.accounts.api_keys import give_key
 from engine.flows.people.open_account import open_account
 from loadtests.bench.service import CAP, BenchService
 from loadtests.runner.catalogue import Scenario
-from loadtests.users.world import LoadSender, LoadWorld
+from loadtests.users.load_plan import LoadPlan, LoadSender
 from ops import launch, operate
 from ops.fleet import ROOT
 
@@ -62,7 +62,7 @@ def settings_for(scenario: Scenario, given: Settings, users: int) -> Settings:
     )
 
 
-async def make_world(
+async def make_plan(
     scenario: Scenario,
     service: BenchService,
     accounts: list[LoadAccount],
@@ -70,16 +70,16 @@ async def make_world(
     users: int,
     rate: float | None,
     seconds: float,
-    most: int,
+    max_messages: int,
     folder: str,
-) -> LoadWorld:
+) -> LoadPlan:
     """What Locust is told; makes the scenario's stream on every account."""
     base = f"http://{service.settings.api_host}:{service.settings.api_port}"
     if scenario.stream is not None:
         for one in accounts:
             body = {"id": scenario.stream, "name": scenario.stream.capitalize()}
             await asyncio.to_thread(operate.call_api, base, "POST", "/v1/streams", one.key, body)
-    return LoadWorld(
+    return LoadPlan(
         url=base,
         senders=[LoadSender(one.key, one.address) for one in accounts],
         readers=[accounts[number // TAILS_EACH].key for number in range(scenario.readers)],
@@ -88,7 +88,7 @@ async def make_world(
         rate=rate,
         seconds=seconds,
         cool_s=scenario.cool_s,
-        most=most,
+        max_messages=max_messages,
         smtp=(service.settings.submission_host, service.settings.submission_tls_port) if scenario.relay else None,
     )
 

@@ -20,7 +20,7 @@ from msgspec import Struct
 from engine.base import clock
 from loadtests.drill.faults import stop_mta
 from loadtests.drill.report import Check
-from loadtests.drill.sends import Send, key_of
+from loadtests.drill.send_client import Send, key_of
 from loadtests.drill.service import Service
 from ops.local.sink_store import entries
 
@@ -29,8 +29,8 @@ _SETTLED_S: Final = 2.0  # after its arrival a message is history
 _MAX_TOLD: Final = 3
 
 
-class Why(StrEnum):
-    """Why a message came twice."""
+class DuplicateCause(StrEnum):
+    """DuplicateCause a message came twice."""
 
     ON_THE_WIRE = "on the wire"  # sent before the stop, taken by its server during it
     UNSETTLED = "brought but unsettled"
@@ -38,7 +38,7 @@ class Why(StrEnum):
     OTHER = "of another reason"
 
 
-class Stop(Struct, frozen=True):
+class ProcessStop(Struct, frozen=True):
     """One stop, by the wall clock; `ports` are those of the connections that the process had then."""
 
     began: float
@@ -46,55 +46,59 @@ class Stop(Struct, frozen=True):
     ports: frozenset[int]
 
 
-class Arrival(Struct, frozen=True):
+class ArrivedCopy(Struct, frozen=True):
     """One copy: when it came, by the wall clock, and the port of the client's side."""
 
     at: float
     port: int
 
 
-class Stops:
+class ProcessStops:
     """A fault that remembers what it did. A final dot takes the mail servers `dot_s`."""
 
     def __init__(self, dot_s: float = 0.0) -> None:
-        self.made: list[Stop] = []
+        self.made: list[ProcessStop] = []
         self._dot_s = dot_s
 
-    def strike(self, service: Service, rng: random.Random) -> str:
+    def inject(self, service: Service, rng: random.Random) -> str:
         """The fault."""
         found: list[tuple[float, frozenset[int]]] = []
         port = service.sink_port
         pid, ended = stop_mta(service, rng, lambda stopped: found.append((time.time(), connections_of(stopped, port))))
         [(began, ports)] = found
-        self.made.append(Stop(began, ended, ports))
+        self.made.append(ProcessStop(began, ended, ports))
         return f"mta {pid} stopped"
 
-    def judged(self, store: Path, sends: Iterable[Send]) -> Check:
+    def check_copies(self, store: Path, sends: Iterable[Send]) -> Check:
         """Whose the copies are among the messages in a sink's store."""
-        own, came = {key_of(send) for send in sends}, defaultdict[str, list[Arrival]](list)
+        own, came = {key_of(send) for send in sends}, defaultdict[str, list[ArrivedCopy]](list)
         for one in entries(store):
             if one.test_id in own:
-                came[one.test_id].append(Arrival(clock.parse_iso(one.at).timestamp(), one.port))
-        why = {test_id: why_twice(copies, self.made, self._dot_s) for test_id, copies in came.items() if copies[1:]}
+                came[one.test_id].append(ArrivedCopy(clock.parse_iso(one.at).timestamp(), one.port))
+        why = {
+            test_id: cause_of_copies(copies, self.made, self._dot_s) for test_id, copies in came.items() if copies[1:]
+        }
         counts = Counter(why.values())
-        wrong = [test_id for test_id, one in why.items() if one is Why.WRONG]
-        found = ", ".join(f"{counts[one]} {one}" for one in Why)
-        told = "; ".join(f"{test_id} {_told(came[test_id], self.made[0].began)}" for test_id in wrong[:_MAX_TOLD])
-        return Check("nothing is sent by who has lost the right to it", not wrong, f"{found} {told}".strip())
+        wrong = [test_id for test_id, one in why.items() if one is DuplicateCause.WRONG]
+        found = ", ".join(f"{counts[one]} {one}" for one in DuplicateCause)
+        summary = "; ".join(
+            f"{test_id} {_description(came[test_id], self.made[0].began)}" for test_id in wrong[:_MAX_TOLD]
+        )
+        return Check("nothing is sent by who has lost the right to it", not wrong, f"{found} {summary}".strip())
 
 
-def why_twice(copies: Sequence[Arrival], stops: Iterable[Stop], dot_s: float) -> Why:
+def cause_of_copies(copies: Sequence[ArrivedCopy], stops: Iterable[ProcessStop], dot_s: float) -> DuplicateCause:
     """Why the copies of one message came. The worst that is true of any of them: a copy over a connection of a process
     that was stopped, as that went on and before it could have got anything anew, is the process's fault."""
-    found = Why.OTHER
+    found = DuplicateCause.OTHER
     for stop in stops:
         own = [one.at for one in copies if one.port in stop.ports]
         if any(stop.ended < at <= stop.ended + _ANEW_S + dot_s for at in own):
-            return Why.WRONG
+            return DuplicateCause.WRONG
         if any(stop.began < at <= stop.ended for at in own):
-            found = Why.ON_THE_WIRE
-        elif found is Why.OTHER and any(stop.began - _SETTLED_S <= at <= stop.began for at in own):
-            found = Why.UNSETTLED
+            found = DuplicateCause.ON_THE_WIRE
+        elif found is DuplicateCause.OTHER and any(stop.began - _SETTLED_S <= at <= stop.began for at in own):
+            found = DuplicateCause.UNSETTLED
     return found
 
 
@@ -114,5 +118,5 @@ def connections_of(pid: int, port: int) -> frozenset[int]:
     return frozenset(found)
 
 
-def _told(copies: Iterable[Arrival], began: float) -> str:
+def _description(copies: Iterable[ArrivedCopy], began: float) -> str:
     return ", ".join(f"{one.at - began:+.3f} s over {one.port}" for one in copies)

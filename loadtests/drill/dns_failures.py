@@ -13,12 +13,12 @@ import asyncpg
 from msgspec import Struct
 
 from loadtests.drill.catalogue import DrillOrder
+from loadtests.drill.drill_network import DrillNetwork
+from loadtests.drill.fresh_service import account_id, database_url, first_access, run_with_network
+from loadtests.drill.kill_drills import report_after_faults
 from loadtests.drill.report import Check, DrillReport, combined
-from loadtests.drill.run import counted
-from loadtests.drill.sends import ApiAccess, Send, SendClient
+from loadtests.drill.send_client import ApiAccess, Send, SendClient
 from loadtests.drill.service import Service, ServicePart
-from loadtests.drill.stage import account_id, database_url, first_access, played_in_world
-from loadtests.drill.world import DrillWorld
 from loadtests.ports import reserve_port
 from ops.local.dns import DnsBehaviour, Responder
 
@@ -71,9 +71,9 @@ def run(order: DrillOrder) -> DrillReport:
 
 
 def _failing(order: DrillOrder) -> DrillReport:
-    async def play(service: Service, world: DrillWorld) -> DrillReport:
+    async def play(service: Service, network: DrillNetwork) -> DrillReport:
         for case in CASES:
-            _misbehave(world.names, case.domain)
+            _misbehave(network.names, case.domain)
         access = first_access(service)
         sends = [
             Send(NAME, place * EACH + number, f"reader+{number}@{case.domain}")
@@ -84,11 +84,11 @@ def _failing(order: DrillOrder) -> DrillReport:
         await client.run()
         seen = await _seen(service, access, sends)
         for domain in HEALS:
-            _heal(world.names, domain)
-        report = await counted(service, access, client, [], name="failing")
+            _heal(network.names, domain)
+        report = await report_after_faults(service, access, client, [], name="failing")
         return _with_cases(report, sends, seen)
 
-    return played_in_world(play)
+    return run_with_network(play)
 
 
 def _with_cases(report: DrillReport, sends: list[Send], seen: Mapping[str, str]) -> DrillReport:
@@ -181,11 +181,11 @@ def _heal(names: Responder, domain: str) -> None:
 def _private(order: DrillOrder) -> DrillReport:
     """The service in live mode, where mail servers have public addresses or none."""
 
-    async def play(service: Service, world: DrillWorld) -> DrillReport:
+    async def play(service: Service, network: DrillNetwork) -> DrillReport:
         access = first_access(service)
         for domain, addresses in PRIVATE.items():
-            _point(world.names, domain, addresses)
-        world.names.set("literal.test", "MX", ["10 127.0.0.1."])
+            _point(network.names, domain, addresses)
+        network.names.set("literal.test", "MX", ["10 127.0.0.1."])
         connections = 0
 
         async def canary(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -204,7 +204,7 @@ def _private(order: DrillOrder) -> DrillReport:
         async with await asyncio.start_server(canary, _LOCAL, port):
             client = SendClient(service.base_url, access, sends, rng=order.rng)
             await client.run()
-            report = await counted(service, access, client, [], name="private", parts=_LIVE_PARTS)
+            report = await report_after_faults(service, access, client, [], name="private", parts=_LIVE_PARTS)
         bounced = report.bounced == len(sends)
         report.checks += [
             Check("mail for a private address is refused at once", bounced, f"{report.bounced} of {len(sends)}"),
@@ -212,7 +212,7 @@ def _private(order: DrillOrder) -> DrillReport:
         ]
         return report
 
-    return played_in_world(play)
+    return run_with_network(play)
 
 
 def _point(names: Responder, domain: str, addresses: list[str]) -> None:

@@ -29,12 +29,12 @@ class RecordedRequest(Struct, frozen=True):
     accepted: int
 
     @property
-    def well(self) -> bool:
+    def succeeded(self) -> bool:
         """Answered as hoped."""
         return self.status[:1] in {"2", "3"} and not self.status.endswith("!")
 
 
-class Way(Struct, frozen=True):
+class AcceptedRecipient(Struct, frozen=True):
     """One accepted recipient: when its answer came, and when it arrived (None: it has not)."""
 
     recipient: str
@@ -54,10 +54,10 @@ class LoadRecord(Struct):
     began: float
     ended: float  # of the sending
     requests: list[RecordedRequest]
-    ways: list[Way]
+    recipients: list[AcceptedRecipient]
     arrivals: list[float]  # of every copy at the sink
     copies: int  # at the sink beyond the first of each
-    strangers: int  # at the sink without an answer that took them
+    unexpected: int  # at the sink without an answer that took them
     tailed: list[tuple[float, float]] = field(default_factory=list)  # (at, ms) of events on live tails
     posted: list[float] = field(default_factory=list)  # arrivals at webhook endpoints
 
@@ -87,19 +87,19 @@ def read(folder: Path, entries: Iterable[SinkEntry]) -> LoadRecord:
         for recipient in entry.recipients:
             arrivals.append(at)
             first.setdefault(recipient, at)
-    ways = [
-        Way(recipient, group, float(at), first.get(recipient))
+    recipients = [
+        AcceptedRecipient(recipient, group, float(at), first.get(recipient))
         for at, recipient, group in _rows(folder / "accepted.csv")
     ]
-    known = {way.recipient for way in ways}
+    known = {recipient.recipient for recipient in recipients}
     return LoadRecord(
         began=spans["began"],
         ended=spans.get("ended", max((one.at for one in requests), default=spans["began"])),
         requests=requests,
-        ways=ways,
+        recipients=recipients,
         arrivals=sorted(arrivals),
         copies=len(arrivals) - len(first),
-        strangers=len(first.keys() - known),
+        unexpected=len(first.keys() - known),
         tailed=[(float(at), float(ms)) for at, ms, _ in _rows(folder / "tailed.csv")],
     )
 
@@ -130,35 +130,35 @@ def rates(times: Sequence[float], until: float, weights: Sequence[float] | None 
     return [(second + 0.5, count) for second, count in enumerate(counts)]
 
 
-def groups(course: LoadRecord) -> dict[str, dict[str, Any]]:
+def groups(record: LoadRecord) -> dict[str, dict[str, Any]]:
     """For each kind of mail: how many were accepted, and the times to the answer and to the arrival."""
     answers: dict[str, list[float]] = defaultdict(list)
-    for one in course.requests:
-        if one.well and one.offered:
+    for one in record.requests:
+        if one.succeeded and one.offered:
             answers[one.group].append(one.ms)
-    ways: dict[str, list[float]] = defaultdict(list)
-    for way in course.ways:
-        ways[way.group].append(way.ms)
+    recipients: dict[str, list[float]] = defaultdict(list)
+    for recipient in record.recipients:
+        recipients[recipient.group].append(recipient.ms)
     return {
         group: {"accepted": len(times), "accept_ms": percentiles(answers[group]), "deliver_ms": percentiles(times)}
-        for group, times in ways.items()  # in the order of their beginning
+        for group, times in recipients.items()  # in the order of their beginning
     }
 
 
-def by_name(course: LoadRecord) -> dict[str, dict[str, Any]]:
+def by_name(record: LoadRecord) -> dict[str, dict[str, Any]]:
     """For each kind of request: how many, how many failed and with which answer, a second, and the times in ms."""
     found: dict[str, list[RecordedRequest]] = defaultdict(list)
-    for one in course.requests:
+    for one in record.requests:
         found[one.name].append(one)
-    return {name: _summed(requests, course.seconds) for name, requests in sorted(found.items())}
+    return {name: _summed(requests, record.seconds) for name, requests in sorted(found.items())}
 
 
-def written(course: LoadRecord, folder: Path) -> None:
+def write_percentiles(record: LoadRecord, folder: Path) -> None:
     """`percentiles.csv`: the times of every second, of answers and of deliveries, by when each was accepted."""
     series = {
-        "accept": [(course.second(one.at), one.ms) for one in course.requests if one.offered and one.well],
-        "deliver": [(course.second(way.accepted_at), way.ms) for way in course.ways],
-        "tail": [(course.second(at), ms) for at, ms in course.tailed],
+        "accept": [(record.second(one.at), one.ms) for one in record.requests if one.offered and one.succeeded],
+        "deliver": [(record.second(recipient.accepted_at), recipient.ms) for recipient in record.recipients],
+        "tail": [(record.second(at), ms) for at, ms in record.tailed],
     }
     with (folder / "percentiles.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -176,13 +176,13 @@ def between(times: Sequence[float], since: float, until: float) -> int:
 def _summed(requests: list[RecordedRequest], seconds: float) -> dict[str, Any]:
     failed: dict[str, int] = defaultdict(int)
     for one in requests:
-        if not one.well:
+        if not one.succeeded:
             failed[one.status] += 1
     return {
         "requests": len(requests),
         "failed": dict(failed),
         "per_s": round(len(requests) / seconds, 1),
-        "ms": percentiles(one.ms for one in requests if one.well),
+        "ms": percentiles(one.ms for one in requests if one.succeeded),
     }
 
 

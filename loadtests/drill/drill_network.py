@@ -16,7 +16,7 @@ import dns.message
 import dns.rcode
 
 from loadtests.drill.service import Service
-from loadtests.drill.wire import Wire
+from loadtests.drill.smtp_proxy import SmtpProxy
 from loadtests.ports import reserve_port
 from ops.local.dns import Responder
 
@@ -27,7 +27,7 @@ _HOST: Final = "127.0.0.1"
 Answer = TypeVar("Answer")
 
 
-class DrillWorld:
+class DrillNetwork:
     """A context manager; wires are laid once the service runs. It lives in a loop of its own, in a thread, because it
     must answer while whoever uses it waits for the service to start."""
 
@@ -35,7 +35,7 @@ class DrillWorld:
         self.dns_port = reserve_port()
         self.names = Responder(fallback=self._ask, cache=True)
         self._service = service
-        self._wires: list[Wire] = []
+        self._proxies: list[SmtpProxy] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="world", daemon=True)
 
@@ -47,22 +47,22 @@ class DrillWorld:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for wire in self._wires:
-            self._do(wire.stop())
+        for proxy in self._proxies:
+            self._do(proxy.stop())
         self._do(self.names.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_PATIENCE_S)
         self._loop.close()
 
-    def wire(self, *domains: str) -> Wire:
+    def add_proxy(self, *domains: str) -> SmtpProxy:
         """A wire on an address of its own; the mail of these domains goes through it."""
-        host = f"127.77.0.{len(self._wires) + 1}"
-        wire = Wire((host, self._service.sink_port), (_HOST, self._service.sink_port))
-        self._do(wire.start())
-        self._wires.append(wire)
+        host = f"127.77.0.{len(self._proxies) + 1}"
+        proxy = SmtpProxy((host, self._service.sink_port), (_HOST, self._service.sink_port))
+        self._do(proxy.start())
+        self._proxies.append(proxy)
         for domain in domains:
             self.point(domain, host)
-        return wire
+        return proxy
 
     def _do(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE_S)

@@ -15,7 +15,7 @@ import gevent
 from locust import events
 from locust.env import Environment
 
-from loadtests.users.world import LoadWorld, load
+from loadtests.users.load_plan import LoadPlan, read_plan
 
 REQUESTS: Final = "requests.csv"
 ACCEPTED: Final = "accepted.csv"
@@ -30,11 +30,11 @@ _FIELDS: Final = {
 }
 
 
-class LoadLedger:
+class LoadRun:
     """The course of one load: when it begins, what was offered, when it is over."""
 
-    def __init__(self, world: LoadWorld) -> None:
-        self.world = world
+    def __init__(self, plan: LoadPlan) -> None:
+        self.plan = plan
         self.offered = 0
         self.began = 0.0
         self.over = False
@@ -53,13 +53,13 @@ class LoadLedger:
         return time.time() - self.began if self.began else 0.0
 
     def recipient(self, local: str = "m", domain: str | None = None) -> str:
-        """A fresh address; by turns under the world's domains."""
+        """A fresh address; by turns under the plan's domains."""
         number = next(self._numbers)
-        return f"{local}+{number}@{domain or f'load-{number % self.world.domains}.test'}"
+        return f"{local}+{number}@{domain or f'load-{number % self.plan.domains}.test'}"
 
     def offer(self, count: int) -> bool:
         """Room for so many more messages; the load is over when there is none."""
-        self.over = self.over or self.offered + count > self.world.most
+        self.over = self.over or self.offered + count > self.plan.max_messages
         if not self.over:
             self.offered += count
         return not self.over
@@ -78,7 +78,7 @@ class LoadLedger:
         """One line."""
         writer = self._writers.get(file)
         if writer is None:
-            stream = Path(self.world.folder, file).open("w", newline="", encoding="utf-8")  # noqa: SIM115 - to the end
+            stream = Path(self.plan.folder, file).open("w", newline="", encoding="utf-8")  # noqa: SIM115 - to the end
             self._files[file] = stream
             writer = self._writers[file] = csv.writer(stream)
             writer.writerow(_FIELDS[file])
@@ -90,19 +90,21 @@ class LoadLedger:
             stream.flush()
 
 
-sending: Final = LoadLedger(load())
+load_run: Final = LoadRun(read_plan())
 
 
-def told(*, name: str, group: str, ms: float, status: str, offered: int = 0, accepted: Sequence[str] = ()) -> None:
+def record_request(
+    *, name: str, group: str, ms: float, status: str, offered: int = 0, accepted: Sequence[str] = ()
+) -> None:
     """One request has ended; `accepted` are the recipients that the answer took."""
     at = time.time()
-    sending.write(REQUESTS, f"{at:.4f}", name, group, f"{ms:.2f}", status, offered, len(accepted))
+    load_run.write(REQUESTS, f"{at:.4f}", name, group, f"{ms:.2f}", status, offered, len(accepted))
     for recipient in accepted:
-        sending.write(ACCEPTED, f"{at:.4f}", recipient, group)
+        load_run.write(ACCEPTED, f"{at:.4f}", recipient, group)
 
 
 @events.request.add_listener
-def _told_by_locust(
+def _record_locust_request(
     *,
     name: str,
     response_time: float,
@@ -113,7 +115,7 @@ def _told_by_locust(
 ) -> None:
     """Every HTTP and SMTP request comes by here."""
     status = str(getattr(response, "status_code", 0) or context.get("status") or "lost")
-    told(
+    record_request(
         name=name,
         group=context.get("group", "all"),
         ms=response_time,
@@ -125,29 +127,29 @@ def _told_by_locust(
 
 @events.spawning_complete.add_listener
 def _begin(**_: Any) -> None:
-    sending.begin()
+    load_run.begin()
 
 
 @events.test_start.add_listener
 def _watch(environment: Environment, **_: Any) -> None:
-    gevent.spawn(_course, environment)
+    gevent.spawn(_run_load, environment)
 
 
 @events.quitting.add_listener
 def _close(**_: Any) -> None:
-    sending.flush()
+    load_run.flush()
 
 
-def _course(environment: Environment) -> None:
+def _run_load(environment: Environment) -> None:
     """From the first send to the last, then the cooling; Locust's own time limit stands behind it."""
-    while sending.waiting:
+    while load_run.waiting:
         gevent.sleep(0.02)
-    while not sending.over and sending.elapsed_s < sending.world.seconds:
+    while not load_run.over and load_run.elapsed_s < load_run.plan.seconds:
         gevent.sleep(0.1)
-        if int(sending.elapsed_s / _FLUSH_S) > int((sending.elapsed_s - 0.1) / _FLUSH_S):
-            sending.flush()
-    sending.end()
-    gevent.sleep(sending.world.cool_s)
+        if int(load_run.elapsed_s / _FLUSH_S) > int((load_run.elapsed_s - 0.1) / _FLUSH_S):
+            load_run.flush()
+    load_run.end()
+    gevent.sleep(load_run.plan.cool_s)
     if environment.runner is not None:
         environment.runner.quit()
-    sending.flush()
+    load_run.flush()

@@ -7,12 +7,12 @@ from typing import Any, Final
 from engine.store.queries import Queries
 from loadtests.bench.check import CheckResult
 from loadtests.bench.service import BenchService
-from loadtests.report.course import LoadRecord
+from loadtests.report.load_record import LoadRecord
 from loadtests.runner.catalogue import Scenario
-from loadtests.runner.own import LoadAccount, Receivers
+from loadtests.runner.setup import LoadAccount, Receivers
 from ops import operate
 
-_SQL = Queries.beside(__file__, "verdict.sql")
+_SQL = Queries.beside(__file__, "checks.sql")
 _OUTCOMES = _SQL.command("count_outcomes")
 _ACCEPTED = _SQL.command("count_accepted")
 _SHOWN = _SQL.command("count_shown")
@@ -20,36 +20,36 @@ _POSTS = _SQL.command("count_posts")
 _ENDED: Final = ("bounced", "failed", "rejected")
 
 
-async def judge(
+async def check_load(
     scenario: Scenario,
     service: BenchService,
     accounts: list[LoadAccount],
-    course: LoadRecord,
+    record: LoadRecord,
     receivers: Receivers | None,
 ) -> list[CheckResult]:
     """Compare the ledger, the database and the sink."""
-    rows = await _OUTCOMES.records(service.pool, list(scenario.ill))
+    rows = await _OUTCOMES.records(service.pool, list(scenario.slow_domains))
     [stored] = await _ACCEPTED.records(service.pool)
     outcomes = {row["status"]: row["rows"] for row in rows}
     findings = [
-        _answers(course, stored["messages"], stored["accepted"]),
-        _ways(course, outcomes, {row["status"]: row["well"] for row in rows}),
-        CheckResult("every delivered copy arrived once", course.copies == 0, f"{course.copies} copies too many"),
+        _answers(record, stored["messages"], stored["accepted"]),
+        _recipients(record, outcomes, {row["status"]: row["healthy"] for row in rows}),
+        CheckResult("every delivered copy arrived once", record.copies == 0, f"{record.copies} copies too many"),
         await _chains(service, accounts),
         CheckResult("no process died", not service.deaths(), ", ".join(service.deaths()) or "none"),
     ]
     if scenario.readers:
-        findings.append(await _tails(scenario, service, accounts, course))
+        findings.append(await _tails(scenario, service, accounts, record))
     if receivers is not None:
         findings.append(await _posts(service, receivers))
     return findings
 
 
-def _answers(course: LoadRecord, messages: int, events: int) -> CheckResult:
+def _answers(record: LoadRecord, messages: int, events: int) -> CheckResult:
     """A request without an answer may have been accepted all the same: its sender does not know."""
-    accepted = len(course.ways)
-    unknown = sum(one.offered - one.accepted for one in course.requests if one.status.startswith("lost"))
-    refused = sum(one.offered - one.accepted for one in course.requests) - unknown
+    accepted = len(record.recipients)
+    unknown = sum(one.offered - one.accepted for one in record.requests if one.status.startswith("lost"))
+    refused = sum(one.offered - one.accepted for one in record.requests) - unknown
     return CheckResult(
         "what was accepted is stored, and nothing else",
         accepted <= messages == events <= accepted + unknown,
@@ -57,15 +57,15 @@ def _answers(course: LoadRecord, messages: int, events: int) -> CheckResult:
     )
 
 
-def _ways(course: LoadRecord, outcomes: Mapping[str, int], well: Mapping[str, int]) -> CheckResult:
+def _recipients(record: LoadRecord, outcomes: Mapping[str, int], healthy: Mapping[str, int]) -> CheckResult:
     """At domains that are well everything has ended; elsewhere what waits is counted, and nothing is missing."""
-    arrived = sum(way.arrived_at is not None for way in course.ways) + course.strangers
+    arrived = sum(recipient.arrived_at is not None for recipient in record.recipients) + record.unexpected
     delivered, ended = outcomes.get("delivered", 0), sum(outcomes.get(one, 0) for one in _ENDED)
     waiting = sum(outcomes.values()) - delivered - ended
-    waiting_well = sum(well.values()) - well.get("delivered", 0) - sum(well.get(one, 0) for one in _ENDED)
+    waiting_healthy = sum(healthy.values()) - healthy.get("delivered", 0) - sum(healthy.get(one, 0) for one in _ENDED)
     return CheckResult(
         "accepted = delivered + refused by their servers + waiting at slow ones",
-        delivered <= arrived <= delivered + waiting and waiting_well == 0 and ended == 0,
+        delivered <= arrived <= delivered + waiting and waiting_healthy == 0 and ended == 0,
         f"{sum(outcomes.values())} recipients: {delivered} delivered, {arrived} at the sink, {ended} bounced or failed,"
         f" {waiting} waiting",
     )
@@ -79,10 +79,10 @@ async def _chains(service: BenchService, accounts: list[LoadAccount]) -> CheckRe
     def asked() -> list[dict[str, Any]]:
         return [operate.call_api(base, "GET", "/v1/audit/verify", key) for key in keys]
 
-    return whole(await asyncio.to_thread(asked))
+    return check_chains(await asyncio.to_thread(asked))
 
 
-def whole(verdicts: list[dict[str, Any]]) -> CheckResult:
+def check_chains(verdicts: list[dict[str, Any]]) -> CheckResult:
     """Of the logs of several accounts."""
     events = sum(one["events"] for one in verdicts)
     intact = all(one["intact"] for one in verdicts)
@@ -90,15 +90,15 @@ def whole(verdicts: list[dict[str, Any]]) -> CheckResult:
 
 
 async def _tails(
-    scenario: Scenario, service: BenchService, accounts: list[LoadAccount], course: LoadRecord
+    scenario: Scenario, service: BenchService, accounts: list[LoadAccount], record: LoadRecord
 ) -> CheckResult:
     [row] = await _SHOWN.records(service.pool, [one.id for one in accounts])
     each = scenario.readers // len(accounts)
     expected = row["rows"] * each
     return CheckResult(
         "every live tail got every event",
-        len(course.tailed) == expected,
-        f"{len(course.tailed)} of {expected} on {scenario.readers} tails",
+        len(record.tailed) == expected,
+        f"{len(record.tailed)} of {expected} on {scenario.readers} tails",
     )
 
 

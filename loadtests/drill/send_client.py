@@ -17,7 +17,7 @@ from msgspec import Struct, json
 CONCURRENCY: Final = 32
 DOMAINS: Final = 20
 ATTEMPT_S: Final = 20.0  # above the time the API gives its own commit
-# No answer for so long: the client gives up. A process that is struck whenever it is back pauses 10 s after each death.
+# No answer for so long: the client gives up. A process that is killed whenever it is back pauses 10 s after each death.
 PATIENCE_S: Final = 600.0
 PAUSE_S: Final = (0.05, 0.25)  # between two tries, drawn evenly
 MIX: Final = 50  # of so many messages one is refused by its mail server and one greylisted
@@ -44,7 +44,7 @@ class Send(Struct):
     tries: int = 0
     status: int = 0  # 202 and 200 carry an id; 0: no answer at all
     message_id: str | None = None
-    said: str = ""  # of a refusal
+    refusal: str = ""  # of a refusal
 
 
 class SendAttempt(Struct, frozen=True):
@@ -184,7 +184,7 @@ class SendClient:
                 text = repr(error)
             finally:
                 self.tried.append(SendAttempt(status, time.monotonic() - began, retry_after))
-            send.said = text[:200]
+            send.refusal = text[:200]
             await asyncio.sleep(self._rng.uniform(*PAUSE_S))
 
     async def _hang_up(self, session: aiohttp.ClientSession, body: object) -> None:
@@ -201,7 +201,7 @@ def _write_down(send: Send, status: int, text: str) -> None:
     if status in (200, 202):
         send.message_id = _ANSWER.decode(text).id
     else:
-        send.said = text[:200]
+        send.refusal = text[:200]
 
 
 class _SendAnswer(Struct):

@@ -18,10 +18,10 @@ from engine.base import ids
 from engine.base.plans import Plan
 from engine.delivery.hints import unfinished
 from engine.store import redis as redis_store
+from loadtests.drill.drill_network import DrillNetwork
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.sends import ApiAccess
+from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service, clear, make_folder
-from loadtests.drill.world import DrillWorld
 from mta.outbound.fetch import LEFT_EVERY_S, LEFT_LONG_S
 from ops import operate
 
@@ -30,11 +30,11 @@ EMPTY_S: Final = 300.0  # how long the queue may take to empty after the last se
 ASK_S: Final = 0.25
 _PENDING_S: Final = LEFT_LONG_S + LEFT_EVERY_S + 20.0  # for hints to be finished once nothing is queued
 
-Play = Callable[[Service], Awaitable[DrillReport]]
-PlayInWorld = Callable[[Service, DrillWorld], Awaitable[DrillReport]]
+RunOnService = Callable[[Service], Awaitable[DrillReport]]
+RunWithNetwork = Callable[[Service, DrillNetwork], Awaitable[DrillReport]]
 
 
-def played(play: Play, more: Mapping[str, str] | None = None) -> DrillReport:
+def run_on_service(play: RunOnService, more: Mapping[str, str] | None = None) -> DrillReport:
     """The drill `play` on a fresh service with `more` settings; the service's own end is judged too.
 
     Call from the main thread. Raises what the start of a service raises.
@@ -42,13 +42,13 @@ def played(play: Play, more: Mapping[str, str] | None = None) -> DrillReport:
     return _kept_if_failed(lambda folder: asyncio.run(_play(Service(folder, _settings(more)), play)))
 
 
-def played_in_world(play: PlayInWorld, more: Mapping[str, str] | None = None) -> DrillReport:
+def run_with_network(play: RunWithNetwork, more: Mapping[str, str] | None = None) -> DrillReport:
     """The same with a world of mail servers and names between the service and its sink."""
 
     def on(service: Service) -> DrillReport:
-        with DrillWorld(service) as world:
-            service.set("DNS_SERVERS", f"127.0.0.1:{world.dns_port}")
-            return asyncio.run(_play(service, lambda one: play(one, world)))
+        with DrillNetwork(service) as network:
+            service.set("DNS_SERVERS", f"127.0.0.1:{network.dns_port}")
+            return asyncio.run(_play(service, lambda one: play(one, network)))
 
     return _kept_if_failed(lambda folder: on(Service(folder, _settings(more))))
 
@@ -124,7 +124,7 @@ async def pending_hints(service: Service) -> int:
         await client.aclose()
 
 
-async def _play(service: Service, play: Play) -> DrillReport:
+async def _play(service: Service, play: RunOnService) -> DrillReport:
     with service:
         began = time.monotonic()
         report = await play(service)

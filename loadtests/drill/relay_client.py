@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from loadtests.drill.sends import ATTEMPT_S, CONCURRENCY, PATIENCE_S, PAUSE_S, ApiAccess, Send, key_of, planned
+from loadtests.drill.send_client import ATTEMPT_S, CONCURRENCY, PATIENCE_S, PAUSE_S, ApiAccess, Send, key_of, planned
 
 _ID: Final = re.compile(rb"250 \S+ (\S+) (?:as|of) (msg_[0-9a-z]+)")
 _Session = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -60,7 +60,7 @@ class RelayClient:
                         await self._one(session, send)
                     break
                 except (OSError, EOFError, RefusedCommand) as error:  # the time-out is an OSError
-                    send.said = repr(error)[:200]
+                    send.refusal = repr(error)[:200]
                     if session is not None:
                         session[1].transport.abort()
                         session = None

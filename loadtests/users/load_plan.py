@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-VARIABLE: Final = "LOADTEST_WORLD"
+VARIABLE: Final = "LOADTEST_PLAN"
 
 
 class LoadSender(Struct, frozen=True):
@@ -17,7 +17,7 @@ class LoadSender(Struct, frozen=True):
     address: str
 
 
-class LoadWorld(Struct, frozen=True, kw_only=True):
+class LoadPlan(Struct, frozen=True, kw_only=True):
     """The service, and the bounds of the load. `rate` is in requests a second over all users; None: no pause."""
 
     url: str
@@ -27,12 +27,12 @@ class LoadWorld(Struct, frozen=True, kw_only=True):
     rate: float | None
     seconds: float
     cool_s: float = 0.0  # how long readers stay after the last send
-    most: int  # messages; the load ends when so many were offered
+    max_messages: int  # messages; the load ends when so many were offered
     domains: int = 10
     smtp: tuple[str, int] | None = None  # TLS from the first octet
     readers: list[str] = []  # keys, one for each tail
 
 
-def load() -> LoadWorld:
-    """The world that `ops loadtest` wrote; raises KeyError when it was not started by it."""
-    return msgspec.json.decode(Path(os.environ[VARIABLE]).read_bytes(), type=LoadWorld)
+def read_plan() -> LoadPlan:
+    """The plan that `ops loadtest` wrote; raises KeyError when it was not started by it."""
+    return msgspec.json.decode(Path(os.environ[VARIABLE]).read_bytes(), type=LoadPlan)

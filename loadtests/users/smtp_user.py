@@ -14,9 +14,9 @@ from typing import Any, Final
 import gevent
 from locust import User, events
 
-from loadtests.users.ledger import sending
+from loadtests.users.load_plan import LoadSender
+from loadtests.users.load_run import load_run
 from loadtests.users.messages import HTML, SUBJECT, TEXT
-from loadtests.users.world import LoadSender
 
 _TIMEOUT_S: Final = 60.0
 _MARK: Final = "recipient-of-this-one@mark.test"
@@ -78,7 +78,7 @@ class RelayUser(User):
 
     def __init__(self, environment: Any) -> None:
         super().__init__(environment)
-        self.sender = sending.world.senders[next(_turns) % len(sending.world.senders)]
+        self.sender = load_run.plan.senders[next(_turns) % len(load_run.plan.senders)]
         self._parts = _parts(self.sender)
         self._session: RelaySession | None = None
         self._sent = 0
@@ -91,12 +91,12 @@ class RelayUser(User):
 
     def send(self) -> None:
         """One message, on a new session where there is none; the opening is a request of its own."""
-        while sending.waiting:
+        while load_run.waiting:
             gevent.sleep(0.02)
-        if sending.over or not sending.offer(1):
+        if load_run.over or not load_run.offer(1):
             gevent.sleep(0.1)
             return
-        recipient = sending.recipient()
+        recipient = load_run.recipient()
         context: dict[str, Any] = {"recipients": [recipient], "accepted": []}
         if self._session is None or self._sent >= _EACH:
             self._open()
@@ -116,10 +116,10 @@ class RelayUser(User):
 
     def _open(self) -> None:
         self._drop()
-        assert sending.world.smtp is not None
+        assert load_run.plan.smtp is not None
         began, problem = time.perf_counter(), None
         try:
-            self._session = RelaySession(sending.world.smtp, self.sender.key)
+            self._session = RelaySession(load_run.plan.smtp, self.sender.key)
         except (OSError, UnexpectedReply) as error:
             problem = error
         self._sent = 0

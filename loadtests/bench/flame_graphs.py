@@ -31,7 +31,7 @@ def program() -> str:
     return found
 
 
-class Recorders:
+class FlameRecorders:
     """Records from entering to leaving; the files are there afterwards. Without targets it does nothing."""
 
     def __init__(self, targets: dict[str, int], folder: Path) -> None:

@@ -21,14 +21,14 @@ class SiteSink(Sink):
         self._numbers = numbers  # of the files in the store that all of them share
         self._run = "drill"
         self.domain = domain
-        self.most_open = 0
+        self.max_open = 0
         self._here: set[SinkSession] = set()
 
     def joined(self, conversation: SinkSession) -> bool:
         """Count, as the sink does."""
         welcome = super().joined(conversation)
         self._here.add(conversation)
-        self.most_open = max(self.most_open, len(self._here))
+        self.max_open = max(self.max_open, len(self._here))
         return welcome
 
     def left(self, conversation: SinkSession) -> None:
@@ -75,6 +75,6 @@ class SinkSites:
             sink.script(".", delay_s=delay_s)
 
     @property
-    def most_open(self) -> int:
+    def max_open(self) -> int:
         """Connections that one site had open at once, at most."""
-        return max(sink.most_open for sink in self.sinks)
+        return max(sink.max_open for sink in self.sinks)

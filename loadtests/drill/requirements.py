@@ -8,7 +8,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 
-class Need(Struct, frozen=True):
+class Requirement(Struct, frozen=True):
     """One thing a drill can't do without."""
 
     name: str  # in the list: "root", "nft"
@@ -23,11 +23,11 @@ def _not_root() -> str | None:
     return None if os.geteuid() == 0 else "it must be run by root"
 
 
-def program(name: str, package: str = "") -> Need:
+def program(name: str, package: str = "") -> Requirement:
     """A program on the PATH; `package` says where to get it when that is not its name."""
     hint = f" (package {package})" if package else ""
-    return Need(name, lambda: None if shutil.which(name) else f"the program {name} is not installed{hint}")
+    return Requirement(name, lambda: None if shutil.which(name) else f"the program {name} is not installed{hint}")
 
 
-LINUX = Need("Linux", _not_linux)
-ROOT = Need("root", _not_root)
+LINUX = Requirement("Linux", _not_linux)
+ROOT = Requirement("root", _not_root)

@@ -12,11 +12,11 @@ import asyncpg
 import msgspec
 
 from engine.base import ids
+from loadtests.drill.fresh_service import account_id, database_url
+from loadtests.drill.reconciliation import read_account_log
 from loadtests.drill.report import Check
-from loadtests.drill.sends import ApiAccess
+from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service
-from loadtests.drill.stage import account_id, database_url
-from loadtests.drill.verdict import read_ledger
 from ops.local.sink_store import SinkEntry, entries
 
 _ANSWER_S: Final = 30.0
@@ -24,7 +24,7 @@ _CONNECTIONS: Final = 100
 _ON_ITS_WAY: Final = ("queued", "sending")
 
 
-class KeyCaller:
+class ApiCaller:
     """One key's requests; a context manager."""
 
     def __init__(self, service: Service, access: ApiAccess) -> None:
@@ -119,11 +119,11 @@ class AccountState:
                 found.setdefault(address, []).append(entry)
         return found
 
-    async def books(self, accepted: int) -> list[Check]:
+    async def check_account_log(self, accepted: int) -> list[Check]:
         """That the log is whole and counts what was accepted."""
         connection = await self._open()
         try:
-            ledger = await read_ledger(connection, self._account)
+            ledger = await read_account_log(connection, self._account)
         finally:
             await connection.close()
         whole = ledger.intact and not ledger.accepted_twice

@@ -13,27 +13,27 @@ from msgspec import Struct
 from engine.base import ids
 from engine.base.events import SETTLED, EventType, Status
 from engine.ledger import log
-from loadtests.drill.faults import Struck
+from loadtests.drill.faults import InjectedFault
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.sends import Send, expects_greylisting, key_of
+from loadtests.drill.send_client import Send, expects_greylisting, key_of
 from ops.local.sink_store import SinkEntry, entries
 
 _PAGE = 5_000
 _HEAD_BYTES = 64 * 1024
 
 
-class Ledger(Struct):
+class AccountLogSummary(Struct):
     """The account log, recomputed."""
 
     events: int
     intact: bool  # hashes follow from one another, places without gap, the head is the last event
     accepted: int  # `accepted` events
-    accepted_today: int  # of them on the UTC day that is counted
+    accepted_today: int  # of them on the UTC day that is report_after_faults
     accepted_twice: int  # messages with more than one
     sent_today: int
 
 
-class DrillVerdict(Struct, kw_only=True):
+class Reconciliation(Struct, kw_only=True):
     """The figures of one drill. Times in seconds."""
 
     drill: str
@@ -69,7 +69,7 @@ class DrillVerdict(Struct, kw_only=True):
         return self.lost == 0 and all(check.ok for check in checks_of(self))
 
 
-def checks_of(found: DrillVerdict) -> list[Check]:
+def checks_of(found: Reconciliation) -> list[Check]:
     """The rules that hold after every fault."""
     hanging = found.waiting + found.unsettled
     counts = found.accepted_events == found.accepted and found.accepted_today == found.sent_today
@@ -89,7 +89,7 @@ def checks_of(found: DrillVerdict) -> list[Check]:
     ]
 
 
-def report_of(found: DrillVerdict) -> DrillReport:
+def report_of(found: Reconciliation) -> DrillReport:
     """The verdict as every drill gives it."""
     return DrillReport(
         drill=found.drill,
@@ -113,22 +113,22 @@ def report_of(found: DrillVerdict) -> DrillReport:
     )
 
 
-async def judge(
+async def reconcile(
     database_url: str,
     store: Path,
     account: UUID,
     sends: Sequence[Send],
-    kills: Sequence[Struck],
+    kills: Sequence[InjectedFault],
     *,
     drill: str,
     took_s: float,
-) -> DrillVerdict:
+) -> Reconciliation:
     """Compare the three accounts of what happened; call once the queue is empty. `account` has no mail but `sends`."""
     connection = await asyncpg.connect(database_url)
     try:
         statuses = await _statuses(connection, account)
         queued = await _queued(connection, account)
-        ledger = await read_ledger(connection, account)
+        ledger = await read_account_log(connection, account)
     finally:
         await connection.close()
     own = {key_of(send) for send in sends}
@@ -146,7 +146,7 @@ async def judge(
     strange += [f"{message}: in the database only" for message in set(statuses) - known]
     at_once = {send.address for send in accepted if not expects_greylisting(send)}
     arrivals = sorted(_seconds(copy.at) for address in at_once & arrived.keys() for copy in arrived[address])
-    return DrillVerdict(
+    return Reconciliation(
         drill=drill,
         sent=len(sends),
         retried=sum(send.tries > 1 for send in sends),
@@ -162,7 +162,7 @@ async def judge(
         duplicated=len(twice),
         copies=sum(len(copies) - 1 for copies in twice.values()),
         same_message_id=all(len(_message_ids(store, copies)) == 1 for copies in twice.values()),
-        kills=[kill.who for kill in kills],
+        kills=[kill.label for kill in kills],
         accept_gap_s=longest_gap(sorted(send.answered_at for send in accepted), kills),
         delivery_gap_s=longest_gap(arrivals, kills),
         longest_wait_s=_longest_wait(accepted, arrived),
@@ -173,15 +173,15 @@ async def judge(
         accepted_today=ledger.accepted_today,
         sent_today=ledger.sent_today,
         examples=[
-            *_told("lost", lost, statuses),
-            *_told("waiting", waiting, statuses),
-            *_told("unsettled", unsettled, statuses),
+            *_description("lost", lost, statuses),
+            *_description("waiting", waiting, statuses),
+            *_description("unsettled", unsettled, statuses),
             *strange[:5],
         ],
     )
 
 
-async def read_ledger(connection: asyncpg.Connection, account: UUID) -> Ledger:
+async def read_account_log(connection: asyncpg.Connection, account: UUID) -> AccountLogSummary:
     """Recompute the hash chain of an account's log from its first event."""
     last, events, intact, day = bytes(32), 0, True, ""
     accepted: dict[UUID, int] = defaultdict(int)
@@ -206,7 +206,7 @@ async def read_ledger(connection: asyncpg.Connection, account: UUID) -> Ledger:
         "SELECT seq, hash, day, sent_today FROM account_heads WHERE account_id = $1", account
     )
     intact = intact and head is not None and head["seq"] == events and head["hash"] == last
-    return Ledger(
+    return AccountLogSummary(
         events=events,
         intact=intact,
         accepted=sum(accepted.values()),
@@ -250,7 +250,7 @@ def _message_ids(store: Path, copies: Iterable[SinkEntry]) -> set[str]:
     return found
 
 
-def longest_gap(times: Sequence[float], kills: Sequence[Struck]) -> float:
+def longest_gap(times: Sequence[float], kills: Sequence[InjectedFault]) -> float:
     """The longest pause that ends after the first kill; without one there was nothing to recover from."""
     if not kills:
         return 0.0
@@ -258,9 +258,9 @@ def longest_gap(times: Sequence[float], kills: Sequence[Struck]) -> float:
     return max(ends, default=0.0)
 
 
-def _held(start: float, end: float, struck: Iterable[Struck]) -> float:
+def _held(start: float, end: float, injected: Iterable[InjectedFault]) -> float:
     """How much of this time a fault lasted: nothing can recover before that is over."""
-    return sum(max(0.0, min(end, one.until) - max(start, one.at)) for one in struck)
+    return sum(max(0.0, min(end, one.until) - max(start, one.at)) for one in injected)
 
 
 def _longest_wait(accepted: Iterable[Send], arrived: Mapping[str, Sequence[SinkEntry]]) -> float:
@@ -276,7 +276,7 @@ def _seconds(at: str) -> float:
     return datetime.fromisoformat(at).timestamp()
 
 
-def _told(word: str, sends: Iterable[Send], statuses: Mapping[str, Status]) -> list[str]:
+def _description(word: str, sends: Iterable[Send], statuses: Mapping[str, Status]) -> list[str]:
     """A few of them, for whoever looks for the reason."""
     lines = [f"{word}: {send.message_id} to {send.address}, {statuses.get(send.message_id or '')}" for send in sends]
     return lines[:5]

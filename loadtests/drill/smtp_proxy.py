@@ -18,7 +18,7 @@ _CONNECT_S: Final = 10.0
 _REMEMBERED: Final = 10_000
 
 
-class Wire:
+class SmtpProxy:
     """Carries conversations from `address` to `target`.
 
     `on_kept` is awaited with the sink's 250 in hand; False cuts the connection instead of passing it on.

@@ -14,7 +14,7 @@ from msgspec import Struct
 _HOST: Final = "127.0.0.1"
 
 
-class Posted(Struct, frozen=True):
+class ReceivedPost(Struct, frozen=True):
     """One post as it came. Times are Unix seconds: of this machine's clock, and as the signature says."""
 
     event: str
@@ -24,11 +24,11 @@ class Posted(Struct, frozen=True):
     genuine: bool  # signed by the endpoint's secret
 
 
-class Hook:
+class RecordingEndpoint:
     """An endpoint on loopback; a context manager. `secret` is known once the endpoint has been registered."""
 
     def __init__(self) -> None:
-        self.posts: list[Posted] = []
+        self.posts: list[ReceivedPost] = []
         self.secret = ""
         self.url = ""
 
@@ -46,9 +46,9 @@ class Hook:
     ) -> None:
         await self._runner.cleanup()
 
-    def by_event(self) -> dict[str, list[Posted]]:
+    def by_event(self) -> dict[str, list[ReceivedPost]]:
         """The posts of each event, in the order of their coming."""
-        found: dict[str, list[Posted]] = {}
+        found: dict[str, list[ReceivedPost]] = {}
         for post in self.posts:
             found.setdefault(post.event, []).append(post)
         return found
@@ -65,5 +65,7 @@ class Hook:
         made = hmac.new(self.secret.encode(), f"{parts['t']}.".encode() + body, hashlib.sha256).hexdigest()
         attempt = int(request.headers["Service-Attempt"])
         event = str(json.loads(body)["id"])
-        self.posts.append(Posted(event, attempt, time.time(), int(parts["t"]), hmac.compare_digest(made, parts["v1"])))
+        self.posts.append(
+            ReceivedPost(event, attempt, time.time(), int(parts["t"]), hmac.compare_digest(made, parts["v1"]))
+        )
         return web.Response(status=503 if attempt == 1 else 200)

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Final
 
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.faults import Struck
-from loadtests.drill.relay_sends import RelayClient
+from loadtests.drill.faults import InjectedFault
+from loadtests.drill.fresh_service import SETTINGS, first_access, new_access, run_on_service
+from loadtests.drill.kill_drills import reconcile_when_idle, report_after_faults
+from loadtests.drill.reconciliation import Reconciliation, checks_of
+from loadtests.drill.relay_client import RelayClient
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.run import counted, judged
-from loadtests.drill.sends import SendClient, plan
+from loadtests.drill.send_client import SendClient, plan
 from loadtests.drill.service import Service, ServicePart, child_pids, clear, make_folder
-from loadtests.drill.stage import SETTINGS, first_access, new_access, played
-from loadtests.drill.verdict import DrillVerdict, checks_of
 
 DISK_MB: Final = 400
 ROOM_BYTES: Final = 3 << 20  # what the ballast leaves: less than the next WAL segment takes
@@ -90,7 +90,7 @@ async def _disk_full(service: Service, order: DrillOrder, ballast: Sequence[Path
     relay = RelayClient(
         service.submission_tls_port, other, plan(order.messages // 10, "disk-relay"), rate=RELAY_RATE, rng=order.rng
     )
-    struck, over = [], asyncio.Event()
+    injected, over = [], asyncio.Event()
 
     async def fill() -> None:
         try:
@@ -102,7 +102,7 @@ async def _disk_full(service: Service, order: DrillOrder, ballast: Sequence[Path
                 await asyncio.sleep(FULL_S)
                 for file in ballast:
                     file.unlink()
-                struck.append(Struck("the disk was full", at, time.time()))
+                injected.append(InjectedFault("the disk was full", at, time.time()))
             await asyncio.sleep(BETWEEN_S)
         finally:
             over.set()
@@ -112,14 +112,16 @@ async def _disk_full(service: Service, order: DrillOrder, ballast: Sequence[Path
         tasks.create_task(relay.run(over))
         tasks.create_task(fill())
 
-    async def also(_: DrillVerdict) -> list[Check]:
-        by_relay = await judged(service, other, relay.sends, struck, name="disk-relay")
+    async def extra_checks(_: Reconciliation) -> list[Check]:
+        by_relay = await reconcile_when_idle(service, other, relay.sends, injected, name="disk-relay")
         return [
             *_refusals(client, relay),
             *[Check(f"relay: {one.what}", one.ok, one.found) for one in checks_of(by_relay)],
         ]
 
-    report = await counted(service, access, client, struck, name="disk-full", most_copies=_COPIES, also=also)
+    report = await report_after_faults(
+        service, access, client, injected, name="disk-full", max_copies=_COPIES, extra_checks=extra_checks
+    )
     report.figures["answers"] = dict(Counter(one.status for one in client.tried))
     return report
 
@@ -137,7 +139,7 @@ def _fill(file: Path) -> None:
 def _refusals(client: SendClient, relay: RelayClient) -> list[Check]:
     strange = Counter(one.status for one in client.tried if one.status not in (0, 200, 202, 503))
     refused = sum(one.status == 503 for one in client.tried)
-    codes = Counter(found[1] for send in relay.sends if (found := re.search(r"Refused\(['\"](\d{3})", send.said)))
+    codes = Counter(found[1] for send in relay.sends if (found := re.search(r"Refused\(['\"](\d{3})", send.refusal)))
     permanent = {code: count for code, count in codes.items() if not code.startswith("4")}
     return [
         Check(
@@ -162,14 +164,14 @@ def write_error(order: DrillOrder) -> DrillReport:
         access = first_access(service)
         client = SendClient(service.base_url, access, plan(order.messages, "write-error"), rate=RATE, rng=order.rng)
         log = service.state / "log" / "postgres.log"
-        struck, over = [], asyncio.Event()
+        injected, over = [], asyncio.Event()
 
         async def strikes() -> None:
             try:
                 for _ in range(order.rounds):
                     await asyncio.sleep(BETWEEN_S)
                     at = time.time()
-                    struck.append(Struck(await asyncio.to_thread(_fail_syncs, service), at, time.time()))
+                    injected.append(InjectedFault(await asyncio.to_thread(_fail_syncs, service), at, time.time()))
                 await asyncio.sleep(BETWEEN_S)
             finally:
                 over.set()
@@ -178,13 +180,15 @@ def write_error(order: DrillOrder) -> DrillReport:
             tasks.create_task(client.run(over))
             tasks.create_task(strikes())
 
-        async def also(_: DrillVerdict) -> list[Check]:
+        async def extra_checks(_: Reconciliation) -> list[Check]:
             panics = log.read_text("utf-8", "replace").count("PANIC:")
             return [Check("PostgreSQL panics rather than go on", panics > 0, f"{panics} in {log.name}")]
 
-        return await counted(service, access, client, struck, name="write-error", most_copies=_COPIES, also=also)
+        return await report_after_faults(
+            service, access, client, injected, name="write-error", max_copies=_COPIES, extra_checks=extra_checks
+        )
 
-    return played(play)
+    return run_on_service(play)
 
 
 def _fail_syncs(service: Service) -> str:
@@ -195,9 +199,9 @@ def _fail_syncs(service: Service) -> str:
         words += ["-p", str(pid)]
     tracer = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
-        _, said = tracer.communicate(timeout=TRACED_S)
+        _, output = tracer.communicate(timeout=TRACED_S)
     except subprocess.TimeoutExpired:
         tracer.terminate()
-        _, said = tracer.communicate(timeout=10)
-    injected = said.count(b"(INJECTED)")
+        _, output = tracer.communicate(timeout=10)
+    injected = output.count(b"(INJECTED)")
     return f"EIO for {injected} syncs of {len(pids)} processes"

@@ -1,6 +1,6 @@
 -- name: count_outcomes
 -- Recipients by status, of every account, and how many of them are not at domains $1.
-SELECT status, count(*) AS rows, count(*) FILTER (WHERE split_part(address, '@', 2) <> ALL ($1::text[])) AS well
+SELECT status, count(*) AS rows, count(*) FILTER (WHERE split_part(address, '@', 2) <> ALL ($1::text[])) AS healthy
 FROM recipients GROUP BY status;
 
 -- name: count_accepted
