@@ -53,7 +53,7 @@ def bench(
     delivery_only: bool,
     **options: Any,
 ) -> None:
-    """Measure a service of its own: rate, CPU per message, latencies."""
+    """Start a separate service and measure message rate, CPU per message and latencies."""
     from loadtests.bench import run, run_people, run_readers, run_relay, run_tails, run_webhooks  # noqa: PLC0415
 
     if tails is not None:

@@ -28,7 +28,8 @@ from ops.commands.base import as_json
 def drill(
     *, name: str, kind: str | None, stage: str | None, accounts: int | None, addresses: int | None, **asked: Any
 ) -> None:
-    """Harm a service of its own while mail flows, then count every message. `list` says what there is."""
+    """Inject faults into a separate service while mail flows, then account for every message; `list` shows the
+    drills."""
     from loadtests.drill import command  # noqa: PLC0415
 
     given = {"kind": kind, "stage": stage, "accounts": accounts, "addresses": addresses}

@@ -14,7 +14,7 @@ _folder = click.option(
 
 @click.group()
 def hosts() -> None:
-    """Several hosts as network namespaces of this machine, to try out what happens between them (root, Linux)."""
+    """Run several hosts as network namespaces of this machine, to test network failures (Linux, root)."""
 
 
 @hosts.command()
@@ -22,7 +22,8 @@ def hosts() -> None:
 @as_json
 @reported
 def up(folder: Path | None, *, as_json: bool) -> None:
-    """Two hosts that take mail, three that deliver, one that works, a store and a world that receives."""
+    """Start the hosts: two with api and relay, three with mta, one worker, one with the stores, one with DNS and
+    sink."""
     from loadtests.hosts import run  # noqa: PLC0415
 
     run.up(folder or run.FOLDER, partial(click.echo, err=as_json))
@@ -37,7 +38,7 @@ def up(folder: Path | None, *, as_json: bool) -> None:
 @as_json
 @reported
 def down(folder: Path | None, *, as_json: bool) -> None:
-    """End everything on them, and forget it."""
+    """Stop all processes on the hosts and remove the hosts."""
     from loadtests.hosts import run  # noqa: PLC0415
 
     run.down(folder or run.FOLDER, partial(click.echo, err=as_json))
@@ -49,7 +50,7 @@ def down(folder: Path | None, *, as_json: bool) -> None:
 @click.argument("name", help="Host, as `ops hosts status` names it.")
 @reported
 def cut(name: str) -> None:
-    """Pull a host's cable."""
+    """Disconnect a host from the network."""
     from loadtests.hosts import network, run  # noqa: PLC0415
 
     network.cut(run.host_that_is_up(name).name)
@@ -59,7 +60,7 @@ def cut(name: str) -> None:
 @click.argument("name", help="Host, as `ops hosts status` names it.")
 @reported
 def heal(name: str) -> None:
-    """Plug it in again."""
+    """Reconnect a host to the network."""
     from loadtests.hosts import network, run  # noqa: PLC0415
 
     network.heal(run.host_that_is_up(name).name)
@@ -70,7 +71,7 @@ def heal(name: str) -> None:
 @as_json
 @reported
 def status(folder: Path | None, *, as_json: bool) -> None:
-    """Which hosts are up, what runs there, which are cut off."""
+    """List the hosts that are up, their processes, and those that are disconnected."""
     from loadtests.hosts import run  # noqa: PLC0415
 
     rows = run.status(folder or run.FOLDER)

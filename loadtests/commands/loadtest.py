@@ -24,9 +24,9 @@ _MAX_SECONDS = 4 * 3600.0
 @click.option("--only", multiple=True, help="With peers: one of them; may be given several times.")
 @as_json
 def loadtest(*, name: str, seconds: float | None, minutes: float | None, **options: Any) -> None:
-    """Put load NAME on a service of its own and write a report; `list` names the loads.
+    """Run load NAME against a separate service and write a report; `list` shows the loads.
 
-    `peers` compares with Postfix, Haraka and OpenSMTPD, where they are installed, pair by pair.
+    `peers` compares Waybill with Postfix, Haraka and OpenSMTPD, where they are installed, in pairs of runs.
     """
     peers = {"runs": options.pop("runs"), "only": options.pop("only")}
     if name == "list":

@@ -1,8 +1,7 @@
-"""`ops drill bystander`: one site of ten misbehaves, and the delivery times of the other nine are measured.
+"""`ops drill bystander`: one site of ten misbehaves; measure the delivery times of the other nine.
 
-The same paced mail goes to ten sites several times: first to ten that are well, then each time with one of them in
-another bad habit of the sink. The rule: the 95th percentile of the other nine, from the 202 to the arrival, stays
-within twice what it was while all were well.
+The same paced mail goes to ten sites several times: first all are healthy, then one of them shows a different fault in
+each phase. Rule: the 95th percentile of the other nine, from the 202 to the arrival, stays within twice the baseline.
 """
 
 from collections.abc import Sequence
@@ -37,7 +36,7 @@ _MIN_SAMPLES: Final = 20  # arrivals below which a percentile says nothing
 
 
 class BystanderPhase(Struct, kw_only=True):
-    """What the nine saw while the tenth behaved like this. Times in milliseconds."""
+    """Delivery times of the nine healthy sites during one behaviour of the tenth, in milliseconds."""
 
     tenth: str
     sent: int  # to the nine
@@ -50,19 +49,19 @@ class BystanderPhase(Struct, kw_only=True):
 
 
 class BystanderResult(Struct, kw_only=True):
-    """All phases, the baseline first."""
+    """The result of all phases, the baseline first."""
 
     rate: int
     phases: list[BystanderPhase]
 
     @property
     def passed(self) -> bool:
-        """Everything arrived, and nobody waited for the misbehaving site."""
+        """Return True if every message arrived and no phase exceeded the allowed multiple of the baseline."""
         return all(one.arrived == one.sent and one.times_baseline <= WITHIN for one in self.phases)
 
 
 def run(_order: DrillOrder) -> DrillReport:
-    """At the pace and for the time that the rule was made for."""
+    """Run the drill at its standard rate and duration."""
 
     async def play(service: Service) -> DrillReport:
         return _report(await drill(service, rate=RATE, seconds=SECONDS))
@@ -78,7 +77,7 @@ async def drill(
     habits: Sequence[str] = tuple(HABITS),
     access: ApiAccess | None = None,
 ) -> BystanderResult:
-    """Measure on a running service whose retries come late enough not to disturb a phase."""
+    """Measure the phases on a running service; its retry schedule must be longer than a phase."""
     async with PacedClient(service.base_url, access or first_access(service)) as client:
         await _send(client, "warm", round(rate * _WARM_S), rate, None)
         baseline = await _phase(service, client, WELL, round(rate * seconds), rate, None)
@@ -91,7 +90,7 @@ async def drill(
 async def _at_best(
     service: Service, client: PacedClient, habit: str, count: int, rate: int, baseline: BystanderPhase
 ) -> BystanderPhase:
-    """The phase; measured again where it breaks the rule, because whatever else the machine does can only add."""
+    """Measure a phase, again up to `TRIES` times while it breaks the rule: other work on the machine only adds time."""
     best: BystanderPhase | None = None
     for number in range(1, TRIES + 1):
         phase = await _phase(service, client, habit, count, rate, habit, number)
@@ -128,7 +127,7 @@ async def _phase(
 
 
 async def _send(client: PacedClient, name: str, count: int, rate: int, habit: str | None) -> list[PacedAnswer]:
-    """Send `count` messages in turn to the sites, the first site's to an address of that habit; return the others'.
+    """Send `count` messages to the sites in turn, those of the first site to `habit`; return the others' answers.
 
     Raises RuntimeError for a message that is not accepted.
     """

@@ -1,7 +1,7 @@
 """List all drills: `ops drill` takes their names, their help and the contents of `all` from here.
 
-To add a drill, write a function that takes an Order and returns a Report (`loadtests.drill.report`), and add a line
-below. A drill starts and ends a service of its own; it prints nothing.
+To add a drill, write a function that takes a DrillOrder and returns a DrillReport (`loadtests.drill.report`), and add
+an entry below. A drill starts and stops its own service and prints nothing.
 """
 
 import importlib
@@ -16,7 +16,7 @@ from loadtests.drill.requirements import LINUX, ROOT, Requirement, program
 
 
 class DrillOrder(Struct, frozen=True, kw_only=True):
-    """What is asked of a drill."""
+    """The parameters of one run of a drill."""
 
     messages: int
     rounds: int  # faults during the run; what a round is the drill says
@@ -26,7 +26,7 @@ class DrillOrder(Struct, frozen=True, kw_only=True):
 
 
 class Drill(Struct, frozen=True, kw_only=True):
-    """One drill. `where` names its function as `module:function`, so that the list is read without loading them."""
+    """One drill. `where` names its function as `module:function`, so that listing drills does not import them."""
 
     name: str
     about: str  # one sentence, from a capital to a full stop
@@ -40,7 +40,7 @@ class Drill(Struct, frozen=True, kw_only=True):
     options: tuple[str, ...] = ()  # of `ops drill`, beside those that all drills take
 
     def missing(self) -> str | None:
-        """DuplicateCause it can't run here, None when it can."""
+        """Return why the drill cannot run on this machine, or None if it can."""
         return next((why for need in self.requires if (why := need.missing()) is not None), None)
 
     def order(
@@ -51,7 +51,7 @@ class Drill(Struct, frozen=True, kw_only=True):
         minutes: float | None,
         options: Mapping[str, str | int] | None = None,
     ) -> DrillOrder:
-        """What the operator said, and this drill's own figures for the rest."""
+        """Return the parameters of a run: the operator's values, and this drill's defaults for None."""
         times = rounds or self.rounds
         return DrillOrder(
             messages=messages or max(self.messages, self.messages_each * times),
@@ -62,7 +62,7 @@ class Drill(Struct, frozen=True, kw_only=True):
         )
 
     def run(self, order: DrillOrder) -> DrillReport:
-        """Run it; raises what keeps it from being run at all."""
+        """Run the drill; raises what prevents it from running."""
         module, _, function = self.where.partition(":")
         found: Callable[[DrillOrder], DrillReport] = getattr(importlib.import_module(module), function)
         return found(order)
@@ -339,10 +339,10 @@ CATALOGUE: Final = (
 
 
 def named(name: str) -> Drill:
-    """The drill of this name; raises KeyError."""
+    """Return the drill of this name; raises KeyError."""
     return {drill.name: drill for drill in CATALOGUE}[name]
 
 
 def names() -> list[str]:
-    """Of all drills, in the order in which `all` runs them."""
+    """Return the names of all drills, in the order in which `all` runs them."""
     return [drill.name for drill in CATALOGUE]

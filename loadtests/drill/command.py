@@ -1,4 +1,4 @@
-"""`ops drill`: chooses from the catalogue, runs, prints, and says by its exit status whether all held."""
+"""`ops drill`: run drills from the catalogue, print their reports and set the exit status."""
 
 import random
 import sys
@@ -20,7 +20,7 @@ LIST = "list"
 
 
 class DrillRequest(Struct, frozen=True, kw_only=True):
-    """The operator's words; None leaves a figure to each drill."""
+    """The options of the command line; None leaves a value to each drill."""
 
     messages: int | None = None
     rounds: int | None = None
@@ -31,8 +31,11 @@ class DrillRequest(Struct, frozen=True, kw_only=True):
 
 
 def run(name: str, asked: DrillRequest) -> int:
-    """A drill by name, `all` in turn, or the `list`. 0 when every rule held; 1 too when the one drill that was asked
-    for can't be run here."""
+    """Run one drill, `all` drills in turn, or print the `list`.
+
+    Return 0 when every rule held, 1 when one did not or the named drill cannot run here, 2 for an option of other
+    drills.
+    """
     if name == LIST:
         _list(as_json=asked.as_json)
         return 0
@@ -107,7 +110,7 @@ def _list(*, as_json: bool) -> None:
 
 
 def _say(text: str) -> None:
-    """What goes on, beside the outcome."""
+    """Print progress to standard error."""
     with suppress(BrokenPipeError):
         print(text, file=sys.stderr, flush=True)
 

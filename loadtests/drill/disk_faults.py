@@ -1,7 +1,6 @@
-"""Drills of the machine itself: a disk without room, a disk that fails to write.
+"""Drills of disk faults: a full disk and a disk that fails to write. Linux and root only.
 
-What a drill needs of the machine it takes for itself alone: a small tmpfs over its database's folder, a tracer on its
-own service's PostgreSQL.
+The faults affect only the drill's own service: a small tmpfs over its database folder, a tracer on its PostgreSQL.
 """
 
 import asyncio
@@ -41,7 +40,7 @@ _COPIES: Final = 50  # a dying PostgreSQL takes the commits of all that was on t
 
 
 def disk_full(order: DrillOrder) -> DrillReport:
-    """Row 12: PostgreSQL's files, its WAL among them, and the logs have no room left, and then they have again."""
+    """Fill the disks of PostgreSQL (with its WAL) and of the logs, then free them (fault 12)."""
     folder = make_folder()
     keep = True
     try:
@@ -58,7 +57,7 @@ def disk_full(order: DrillOrder) -> DrillReport:
 
 @contextmanager
 def _small_disk(folder: Path) -> Iterator[tuple[Service, tuple[Path, ...]]]:
-    """A running service whose database and logs lie on small file systems of their own; and the files to fill them."""
+    """Run a service with database and logs on small file systems; yield it and the files that fill them."""
     service = Service(folder, SETTINGS)
     log = service.state / "log"
     mounted: list[Path] = []
@@ -127,7 +126,7 @@ async def _disk_full(service: Service, order: DrillOrder, ballast: Sequence[Path
 
 
 def _fill(file: Path) -> None:
-    """A file that leaves no room but a little."""
+    """Fill the file system except for `ROOM_BYTES`."""
     room = os.statvfs(file.parent)
     with file.open("wb") as taken:
         os.posix_fallocate(taken.fileno(), 0, max(4096, room.f_bavail * room.f_frsize - ROOM_BYTES))
@@ -158,7 +157,7 @@ def _done(*words: str) -> None:
 
 
 def write_error(order: DrillOrder) -> DrillReport:
-    """Row 13: the disk says EIO when PostgreSQL's log is to be made safe; it must stop at once and recover."""
+    """Fail PostgreSQL's fdatasync with EIO (fault 13); it must stop at once and recover."""
 
     async def play(service: Service) -> DrillReport:
         access = first_access(service)
@@ -192,7 +191,7 @@ def write_error(order: DrillOrder) -> DrillReport:
 
 
 def _fail_syncs(service: Service) -> str:
-    """Every process of PostgreSQL gets EIO at its next fdatasync or fsync, for as long as TRACED_S."""
+    """Make every fdatasync and fsync of PostgreSQL fail with EIO for TRACED_S; return a description."""
     pids = [pid for main in service.pids(ServicePart.POSTGRES) for pid in child_pids(main)]
     words = ["strace", "-f", "-qq", "-e", "trace=fdatasync,fsync", "-e", "inject=fdatasync,fsync:error=EIO"]
     for pid in pids:

@@ -1,7 +1,8 @@
-"""`ops drill names`: the DNS of recipients fails in every way, and what that means for their mail is checked.
+"""`ops drill names`: the recipients' DNS fails in different ways; check what happens to their mail.
 
-The service asks a responder of the drill's own. Failures that may pass are deferred and delivered once they have;
-what says that there is no mail server ends at once; what points into a private network is never connected to.
+The service uses the drill's own DNS responder. Temporary failures must defer mail and deliver it after recovery,
+answers
+that rule out a mail server must end it at once, and private addresses must never be connected to.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ _ARRIVES: Final = frozenset({"delivered"})
 
 
 class DnsFailure(Struct, frozen=True):
-    """A domain whose DNS fails in one way; `comes_to`: the statuses its mail may have, while it fails."""
+    """A domain whose DNS fails in one way; `comes_to` holds the statuses that its mail may have meanwhile."""
 
     domain: str
     what: str
@@ -66,7 +67,7 @@ PRIVATE: Final = {
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Row 26."""
+    """Run the temporary and permanent failures, then the private addresses (fault 26)."""
     return combined(NAME, [_failing(order), _private(order)])
 
 
@@ -100,7 +101,8 @@ def _with_cases(report: DrillReport, sends: list[Send], seen: Mapping[str, str])
 
 
 async def _seen(service: Service, access: ApiAccess, sends: list[Send]) -> dict[str, str]:
-    """The status of every address once all that can be decided is, and what failed has been tried."""
+    """Return the status of each address once all decidable mail is settled and deferred mail was tried, or after
+    SEEN_S."""
     connection = await asyncpg.connect(database_url(service))
     decided = {send.address for send in sends if send.address.partition("@")[2] not in HEALS}
     try:
@@ -123,7 +125,7 @@ async def _seen(service: Service, access: ApiAccess, sends: list[Send]) -> dict[
 
 
 def _misbehave(names: Responder, domain: str) -> None:
-    """As CASES say of it."""
+    """Configure the DNS records and failures of one domain of CASES."""
     server = f"mx.{domain}"
     names.set(domain, "MX", [f"10 {server}."])
     names.set(server, "A", [_LOCAL])
@@ -179,7 +181,7 @@ def _heal(names: Responder, domain: str) -> None:
 
 
 def _private(order: DrillOrder) -> DrillReport:
-    """The service in live mode, where mail servers have public addresses or none."""
+    """Send to domains that point to private addresses, with the service in live mode."""
 
     async def play(service: Service, network: DrillNetwork) -> DrillReport:
         access = first_access(service)

@@ -1,7 +1,8 @@
-"""The part of the world that a drill puts between the service and its sink: names that misbehave, wires that are cut.
+"""The network between a drill's service and its sink: a DNS responder with failures, and SMTP proxies.
 
-The DNS responder answers from a zone of its own and asks the service's responder for everything else. A wire is a TCP
-proxy on another address of loopback, at the sink's port: the names that point there have their mail go through it.
+The DNS responder answers from its own zone and asks the service's responder for other names. A proxy listens on
+another
+loopback address at the sink's port; mail for domains that point there goes through it.
 """
 
 import asyncio
@@ -28,8 +29,10 @@ Answer = TypeVar("Answer")
 
 
 class DrillNetwork:
-    """A context manager; wires are laid once the service runs. It lives in a loop of its own, in a thread, because it
-    must answer while whoever uses it waits for the service to start."""
+    """DNS responder and proxies, in a loop and thread of their own; a context manager.
+
+    The thread is needed because the responder must answer while the caller waits for the service to start.
+    """
 
     def __init__(self, service: Service) -> None:
         self.dns_port = reserve_port()
@@ -55,7 +58,7 @@ class DrillNetwork:
         self._loop.close()
 
     def add_proxy(self, *domains: str) -> SmtpProxy:
-        """A wire on an address of its own; the mail of these domains goes through it."""
+        """Start a proxy on a new address and direct the mail of these domains through it."""
         host = f"127.77.0.{len(self._proxies) + 1}"
         proxy = SmtpProxy((host, self._service.sink_port), (_HOST, self._service.sink_port))
         self._do(proxy.start())
@@ -68,13 +71,13 @@ class DrillNetwork:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE_S)
 
     def point(self, domain: str, *hosts: str) -> None:
-        """One mail server for this domain, with these addresses."""
+        """Set one mail server for this domain, with these addresses."""
         self.names.set(domain, "MX", [f"10 mx.{domain}."])
         self.names.set(f"mx.{domain}", "A", list(hosts))
         self.names.set(f"mx.{domain}", "AAAA", [])
 
     async def _ask(self, name: str, rdtype: str) -> list[str] | None:
-        """What the service's own responder says; a failure of that is no record."""
+        """Return the records of the service's own responder; [] when it fails, None for NXDOMAIN."""
         query = dns.message.make_query(name, rdtype)
         try:
             answer, _ = await dns.asyncquery.udp_with_fallback(

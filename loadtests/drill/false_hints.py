@@ -1,7 +1,7 @@
-"""`ops drill false-hints`: the streams of hints hold entries twice, entries of nobody, and entries that were stolen.
+"""`ops drill false-hints`: hint streams contain duplicated, invented and stolen entries.
 
-An intruder copies a tenth of the hints, invents as many, and claims entries that their reader still works on. A
-delivery is claimed in PostgreSQL; a hint only says where to look.
+A corrupter copies a tenth of the hints, adds as many invented ones, and claims entries that their reader still
+processes. Mail must not suffer: a delivery is claimed in PostgreSQL, and a hint only says where to look.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _MAX_AT_ONCE: Final = 200
 
 
 class HintCorrupter:
-    """Reads every stream beside the service and writes into them what does not belong there."""
+    """Reads every hint stream beside the service and adds false entries; `done` counts them by kind."""
 
     def __init__(self, client: "redis.Redis", shards: int, rng: random.Random) -> None:
         self.done: Counter[str] = Counter()
@@ -43,7 +43,7 @@ class HintCorrupter:
         self._seen: dict[str, bytes] = dict.fromkeys(self._streams, b"0")
 
     async def run(self, until: asyncio.Event) -> None:
-        """Until the event is set."""
+        """Corrupt streams until the event is set."""
         while not until.is_set():
             streams = self._rng.sample(self._streams, len(self._streams) // 4)
             pipe = self._client.pipeline(transaction=False)
@@ -85,7 +85,7 @@ class HintCorrupter:
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Row 15."""
+    """Send mail while the hint streams are corrupted (fault 15)."""
 
     async def play(service: Service) -> DrillReport:
         access = first_access(service)

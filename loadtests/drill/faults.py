@@ -1,4 +1,4 @@
-"""The faults of a drill: which process dies or stands still, without warning, and what goes with it."""
+"""The process faults of drills: kill or stop one process of the service, chosen at random."""
 
 import os
 import random
@@ -19,7 +19,7 @@ _POLL_S = 0.02
 
 
 class InjectedFault(Struct, frozen=True):
-    """Who was injected, and from when to when (wall clock); a kill takes no time."""
+    """One injected fault, with its start and end by the wall clock; a kill has no duration."""
 
     label: str
     at: float
@@ -30,29 +30,33 @@ Fault = Callable[[Service, random.Random], str]
 
 
 class NoProcessToKill(RuntimeError):  # noqa: N818 - named for what it says
-    """The process to kill did not come back from the last time."""
+    """No process of the wanted kind was running in time."""
 
 
 def kill_api(service: Service, rng: random.Random) -> str:
-    """A worker of Granian, or Granian itself with its workers left to their fate."""
+    """Kill an API worker, or the Granian main process, which leaves its workers behind."""
     if rng.random() < 0.5:
         return f"api {_kill(service, ServicePart.API, rng)}"
     return f"api worker {_kill_one(service.api_workers, rng)}"
 
 
 def kill_mta(service: Service, rng: random.Random) -> str:
-    """One of the delivering processes."""
+    """Kill one mta process."""
     return f"mta {_kill(service, ServicePart.MTA, rng)}"
 
 
 def pause_mta(service: Service, rng: random.Random) -> str:
-    """A delivering process that stands still until its lease has long run out, and then goes on as if nothing was."""
+    """Stop an mta process for twice its lease, then continue it."""
     pid, _ = stop_mta(service, rng, lambda _: None)
     return f"mta {pid} paused"
 
 
 def stop_mta(service: Service, rng: random.Random, look: Callable[[int], None]) -> tuple[int, float]:
-    """The same; `look` sees the process as soon as it stands still. Its pid, and when it went on (wall clock)."""
+    """Stop an mta process for twice its lease, then continue it; return its pid and the time it continued (wall
+    clock).
+
+    `look` is called with the pid as soon as the process has stopped.
+    """
     pid = _signal_one(lambda: service.pids(ServicePart.MTA), rng, signal.SIGSTOP)
     try:
         look(pid)
@@ -65,17 +69,17 @@ def stop_mta(service: Service, rng: random.Random, look: Callable[[int], None]) 
 
 
 def kill_worker(service: Service, rng: random.Random) -> str:
-    """The background worker."""
+    """Kill the background worker."""
     return f"worker {_kill(service, ServicePart.WORKER, rng)}"
 
 
 def kill_relay(service: Service, rng: random.Random) -> str:
-    """The process that takes mail over SMTP."""
+    """Kill the SMTP submission process."""
     return f"relay {_kill(service, ServicePart.RELAY, rng)}"
 
 
 def kill_valkey(service: Service, rng: random.Random) -> str:
-    """Everything in Valkey, then Valkey."""
+    """Delete all data in Valkey, then kill it."""
     client = redis.Redis.from_url(_redis_url(service), socket_timeout=2)
     with client, suppress(redis.RedisError, OSError):  # it may be dead of the last time still
         client.flushall()
@@ -83,12 +87,13 @@ def kill_valkey(service: Service, rng: random.Random) -> str:
 
 
 def kill_postgres(service: Service, rng: random.Random) -> str:
-    """The postmaster, as a power cut would; its backends notice by themselves."""
+    """Kill the postmaster, as a power cut would; its backends end by themselves."""
     return f"postgres {_kill(service, ServicePart.POSTGRES, rng)}"
 
 
 def kill_backend(service: Service, rng: random.Random) -> str:
-    """A session of the service in PostgreSQL, which takes all others with it: shared memory may be spoilt."""
+    """Kill one PostgreSQL backend of the service; PostgreSQL then ends all others, because shared memory may be
+    corrupt."""
     return f"backend {_kill_one(service.backends, rng)}"
 
 
@@ -105,7 +110,7 @@ FAULTS: Final[dict[str, Fault]] = {
 
 
 def inject(fault: Fault, service: Service, rng: random.Random) -> InjectedFault:
-    """Do it, and note the time."""
+    """Inject a fault and return it with its start and end."""
     at = time.time()
     label = fault(service, rng)
     return InjectedFault(label, at, time.time())
@@ -120,7 +125,7 @@ def _kill_one(find: Callable[[], list[int]], rng: random.Random) -> int:
 
 
 def _signal_one(find: Callable[[], list[int]], rng: random.Random, number: signal.Signals) -> int:
-    """The signal to one of those found; waits for a process that is just being started again."""
+    """Send a signal to one of the processes found; waits for a process that is being restarted."""
     deadline = time.monotonic() + COMES_BACK_S
     while time.monotonic() < deadline:
         pids = find()

@@ -1,7 +1,6 @@
-"""`ops drill fence`: a delivering process stands still for twice its lease and must not touch what it has lost then.
+"""`ops drill fence`: an mta process stops for twice its lease and must not touch deliveries that it has lost.
 
-As `pause-mta`, with a short lease and with mail servers that take their time over the final dot: every stop meets mail
-on the wire.
+Like `pause-mta`, with a short lease and slow replies to the final dot, so that every stop interrupts mail on the wire.
 """
 
 from typing import Final
@@ -24,7 +23,7 @@ SETTINGS: Final = {"MTA_WORKERS": "2", "LEASE_S": "3", "SHARD_RULES": "manual"}
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Row 5, aimed."""
+    """Stop mta processes while mail is on the wire (fault 5)."""
 
     async def play(service: Service, network: DrillNetwork) -> DrillReport:
         access, stops = first_access(service), ProcessStops(DOT_S)

@@ -1,7 +1,7 @@
-"""Drills around the final dot: what dies or is cut when the message is on the wire, and nobody knows which side has it.
+"""Drills around the final dot: a process dies or a connection breaks before or after the server's 250.
 
-All mail goes through a wire (`world`) that holds the sink's 250 or the message's content for as long as it takes to
-strike in exactly that moment.
+All mail goes through a proxy (`smtp_proxy`) that holds the sink's 250 or the message content until the fault has
+happened.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ _DOMAINS: Final = tuple(f"d{number}.test" for number in range(DOMAINS))
 
 
 def before_dot(order: DrillOrder) -> DrillReport:
-    """Row 3: the process dies while the server still reads the content."""
+    """Kill the mta processes while the server still reads the content (fault 3)."""
 
     async def play(service: Service, network: DrillNetwork) -> DrillReport:
         proxy = network.add_proxy(*_DOMAINS)
@@ -65,7 +65,7 @@ def before_dot(order: DrillOrder) -> DrillReport:
 
 
 def held_reply(order: DrillOrder) -> DrillReport:
-    """Row 4: the process dies between the server's 250 and the commit of it."""
+    """Kill the mta processes between the server's 250 and its commit (fault 4)."""
 
     async def play(service: Service, network: DrillNetwork) -> DrillReport:
         proxy = network.add_proxy(*_DOMAINS)
@@ -93,7 +93,7 @@ def held_reply(order: DrillOrder) -> DrillReport:
 
 
 def postgres_after_reply(order: DrillOrder) -> DrillReport:
-    """Row 10: the database dies with the server's 250 in hand, and the process that holds it lives."""
+    """Kill PostgreSQL while an mta process waits for the server's 250 (fault 10)."""
 
     async def play(service: Service, network: DrillNetwork) -> DrillReport:
         proxy = network.add_proxy(*_DOMAINS)
@@ -114,7 +114,7 @@ def postgres_after_reply(order: DrillOrder) -> DrillReport:
 
 
 def unknown_outcome(order: DrillOrder) -> DrillReport:
-    """Row 22: the connection breaks after the final dot, or the 250 comes late."""
+    """Break the connection after the final dot, or delay the 250 (fault 22)."""
 
     async def play(service: Service, network: DrillNetwork) -> DrillReport:
         proxy = network.add_proxy(*_DOMAINS)
@@ -150,13 +150,13 @@ def unknown_outcome(order: DrillOrder) -> DrillReport:
 
 
 class _ReplyHold(Struct):
-    """Lets one 250 wait until the strike has fallen."""
+    """Holds one 250 in the proxy until the fault has been injected."""
 
     wanted: bool = False
     caught: bool = False
 
     async def hold(self) -> bool:
-        """For the proxy."""
+        """Wait while a reply is to be held; called by the proxy."""
         if self.wanted:
             self.caught = True
             while self.wanted:  # noqa: ASYNC110 - set by a thread
@@ -164,12 +164,12 @@ class _ReplyHold(Struct):
         return True
 
     def catch(self) -> None:
-        """Wait until one is caught."""
+        """Wait until a reply is held."""
         self.caught, self.wanted = False, True
         _wait_until(lambda: self.caught)
 
     def release(self) -> None:
-        """It goes on its way."""
+        """Let the held reply continue."""
         self.wanted = False
 
 
@@ -181,7 +181,7 @@ async def _loaded(
 
 
 def _kill_all(service: Service, _rng: random.Random) -> str:
-    """Every delivering process at once: whichever holds the reply is among them."""
+    """Kill every mta process at once, so that the one with the held reply is among them."""
     _wait_until(lambda: bool(service.pids(ServicePart.MTA)))
     pids = service.pids(ServicePart.MTA)
     for pid in pids:

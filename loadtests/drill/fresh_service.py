@@ -1,6 +1,6 @@
-"""Where a drill plays: a service of its own in a folder of its own, an account on it, and the end of both.
+"""Run a drill on a new service in a temporary folder, with accounts to send from.
 
-The folder of a drill that failed stays, and is named on standard error.
+The folder of a failed drill is kept and named on standard error.
 """
 
 import asyncio
@@ -35,15 +35,15 @@ RunWithNetwork = Callable[[Service, DrillNetwork], Awaitable[DrillReport]]
 
 
 def run_on_service(play: RunOnService, more: Mapping[str, str] | None = None) -> DrillReport:
-    """The drill `play` on a fresh service with `more` settings; the service's own end is judged too.
+    """Run `play` on a new service with `more` settings; the report also checks that the service stops cleanly.
 
-    Call from the main thread. Raises what the start of a service raises.
+    Call from the main thread. Raises what starting a service raises.
     """
     return _kept_if_failed(lambda folder: asyncio.run(_play(Service(folder, _settings(more)), play)))
 
 
 def run_with_network(play: RunWithNetwork, more: Mapping[str, str] | None = None) -> DrillReport:
-    """The same with a world of mail servers and names between the service and its sink."""
+    """Like `run_on_service`, with DNS and SMTP proxies of the drill between the service and its sink."""
 
     def on(service: Service) -> DrillReport:
         with DrillNetwork(service) as network:
@@ -54,7 +54,7 @@ def run_with_network(play: RunWithNetwork, more: Mapping[str, str] | None = None
 
 
 async def new_access(service: Service, name: str, *, daily_cap: int | None = 1_000_000) -> ApiAccess:
-    """Another account with a key for everything and a verified domain; `name` sets it apart."""
+    """Create another account with an API key and a verified domain, both named after `name`."""
     settings = service.settings
     async with operate.opened(settings) as pool:
         made = await operate.create_account(
@@ -67,32 +67,32 @@ async def new_access(service: Service, name: str, *, daily_cap: int | None = 1_0
 
 
 def first_access(service: Service) -> ApiAccess:
-    """The account that the service made at its first start."""
+    """Return the account that the service created at its first start."""
     made = service.first_run
     return ApiAccess(made["accountId"], made["apiKey"], f"drill@{made['domain']}")
 
 
 def account_id(access: ApiAccess) -> UUID:
-    """For the database."""
+    """Return the account's UUID."""
     return ids.parse_id(ids.Kind.ACCOUNT, access.account)
 
 
 def database_url(service: Service) -> str:
-    """Of its database."""
+    """Return the URL of the service's database."""
     url = service.settings.database_url
     assert url is not None
     return url
 
 
 def redis_url(service: Service) -> str:
-    """Of its Valkey."""
+    """Return the URL of the service's Valkey."""
     url = service.settings.redis_url
     assert url is not None
     return url
 
 
 async def until_empty(url: str, timeout_s: float = EMPTY_S) -> None:
-    """Wait until no delivery is pending, or until the patience ends: what hangs then shows in the verdict."""
+    """Wait until no delivery is pending, at most `timeout_s`; reconciliation reports the rest."""
     ends = time.monotonic() + timeout_s
     while time.monotonic() < ends:
         with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):  # it may just be coming back
@@ -108,8 +108,8 @@ async def until_empty(url: str, timeout_s: float = EMPTY_S) -> None:
 
 
 async def pending_hints(service: Service) -> int:
-    """Stream entries that were read and not acknowledged, over all shards; asked until there are none or the
-    patience ends."""
+    """Return the stream entries read but not acknowledged, over all shards; waits for zero, -1: Valkey did not
+    answer."""
     client = redis_store.connect(redis_url(service), timeout_s=2)
     try:
         ends = time.monotonic() + _PENDING_S

@@ -42,13 +42,13 @@ _ASK_S: Final = 0.1
 
 
 class ShardOwners:
-    """Who owns how many shards, by host, as the database says."""
+    """Reads from the database how many shards each host owns."""
 
     def __init__(self, connection: asyncpg.Connection) -> None:
         self._connection = connection
 
     async def owned(self) -> dict[str, int]:
-        """Shards of each living host; those of nobody under ""."""
+        """Return the number of shards of each mta host; shards without an owner are under ""."""
         rows = await self._connection.fetch(
             "SELECT coalesce(m.name, '') AS name, count(*) AS shards FROM shard_owners o"
             " LEFT JOIN shard_members m ON m.id = o.owner GROUP BY 1",
@@ -61,11 +61,11 @@ class ShardOwners:
         return found
 
     async def until_without(self, host: str, timeout_s: float) -> float | None:
-        """Seconds until others own all that `host` had; None when that takes longer."""
+        """Return the seconds until other hosts own all shards of `host`; None after `timeout_s`."""
         return await self._until(lambda found: found[host] == 0 and not found.get(""), timeout_s)
 
     async def until_shared(self, timeout_s: float) -> float | None:
-        """Seconds until every host has its share; None when that takes longer."""
+        """Return the seconds until every host has its share; None after `timeout_s`."""
         return await self._until(lambda found: not found.get("") and max(found.values()) - min(found.values()) <= 1,
                                  timeout_s)  # fmt: skip
 
@@ -79,7 +79,7 @@ class ShardOwners:
 
 
 class HostCuts:
-    """What was cut off, for how long, and how the others took it."""
+    """Cuts hosts off, and records the faults and the times of takeover and return."""
 
     def __init__(self, shards: ShardOwners) -> None:
         self.injected: list[InjectedFault] = []
@@ -88,7 +88,7 @@ class HostCuts:
         self._shards = shards
 
     async def mta(self, host: str) -> None:
-        """Off for longer than its lease, and back until it has its share again."""
+        """Cut an mta host off for longer than its lease, then wait until it has its share again."""
         at = time.time()
         network.cut(host)
         try:
@@ -100,7 +100,7 @@ class HostCuts:
         self.returned_s.append(await self._shards.until_shared(SETTLE_S * 2))
 
     async def api(self, host: str) -> None:
-        """Off for as long, and back."""
+        """Cut an api host off for the same time."""
         at = time.time()
         network.cut(host)
         try:
@@ -112,7 +112,7 @@ class HostCuts:
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Hosts of its own; they and their folder are gone at the end, unless something failed."""
+    """Run the drill on new hosts; the logs are kept when it fails."""
     folder = Path(tempfile.mkdtemp(prefix="waybill-hosts-"))
     keep = True
     try:
@@ -223,7 +223,7 @@ def _seconds(times: Sequence[float | None]) -> str:
 
 
 def _only_logs(folder: str, names: list[str]) -> list[str]:
-    """For copytree: all but logs is left behind."""
+    """Return the names that `copytree` ignores: everything except logs and folders."""
     keep = {name for name in names if name.endswith(".log") or (Path(folder) / name).is_dir()}
     return [name for name in names if name not in keep or name.startswith(("pg", "messages", "valkey", "programs"))]
 

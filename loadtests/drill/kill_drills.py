@@ -1,4 +1,4 @@
-"""The drills of sudden death: a service of its own under load, a part injected at random moments, then the count."""
+"""Drills that kill processes at random moments under load, and the steps that all drills share."""
 
 import asyncio
 import random
@@ -35,26 +35,26 @@ ExtraChecks = Callable[[Reconciliation], Awaitable[list[Check]]]  # what one dri
 
 
 class BackgroundSender(Protocol):
-    """A client that sends a plan, and goes on until it is told to stop."""
+    """A client that sends a plan and continues until it is told to stop."""
 
     sends: list[Send]
 
     async def run(self, until: asyncio.Event) -> None:
-        """Returns when everything is answered or given up."""
+        """Send until the event is set; return when every message is answered or given up."""
 
 
 def kill_api(order: DrillOrder) -> DrillReport:
-    """Row 1 and 2."""
+    """Kill API workers and the HTTP server (faults 1 and 2)."""
     return _drilled("kill-api", order)
 
 
 def kill_mta(order: DrillOrder) -> DrillReport:
-    """Rows 3 and 4, at random moments; `wire` aims."""
+    """Kill mta processes at random moments (faults 3 and 4); `final_dot` does so at chosen moments."""
     return _drilled("kill-mta", order, max_copies=order.rounds * ON_THE_WIRE)
 
 
 def pause_mta(order: DrillOrder) -> DrillReport:
-    """Row 5; `fence` does the same with slow mail servers."""
+    """Stop mta processes for twice their lease (fault 5); `fence` does so with slow mail servers."""
     stops = ProcessStops()
 
     async def play(service: Service) -> DrillReport:
@@ -74,27 +74,27 @@ def pause_mta(order: DrillOrder) -> DrillReport:
 
 
 def kill_worker(order: DrillOrder) -> DrillReport:
-    """Row 1."""
+    """Kill the background worker (fault 1)."""
     return _drilled("kill-worker", order)
 
 
 def kill_valkey(order: DrillOrder) -> DrillReport:
-    """Row 6."""
+    """Empty and kill Valkey (fault 6)."""
     return _drilled("kill-valkey", order)
 
 
 def kill_postgres(order: DrillOrder) -> DrillReport:
-    """Row 9, the postmaster."""
+    """Kill the postmaster (fault 9)."""
     return _drilled("kill-postgres", order, max_copies=order.rounds * ON_THE_WIRE)
 
 
 def kill_backend(order: DrillOrder) -> DrillReport:
-    """Row 9, a backend."""
+    """Kill a PostgreSQL backend (fault 9)."""
     return _drilled("kill-backend", order, max_copies=order.rounds * ON_THE_WIRE)
 
 
 def kill_relay(order: DrillOrder) -> DrillReport:
-    """Rows 1 and 2 at the other door."""
+    """Kill the SMTP submission process (faults 1 and 2)."""
 
     async def play(service: Service) -> DrillReport:
         access = first_access(service)
@@ -118,10 +118,9 @@ async def drill(
     every_s: float = EVERY_S,
     rng: random.Random | None = None,
 ) -> Reconciliation:
-    """Send at least so many, strike so often, wait up to `patience_s` for the empty queue and reconcile, on a running
-    service.
+    """Send, inject faults, wait for an empty queue (at most `patience_s`) and reconcile, on a running service.
 
-    `access` (default: the first run's) must belong to an account without other mail.
+    `access` (default: the account of the first start) must belong to an account without other mail.
     """
     sender, drawn = access or first_access(service), rng or random.Random()
     client = SendClient(service.base_url, sender, plan(messages, name), rate=rate, rng=drawn)
@@ -138,7 +137,7 @@ async def under_load(
     rng: random.Random,
     every_s: float = EVERY_S,
 ) -> list[InjectedFault]:
-    """Strike at random moments while the client sends; it goes on until the last strike."""
+    """Inject faults at random moments while the client sends, until the last fault; return the faults."""
     over = asyncio.Event()
     injected: list[InjectedFault] = []
 
@@ -166,8 +165,7 @@ async def reconcile_when_idle(
     patience_s: float = EMPTY_S,
     store: Path | None = None,
 ) -> Reconciliation:
-    """The verdict once the queue is empty, or the patience at its end; `store` is where mail arrives, if not at the
-    service's own sink."""
+    """Reconcile once the queue is empty, or after `patience_s`; `store` replaces the service's own sink."""
     began = min((send.first_at for send in sends if send.first_at), default=time.time())
     url = database_url(service)
     await until_empty(url, patience_s)
@@ -187,7 +185,7 @@ async def report_after_faults(
     extra_checks: ExtraChecks | None = None,
     store: Path | None = None,
 ) -> DrillReport:
-    """The verdict as a report, with what else must hold after every fault: keys, hints, processes (`parts` of them)."""
+    """Reconcile, and check what must hold after every fault: idempotency keys, hints, processes (`parts`)."""
     found = await reconcile_when_idle(service, access, client.sends, injected, name=name, store=store)
     report = report_of(found)
     report.checks.append(Check(f"at most {max_copies} copies too many", found.copies <= max_copies, f"{found.copies}"))
@@ -206,7 +204,7 @@ async def report_after_faults(
 
 
 async def _whole(service: Service, parts: Iterable[ServicePart]) -> Check:
-    """Every kind of process runs, once the supervisor's longest pause is over."""
+    """Check that every kind of process runs, waiting at most the supervisor's longest pause."""
     ends = time.monotonic() + COMES_BACK_S
     while True:
         away = [part.name.lower() for part in parts if not service.pids(part)]

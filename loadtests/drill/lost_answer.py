@@ -1,7 +1,7 @@
-"""`ops drill lost-answer`: a client whose network fails in the middle repeats what it sent, and nothing is sent twice.
+"""`ops drill lost-answer`: clients repeat requests whose answer was lost, and no message is sent twice.
 
-Every send has an idempotency key. Of a third of them the client hangs up at a random moment, before or after the
-commit, and API workers die meanwhile. Then fifty clients at once post one key, and ten post one batch.
+Every send has an idempotency key. For a third of them the client closes the connection at a random moment, before or
+after the commit, while API workers are killed. Then fifty clients post one key at once, and ten post one batch.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _GONE: Final = (0, 429, 502, 503, 504)
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Row 2, and the rule of keys (I4); a round is a killed worker, and a key posted by fifty at once."""
+    """Run the drill (fault 2); each round kills a worker and posts one key fifty times at once."""
 
     async def play(service: Service) -> DrillReport:
         access = first_access(service)
@@ -61,7 +61,7 @@ async def _parallel(
     injected: list[InjectedFault] | None = None,
     rng: random.Random | None = None,
 ) -> Check:
-    """Fifty at once; with `struck` a worker dies among them, and who got no answer asks again."""
+    """Post one key fifty times at once; with `struck` a worker is killed meanwhile and lost answers are retried."""
     send = planned(NAME, len(sends))
     body = {
         "from": access.sender, "to": send.address, "subject": "Once", "text": "Once.\n",
@@ -82,7 +82,7 @@ async def _parallel(
 
 
 async def _batches(service: Service, access: ApiAccess, sends: list[Send]) -> Check:
-    """The same ten messages in ten batches at once."""
+    """Post the same ten messages in ten batches at once."""
     batch = [planned(NAME, len(sends) + number) for number in range(KEYS)]
     messages = [
         {
@@ -109,7 +109,7 @@ async def _batches(service: Service, access: ApiAccess, sends: list[Send]) -> Ch
 async def _post(
     session: aiohttp.ClientSession, service: Service, access: ApiAccess, path: str, body: dict[str, Any]
 ) -> tuple[int, dict[str, Any]]:
-    """The first answer that is one."""
+    """Post until an answer other than a temporary refusal arrives; return status and body."""
     headers = {"Authorization": f"Bearer {access.key}"}
     status, answer = 0, b"{}"
     for _ in range(_TRIES):
@@ -125,7 +125,7 @@ async def _post(
 
 
 def _write_down(send: Send, answers: list[tuple[int, dict[str, Any]]], sends: list[Send]) -> None:
-    """What the client takes for true: the first id it was told."""
+    """Record the first id that the client received."""
     told = [answer["id"] for _, answer in answers if "id" in answer]
     send.message_id = told[0] if told else None
     send.status = 202 if told else answers[0][0]

@@ -1,6 +1,6 @@
-"""Opens many sending accounts at once: each with an owner, a key for everything and a verified domain.
+"""Open many sending accounts at once, each with an owner, an API key and a verified domain.
 
-All domains sign with the same key pair: making one takes 0.1 s of CPU, and a drill measures neither that nor keys.
+All domains share one DKIM key pair: creating one takes 0.1 s of CPU, which drills do not measure.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ _CHECK_LATER: Final = "UPDATE domains SET check_at = check_at + interval '6 hour
 
 
 async def open_accounts(service: Service, name: str, count: int) -> list[ApiAccess]:
-    """Open `count` accounts on a running service; `name` sets their domains apart."""
+    """Open `count` accounts on a running service; `name` is part of their domain names."""
     settings = service.settings
     pepper = settings.key_pepper
     assert pepper is not None

@@ -1,8 +1,8 @@
-"""`ops drill clock`: the clock of the hosts jumps while mail flows; that of the database stays.
+"""`ops drill clock`: the clock of the service's hosts jumps while mail flows; that of the database does not.
 
-The service's own processes read the time through a library of the drill's (moved_clock.c), PostgreSQL and Valkey do
-not: hosts whose clock is wrong look like that. Due times are the database's, so nothing goes early; days are counted by
-the hosts' clock, so a day that has begun is not begun again.
+The service's processes read the time through a preloaded library (moved_clock.c), PostgreSQL and Valkey do not, as if
+the hosts' clocks were wrong. Due times come from the database, so nothing is sent early; days are counted by the
+hosts' clock and never go back.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ _SIGNED_AT: Final = re.compile(rb"(?<=[;\s])t=(\d{9,11})(?=[;\s])")
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Row 14."""
+    """Send mail while the hosts' clock jumps (fault 14)."""
     with MovedClock() as moved:
 
         async def play(service: Service) -> DrillReport:
@@ -68,7 +68,7 @@ def run(order: DrillOrder) -> DrillReport:
 
 
 class ClockChange(Struct, frozen=True):
-    """From the moment `at` of the true clock on, the hosts' clock is off by `by_s`."""
+    """From the true time `at` on, the hosts' clock is off by `by_s`."""
 
     label: str
     at: float
@@ -76,7 +76,7 @@ class ClockChange(Struct, frozen=True):
 
 
 class MovedClock:
-    """The clock that the service's processes go by; a context manager, within which services are to be started."""
+    """The clock of the service's processes; a context manager. Start services inside it."""
 
     def __init__(self) -> None:
         self.moves: list[ClockChange] = []
@@ -102,13 +102,13 @@ class MovedClock:
         self._folder.cleanup()
 
     def move(self, label: str, by: timedelta) -> None:
-        """The clock is off by so much from now on."""
+        """Set the offset of the clock from now on."""
         by_s = round(by.total_seconds())
         os.pwrite(self._file.fileno(), struct.pack("=q", by_s), 0)  # in place: the processes have it in their memory
         self.moves.append(ClockChange(label, time.time(), by_s))
 
     def shows(self, told_s: float, *, since: float, until: float) -> bool:
-        """Whether this clock may have shown `told_s` at some moment from `since` to `until` of the true clock."""
+        """Return True if this clock may have shown `told_s` between `since` and `until` of the true clock."""
         for number, move in enumerate(self.moves):
             ends = self.moves[number + 1].at if number + 1 < len(self.moves) else until
             first, last = max(since - SLACK_S, move.at), min(until, ends) + SLACK_S
@@ -118,7 +118,7 @@ class MovedClock:
 
 
 class CountedHead(Struct, frozen=True):
-    """How an account's counter stood."""
+    """The counters of an account head at one time."""
 
     day: date
     month: date
@@ -177,7 +177,7 @@ async def _move(moved: MovedClock, over: asyncio.Event) -> None:
 
 
 def _offset(label: str, at: datetime) -> timedelta:
-    """How far off the clock is to be; over midnight means that it strikes in the middle of the phase."""
+    """Return the offset of a step; midnight is passed in the middle of the phase."""
     midnight = datetime.combine(at.date() + timedelta(days=1), datetime.min.time(), UTC)
     next_month = clock.first_of_month(clock.first_of_month(at.date()) + timedelta(days=32))
     first = datetime.combine(next_month, datetime.min.time(), UTC)
@@ -191,7 +191,7 @@ def _offset(label: str, at: datetime) -> timedelta:
 
 
 async def _schedule(caller: ApiCaller) -> dict[str, float]:
-    """Mail for soon and for later; the true time at which each is due, by address."""
+    """Schedule mail for soon and for later; return the true due time (Unix seconds) by address."""
     due = {}
     for word, ahead in (("soon", SOON), ("far", FAR)):
         for number in range(SCHEDULED):
@@ -218,7 +218,7 @@ async def _keep_sending(
 async def _watch(
     url: str, accounts: dict[str, ApiAccess], seen: dict[str, list[CountedHead]], over: asyncio.Event
 ) -> None:
-    """Note each account's counter as often as it changes, as near as looking can see."""
+    """Record each change of the accounts' counters, as far as polling sees it."""
     connection = await asyncpg.connect(url, timeout=10)
     try:
         while True:
@@ -240,7 +240,7 @@ async def _watch(
 
 
 async def _posted(state: AccountState) -> None:
-    """Wait until nothing is left to post."""
+    """Wait until no delivery and no webhook post is pending, at most `MAX_WAIT_S`."""
     ends = time.monotonic() + MAX_WAIT_S
     while time.monotonic() < ends:
         if not await state.read("SELECT count(*) FROM queue WHERE account_id = $1") and not await state.read(
@@ -271,7 +271,7 @@ def _scheduled_checks(due: dict[str, float], arrived: Sequence[SinkEntry], waiti
 
 
 def _retry_checks(client: SendClient, arrived: Sequence[SinkEntry]) -> list[Check]:
-    """The first step of the ladder is a second, and the sink greylists by a first refusal."""
+    """Check the wait of greylisted mail: the first retry step is 1 s, and the sink refuses the first attempt."""
     came = {address: _seconds(entry.at) for entry in arrived for address in entry.recipients}
     put_off = [one for one in client.sends if expects_greylisting(one) and one.address in came]
     waits = [came[one.address] - one.answered_at for one in put_off]
@@ -318,7 +318,7 @@ def _webhook_checks(moved: MovedClock, endpoint: RecordingEndpoint) -> list[Chec
 
 
 def _signed_check(moved: MovedClock, sink: Path, arrived: Sequence[SinkEntry]) -> Check:
-    """A signature is made within a minute before the arrival, and kept for the next try."""
+    """Check DKIM signing times: a signature is made within a minute before arrival and kept for retries."""
     total, wrong = 0, []
     for entry in arrived:
         for told in _signed_at(sink, entry):

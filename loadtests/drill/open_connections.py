@@ -1,4 +1,4 @@
-"""Counts the connections to a drill's own servers from /proc/net/tcp, once a second."""
+"""Count the open connections to a drill's servers, from /proc/net/tcp, once a second."""
 
 import asyncio
 import re
@@ -12,9 +12,10 @@ _TABLE: Final = Path("/proc/net/tcp")
 
 
 class OpenConnections:
-    """What was open at once, and how many there were. Shorter ones than a sample's distance may be missed.
+    """Counts open and distinct connections; connections shorter than the interval may be missed.
 
-    `pattern` finds a line of the table, its groups are the local and the remote end. An asynchronous context manager:
+    `pattern` matches a line of the table; its groups are the local and the remote end. An asynchronous context
+    manager:
     it counts while entered.
     """
 
@@ -35,11 +36,11 @@ class OpenConnections:
 
     @property
     def opened(self) -> int:
-        """How many different connections were seen."""
+        """Return the number of distinct connections seen."""
         return len(self._seen)
 
     def count(self, table: bytes) -> None:
-        """Take one sample."""
+        """Count the connections in one copy of the table."""
         found = set(self._pattern.findall(table))  # the kernel shows lines twice while the table changes
         self._seen.update(found)
         self.max_open = max(self.max_open, len(found))

@@ -1,4 +1,4 @@
-"""Mail at an even pace, whatever the answers take, and the time from each 202 to the arrival at the sink."""
+"""Send mail at a constant rate, however long answers take, and read arrival times from the sink."""
 
 import asyncio
 import time
@@ -19,14 +19,14 @@ _CONNECTIONS: Final = 64
 
 
 class PacedMessage(Struct, frozen=True):
-    """One message to send; `test_id` becomes its `X-Test-Id`, by which the sink's index knows it."""
+    """One message to send; `test_id` becomes its `X-Test-Id`, which the sink records."""
 
     test_id: str
     address: str
 
 
 class PacedAnswer(Struct):
-    """What the API answered. `answered_at` is wall clock, as the sink's times are; status 0: no answer."""
+    """The API's answer to one message. `answered_at` is wall clock, as the sink's times; status 0: no answer."""
 
     test_id: str
     answered_at: float
@@ -36,7 +36,7 @@ class PacedAnswer(Struct):
 
 
 class PacedClient:
-    """Sends from one account. An asynchronous context manager."""
+    """Sends mail from one account. An asynchronous context manager."""
 
     def __init__(self, base_url: str, access: ApiAccess) -> None:
         self._url = f"{base_url}/v1/emails"
@@ -56,7 +56,7 @@ class PacedClient:
         await self._session.close()
 
     async def send(self, messages: Sequence[PacedMessage], rate: float) -> list[PacedAnswer]:
-        """Send `rate` messages a second and return every answer, in the order of the messages."""
+        """Send `rate` messages per second and return every answer, in order."""
         began = time.monotonic()
         async with asyncio.TaskGroup() as tasks:
             under_way = []
@@ -66,7 +66,7 @@ class PacedClient:
         return [task.result() for task in under_way]
 
     async def send_batch(self, messages: Sequence[PacedMessage]) -> list[PacedAnswer]:
-        """Send up to 100 messages in one request."""
+        """Send up to 100 messages in one request and return every answer, in order."""
         body = {"messages": [self._body(message) for message in messages]}
         status, text = await self._post(f"{self._url}/batch", body)
         at = time.time()
@@ -100,7 +100,7 @@ class PacedClient:
 
 
 async def arrivals(store: Path, wanted: Collection[str], patience_s: float) -> dict[str, float]:
-    """Return when each message (by test id) arrived, as wall clock; waits until all have or the patience ends."""
+    """Return the arrival time (wall clock) of each message by test id; waits for all, at most `patience_s`."""
     ends = time.monotonic() + patience_s
     while True:
         found = {
@@ -114,7 +114,8 @@ async def arrivals(store: Path, wanted: Collection[str], patience_s: float) -> d
 
 
 def percentile(ordered: Sequence[float], part: float) -> float:
-    """Return the value below which `part` (0 to 1) of the sorted values lie, to a tenth; raises IndexError for none."""
+    """Return the value below which `part` (0 to 1) of the sorted values lie, rounded to 0.1; raises IndexError if
+    empty."""
     return round(ordered[min(len(ordered) - 1, int(part * len(ordered)))], 1)
 
 

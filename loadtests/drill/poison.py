@@ -1,8 +1,8 @@
-"""`ops drill poison`: messages that break what has them in hand, every time.
+"""`ops drill poison`: messages that crash or fail their process on every attempt.
 
-A large message whose delivering process dies at once, again and again, while it is brought into memory; and messages
-that can't be signed, which is a fault on every try. After a few times each of them fails and says why, and the rest of
-the mail flows past them.
+One large message whose mta process is killed each time it loads the message, and messages that cannot be signed. After
+a
+few attempts each must fail with a reason, and other mail must continue to flow.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _NAME: Final = re.compile(rb"--name\0(mta-\d+)")
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Row 16."""
+    """Send poison messages among normal mail (fault 16)."""
 
     async def play(service: Service) -> DrillReport:
         access, culprit = first_access(service), await new_access(service, "culprit")
@@ -77,7 +77,7 @@ def run(order: DrillOrder) -> DrillReport:
 
 
 async def _deadly(service: Service, caller: ApiCaller, state: AccountState) -> tuple[str, list[InjectedFault]]:
-    """Send a large message, and kill whoever takes it in hand until it is settled; its id, and who died."""
+    """Send a large message and kill each process that loads it until it is settled; return its id and the kills."""
     watcher = _Watcher(service)
     watch = asyncio.create_task(asyncio.to_thread(watcher.run))
     try:
@@ -96,7 +96,7 @@ async def _deadly(service: Service, caller: ApiCaller, state: AccountState) -> t
 
 
 class _Watcher:
-    """Looks at the marks that delivering processes make of what they have in hand, and kills whose mark it is."""
+    """Watches the marks of messages that mta processes have in work, and kills the process with the large one."""
 
     def __init__(self, service: Service) -> None:
         self.message: UUID | None = None  # until it is known, any large one: there is no other
@@ -104,7 +104,7 @@ class _Watcher:
         self._service = service
 
     def run(self) -> list[InjectedFault]:
-        """Until it is over; who was killed."""
+        """Kill processes until `over` is set; return the kills."""
         injected: list[InjectedFault] = []
         while not self.over:
             for file in (self._service.state / "mta").glob("mta-*.hand"):
@@ -129,21 +129,21 @@ class _Watcher:
         return None
 
     def _wait_for_next_life(self, file: Path) -> None:
-        """The mark stays where it is until the process's next life has read it."""
+        """Wait until the restarted process has read the mark."""
         ends = time.monotonic() + COMES_BACK_S
         while _large_in_hand(file) and time.monotonic() < ends:
             time.sleep(_POLL_S)
 
 
 def _large_in_hand(file: Path) -> set[UUID]:
-    """The messages that are being brought into memory, by the marks of `mta.outbound.poison_guard`."""
+    """Return the messages being loaded, from the marks of `mta.outbound.poison_guard`."""
     marks = file.read_bytes()[_LARGE_MARKS]
     found = {marks[at : at + _MARK] for at in range(0, len(marks), _MARK)}
     return {UUID(bytes=mark) for mark in found if any(mark)}
 
 
 async def _unsignable(service: Service) -> tuple[AccountState, list[str]]:
-    """Messages whose signing key can't be read, so that every try of them is a fault of ours."""
+    """Send messages whose signing key cannot be read, so that every attempt fails internally."""
     access = await new_access(service, "unsignable")
     state = AccountState(service, access)
     await state.execute(
@@ -162,7 +162,7 @@ async def _unsignable(service: Service) -> tuple[AccountState, list[str]]:
 
 
 async def _failed(state: AccountState, what: str, messages: list[str]) -> Check:
-    """They failed, and their log says why."""
+    """Check that the messages failed and that the log has a reason."""
     statuses = await state.statuses()
     ended = {statuses.get(one, "absent") for one in messages}
     last = await state.read(

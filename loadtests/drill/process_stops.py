@@ -1,9 +1,10 @@
-"""Stopping delivering processes for longer than their lease, and whose the copies are that come of it.
+"""Stop mta processes for longer than their lease, and find the cause of each duplicate copy.
 
-Every arrival is stored with the port it came from, and of a process that stands still it is known which connections it
-has. So it is seen of each second copy who brought it: the heir, because the message had its final dot on the wire, or
-was not settled yet, when its process was stopped; or that process as it went on, which is the one thing that must not
-be.
+The sink records the client port of every arrival, and the open connections of a stopped process are known. So each
+copy
+can be assigned: the new owner sent it because the message was on the wire or not settled at the stop, which is
+allowed,
+or the stopped process sent it after it continued, which is an error.
 """
 
 import random
@@ -30,7 +31,7 @@ _MAX_TOLD: Final = 3
 
 
 class DuplicateCause(StrEnum):
-    """DuplicateCause a message came twice."""
+    """The cause of a second copy."""
 
     ON_THE_WIRE = "on the wire"  # sent before the stop, taken by its server during it
     UNSETTLED = "brought but unsettled"
@@ -39,7 +40,7 @@ class DuplicateCause(StrEnum):
 
 
 class ProcessStop(Struct, frozen=True):
-    """One stop, by the wall clock; `ports` are those of the connections that the process had then."""
+    """One stop, by the wall clock; `ports` are the local ports of the process's connections at that time."""
 
     began: float
     ended: float
@@ -47,21 +48,21 @@ class ProcessStop(Struct, frozen=True):
 
 
 class ArrivedCopy(Struct, frozen=True):
-    """One copy: when it came, by the wall clock, and the port of the client's side."""
+    """One copy: arrival time by the wall clock, and the client's port."""
 
     at: float
     port: int
 
 
 class ProcessStops:
-    """A fault that remembers what it did. A final dot takes the mail servers `dot_s`."""
+    """A fault that stops processes and records each stop. A final dot takes the mail servers `dot_s`."""
 
     def __init__(self, dot_s: float = 0.0) -> None:
         self.made: list[ProcessStop] = []
         self._dot_s = dot_s
 
     def inject(self, service: Service, rng: random.Random) -> str:
-        """The fault."""
+        """Stop one mta process and continue it."""
         found: list[tuple[float, frozenset[int]]] = []
         port = service.sink_port
         pid, ended = stop_mta(service, rng, lambda stopped: found.append((time.time(), connections_of(stopped, port))))
@@ -70,7 +71,7 @@ class ProcessStops:
         return f"mta {pid} stopped"
 
     def check_copies(self, store: Path, sends: Iterable[Send]) -> Check:
-        """Whose the copies are among the messages in a sink's store."""
+        """Check the cause of every second copy in a sink's store."""
         own, came = {key_of(send) for send in sends}, defaultdict[str, list[ArrivedCopy]](list)
         for one in entries(store):
             if one.test_id in own:
@@ -88,8 +89,11 @@ class ProcessStops:
 
 
 def cause_of_copies(copies: Sequence[ArrivedCopy], stops: Iterable[ProcessStop], dot_s: float) -> DuplicateCause:
-    """Why the copies of one message came. The worst that is true of any of them: a copy over a connection of a process
-    that was stopped, as that went on and before it could have got anything anew, is the process's fault."""
+    """Return the worst cause of the copies of one message.
+
+    A copy over a connection of a stopped process, after it continued and before it could have claimed anything new, is
+    that process's error.
+    """
     found = DuplicateCause.OTHER
     for stop in stops:
         own = [one.at for one in copies if one.port in stop.ports]
@@ -103,7 +107,7 @@ def cause_of_copies(copies: Sequence[ArrivedCopy], stops: Iterable[ProcessStop],
 
 
 def connections_of(pid: int, port: int) -> frozenset[int]:
-    """Local ports of the process's established connections to `port` (proc(5), net/tcp)."""
+    """Return the local ports of a process's established connections to `port` (proc(5), net/tcp)."""
     inodes = set()
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):

@@ -1,7 +1,8 @@
-"""`ops drill races`: requests that contend for one thing begin together, a hundred times over; the count is exact.
+"""`ops drill races`: concurrent requests that compete for one resource, a hundred times; counts must be exact.
 
-Sends at one below the cap, a cancellation against the release, a key revoked among sends, a domain deleted while its
-mail waits, an address suppressed while its mail waits.
+Cases: sends at one below the daily cap, a cancellation against the release, a key revoked among sends, a domain
+deleted
+and an address suppressed while their mail waits.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ _SETTLED: Final = {"delivered", "failed", "rejected", "bounced"}
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Row 39."""
+    """Run all races (fault 39)."""
 
     async def play(service: Service) -> DrillReport:
         races = (_cap, _cancel, _revoke, _delete, _suppress)
@@ -45,7 +46,7 @@ def run(order: DrillOrder) -> DrillReport:
 
 
 async def _cap(service: Service, rounds: int, _rng: random.Random) -> DrillReport:
-    """Sends at one below the daily cap: exactly one is accepted each time."""
+    """Send concurrently at one below the daily cap: exactly one send is accepted each time."""
     access = await new_access(service, "race-cap", daily_cap=0)
     state = AccountState(service, access)
     wrong: list[str] = []
@@ -73,7 +74,8 @@ async def _cap(service: Service, rounds: int, _rng: random.Random) -> DrillRepor
 
 
 async def _cancel(service: Service, rounds: int, rng: random.Random) -> DrillReport:
-    """A cancellation against the release: one winner, and the waybill tells of one."""
+    """Cancel scheduled messages while they are released: each is either cancelled or delivered, and its events
+    agree."""
     access = await new_access(service, "race-cancel")
     state = AccountState(service, access)
     later = clock.iso(clock.now() + timedelta(hours=1))
@@ -114,7 +116,7 @@ async def _cancel(service: Service, rounds: int, rng: random.Random) -> DrillRep
 
 
 async def _revoke(service: Service, rounds: int, rng: random.Random) -> DrillReport:
-    """A key revoked among its sends: each is accepted and arrives, or is refused and leaves nothing."""
+    """Revoke a key among its sends: each is accepted and arrives, or is refused and leaves no trace."""
     access = await new_access(service, "race-revoke")
     state = AccountState(service, access)
     statuses: Counter[int] = Counter()
@@ -154,7 +156,7 @@ async def _revoke(service: Service, rounds: int, rng: random.Random) -> DrillRep
 async def _sends_until(
     caller: ApiCaller, number: int, pool: asyncpg.Pool, key: str, rng: random.Random
 ) -> tuple[list[tuple[int, str, float]], float]:
-    """(status, address, begun at) of the sends around a revocation, and when that was committed."""
+    """Send around a revocation; return (status, address, start) of each send, and the time of the commit."""
     answers: list[tuple[int, str, float]] = []
 
     async def send(place: int, pause_s: float) -> None:
@@ -180,7 +182,7 @@ async def _sends_until(
 
 
 async def _delete(service: Service, rounds: int, rng: random.Random) -> DrillReport:
-    """A domain deleted while its mail is sent and waits: what was accepted arrives or fails, and says which."""
+    """Delete a domain while its mail is sent and waits: accepted mail arrives or fails, as its status says."""
     access = await new_access(service, "race-delete")
     settings = service.settings
     made: list[tuple[str, str]] = []
@@ -208,7 +210,7 @@ async def _delete(service: Service, rounds: int, rng: random.Random) -> DrillRep
 
 
 async def _around_deletion(caller: ApiCaller, name: str, id_: str, rng: random.Random) -> list[tuple[int, str, str]]:
-    """(status, address, message) of sends from a domain that is deleted among them; half of them are greylisted."""
+    """Send from a domain that is deleted meanwhile, half of it greylisted; return (status, address, message)."""
 
     async def send(place: int) -> tuple[int, str, str]:
         address = f"{('reader', 'defer')[place % 2]}+{name.partition('.')[0]}-{place}@races.test"
@@ -227,7 +229,7 @@ async def _around_deletion(caller: ApiCaller, name: str, id_: str, rng: random.R
 
 
 async def _suppress(service: Service, rounds: int, rng: random.Random) -> DrillReport:
-    """An address suppressed while its mail waits for the next try: nothing is sent to it any more."""
+    """Suppress an address while its mail waits for the next attempt: no mail is sent to it afterwards."""
     access = await new_access(service, "race-suppress")
     state = AccountState(service, access)
     accepted: dict[str, str] = {}
@@ -272,7 +274,7 @@ async def _as_told(
     answers: Counter[int],
     extra_checks: list[Check],
 ) -> DrillReport:
-    """What was accepted is settled, and what its status says of the sink is so. `accepted`: address by message."""
+    """Check that accepted messages are settled and that statuses match the sink. `accepted`: address by message id."""
     state = AccountState(service, access)
     statuses, arrivals = await state.statuses(), await state.arrivals()
     wrong = []

@@ -1,4 +1,4 @@
-"""What a drill comes to: what the client was told, held against the database, the account log and the sink's store."""
+"""Compare the client's record of a drill with the database, the account log and the sink's store."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ _HEAD_BYTES = 64 * 1024
 
 
 class AccountLogSummary(Struct):
-    """The account log, recomputed."""
+    """The result of reading an account log and recomputing its hashes."""
 
     events: int
     intact: bool  # hashes follow from one another, places without gap, the head is the last event
@@ -34,7 +34,7 @@ class AccountLogSummary(Struct):
 
 
 class Reconciliation(Struct, kw_only=True):
-    """The figures of one drill. Times in seconds."""
+    """The counts and gaps of one drill. Times in seconds."""
 
     drill: str
     sent: int
@@ -65,12 +65,12 @@ class Reconciliation(Struct, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """Nothing lost, nothing invented, nothing left hanging, and a log that proves it."""
+        """Return True if no message was lost and every common rule held."""
         return self.lost == 0 and all(check.ok for check in checks_of(self))
 
 
 def checks_of(found: Reconciliation) -> list[Check]:
-    """The rules that hold after every fault."""
+    """Return the checks that must hold after every fault."""
     hanging = found.waiting + found.unsettled
     counts = found.accepted_events == found.accepted and found.accepted_today == found.sent_today
     events = f"{found.events} events, {found.accepted_events} accepted, {found.sent_today} counted today"
@@ -90,7 +90,7 @@ def checks_of(found: Reconciliation) -> list[Check]:
 
 
 def report_of(found: Reconciliation) -> DrillReport:
-    """The verdict as every drill gives it."""
+    """Return the reconciliation as a drill report."""
     return DrillReport(
         drill=found.drill,
         sent=found.sent,
@@ -123,7 +123,10 @@ async def reconcile(
     drill: str,
     took_s: float,
 ) -> Reconciliation:
-    """Compare the three accounts of what happened; call once the queue is empty. `account` has no mail but `sends`."""
+    """Compare the client's record with database, log and sink; call once the queue is empty.
+
+    `account` must have no mail but `sends`.
+    """
     connection = await asyncpg.connect(database_url)
     try:
         statuses = await _statuses(connection, account)
@@ -227,7 +230,7 @@ async def _queued(connection: asyncpg.Connection, account: UUID) -> set[str]:
 
 
 def _is_lost(send: Send, statuses: Mapping[str, Status], arrived: Collection[str]) -> bool:
-    """Accepted, and neither at the sink nor refused by it; `delivered` without an arrival is a lie and a loss."""
+    """Return True for accepted mail neither at the sink nor bounced; `delivered` without an arrival is a loss too."""
     return send.address not in arrived and statuses.get(send.message_id or "") is not Status.BOUNCED
 
 
@@ -251,7 +254,8 @@ def _message_ids(store: Path, copies: Iterable[SinkEntry]) -> set[str]:
 
 
 def longest_gap(times: Sequence[float], kills: Sequence[InjectedFault]) -> float:
-    """The longest pause that ends after the first kill; without one there was nothing to recover from."""
+    """Return the longest pause (s) that ends after the first fault, without the time of the faults; 0 without
+    faults."""
     if not kills:
         return 0.0
     ends = [later - earlier - _held(earlier, later, kills) for earlier, later in pairwise(times) if later > kills[0].at]
@@ -259,7 +263,7 @@ def longest_gap(times: Sequence[float], kills: Sequence[InjectedFault]) -> float
 
 
 def _held(start: float, end: float, injected: Iterable[InjectedFault]) -> float:
-    """How much of this time a fault lasted: nothing can recover before that is over."""
+    """Return the seconds from `start` to `end` during which a fault lasted: recovery can only begin afterwards."""
     return sum(max(0.0, min(end, one.until) - max(start, one.at)) for one in injected)
 
 
@@ -277,6 +281,6 @@ def _seconds(at: str) -> float:
 
 
 def _description(word: str, sends: Iterable[Send], statuses: Mapping[str, Status]) -> list[str]:
-    """A few of them, for whoever looks for the reason."""
+    """Return up to five lines that describe these messages."""
     lines = [f"{word}: {send.message_id} to {send.address}, {statuses.get(send.message_id or '')}" for send in sends]
     return lines[:5]

@@ -1,6 +1,6 @@
-"""The same client as in `sends`, over SMTP: every message has an idempotency key and is repeated until it is answered.
+"""A client like `send_client`, over SMTP: every message has an idempotency key and is repeated until answered.
 
-A 250 carries the message's id, as a 202 does.
+The 250 carries the message id, as a 202 does.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ _Session = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class RefusedCommand(Exception):  # noqa: N818 - an answer
-    """A reply that is none of success."""
+    """A reply other than the expected success."""
 
 
 class RelayClient:
-    """Sends a plan over `CONCURRENCY` sessions that stay open while they can."""
+    """Sends a plan over `CONCURRENCY` SMTP sessions that stay open."""
 
     def __init__(self, port: int, access: ApiAccess, sends: list[Send], *, rate: float, rng: random.Random) -> None:
         self.sends = sends
@@ -34,7 +34,7 @@ class RelayClient:
         self._rng = rng
 
     async def run(self, until: asyncio.Event) -> None:
-        """Send the plan, and more of the kind until the event is set."""
+        """Send the plan, then further messages until the event is set."""
         work = self._endless(until)
         async with asyncio.TaskGroup() as tasks:
             for _ in range(CONCURRENCY):

@@ -1,4 +1,4 @@
-"""What every drill gives back: the count of the mail, the recovery time, and each rule that was checked."""
+"""The report of a drill: message counts, recovery time and each rule that was checked."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -45,12 +45,12 @@ class DrillReport(Struct, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """Nothing was lost, and every rule that was checked held; a drill that checked nothing has proved nothing."""
+        """Return True if no message was lost and every checked rule held; False if nothing was checked."""
         return bool(self.checks) and self.lost == 0 and all(check.ok for check in self.checks)
 
 
 def combined(name: str, reports: Sequence[DrillReport]) -> DrillReport:
-    """The parts of one drill as one report."""
+    """Combine the reports of the parts of one drill."""
     return DrillReport(
         drill=name,
         sent=sum(one.sent for one in reports),
@@ -70,14 +70,14 @@ def combined(name: str, reports: Sequence[DrillReport]) -> DrillReport:
 
 
 def as_builtins(report: DrillReport) -> dict[str, Any]:
-    """For JSON; times to the millisecond."""
+    """Return the report for JSON; times are rounded to milliseconds."""
     found: dict[str, Any] = msgspec.to_builtins(report)
     rounded = {name: round(value, 3) if isinstance(value, float) else value for name, value in found.items()}
     return rounded | {"passed": report.passed}
 
 
 def show(reports: Sequence[DrillReport]) -> None:
-    """A row for each; of a single one also what was done and checked."""
+    """Print a table with a row for each report; for a single report also its faults and checks."""
     console = Console(highlight=False, emoji=False)
     console.width = max(console.width, _WIDTH)
     table = Table(box=None, pad_edge=False)

@@ -1,4 +1,4 @@
-"""What a drill needs of the machine, and the words in which its absence is told."""
+"""Requirements of drills on the machine, such as root or an installed program."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class Requirement(Struct, frozen=True):
-    """One thing a drill can't do without."""
+    """One requirement of a drill."""
 
     name: str  # in the list: "root", "nft"
     missing: Callable[[], str | None]  # what is missing, for people; None when it is there
@@ -24,7 +24,7 @@ def _not_root() -> str | None:
 
 
 def program(name: str, package: str = "") -> Requirement:
-    """A program on the PATH; `package` says where to get it when that is not its name."""
+    """Require a program on the PATH; `package` names its package if that differs."""
     hint = f" (package {package})" if package else ""
     return Requirement(name, lambda: None if shutil.which(name) else f"the program {name} is not installed{hint}")
 

@@ -1,8 +1,8 @@
-"""`ops drill rolling`: every process is replaced again and again while mail flows through both doors, and nobody is
-turned away.
+"""`ops drill rolling`: replace every process again and again while mail flows over HTTP and SMTP; no request fails.
 
-Four kinds of client watch: one that keeps its connections, one that opens a connection for each request, sessions of
-SMTP that are in the middle of DATA most of the time, and a tail that comes back with the last id it saw.
+Four kinds of client: one that keeps its connections, one that opens a connection per request, SMTP sessions that are
+in
+DATA most of the time, and a live tail that resumes with the last id it received.
 """
 
 import asyncio
@@ -38,16 +38,16 @@ _LINE_S: Final = 30.0
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Row 18."""
+    """Restart all processes in rounds under load (fault 18)."""
     return run_on_service(lambda service: _play(service, order), SETTINGS)
 
 
 class ReconnectingClient(SendClient):
-    """A connection for each request."""
+    """A send client that opens a connection for each request."""
 
     @staticmethod
     def session() -> aiohttp.ClientSession:
-        """One that keeps none."""
+        """Return an HTTP session that keeps no connection open."""
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=CONCURRENCY, force_close=True),
             timeout=aiohttp.ClientTimeout(total=ATTEMPT_S),
@@ -57,11 +57,11 @@ class ReconnectingClient(SendClient):
 
 
 class SessionCutShort(Exception):  # noqa: N818 - an answer
-    """The session ended where it must not: after MAIL had been accepted."""
+    """The session ended after MAIL had been accepted, which must not happen."""
 
 
 class SlowSender:
-    """An SMTP session that takes its time over DATA; told 421 between two messages it comes back."""
+    """An SMTP session with slow DATA; after a 421 between messages it reconnects."""
 
     def __init__(self, port: int, access: ApiAccess, run_name: str) -> None:
         self.sends: list[Send] = []
@@ -129,7 +129,7 @@ class SlowSender:
 
 
 class CountingTail:
-    """The tail, and how its connections ended."""
+    """A live tail that counts goodbye events and refused connections."""
 
     def __init__(self, base_url: str, key: str, start: int) -> None:
         self.goodbyes = 0
@@ -232,7 +232,7 @@ def _counts(replaced: list[str]) -> str:
 
 
 async def _place(service: Service, access: ApiAccess) -> int:
-    """The last place in the account's log."""
+    """Return the last `seq` of the account's log."""
     connection = await asyncpg.connect(database_url(service))
     try:
         found = await connection.fetchval(
@@ -244,7 +244,7 @@ async def _place(service: Service, access: ApiAccess) -> int:
 
 
 async def _shown(service: Service, access: ApiAccess, start: int) -> list[int]:
-    """The places of what a tail from `start` on shows: events of messages, not what the account's people did."""
+    """Return the `seq` of all events that a tail from `start` on shows."""
     connection = await asyncpg.connect(database_url(service))
     try:
         rows = await connection.fetch(
@@ -277,7 +277,7 @@ async def _expect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, li
 
 
 async def _say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: str) -> str:
-    """The reply to `line`, its last line; to "" what is reply unasked."""
+    """Send `line` and return the last line of the reply; for "" only read a reply."""
     if line:
         writer.write(line.encode() + b"\r\n")
     async with asyncio.timeout(_LINE_S):

@@ -1,10 +1,11 @@
-"""`ops drill scale`: delivering processes come and go while thousands of messages wait, and every message is counted.
+"""`ops drill scale`: change the number of mta processes while thousands of messages wait.
 
-Messages for a few domains, most of them for one; every ten seconds there is another number of mta processes: 2, 4, 1,
-3. The hot domain is split on the way and merged again. In the first round processes end as a deploy ends them, and
-nothing may come twice; in every second one they are killed, and what had its final dot on the wire may. The mail
-servers are the drill's own, one for each domain: no more connections than the site's limit may be open there at once,
-whoever opened them.
+Most messages are for one domain. Every ten seconds the number of mta processes changes: 2, 4, 1, 3; the hot domain is
+split and merged meanwhile. In the first round processes end by SIGTERM and no message may arrive twice; in every
+second
+one by SIGKILL, and messages with their final dot on the wire may. Each domain has its own mail server, which checks
+that
+all processes together keep the connection limit of its site.
 """
 
 import asyncio
@@ -48,7 +49,7 @@ _LOOK_S: Final = 0.3
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Row 17; each round has a service of its own, and every second one kills."""
+    """Run the rounds (fault 17), each on a new service; every second one uses SIGKILL."""
     return combined(NAME, [_round(order, number) for number in range(order.rounds)])
 
 
@@ -65,8 +66,7 @@ def _round(order: DrillOrder, number: int) -> DrillReport:
 
 
 class ExtraMtas:
-    """Delivering processes beside those of the service, on its state folder and with its settings; they end by the
-    signal `how`."""
+    """Additional mta processes on the service's state folder and settings; they are ended by signal `how`."""
 
     def __init__(self, service: Service, how: signal.Signals) -> None:
         self.killed: list[InjectedFault] = []
@@ -88,7 +88,7 @@ class ExtraMtas:
             process.wait()
 
     def scale_to(self, count: int) -> None:
-        """Let there be so many, the service's own one counted."""
+        """Start or end processes until `count` run, including the service's own one."""
         names = [f"mta-{number}" for number in range(2, count + 1)]
         removed = {name: self._running.pop(name) for name in list(self._running) if name not in names}
         for name, process in removed.items():
@@ -143,7 +143,7 @@ async def _played(service: Service, network: DrillNetwork, mtas: ExtraMtas, mess
 
 
 async def _changes(service: Service, mtas: ExtraMtas, pool: asyncpg.Pool, every_s: float) -> list[int]:
-    """How much mail was queued at each of them."""
+    """Change the number of processes step by step; return the queue length before each step."""
     queued = []
     for number, count in enumerate(COUNTS):
         queued.append(int(await pool.fetchval("SELECT count(*) FROM queue")))
@@ -157,7 +157,7 @@ async def _changes(service: Service, mtas: ExtraMtas, pool: asyncpg.Pool, every_
 
 
 def plan(count: int) -> list[Send]:
-    """So many messages, each to an address of its own: most for the hot domain, the others in turn."""
+    """Return `count` messages to different addresses: most at the hot domain, the others at the rest in turn."""
     hot = round(count * HOT_PART)
     domains = [HOT if number < hot else DOMAINS[1 + number % (len(DOMAINS) - 1)] for number in range(count)]
     random.Random(count).shuffle(domains)
@@ -165,7 +165,7 @@ def plan(count: int) -> list[Send]:
 
 
 async def _count_moved(pool: asyncpg.Pool, seen: dict[tuple[object, ...], int]) -> None:
-    """Keep what the owners say of the rows they bring elsewhere; each errand stands for some seconds after its end."""
+    """Record the rows that shard owners move; each entry stays in the table for some seconds after its end."""
     while True:
         for row in await pool.fetch("SELECT shard, domain, began_at, moved FROM shard_rehomings"):
             seen[row["shard"], row["domain"], row["began_at"]] = row["moved"]

@@ -1,4 +1,4 @@
-"""The rules of `ops drill silent-sites`: the delivery times of healthy mail, and that nothing is lost."""
+"""The rules of `ops drill silent-sites`: delivery times of healthy mail, and no lost message."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -18,8 +18,10 @@ MIN_SAMPLES: Final = 50
 
 
 class DeliveryTimes(Struct, kw_only=True):
-    """Healthy mail of one sender in one phase. Times in milliseconds from the 202 to the arrival; a message that has
-    not arrived counts with the time that it has waited."""
+    """Healthy mail of one sender in one phase, in ms from the 202 to the arrival.
+
+    A message that has not arrived counts with the time that it has waited.
+    """
 
     sent: int
     accepted: int
@@ -30,7 +32,7 @@ class DeliveryTimes(Struct, kw_only=True):
 
     @property
     def shown(self) -> str:
-        """The figures in one line."""
+        """Return the figures in one line."""
         missing = self.accepted - self.arrived
         at_least = f", at least, because {missing} have not arrived" if missing else ""
         return (
@@ -40,7 +42,7 @@ class DeliveryTimes(Struct, kw_only=True):
 
 
 class HealthySender(Struct, kw_only=True):
-    """One sender of healthy mail: before the fault, during it, and during it once all harmful mail was queued."""
+    """The delivery times of one sender: before the fault, during it, and after all harmful mail was queued."""
 
     name: str
     baseline: DeliveryTimes
@@ -49,7 +51,7 @@ class HealthySender(Struct, kw_only=True):
 
 
 class SilentMailCount(Struct, kw_only=True):
-    """What became of all messages, healthy or not."""
+    """Counts of all messages, healthy or not, by their state at the end."""
 
     sent: int
     accepted: int
@@ -63,7 +65,7 @@ class SilentMailCount(Struct, kw_only=True):
 
 
 class HarmfulMailCost(Struct, kw_only=True):
-    """What the harmful mail cost."""
+    """The resources that the harmful mail used."""
 
     queued_s: float  # from its first request to its last answer
     max_open: int  # connections to its servers at once
@@ -75,7 +77,7 @@ class HarmfulMailCost(Struct, kw_only=True):
 
 
 def series(sent: Sequence[PacedAnswer], arrived: Mapping[str, float], until: float) -> DeliveryTimes:
-    """Return the figures of some messages as they stood at `until` (wall clock)."""
+    """Return the delivery times of some messages, as of `until` (wall clock)."""
     accepted = [one for one in sent if one.message_id is not None]
     waits = sorted(max(0.0, arrived.get(one.test_id, until) - one.answered_at) * 1_000 for one in accepted)
     p50, p99, worst = (percentile(waits, part) for part in (0.50, 0.99, 1.0)) if waits else (0.0, 0.0, 0.0)
@@ -90,7 +92,7 @@ def series(sent: Sequence[PacedAnswer], arrived: Mapping[str, float], until: flo
 
 
 def limit_ms(baseline: DeliveryTimes) -> float:
-    """Return the p99 that healthy mail must stay below during the fault."""
+    """Return the limit for the p99 of healthy mail during the fault."""
     return max(FLOOR_MS, WITHIN * baseline.p99_ms)
 
 

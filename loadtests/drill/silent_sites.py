@@ -1,10 +1,10 @@
-"""`ops drill silent-sites`: one tenant mails thousands of servers that never answer, and other mail must not wait.
+"""`ops drill silent-sites`: one tenant mails thousands of servers that never answer; other mail must not wait.
 
-The bystander and the harmful tenant each send a steady 5 messages a second to domains that are well; that is measured
-first alone. Then the harmful tenant queues one message to each of many domains at once: their servers accept
-connections and stay silent, or drop SYN packets, or their name servers never answer. The healthy mail goes on, the
-harmful tenant's own included. The rule: its 99th percentile, from the 202 to the arrival, stays below twice the
-baseline (`silent_verdict.limit_ms`), and nothing is lost. Limits and time-outs of the service are its defaults.
+A bystander and the harmful tenant each send 5 messages a second to healthy domains; the baseline is measured with
+these
+alone. Then the harmful tenant queues one message to each of many domains at once, whose servers stay silent after
+accepting, drop SYN packets, or whose name servers never answer. Rule: the 99th percentile of the healthy mail, the
+harmful tenant's included, stays below `silent_checks.limit_ms`, and nothing is lost. All limits are the defaults.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ def run(order: DrillOrder) -> DrillReport:
 
 
 def cases(order: DrillOrder) -> list[SilentCase]:
-    """Return the cases to run: one as soon as an option says what it shall be."""
+    """Return the cases to run: one if any option is given, else `DEFAULT_CASES`."""
     chosen = order.options
     wanted = (
         [(SilentServerKind(str(chosen.get("kind", SilentServerKind.SILENT))), int(chosen.get("accounts", 1)))]
@@ -105,14 +105,14 @@ def _run_case(case: SilentCase, seconds: float) -> DrillReport:
 
 
 class _Phase(Struct):
-    """What both senders of healthy mail sent, and when it arrived."""
+    """The healthy mail of both senders in one phase, and its arrival times."""
 
     sent: list[list[PacedAnswer]]
     arrived: dict[str, float]
     until: float
 
     def of(self, sender: int, since: float = 0.0) -> DeliveryTimes:
-        """The figures of one of them, for messages answered at or after `since`."""
+        """Return the delivery times of one sender, for messages answered at or after `since`."""
         return series([one for one in self.sent[sender] if one.answered_at >= since], self.arrived, self.until)
 
 
@@ -127,7 +127,7 @@ class _SilentSitesRun:
         self._sent: list[PacedAnswer] = []
 
     async def measured(self, seconds: float) -> DrillReport:
-        """Measure the baseline, then the fault, and count everything."""
+        """Measure the baseline, then the fault; return the report."""
         async with AsyncExitStack() as stack:
             clients = [
                 await stack.enter_async_context(PacedClient(self._service.base_url, one)) for one in self._healthy
@@ -160,7 +160,7 @@ class _SilentSitesRun:
         return report_of_case(self._case, senders, await self._count(), load)
 
     async def _phase(self, clients: Sequence[PacedClient], name: str, seconds: float) -> _Phase:
-        """Send for so long from both, and wait a while for the last arrivals."""
+        """Send for `seconds` from both senders, then wait for the last arrivals."""
         count = round(seconds * RATE)
         plans = [
             [
@@ -179,7 +179,7 @@ class _SilentSitesRun:
         return _Phase(list(sent), arrived, time.time())
 
     async def _queue_all(self) -> float:
-        """Queue the harmful mail of all accounts, as fast as the API takes it; the time of the last answer."""
+        """Queue the harmful mail of all accounts; return the time of the last answer."""
         work = iter(_batches(self._case, len(self._harmful)))
 
         async def worker() -> None:
@@ -196,7 +196,7 @@ class _SilentSitesRun:
         return peaks_mb({"mta": self._service.pids(ServicePart.MTA)})["mta"]
 
     async def _count(self) -> SilentMailCount:
-        """Hold what the clients were told against the queue, the messages, the logs and the sink's store."""
+        """Compare the clients' record with the queue, the messages, the logs and the sink."""
         accounts = [account_id(one) for one in {one.account: one for one in [*self._healthy, *self._harmful]}.values()]
         connection = await asyncpg.connect(database_url(self._service))
         try:
@@ -223,7 +223,7 @@ class _SilentSitesRun:
 
 
 def _batches(case: SilentCase, accounts: int) -> list[tuple[int, list[PacedMessage]]]:
-    """Return (account, messages) for requests that send one message to each domain, the domains dealt out in turn."""
+    """Return (account, messages) of requests that send one message to each domain; accounts take domains in turn."""
     found = []
     for account in range(accounts):
         numbers = range(account, case.sites, accounts)

@@ -1,7 +1,7 @@
-"""`ops drill soak`: hours of mail at half of what the service takes, a fault every few minutes, and nothing that grows.
+"""`ops drill soak`: hours of mail at half of the peak rate with a fault every few minutes; resources must not grow.
 
-Mail flows at an even pace; the faults come in turn. At the end everything is counted as after each of them alone, and
-what the processes hold (memory, files, sessions of the database) is compared with what they held at the beginning.
+At the end every message is accounted for, and memory, open files and database sessions are compared with the
+beginning.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ _PAGE: Final = 4096
 
 
 class ResourceSample(Struct, frozen=True):
-    """What the processes hold at one moment. `rss_mb` by role, with children."""
+    """The resources of the processes at one time. `rss_mb` is by role, with children."""
 
     at: float  # monotonic
     rss_mb: dict[str, float]
@@ -53,7 +53,7 @@ class ResourceSample(Struct, frozen=True):
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Row 42."""
+    """Send mail for --minutes with faults in turn (fault 42)."""
     seconds = (order.minutes or MINUTES) * 60
 
     async def play(service: Service) -> DrillReport:
@@ -88,8 +88,8 @@ def run(order: DrillOrder) -> DrillReport:
 
 
 async def _half_of_peak(service: Service, seconds: float) -> float:
-    """Half of what is accepted and delivered a second when it comes as fast as it can, with an account of its own;
-    less where the sink could not keep that many."""
+    """Measure the peak rate with an account of its own; return half of it, or less if the sink could not keep all
+    mail."""
     access = await new_access(service, "soak-peak")
     client = SendClient(service.base_url, access, plan(PEAK_MESSAGES, "peak"))
     began = time.monotonic()
@@ -100,7 +100,7 @@ async def _half_of_peak(service: Service, seconds: float) -> float:
 
 
 async def _faults(service: Service, seconds: float, rng: random.Random) -> list[InjectedFault]:
-    """One after the other, evenly over the time."""
+    """Inject the faults in turn, evenly over the time; return them."""
     injected = []
     began = time.monotonic()
     each_s = min(FAULT_EVERY_S, seconds / (MIN_FAULTS + 1))
@@ -154,7 +154,7 @@ def _files(pid: int) -> int:
 
 
 def _nothing_grows(samples: Sequence[ResourceSample]) -> list[Check]:
-    """The end, at rest, against the most of the first half: a process that had just died held less than it will."""
+    """Compare the state at rest with the maximum of the first half: a restarted process first holds less."""
     early, last = samples[: max(1, len(samples) // 2)], samples[-1]
     checks = []
     for role in last.rss_mb:
@@ -173,7 +173,7 @@ def _returned(what: str, first: int, last: int, most: int) -> Check:
 
 
 def _slopes(samples: Sequence[ResourceSample]) -> dict[str, Any]:
-    """How memory moved under load, MB an hour, by role: least squares over the second half of the samples."""
+    """Return the growth of memory by role in MB per hour, by least squares over the second half of the samples."""
     half = samples[len(samples) // 2 : -1]
     series: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for one in half:
@@ -183,7 +183,7 @@ def _slopes(samples: Sequence[ResourceSample]) -> dict[str, Any]:
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """Of the straight line through the points; 0 for fewer than two."""
+    """Return the slope of the least-squares line through the points; 0 for fewer than two."""
     if len(points) < 2:
         return 0.0
     middle = [sum(one[axis] for one in points) / len(points) for axis in (0, 1)]

@@ -1,7 +1,7 @@
-"""Drills of what Valkey and PostgreSQL do when they live and yet don't serve: hang, refuse, lock, run out of room.
+"""Drills in which Valkey or PostgreSQL run but do not serve: they hang, refuse, lock or run out of room.
 
-Meanwhile every request must have its answer within a bound, a refusal must be a 503 that says when to come back, the
-process must answer `/healthz`, and another account must be able to read.
+Meanwhile every request must be answered within a limit, a refusal must be a 503 with Retry-After, `/healthz` must
+answer, and another account must be able to read.
 """
 
 import asyncio
@@ -51,44 +51,44 @@ Stall = Callable[[Service, ApiAccess], AbstractAsyncContextManager[str]]
 
 
 def valkey_hung(order: DrillOrder) -> DrillReport:
-    """Row 8, a Valkey that stands still."""
+    """Stop the Valkey process (fault 8)."""
     return _stalled("valkey-hung", order, _hung, HUNG_S)
 
 
 def valkey_full(order: DrillOrder) -> DrillReport:
-    """Row 8, a Valkey without memory that evicts nothing."""
+    """Let Valkey run out of memory without eviction (fault 8)."""
     return _stalled("valkey-full", order, _full, HUNG_S / 2)
 
 
 def valkey_readonly(order: DrillOrder) -> DrillReport:
-    """Row 8, a Valkey that has become a replica."""
+    """Make Valkey a read-only replica (fault 8)."""
     return _stalled("valkey-readonly", order, _readonly, HUNG_S / 2)
 
 
 def postgres_locked(order: DrillOrder) -> DrillReport:
-    """Row 11, a table that somebody else keeps locked."""
+    """Hold an exclusive lock on `messages` (fault 11)."""
     return _stalled("postgres-locked", order, _locked, LOCKED_S, strict=False)
 
 
 def postgres_crowded(order: DrillOrder) -> DrillReport:
-    """Row 11, no connection to be had."""
+    """Use up all connections of PostgreSQL (fault 11)."""
     return _stalled("postgres-crowded", order, _crowded, CROWDED_S, strict=False)
 
 
 def postgres_deadlock(order: DrillOrder) -> DrillReport:
-    """Row 11, a lock taken the wrong way round."""
+    """Take locks in the opposite order of the service (fault 11)."""
     return _stalled("postgres-deadlock", order, _deadlock, DEADLOCK_S)
 
 
 class ProbeResult(Struct, frozen=True):
-    """One question and its answer; status 0: none."""
+    """One probe request; status 0: no answer."""
 
     status: int
     took_s: float
 
 
 class ApiProbes:
-    """Asks `/healthz`, and a list of another account, ten times a second."""
+    """Requests `/healthz` and a list of another account ten times a second."""
 
     def __init__(self, service: Service, bystander: ApiAccess) -> None:
         self.health: list[ProbeResult] = []
@@ -97,7 +97,7 @@ class ApiProbes:
         self._headers = {"Authorization": f"Bearer {bystander.key}"}
 
     async def run(self, until: asyncio.Event) -> None:
-        """Until the event is set; each question in time whatever became of the last."""
+        """Probe until the event is set, at a constant rate."""
         timeout = aiohttp.ClientTimeout(total=30)
         async with (
             aiohttp.ClientSession(timeout=timeout, trust_env=False, connector=aiohttp.TCPConnector(limit=0)) as session,
@@ -118,14 +118,14 @@ class ApiProbes:
 
 
 class ApiResources(Struct, frozen=True):
-    """What the API's processes hold."""
+    """Threads and open files of the API workers."""
 
     threads: int
     files: int
 
 
 def held(service: Service) -> ApiResources:
-    """Now, all its workers together."""
+    """Return the threads and open files of all API workers."""
     threads = files = 0
     for pid in service.api_workers():
         with suppress(OSError):
@@ -136,7 +136,7 @@ def held(service: Service) -> ApiResources:
 
 
 def _stalled(name: str, order: DrillOrder, stall: Stall, length_s: float, *, strict: bool = True) -> DrillReport:
-    """`order.rounds` times; not `strict`: another account's reads may be refused, as long as they are answered."""
+    """Run a stall `order.rounds` times under load; unless `strict`, another account's reads may be refused with 503."""
 
     async def play(service: Service) -> DrillReport:
         access, bystander = first_access(service), await new_access(service, "bystander")
@@ -235,7 +235,7 @@ async def _full(service: Service, _access: ApiAccess) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _readonly(service: Service, _access: ApiAccess) -> AsyncIterator[str]:
-    """A replica of a primary that is not there keeps its data and takes no writes."""
+    """Make Valkey the replica of an absent primary: it keeps its data and refuses writes."""
     client = redis.from_url(redis_url(service), socket_timeout=5)
     await client.replicaof("127.0.0.1", "1")
     try:
@@ -258,7 +258,7 @@ async def _locked(service: Service, _access: ApiAccess) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _crowded(service: Service, _access: ApiAccess) -> AsyncIterator[str]:
-    """Every place is taken, those of the service's own sessions too: what it had is ended."""
+    """Take every connection, also those of the service's own sessions, which are terminated."""
     async with AsyncExitStack() as stack:
         taken = await _taken(service, stack)
         ended = 0
@@ -272,7 +272,7 @@ async def _crowded(service: Service, _access: ApiAccess) -> AsyncIterator[str]:
 
 
 async def _taken(service: Service, stack: AsyncExitStack) -> list[asyncpg.Connection]:
-    """Connections until there are no more."""
+    """Open connections until PostgreSQL refuses."""
     found: list[asyncpg.Connection] = []
     url = database_url(service)
     with suppress(asyncpg.TooManyConnectionsError):
@@ -285,7 +285,7 @@ async def _taken(service: Service, stack: AsyncExitStack) -> list[asyncpg.Connec
 
 @asynccontextmanager
 async def _deadlock(service: Service, access: ApiAccess) -> AsyncIterator[str]:
-    """The service locks an account's head, then writes messages; here it goes the other way round."""
+    """Lock `messages` before the account head; the service locks the head first."""
     connection = await asyncpg.connect(database_url(service), timeout=5)
     outcome = "the service gave way"
     try:

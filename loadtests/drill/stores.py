@@ -1,7 +1,6 @@
-"""Drills of the servers behind the service: a Redis Cluster that loses servers and moves slots, a stale Redis replica
-that is promoted, a PostgreSQL replica that takes the place of its primary.
+"""Drills of store failover: a Redis Cluster, a stale Redis replica, a PostgreSQL replica that is promoted.
 
-They are started here, on loopback and on unix sockets, and the service is given their URLs.
+The servers run on loopback and unix sockets, and the service gets their URLs.
 """
 
 import random
@@ -44,8 +43,7 @@ _CUT_OFF = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE applica
 
 
 def redis_cluster(order: DrillOrder) -> DrillReport:
-    """Row 7, clustered: in turn a primary dies and returns, a slot moves, a primary dies for good and its replica is
-    elected."""
+    """In turn restart a primary, move slots, and replace a dead primary by its replica (fault 7)."""
     with valkey_servers(4, clustered=True) as servers:
         form_cluster(servers[:3], servers[3:])
         faults = _ClusterFaults(servers)
@@ -54,7 +52,7 @@ def redis_cluster(order: DrillOrder) -> DrillReport:
 
 
 def redis_failover(order: DrillOrder) -> DrillReport:
-    """Row 7: a replica is cut off, falls behind, and is promoted when its primary dies."""
+    """Promote a replica that lags behind when its primary dies (fault 7)."""
     with valkey_servers(2) as servers:
         fault = _StalePromotion(*servers)
         url = "redis://" + ",".join(one.address for one in servers)
@@ -62,8 +60,7 @@ def redis_failover(order: DrillOrder) -> DrillReport:
 
 
 def postgres_failover(order: DrillOrder) -> DrillReport:
-    """Row 9 with a synchronous replica: the primary dies, the replica is promoted by hand, and the old primary comes
-    back for a while as if nothing had been."""
+    """Kill the primary, promote the synchronous replica, and restart the old primary for a while (fault 9)."""
     with postgres_pair() as servers:
         fault = _Promotion(servers)
 
@@ -80,16 +77,16 @@ def postgres_failover(order: DrillOrder) -> DrillReport:
 
 
 class _Faults(Protocol):
-    """Faults in their order. `mended`: when the service could have gone on, as wall time."""
+    """A sequence of faults. `mended` holds the times (wall clock) at which the service could continue."""
 
     mended: list[float]
 
     def next(self, service: Service, rng: random.Random) -> str:
-        """The next round's fault, in words."""
+        """Inject the fault of the next round and return its description."""
 
 
 class _ClusterFaults:
-    """One after the other."""
+    """The faults of a Redis Cluster, in turn."""
 
     def __init__(self, servers: list[Valkey]) -> None:
         self.mended: list[float] = []
@@ -97,7 +94,7 @@ class _ClusterFaults:
         self._round = 0
 
     def next(self, service: Service, rng: random.Random) -> str:
-        """The next round's fault."""
+        """Inject the fault of the next round and return its description."""
         turn = self._round % 3
         self._round += 1
         return (self._restart, self._move, self._elect)[turn](service, rng)
@@ -111,7 +108,7 @@ class _ClusterFaults:
         return f"primary {victim.pid} dead and back"
 
     def _move(self, service: Service, rng: random.Random) -> str:
-        """Slots that are written to, each to another primary."""
+        """Move eight slots that are in use to other primaries."""
         moved = 0
         for shard in rng.sample(range(service.settings.shards), 8):
             slot = key_slot(hint_stream(shard).encode())
@@ -122,7 +119,7 @@ class _ClusterFaults:
         return f"8 slots moved with {moved} keys"
 
     def _elect(self, service: Service, rng: random.Random) -> str:  # noqa: ARG002 - one shape for all
-        """The first primary and its replica change places."""
+        """Kill the first primary and wait until its replica is elected."""
         dead, successor = self._primaries[0], self._replica
         dead.kill()
         until(lambda: successor.info("role") == "master", _WAIT_S, "nobody was elected")
@@ -134,7 +131,7 @@ class _ClusterFaults:
 
 
 class _StalePromotion:
-    """The two change places each time."""
+    """Swaps primary and replica in each round, with a replica that lags behind."""
 
     def __init__(self, primary: Valkey, replica: Valkey) -> None:
         self.mended: list[float] = []
@@ -142,7 +139,7 @@ class _StalePromotion:
         self._follow()
 
     def next(self, service: Service, rng: random.Random) -> str:  # noqa: ARG002 - one shape for all
-        """Cut off, fall behind, be promoted; what was primary returns as the replica."""
+        """Cut the replica off, kill the primary and promote the replica; the old primary becomes the replica."""
         self._replica.command("REPLICAOF", "127.0.0.1", 1)  # nobody is there: it keeps what it has
         time.sleep(BEHIND_S)
         missing = int(self._primary.info("master_repl_offset")) - int(self._replica.info("master_repl_offset"))
@@ -161,7 +158,10 @@ class _StalePromotion:
 
 
 class _Promotion:
-    """`strays`: sessions of ours on servers that had been left; `followed`: on new primaries after a promotion."""
+    """Promotes the PostgreSQL replica in each round.
+
+    `strays` counts sessions of the service on old primaries, `followed` those on new primaries after each promotion.
+    """
 
     def __init__(self, servers: PostgresPair) -> None:
         self.mended: list[float] = []
@@ -170,7 +170,7 @@ class _Promotion:
         self.followed: list[int] = []
 
     def next(self, service: Service, rng: random.Random) -> str:  # noqa: ARG002 - one shape for all
-        """Kill, promote, let the old one come back as it was, cut all sessions so that they look anew, rejoin."""
+        """Kill, promote, restart the old primary, end all sessions so that they reconnect, and rejoin."""
         servers = self._servers
         servers.primary.kill()
         time.sleep(NOTICED_S)

@@ -1,7 +1,7 @@
-"""`ops drill tails`: readers follow an account's log while the API's workers die, and every place is counted.
+"""`ops drill tails`: readers follow an account's log while API workers are killed; no event is missed or repeated.
 
-Events are sealed into the log as every part of the service seals them, by several writers at once. Each reader comes
-back with the id of the last event it got; it must have seen every place once, in order.
+Several writers append events as the service does. Each reader reconnects with the id of the last event it received; it
+must have received every `seq` once, in order.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ _BROKEN = (OSError, http.client.HTTPException, ValueError)
 
 
 class TailFollower:
-    """One client: it follows in a thread of its own and writes down the ids it gets."""
+    """A tail client that reconnects in its own thread and records the ids it receives."""
 
     def __init__(self, name: str, follow: Follow, base_url: str, key: str, start: int) -> None:
         self.name = name
@@ -60,11 +60,11 @@ class TailFollower:
         self._thread = threading.Thread(target=self._run, name=f"reader {name}", daemon=True)
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start following."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Come back no more; the connection in hand ends with the service."""
+        """Stop reconnecting; the open connection ends with the service."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -91,7 +91,7 @@ class TailFollower:
 
 
 class SeenEvents(Struct, kw_only=True):
-    """What one reader got."""
+    """The events that one reader received."""
 
     reader: str
     events: int
@@ -103,7 +103,7 @@ class SeenEvents(Struct, kw_only=True):
 
 
 class TailResult(Struct, kw_only=True):
-    """The figures of one drill."""
+    """The result of one drill."""
 
     written: int
     kills: int
@@ -112,12 +112,12 @@ class TailResult(Struct, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """Every reader got every event once, in order."""
+        """Return True if every reader received every event once, in order."""
         return all(one.missed == one.repeated == 0 and one.events == self.written for one in self.readers)
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """`order.messages` events are written while a worker dies every second, `order.rounds` times."""
+    """Write `order.messages` events while a worker is killed every second, `order.rounds` times (fault 1)."""
 
     async def play(service: Service) -> DrillReport:
         verdict = await drill(
@@ -131,7 +131,7 @@ def run(order: DrillOrder) -> DrillReport:
 async def drill(
     service: Service, *, events: int, kills: int, follow: Mapping[str, Follow], readers: int = 1
 ) -> TailResult:
-    """Write, kill and read on a running service; `readers` of each kind follow the first run's account."""
+    """Write, kill and read on a running service; `readers` of each kind follow the account of the first start."""
     access = first_access(service)
     account = ids.parse_id(ids.Kind.ACCOUNT, access.account)
     assert service.settings.database_url is not None
@@ -163,7 +163,7 @@ async def drill(
 
 
 def plain(url: str, headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The stream read line by line, as the format says and nothing more."""
+    """Read an SSE stream line by line; yield (event name, id)."""
     request = urllib.request.Request(url, headers=dict(headers))  # noqa: S310 - our own service
     with urllib.request.urlopen(request, timeout=_READ_S) as answer:  # noqa: S310
         name, place = "message", ""
@@ -184,7 +184,7 @@ def _shares(events: int) -> Sequence[int]:
 
 
 async def _write(pool: asyncpg.Pool, account: UUID, count: int, spread_s: float) -> None:
-    """Seal `count` events over so many seconds, a few at a time."""
+    """Append `count` events over `spread_s` seconds, a few at a time."""
     loop = asyncio.get_running_loop()
     began, written = loop.time(), 0
     while written < count:

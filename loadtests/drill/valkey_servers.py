@@ -1,6 +1,6 @@
-"""Valkeys on loopback, from the embedded program: several primaries of a cluster, or a primary and its replicas.
+"""Valkey servers on loopback: the primaries of a cluster, or a primary and its replicas.
 
-They keep nothing on disk and end with the process that started them.
+They keep no data on disk and end with the process that started them.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ _BUS: Final = 10_000  # the cluster bus of a port, by default
 
 
 class Valkey:
-    """One server on 127.0.0.1."""
+    """One Valkey server on 127.0.0.1."""
 
     def __init__(self, folder: Path, port: int, *, clustered: bool) -> None:
         self.port = port
@@ -37,17 +37,17 @@ class Valkey:
 
     @property
     def address(self) -> str:
-        """`host:port`."""
+        """Return `host:port`."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def pid(self) -> int:
-        """Of the server that runs, or ran last."""
+        """Return the pid of the current or last server process."""
         assert self._process is not None
         return self._process.pid
 
     def start(self) -> None:
-        """Start it and wait until it answers. A cluster's server still knows its place."""
+        """Start the server and wait until it answers; a cluster node keeps its configuration."""
         options = {
             "bind": "127.0.0.1", "port": str(self.port), "dir": str(self._folder), "save": "", "appendonly": "no",
             "maxmemory-policy": "noeviction", "daemonize": "no", "repl-diskless-sync-delay": "0",
@@ -69,36 +69,36 @@ class Valkey:
         until(self.answers, READY_S, f"Valkey on port {self.port} did not answer")
 
     def kill(self) -> None:
-        """As a power cut would."""
+        """Kill the server, as a power cut would."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def signal(self, number: signal.Signals) -> None:
-        """SIGSTOP, SIGCONT."""
+        """Send a signal, such as SIGSTOP, to the server."""
         assert self._process is not None
         self._process.send_signal(number)
 
     def answers(self) -> bool:
-        """True when it answers a PING."""
+        """Return True if it answers a PING."""
         try:
             return bool(self.command("PING"))
         except (redis.RedisError, OSError):
             return False
 
     def command(self, *words: Any) -> Any:
-        """One command's answer; raises RedisError."""
+        """Execute one command and return its answer; raises RedisError."""
         with redis.Redis(host="127.0.0.1", port=self.port, socket_timeout=5, decode_responses=True) as client:
             return client.execute_command(*words)
 
     def info(self, field: str, section: str = "replication") -> str:
-        """One field of INFO."""
+        """Return one field of INFO."""
         return str(self.command("INFO", section)[field])
 
 
 @contextlib.contextmanager
 def valkey_servers(count: int, *, clustered: bool = False) -> Iterator[list[Valkey]]:
-    """So many servers in a temporary folder, started and yet strangers to each other. Enter from the main thread."""
+    """Start `count` independent servers in a temporary folder. Enter from the main thread."""
     folder = Path(tempfile.mkdtemp(prefix="waybill-valkeys-"))
     folder.chmod(0o711)
     servers = [Valkey(folder, port, clustered=clustered) for port in reserve_ports(count)]
@@ -113,7 +113,7 @@ def valkey_servers(count: int, *, clustered: bool = False) -> Iterator[list[Valk
 
 
 def form_cluster(primaries: Sequence[Valkey], replicas: Sequence[Valkey] = ()) -> None:
-    """Part the slots evenly among the primaries, and let replica n follow primary n; returns when all agree."""
+    """Divide the slots among the primaries and let replica n follow primary n; return when all agree."""
     first = primaries[0]
     each = SLOTS // len(primaries)
     for number, server in enumerate(primaries):
@@ -132,7 +132,7 @@ def form_cluster(primaries: Sequence[Valkey], replicas: Sequence[Valkey] = ()) -
 
 
 def move_slot(slot: int, source: Valkey, target: Valkey, *, max_keys: int = 1_000) -> int:
-    """Move a slot with its keys as an operator's tool does, under load; returns how many keys went."""
+    """Move a slot with its keys under load, as an operator's tool does; return the number of keys moved."""
     source_id, target_id = source.command("CLUSTER", "MYID"), target.command("CLUSTER", "MYID")
     target.command("CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
     source.command("CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
@@ -146,12 +146,12 @@ def move_slot(slot: int, source: Valkey, target: Valkey, *, max_keys: int = 1_00
 
 
 def linked(replica: Valkey) -> bool:
-    """True when it follows a primary and has caught up once."""
+    """Return True if the replica follows a primary and its first synchronisation has ended."""
     return replica.answers() and replica.command("INFO", "replication").get("master_link_status") == "up"
 
 
 def until(rule: Any, within_s: float, otherwise: str) -> None:
-    """Wait for something that happens in another process; raises TimeoutError with the sentence given."""
+    """Wait until `rule` returns a true value; raises TimeoutError with the text `otherwise` after `within_s`."""
     ends = time.monotonic() + within_s
     while not rule():
         if time.monotonic() > ends:

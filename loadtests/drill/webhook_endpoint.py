@@ -1,4 +1,4 @@
-"""A receiver of webhooks for drills: refuses an event's first post, takes the next, and notes the time of each."""
+"""A webhook endpoint for drills: it refuses the first post of an event, accepts the next, and records each."""
 
 import hashlib
 import hmac
@@ -15,7 +15,7 @@ _HOST: Final = "127.0.0.1"
 
 
 class ReceivedPost(Struct, frozen=True):
-    """One post as it came. Times are Unix seconds: of this machine's clock, and as the signature says."""
+    """One post received. Times are Unix seconds: `at` by this machine's clock, `signed_at` from the signature."""
 
     event: str
     attempt: int
@@ -25,7 +25,7 @@ class ReceivedPost(Struct, frozen=True):
 
 
 class RecordingEndpoint:
-    """An endpoint on loopback; a context manager. `secret` is known once the endpoint has been registered."""
+    """A webhook endpoint on loopback; an asynchronous context manager. Set `secret` once it is registered."""
 
     def __init__(self) -> None:
         self.posts: list[ReceivedPost] = []
@@ -47,14 +47,14 @@ class RecordingEndpoint:
         await self._runner.cleanup()
 
     def by_event(self) -> dict[str, list[ReceivedPost]]:
-        """The posts of each event, in the order of their coming."""
+        """Return the posts of each event in order of arrival."""
         found: dict[str, list[ReceivedPost]] = {}
         for post in self.posts:
             found.setdefault(post.event, []).append(post)
         return found
 
     def waits_s(self) -> Iterator[float]:
-        """From each event's first post to its second."""
+        """Yield the seconds from each event's first post to its second."""
         for posts in self.by_event().values():
             if len(posts) > 1:
                 yield posts[1].at - posts[0].at

@@ -1,4 +1,4 @@
-"""`ops hosts`: several hosts brought up, told about, cut off, healed, brought down."""
+"""Start, stop and list the hosts of `ops hosts`."""
 
 import json
 import secrets
@@ -28,9 +28,9 @@ Say = Callable[[str], None]
 
 
 def up(folder: Path, say: Say, more: Mapping[str, str] | None = None) -> None:
-    """Make the network and start every host, in the order in which they need each other; `more` are settings.
+    """Create the network and start every host in order of dependency; `more` are extra settings.
 
-    Raises NoNetwork, with the log of a host that did not get ready; what had come up stays, for a look and `down`.
+    Raises NoNetwork, with the log of a host that did not get ready; hosts already started are left for inspection.
     """
     why = network.unavailable_reason()
     if why is not None:
@@ -50,7 +50,7 @@ def up(folder: Path, say: Say, more: Mapping[str, str] | None = None) -> None:
 
 
 def down(folder: Path, say: Say) -> None:
-    """End everything on every host, doors first, and take the network away; the folder goes too. Idempotent."""
+    """Stop all processes, those that accept mail first, and remove the network and the folder. Idempotent."""
     existing = set(network.existing_hosts())
     for group in reversed(_in_order()):
         names = [one.name for one in group if one.name in existing]
@@ -63,7 +63,7 @@ def down(folder: Path, say: Say) -> None:
 
 
 def start(folder: Path, one: NamespaceHost, more: Mapping[str, str] | None = None) -> None:
-    """What runs on that host, as processes that outlive us."""
+    """Start the processes of a host; they outlive the caller."""
     state = plan.state_of(folder, one)
     state.mkdir(exist_ok=True)
     state.chmod(0o711)
@@ -77,7 +77,7 @@ def start(folder: Path, one: NamespaceHost, more: Mapping[str, str] | None = Non
 
 
 def wait_ready(folder: Path, one: NamespaceHost, timeout_s: float = READY_S) -> None:
-    """Until it has text so in its log; raises NoNetwork."""
+    """Wait until a host's log says that it is ready; raises NoNetwork with the end of the log."""
     log = plan.state_of(folder, one) / _LOG
     wanted = _READY_LINES.get(one.name, _SERVICE_READY if one.processes else ())
     ends = time.monotonic() + timeout_s
@@ -91,7 +91,7 @@ def wait_ready(folder: Path, one: NamespaceHost, timeout_s: float = READY_S) -> 
 
 
 def status(folder: Path) -> list[dict[str, Any]]:
-    """Every host: address, what it runs, how many processes, cut off or not."""
+    """Return for every host its address, processes and whether it is cut off."""
     existing = set(network.existing_hosts())
     return [
         {
@@ -108,23 +108,23 @@ def status(folder: Path) -> list[dict[str, Any]]:
 
 
 def pepper(folder: Path) -> str:
-    """The one that all hosts share."""
+    """Return the key pepper that all hosts share."""
     return (folder / _PEPPER).read_text("ascii").strip()
 
 
 def host_that_is_up(name: str) -> NamespaceHost:
-    """A host that is up; raises NoNetwork."""
+    """Return a running host by name; raises NoNetwork."""
     if name not in network.existing_hosts():
         raise NoNetwork(f"No host {name} is up; `ops hosts status` lists them, `ops hosts up` starts them.")
     return plan.host(name)
 
 
 def as_json(rows: Iterable[Mapping[str, Any]]) -> str:
-    """For programs."""
+    """Return the rows as JSON text."""
     return json.dumps(list(rows), indent=2)
 
 
 def _in_order() -> list[list[NamespaceHost]]:
-    """What stands below comes first; the first host of the service alone, because it makes the tables."""
+    """Return the hosts in start order; the first service host starts alone, because it creates the tables."""
     service = [one for one in HOSTS if one.processes]
     return [[plan.host(plan.STORE)], [plan.host(plan.WORLD)], service[:1], service[1:], [plan.host(plan.CLIENT)]]

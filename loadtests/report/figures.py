@@ -1,4 +1,4 @@
-"""The figures of one load: what came of it, how long it took, what it cost. One value for JSON, page and terminal."""
+"""Compute the figures of one load test: one value for JSON, HTML page and terminal."""
 
 from typing import Any
 
@@ -17,7 +17,10 @@ from loadtests.report.samples import Sampler
 def summarize(
     done: LoadRecord, sampler: Sampler, findings: list[CheckResult], signatures: list[float], about: dict[str, Any]
 ) -> dict[str, Any]:
-    """`signatures`: ms of CPU of one RSA-2048 signature before and after. The service's CPU counts until it drained."""
+    """Return the figures of one load test.
+
+    `signatures` are ms of CPU of one RSA-2048 signature before and after. CPU of the service counts until it drained.
+    """
     moments = sampler.moments
     accepted = len(done.recipients)
     cpu = samples.spent(moments, done.began, moments[-1].at if moments else done.ended)
@@ -54,7 +57,7 @@ def summarize(
 
 
 def show(found: dict[str, Any]) -> None:
-    """For people."""
+    """Print the figures as text."""
     console = Console(highlight=False, emoji=False, soft_wrap=True, width=140)
     for one in found["checks"]:
         console.print(f"{'ok  ' if one['ok'] else 'BAD '} {one['what']}: {one['found']}", markup=False)
@@ -82,7 +85,7 @@ def show(found: dict[str, Any]) -> None:
 
 
 def rows(found: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Every time that was taken: title, how many, p50, p95, p99 and the largest in ms."""
+    """Return the rows of the time table: title, count, p50, p95, p99 and maximum in ms."""
     made = [
         (name + (f", failed {one['failed']}" if one["failed"] else ""), one["requests"], one["ms"])
         for name, one in found["requests"].items()
@@ -100,7 +103,7 @@ def _cells(times: dict[str, float] | None) -> tuple[str, ...]:
 
 
 def _cores(moments: list[samples.LoadSample], done: LoadRecord) -> dict[str, float]:
-    """The mean while mail was sent."""
+    """Return the mean cores used by each role while mail was sent."""
     cpu = samples.spent(moments, done.began, done.ended)
     return {role: round(cpu[role] / 1000 / done.seconds, 3) for role in ordered(cpu)}
 

@@ -1,4 +1,4 @@
-"""The pictures of a report. Every axis begins at zero, every line is named, times are seconds since the first send."""
+"""Draw the plots of a report with matplotlib. Times are seconds since the first send; every axis begins at zero."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -34,7 +34,7 @@ Points = Iterable[tuple[float, float]]
 
 
 def draw(done: LoadRecord, moments: list[LoadSample], folder: Path) -> dict[str, Path]:
-    """The pictures that there is something for, by title, in the page's order."""
+    """Draw every plot that has data; return the files by title, in the order of the page."""
     sent = [(done.second(one.at), one.ms) for one in done.requests if one.offered and one.succeeded]
     until = max([done.seconds, *(done.second(one.at) for one in moments)])
     drawn = {
@@ -73,7 +73,7 @@ def _throughput(done: LoadRecord, until: float, folder: Path) -> Path:
 
 
 def _deliveries(done: LoadRecord, folder: Path) -> Path | None:
-    """A panel for each kind of mail, because their scales differ."""
+    """Draw one panel for each group of mail, because their scales differ."""
     kinds: dict[str, list[tuple[float, float]]] = {}
     for recipient in done.recipients:
         if recipient.arrived_at is not None:
@@ -118,7 +118,7 @@ def _queue(done: LoadRecord, moments: list[LoadSample], folder: Path) -> Path:
 
 
 def _cpu(done: LoadRecord, moments: list[LoadSample], folder: Path) -> Path:
-    """The service in one panel, what drives and receives in the other: the two must not be added up."""
+    """Draw the CPU of the service and that of load generator, sink and others in two panels."""
     steps = [(done.second(after.at), cores(before, after)) for before, after in pairwise(moments)]
     seconds = [at for at, _ in steps]
     figure, all_axes = _panels(["CPU of the service", "CPU of the load: Locust, sink and others"], seconds[-1], done)
@@ -140,7 +140,7 @@ def _memory(done: LoadRecord, moments: list[LoadSample], folder: Path) -> Path:
 
 
 def _panels(titles: Sequence[str], until: float, done: LoadRecord) -> "tuple[Figure, list[Any]]":
-    """One under the other with the same seconds; what comes after the last send is shaded."""
+    """Create panels below one another with a shared time axis; the time after the last send is shaded."""
     import matplotlib as mpl  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
 

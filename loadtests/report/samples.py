@@ -1,4 +1,4 @@
-"""What the service does while the load is on: queue, CPU and memory by role, once a second."""
+"""Sample queue, CPU and memory of the service once a second during a load test."""
 
 import asyncio
 import csv
@@ -23,7 +23,7 @@ _SAMPLE_QUEUE = Queries.beside(__file__, "samples.sql").command("sample_queue")
 
 
 class LoadSample(Struct, frozen=True):
-    """One look."""
+    """The state of service and machine at one time."""
 
     at: float  # wall clock, s
     depth: int
@@ -37,7 +37,7 @@ class LoadSample(Struct, frozen=True):
 
 
 class Sampler:
-    """Looks once a second until told to stop; what it saw is in `moments`."""
+    """Samples the service once a second; `moments` holds all samples of the load test."""
 
     def __init__(self, pool: asyncpg.Pool | None, roots: Mapping[str, list[int]], slow_domains: Iterable[str]) -> None:
         self.moments: list[LoadSample] = []
@@ -47,7 +47,7 @@ class Sampler:
         self._slow_domains = list(slow_domains)
 
     async def run(self) -> None:
-        """Until cancelled; a look that can't be had is left out."""
+        """Sample until cancelled."""
         due = time.monotonic()
         while True:
             await self.sample()
@@ -55,7 +55,7 @@ class Sampler:
             await asyncio.sleep(max(0.0, due - time.monotonic()))
 
     async def sample(self) -> LoadSample:
-        """One moment, kept."""
+        """Take one sample, append it to `moments` and return it."""
         queue = await self._queue()
         usage = await asyncio.to_thread(measure.sample, self.roots)
         memory, self.memory_kind = await asyncio.to_thread(measure.memory_mb, self.roots)
@@ -67,7 +67,7 @@ class Sampler:
         return moment
 
     async def _queue(self) -> tuple[int, int, int, float, int]:
-        """Nothing where only the service's address is known."""
+        """Return the queue figures, or zeros without a database connection."""
         if self._pool is None:
             return 0, 0, 0, 0.0, 0
         async with asyncio.timeout(_PATIENCE_S):
@@ -76,7 +76,7 @@ class Sampler:
 
 
 def write_tables(moments: list[LoadSample], folder: Path, began: float) -> None:
-    """Write both tables; seconds count from the beginning of the load."""
+    """Write both CSV tables; seconds count from the beginning of the load."""
     with (folder / QUEUE).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(("second", "deliveries", "never_tried", "oldest_s", "webhook_posts"))
@@ -94,7 +94,7 @@ def write_tables(moments: list[LoadSample], folder: Path, began: float) -> None:
 
 
 def cores(before: LoadSample, after: LoadSample) -> dict[str, float]:
-    """Cores each role used between two looks."""
+    """Return the cores that each role used between two samples."""
     took_ms = max(1.0, (after.at - before.at) * 1000)
     return {
         role: max(0.0, used - before.cpu_ms[role]) / took_ms
@@ -104,7 +104,7 @@ def cores(before: LoadSample, after: LoadSample) -> dict[str, float]:
 
 
 def spent(moments: list[LoadSample], since: float, until: float) -> dict[str, float]:
-    """CPU in ms by role between the looks nearest to two times; a process that ended in between counts until then."""
+    """Return CPU in ms by role between the samples nearest to two times; includes processes that ended in between."""
     if not moments:
         return {}
     first = min(range(len(moments)), key=lambda place: abs(moments[place].at - since))
@@ -117,7 +117,7 @@ def spent(moments: list[LoadSample], since: float, until: float) -> dict[str, fl
 
 
 def others(moments: list[LoadSample], since: float, until: float) -> float:
-    """Cores that the rest of the machine used meanwhile."""
+    """Return the cores that other programs used between two times."""
     within = [one for one in moments if since <= one.at <= until]
     if len(within) < 2:
         return 0.0
@@ -127,6 +127,6 @@ def others(moments: list[LoadSample], since: float, until: float) -> float:
 
 
 def settings_of(values: Mapping[str, Any]) -> dict[str, str]:
-    """Settings as text, without what only tells where this one service lay."""
+    """Return settings as text, without paths, URLs, secrets and ports."""
     place = {"state", "database_url", "redis_url", "key_pepper", "public_url", "dns_servers"}
     return {name: str(value) for name, value in values.items() if name not in place and not name.endswith("_port")}

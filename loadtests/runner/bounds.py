@@ -1,4 +1,4 @@
-"""What a load may be put on: a service of its own, or one that runs on this machine."""
+"""Restrict load tests to a separate service or to a service on this machine."""
 
 import ipaddress
 from contextlib import suppress
@@ -9,11 +9,11 @@ from loadtests.runner.catalogue import Scenario
 
 
 class LoadFailed(RuntimeError):  # noqa: N818 - named for what happened
-    """The load could not be made; the text says why."""
+    """The load test cannot run or failed; the text says why."""
 
 
 def check_target(scenario: Scenario, url: str | None, key: str | None) -> None:
-    """Raises LoadFailed for a load that can't be made there; loads stay on this machine."""
+    """Raise LoadFailed when the scenario cannot run against this target; only loopback targets are allowed."""
     if not measure.PROC.joinpath("self/stat").exists():
         raise LoadFailed("`ops loadtest` reads /proc, so it needs Linux.")
     if url is None:

@@ -1,4 +1,4 @@
-"""The scenarios: what each asks of the service, and the load it makes unless told otherwise."""
+"""List the scenarios of `ops loadtest` with the accounts and endpoints that each needs and its default load."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ SECONDS: Final = 60.0
 
 
 class Scenario(Struct, frozen=True, kw_only=True):
-    """One file in `loadtests/scenarios`."""
+    """One file in `loadtests/scenarios`, its requirements and its default load."""
 
     name: str
     file: str
@@ -30,7 +30,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
 
     @property
     def needs_own_service(self) -> bool:
-        """Whether it can't run against a service that is there already: it wants accounts or habits of its own."""
+        """Return True when the scenario needs accounts or settings that only a separate service has."""
         return bool(self.accounts > 1 or self.readers or self.hooks or self.relay or self.slow_domains or self.stream)
 
 

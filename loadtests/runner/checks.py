@@ -1,4 +1,4 @@
-"""What must hold after a load: what was accepted was delivered once or is accounted for, and the logs are whole."""
+"""Check the result of a load test: every accepted message was delivered once or is accounted for; logs are intact."""
 
 import asyncio
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ async def check_load(
     record: LoadRecord,
     receivers: Receivers | None,
 ) -> list[CheckResult]:
-    """Compare the ledger, the database and the sink."""
+    """Compare the load record with the database and the sink."""
     rows = await _OUTCOMES.records(service.pool, list(scenario.slow_domains))
     [stored] = await _ACCEPTED.records(service.pool)
     outcomes = {row["status"]: row["rows"] for row in rows}
@@ -46,7 +46,7 @@ async def check_load(
 
 
 def _answers(record: LoadRecord, messages: int, events: int) -> CheckResult:
-    """A request without an answer may have been accepted all the same: its sender does not know."""
+    """Check that every accepted message is stored; a request without an answer may have been accepted too."""
     accepted = len(record.recipients)
     unknown = sum(one.offered - one.accepted for one in record.requests if one.status.startswith("lost"))
     refused = sum(one.offered - one.accepted for one in record.requests) - unknown
@@ -58,7 +58,7 @@ def _answers(record: LoadRecord, messages: int, events: int) -> CheckResult:
 
 
 def _recipients(record: LoadRecord, outcomes: Mapping[str, int], healthy: Mapping[str, int]) -> CheckResult:
-    """At domains that are well everything has ended; elsewhere what waits is counted, and nothing is missing."""
+    """Check that mail for healthy domains has ended and that each pending recipient elsewhere is counted."""
     arrived = sum(recipient.arrived_at is not None for recipient in record.recipients) + record.unexpected
     delivered, ended = outcomes.get("delivered", 0), sum(outcomes.get(one, 0) for one in _ENDED)
     waiting = sum(outcomes.values()) - delivered - ended
@@ -72,7 +72,7 @@ def _recipients(record: LoadRecord, outcomes: Mapping[str, int], healthy: Mappin
 
 
 async def _chains(service: BenchService, accounts: list[LoadAccount]) -> CheckResult:
-    """By the API, as a customer would ask."""
+    """Verify the account logs over the API."""
     base = f"http://{service.settings.api_host}:{service.settings.api_port}"
     keys = [one.key for one in accounts]
 
@@ -83,7 +83,7 @@ async def _chains(service: BenchService, accounts: list[LoadAccount]) -> CheckRe
 
 
 def check_chains(verdicts: list[dict[str, Any]]) -> CheckResult:
-    """Of the logs of several accounts."""
+    """Combine the answers of `GET /v1/audit/verify` of several accounts into one check."""
     events = sum(one["events"] for one in verdicts)
     intact = all(one["intact"] for one in verdicts)
     return CheckResult("every log is a whole chain", intact, f"{events} events of {len(verdicts)} accounts")
@@ -114,6 +114,6 @@ async def _posts(service: BenchService, receivers: Receivers) -> CheckResult:
 
 
 async def posts_pending(service: BenchService, receivers: Receivers) -> int:
-    """Webhook posts that an endpoint which answers still waits for."""
+    """Return the number of webhook posts pending at endpoints that answer."""
     [row] = await _POSTS.records(service.pool, receivers.hanging)
     return int(row["pending"])

@@ -1,4 +1,4 @@
-"""The order of a load test: service, plan, Locust in a process of its own, draining, check, report."""
+"""Run a load test: start the service, run Locust, wait for delivery, check the result and write the report."""
 
 import asyncio
 import importlib.metadata
@@ -56,7 +56,7 @@ _FAILURES: Final = (
 
 
 class LoadOptions(Struct, frozen=True, kw_only=True):
-    """One load: what is not given is the scenario's setup."""
+    """The settings of one load test, with the scenario's defaults filled in."""
 
     scenario: Scenario
     seconds: float
@@ -80,9 +80,10 @@ def run(
     key: str | None = None,
     as_json: bool = False,
 ) -> int:
-    """Make the load and the report; 0 when every check holds, 1 when one does not, 130 after a signal.
+    """Run a load test and write its report; return 0 when every check holds, 1 if not, 130 after a signal.
 
-    `rate` is in requests a second, `max_messages` in messages; with `url` and `key` the load goes to a service that runs.
+    `rate` is in requests per second, `max_messages` in messages. With `url` and `key` the load goes to a running
+    service.
     """
     scenario = SCENARIOS[name]
     progress = Progress()
@@ -108,7 +109,7 @@ def run(
 
 
 def _folder(name: str, out: Path | None) -> Path:
-    """A fresh one under `reports`, or the one that was asked for."""
+    """Create the report folder, by default below `reports`, and delete old CSV files in it."""
     folder = out or ROOT / "reports" / time.strftime(f"loadtest-{name}-%Y%m%d-%H%M%S")
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.csv"):
@@ -117,7 +118,7 @@ def _folder(name: str, out: Path | None) -> Path:
 
 
 async def _interruptible(options: LoadOptions, say: Say) -> dict[str, Any]:
-    """Cancelled at the first signal, so that all that was started is stopped."""
+    """Run the load test and cancel it at the first signal, so that everything it started is stopped."""
     task = asyncio.ensure_future(_measure(options, say))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
@@ -158,7 +159,7 @@ async def _measure(options: LoadOptions, say: Say) -> dict[str, Any]:
 
 
 async def _measure_running_service(options: LoadOptions, say: Say) -> dict[str, Any]:
-    """Against a service that runs: nothing of it is seen but what its API says."""
+    """Run the load against a service that already runs; only its API is observed."""
     assert options.url is not None
     assert options.key is not None
     url, key = options.url.rstrip("/"), options.key
@@ -173,7 +174,7 @@ async def _measure_running_service(options: LoadOptions, say: Say) -> dict[str, 
     sampler = Sampler(None, {}, ())
 
     async def nothing() -> None:
-        """Its queue is its own business."""
+        """Do nothing: the queue of a running service is not observed."""
 
     signatures = await _under_load(options, plan, sampler, say, nothing)
     done = await asyncio.to_thread(load_record.read, options.folder, [])
@@ -190,7 +191,7 @@ async def _measure_running_service(options: LoadOptions, say: Say) -> dict[str, 
 async def _under_load(
     options: LoadOptions, plan: LoadPlan, sampler: Sampler, say: Say, drained: Callable[[], Any]
 ) -> list[float]:
-    """Locust beside the sampler, then the queue's emptying; gives ms of CPU of a signature before and after."""
+    """Run Locust and the sampler, then wait for delivery; return ms of CPU per signature before and after."""
     yardstick = Yardstick()
     before = await asyncio.to_thread(yardstick.measure)
     watching = asyncio.create_task(sampler.run())
@@ -218,7 +219,8 @@ async def _under_load(
 
 @asynccontextmanager
 async def _locust(options: LoadOptions, plan: LoadPlan) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Headless, without settings of ours in its environment."""
+    """Run Locust headless, without WAYBILL_ and LOCUST_ variables; the plan file, which holds keys, is deleted
+    after."""
     file = options.folder / "plan.json"
     file.write_bytes(msgspec.json.encode(plan))
     file.chmod(0o600)  # keys
@@ -245,7 +247,7 @@ async def _locust(options: LoadOptions, plan: LoadPlan) -> AsyncIterator[asyncio
 
 
 async def _drained(service: BenchService, sampler: Sampler, receivers: setup.Receivers | None) -> None:
-    """Until nothing waits for servers that are well; what is left after that shows in the check."""
+    """Wait until no delivery to a healthy domain is pending, at most `DRAIN_S`; the check reports the rest."""
     deadline = time.monotonic() + DRAIN_S
     while time.monotonic() < deadline:
         moment = await sampler.sample()
@@ -258,7 +260,7 @@ async def _drained(service: BenchService, sampler: Sampler, receivers: setup.Rec
 
 
 async def _about(options: LoadOptions, used: Settings | None, service: BenchService | None) -> dict[str, Any]:
-    """What the figures belong to."""
+    """Return the scenario, settings, versions and machine that the figures belong to."""
     versions = {"waybill": _version("waybill"), "python": platform.python_version()}
     versions |= {name: _version(name) for name in _PACKAGES}
     folder = options.folder
@@ -281,7 +283,7 @@ async def _about(options: LoadOptions, used: Settings | None, service: BenchServ
 
 
 def _changed(used: Settings) -> dict[str, str]:
-    """What is not the default, and how many processes there are."""
+    """Return the settings that differ from their defaults, and the process counts."""
     default = msgspec.structs.asdict(Settings())
     counts = {"api_workers", "mta_workers", "relay_workers", "shards"}
     values = {
@@ -307,7 +309,7 @@ def _report(
     about: dict[str, Any],
     say: Say,
 ) -> dict[str, Any]:
-    """The folder: tables, plots, one page, one JSON value; gives that value."""
+    """Write tables, plots, HTML page and JSON to the report folder; return the JSON value."""
     say("Drawing")
     found = figures.summarize(done, sampler, findings, signatures, about)
     found["report"] = str(options.folder)

@@ -1,4 +1,4 @@
-"""Messages with a file: six of ten carry 10 KB, three 100 KB, one 1 MB."""
+"""Scenario: messages with an attachment; six of ten carry 10 KB, three 100 KB, one 1 MB."""
 
 import random
 
@@ -14,11 +14,11 @@ _chance = random.Random(1)
 
 
 class AttachmentUser(ApiUser):
-    """One message with one file a request."""
+    """Sends one message with one attachment per request."""
 
     @task
     def invoice(self) -> None:
-        """The size is drawn by lot, the same lots in every run."""
+        """Send a message with an attachment of random size; the sequence of sizes is the same in every run."""
         if self.ready():
             [number] = _chance.choices(range(len(_FILES)), FILE_SHARES)
             name = _NAMES[number]

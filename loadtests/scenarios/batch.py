@@ -1,4 +1,4 @@
-"""Batches of 100 messages."""
+"""Scenario: batches of 100 messages."""
 
 from locust import task
 
@@ -9,10 +9,10 @@ SIZE = 100
 
 
 class BatchUser(ApiUser):
-    """A hundred messages a request."""
+    """Sends 100 messages per request."""
 
     @task
     def orders(self) -> None:
-        """Each with a recipient of its own, over all domains."""
+        """Send a batch to new recipients at all domains."""
         if self.ready():
             self.send_batch([load_run.recipient() for _ in range(SIZE)])

@@ -1,7 +1,7 @@
-"""A broadcast burst: in the middle third of the time batches of 100 go out on a stream of their own, all at once.
+"""Scenario: a broadcast burst in the middle third of the time, in batches of 100 on a stream of its own.
 
-Single transactional sends of the same account go on at their pace; their latencies before, during and after the
-burst tell how fair the queue is.
+The same account also sends single messages at a steady rate; their latencies before, during and after the burst show
+how much the burst delays other mail.
 """
 
 from typing import Final
@@ -22,26 +22,26 @@ def _phase() -> str:
 
 
 class NewsletterUser(ApiUser):
-    """Batches as fast as answers come, while the burst lasts."""
+    """Sends batches as fast as answers come while the burst lasts."""
 
     fixed_count = BURSTERS
 
     def wait_time(self) -> float:
-        """No pause within the burst."""
+        """Return 0 during the burst and a short pause otherwise."""
         return 0.0 if _phase() == "during" else 0.1
 
     @task
     def issue(self) -> None:
-        """A hundred copies."""
+        """Send a batch of 100 messages."""
         if self.ready() and _phase() == "during":
             self.send_batch([load_run.recipient("n") for _ in range(SIZE)], group="broadcast", stream=STREAM)
 
 
 class SteadySendUser(ApiUser):
-    """Orders at a steady pace."""
+    """Sends single messages at a steady rate."""
 
     @task
     def order(self) -> None:
-        """One message."""
+        """Send one message."""
         if self.ready():
             self.send(load_run.recipient(), group=f"single, {_phase()} the burst")

@@ -1,4 +1,4 @@
-"""A giant domain: nine of ten messages go to one domain, the tenth to the others, whose delivery should not suffer."""
+"""Scenario: nine of ten messages go to one domain; delivery to the other domains should not suffer."""
 
 import random
 
@@ -13,11 +13,11 @@ _chance = random.Random(1)
 
 
 class GiantDomainUser(ApiUser):
-    """One message a request."""
+    """Sends one message per request."""
 
     @task
     def order(self) -> None:
-        """The same lots in every run."""
+        """Send a message to a random domain; the sequence is the same in every run."""
         if not self.ready():
             return
         if _chance.random() < SHARE:

@@ -1,4 +1,4 @@
-"""The SMTP relay: pipelined sessions over TLS, 200 messages each."""
+"""Scenario: SMTP submission over TLS in pipelined sessions of 200 messages."""
 
 import time
 
@@ -9,10 +9,10 @@ from loadtests.users.smtp_user import RelayUser
 
 
 class RelaySendUser(RelayUser):
-    """An application that speaks SMTP."""
+    """Sends messages over SMTP."""
 
     def wait_time(self) -> float:
-        """As the plan's pace says."""
+        """Return the seconds until the next message is due at the rate of the plan."""
         rate = load_run.plan.rate
         if rate is None:
             return 0.0
@@ -22,5 +22,5 @@ class RelaySendUser(RelayUser):
 
     @task
     def order(self) -> None:
-        """One message."""
+        """Send one message."""
         self.send()

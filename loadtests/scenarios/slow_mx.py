@@ -1,7 +1,7 @@
-"""Slow mail servers: after a third of the time three of ten domains misbehave; the others are the bystanders.
+"""Scenario: after a third of the time, the mail servers of three of ten domains become slow or refuse.
 
-The sink's habits are drawn by the local part: `tarpit` trickles its reply to RCPT, an octet every 10 s; `slow` takes
-2 s for its 250; `busy` answers 421 and closes.
+The local part selects the sink's behaviour: `tarpit` sends its reply to RCPT at one octet per 10 s, `slow` takes 2 s
+for its 250, `busy` answers 421 and closes.
 """
 
 import itertools
@@ -19,11 +19,11 @@ _numbers = itertools.count()
 
 
 class SlowMxUser(ApiUser):
-    """One message a request."""
+    """Sends one message per request."""
 
     @task
     def order(self) -> None:
-        """By turns to ten domains."""
+        """Send a message to one of ten domains in turn."""
         if not self.ready():
             return
         place = next(_turns) % 10

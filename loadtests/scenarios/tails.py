@@ -1,4 +1,4 @@
-"""Live tails beside sends: every reader holds one open and notes how long after its making each event came."""
+"""Scenario: live tails while mail is sent; each reader records the delay from the creation of an event."""
 
 import itertools
 import socket
@@ -27,13 +27,13 @@ _EVENT = msgspec.json.Decoder(_Event)
 
 
 class TailUser(User):
-    """One live tail."""
+    """Reads one live tail."""
 
     fixed_count = len(load_run.plan.readers)
 
     @task
     def follow(self) -> None:
-        """Open, read until the load has cooled; a tail that ends early is a failure of its own."""
+        """Open a tail and read it until the load ends; a tail that ends early is recorded as a failure."""
         number = next(_turns)
         if number >= len(load_run.plan.readers):
             return self._report("tail ended early", ConnectionResetError("the tail was closed"))
@@ -64,17 +64,17 @@ class TailUser(User):
 
 
 class TailedSendUser(ApiUser):
-    """Sends, so that there is something to follow."""
+    """Sends messages, so that the tails have events."""
 
     @task
     def order(self) -> None:
-        """By turns on every account."""
+        """Send one message; accounts are used in turn."""
         if self.ready():
             self.send(load_run.recipient())
 
 
 def _note(data: bytes) -> None:
-    """An event's id is a UUIDv7 (RFC 9562): its first 48 bits are the millisecond it was made in."""
+    """Record the delay of an event; its id is a UUIDv7 (RFC 9562) with the creation time in its first 48 bits (ms)."""
     event = _EVENT.decode(data)
     now = time.time()
     made_ms = _made_ms(event.id)

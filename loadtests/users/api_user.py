@@ -1,4 +1,4 @@
-"""A user that speaks to the REST API over one keep-alive connection, at the pace that the plan sets."""
+"""Base class of Locust users that call the REST API over one keep-alive connection, at the rate of the plan."""
 
 import itertools
 import time
@@ -16,7 +16,7 @@ _AWAY_S = 0.1
 
 
 class ApiUser(FastHttpUser):
-    """Base of the users that send over HTTP. `share` of the plan's rate belongs to this class' users."""
+    """Base class of users that send over HTTP. `share` is the part of the plan's rate for this class."""
 
     abstract = True
     host = load_run.plan.url
@@ -31,7 +31,7 @@ class ApiUser(FastHttpUser):
         self._due = 0.0
 
     def wait_time(self) -> float:
-        """Users begin spread over one interval, then keep to it whatever the answers take."""
+        """Return the seconds until the next request is due; slow answers do not reduce the rate."""
         rate = load_run.plan.rate
         if rate is None:
             return 0.0
@@ -41,7 +41,7 @@ class ApiUser(FastHttpUser):
         return max(0.0, self._due - now)
 
     def ready(self) -> bool:
-        """True while it is time to send; waits for the load to begin, and rests once it is over."""
+        """Wait for the start of the load; return False once it is over."""
         while load_run.waiting:
             gevent.sleep(0.02)
         if load_run.over:
@@ -49,7 +49,7 @@ class ApiUser(FastHttpUser):
         return not load_run.over
 
     def send(self, recipient: str, *, name: str = "send", group: str = "all", **more: Any) -> str | None:
-        """One message; its id when it was accepted."""
+        """Send one message; return its id, or None when it was not accepted."""
         if not load_run.offer(1):
             return None
         accepted: list[str] = []  # Locust copies the context, not what is in it
@@ -66,7 +66,7 @@ class ApiUser(FastHttpUser):
             return str(answer.json()["id"])
 
     def send_batch(self, recipients: Sequence[str], *, name: str = "batch", group: str = "all", **more: Any) -> None:
-        """Several messages in one request."""
+        """Send one message to each recipient in one batch request."""
         if not load_run.offer(len(recipients)):
             return
         accepted: list[str] = []
@@ -86,7 +86,7 @@ class ApiUser(FastHttpUser):
                 answer.success()
 
     def read(self, path: str, name: str) -> dict[str, Any]:
-        """One GET."""
+        """Send a GET request; return the JSON body, or {} after an error."""
         with self.client.get(
             path, headers=self._headers, name=name, context={"group": "read"}, catch_response=True
         ) as answer:

@@ -1,4 +1,4 @@
-"""What a scenario is told about the service it drives: one JSON file, named by the environment."""
+"""The load plan: `ops loadtest` writes it as JSON, and the scenarios in the Locust process read it."""
 
 import os
 from pathlib import Path
@@ -11,14 +11,14 @@ VARIABLE: Final = "LOADTEST_PLAN"
 
 
 class LoadSender(Struct, frozen=True):
-    """An account that sends."""
+    """An account that sends: API key and sender address."""
 
     key: str
     address: str
 
 
 class LoadPlan(Struct, frozen=True, kw_only=True):
-    """The service, and the bounds of the load. `rate` is in requests a second over all users; None: no pause."""
+    """The addresses of the service and the limits of the load. `rate` is in requests per second over all users."""
 
     url: str
     senders: list[LoadSender]
@@ -34,5 +34,5 @@ class LoadPlan(Struct, frozen=True, kw_only=True):
 
 
 def read_plan() -> LoadPlan:
-    """The plan that `ops loadtest` wrote; raises KeyError when it was not started by it."""
+    """Read the plan of `ops loadtest`; raises KeyError when Locust was started without it."""
     return msgspec.json.decode(Path(os.environ[VARIABLE]).read_bytes(), type=LoadPlan)

@@ -1,7 +1,7 @@
-"""The load's own record: every request with its time and outcome, and every recipient that was accepted.
+"""Record every request of a load test with its time and status, and every accepted recipient.
 
-Locust's statistics round and forget. From this record the report reckons percentiles of every second, and compares
-what was accepted with what the service stored and delivered. Times are wall-clock seconds, as in the sink's index.
+Locust's own statistics are rounded and not per recipient. The report computes percentiles per second from these files
+and compares them with what the service stored and delivered. Times are wall-clock seconds, as in the sink's index.
 """
 
 import csv
@@ -31,7 +31,7 @@ _FIELDS: Final = {
 
 
 class LoadRun:
-    """The course of one load: when it begins, what was offered, when it is over."""
+    """The state of one load test in the Locust process (begun, messages offered, over) and its CSV files."""
 
     def __init__(self, plan: LoadPlan) -> None:
         self.plan = plan
@@ -44,38 +44,38 @@ class LoadRun:
 
     @property
     def waiting(self) -> bool:
-        """True until every user is there."""
+        """Return True until all users have been spawned."""
         return self.began == 0.0
 
     @property
     def elapsed_s(self) -> float:
-        """Since the load began."""
+        """Return the seconds since the load began, 0 before."""
         return time.time() - self.began if self.began else 0.0
 
     def recipient(self, local: str = "m", domain: str | None = None) -> str:
-        """A fresh address; by turns under the plan's domains."""
+        """Return a new recipient address; without `domain`, the domains of the plan are used in turn."""
         number = next(self._numbers)
         return f"{local}+{number}@{domain or f'load-{number % self.plan.domains}.test'}"
 
     def offer(self, count: int) -> bool:
-        """Room for so many more messages; the load is over when there is none."""
+        """Reserve `count` messages; return False, and end the load, when the maximum would be exceeded."""
         self.over = self.over or self.offered + count > self.plan.max_messages
         if not self.over:
             self.offered += count
         return not self.over
 
     def begin(self) -> None:
-        """Every user is there."""
+        """Record the start of the load; called when all users have been spawned."""
         self.began = time.time()
         self.write(SPAN, self.began, "began")
 
     def end(self) -> None:
-        """Nobody sends from here on."""
+        """End the load and record its end; users send nothing afterwards."""
         self.over = True
         self.write(SPAN, time.time(), "ended")
 
     def write(self, file: str, *cells: Any) -> None:
-        """One line."""
+        """Append one row to a CSV file, with a header row if it is new."""
         writer = self._writers.get(file)
         if writer is None:
             stream = Path(self.plan.folder, file).open("w", newline="", encoding="utf-8")  # noqa: SIM115 - to the end
@@ -85,7 +85,7 @@ class LoadRun:
         writer.writerow(cells)
 
     def flush(self) -> None:
-        """To the files."""
+        """Flush all CSV files."""
         for stream in self._files.values():
             stream.flush()
 
@@ -96,7 +96,7 @@ load_run: Final = LoadRun(read_plan())
 def record_request(
     *, name: str, group: str, ms: float, status: str, offered: int = 0, accepted: Sequence[str] = ()
 ) -> None:
-    """One request has ended; `accepted` are the recipients that the answer took."""
+    """Record a request that ended; `accepted` are the recipients that the service accepted."""
     at = time.time()
     load_run.write(REQUESTS, f"{at:.4f}", name, group, f"{ms:.2f}", status, offered, len(accepted))
     for recipient in accepted:
@@ -113,7 +113,7 @@ def _record_locust_request(
     response: Any = None,
     **_: Any,
 ) -> None:
-    """Every HTTP and SMTP request comes by here."""
+    """Record a request that Locust reports; HTTP and SMTP users both report here."""
     status = str(getattr(response, "status_code", 0) or context.get("status") or "lost")
     record_request(
         name=name,
@@ -141,7 +141,7 @@ def _close(**_: Any) -> None:
 
 
 def _run_load(environment: Environment) -> None:
-    """From the first send to the last, then the cooling; Locust's own time limit stands behind it."""
+    """Wait for the start, the end of sending and the cooling time, then stop Locust."""
     while load_run.waiting:
         gevent.sleep(0.02)
     while not load_run.over and load_run.elapsed_s < load_run.plan.seconds:

@@ -1,4 +1,4 @@
-"""An SMTP client for Locust's users: TLS at once, one AUTH, then MAIL, RCPT and DATA in one write (RFC 2920)."""
+"""SMTP submission for Locust users: TLS from the first octet, one AUTH, pipelined messages (RFC 2920)."""
 
 import itertools
 import socket
@@ -25,11 +25,11 @@ _turns = itertools.count()
 
 
 class UnexpectedReply(Exception):  # noqa: N818 - named for what happened
-    """A reply that was not of the class expected."""
+    """A reply with another code than expected."""
 
 
 class RelaySession:
-    """One connection; raises OSError when it breaks, and Refused."""
+    """One SMTP session; raises OSError when the connection breaks and UnexpectedReply for a refusal."""
 
     def __init__(self, address: tuple[str, int], key: str) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -43,7 +43,7 @@ class RelaySession:
         self._command(b"AUTH PLAIN " + b64encode(b"\0apikey\0" + key.encode()), b"235")
 
     def send(self, sender: str, recipient: str, content: bytes) -> None:
-        """One message; returns when the service has committed it."""
+        """Send one message; returns when the service has committed it."""
         self._socket.sendall(f"MAIL FROM:<{sender}>\r\nRCPT TO:<{recipient}>\r\nDATA\r\n".encode())
         for code in (b"250", b"250", b"354"):
             self._expect(code)
@@ -51,7 +51,7 @@ class RelaySession:
         self._expect(b"250")
 
     def close(self) -> None:
-        """Leave without waiting for the reply."""
+        """Send QUIT and close the connection without waiting for the reply."""
         with suppress(OSError):
             self._socket.sendall(b"QUIT\r\n")
         self._lines.close()
@@ -72,7 +72,7 @@ class RelaySession:
 
 
 class RelayUser(User):
-    """Base of the users that send over SMTP submission."""
+    """Base class of users that send over SMTP submission."""
 
     abstract = True
 
@@ -85,12 +85,12 @@ class RelayUser(User):
         self._due = 0.0
 
     def on_stop(self) -> None:
-        """The session ends with the user."""
+        """Close the session."""
         if self._session is not None:
             self._session.close()
 
     def send(self) -> None:
-        """One message, on a new session where there is none; the opening is a request of its own."""
+        """Send one message, on a new session if necessary; opening a session is recorded as a separate request."""
         while load_run.waiting:
             gevent.sleep(0.02)
         if load_run.over or not load_run.offer(1):
@@ -141,7 +141,7 @@ def _fire(name: str, began: float, context: dict[str, Any], problem: Exception |
 
 
 def _parts(sender: LoadSender) -> tuple[bytes, bytes]:
-    """The message around its recipient, dot-stuffed."""
+    """Return the dot-stuffed message in two parts: before and after the recipient's address."""
     made = EmailMessage(SMTP)
     made["From"], made["To"], made["Subject"] = f"The Shop <{sender.address}>", _MARK, SUBJECT
     made.set_content(TEXT)
