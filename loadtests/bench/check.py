@@ -1,4 +1,4 @@
-"""What must hold before a bench reports a speed: nothing lost, nothing sent twice, the log whole."""
+"""Checks that must pass before a bench reports a speed: no message lost or sent twice, the account log intact."""
 
 import re
 from collections import Counter
@@ -27,7 +27,7 @@ _LOG = _SQL.command("log_after")
 
 
 class CheckResult(Struct, frozen=True):
-    """One thing that was checked."""
+    """One check, whether it passed, and what was found."""
 
     what: str
     ok: bool
@@ -35,7 +35,7 @@ class CheckResult(Struct, frozen=True):
 
 
 class SinkArrivals(Struct, frozen=True):
-    """What reached the sink: wall-clock time of the first copy by message number, and how often each came."""
+    """The mail that reached the sink: wall-clock time of the first copy, and number of copies, by message number."""
 
     at: dict[int, float]
     copies: Counter[int]
@@ -59,7 +59,7 @@ def arrivals(service: BenchService) -> SinkArrivals:
 
 
 async def check(service: BenchService, arrived: SinkArrivals, accepted: set[int]) -> list[CheckResult]:
-    """Compare what was accepted, stored, logged and delivered; every accepted message should have arrived by now."""
+    """Compare accepted, stored, logged and delivered messages; call when all accepted messages should have arrived."""
     account, pool, count = service.access.account_id, service.pool, len(accepted)
     events = {row["name"]: row["rows"] for row in await _EVENTS.records(pool, account)}
     statuses = {row["name"]: row["rows"] for row in await _STATUSES.records(pool, account)}
@@ -93,7 +93,7 @@ async def check(service: BenchService, arrived: SinkArrivals, accepted: set[int]
 
 
 async def _chain(pool: asyncpg.Pool, account: UUID, last_seq: int, last_hash: bytes) -> CheckResult:
-    """Walk the account log from its start: places without gaps, every hash over the one before."""
+    """Verify the account log from its start: `seq` without gaps, every hash computed from the one before."""
     what = "the account log is a whole chain"
     seq, previous = 0, bytes(32)
     while rows := await _LOG.records(pool, account, seq, _PAGE):

@@ -1,4 +1,4 @@
-"""From samples to figures: rates, CPU per message, percentiles, flushes, and medians of several runs. Pure."""
+"""Compute figures from samples: rates, CPU per message, percentiles, commits, medians of runs. Pure."""
 
 import math
 import re
@@ -15,7 +15,7 @@ MetricSeries = dict[tuple[str, str], float]  # (name, value of the one label tha
 
 
 def percentiles(seconds: Iterable[float]) -> dict[str, float] | None:
-    """p50, p95, p99 in ms by nearest rank; None without a value. NaN are left out."""
+    """Return p50, p95 and p99 in ms by nearest rank, ignoring NaN; None without values."""
     ordered = sorted(value * 1000 for value in seconds if not math.isnan(value))
     if not ordered:
         return None
@@ -26,7 +26,7 @@ _PARTS: Final = (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
 
 
 def usage(before: UsageSample, after: UsageSample, messages: int) -> dict[str, Any]:
-    """CPU in ms and context switches per message by role, and what else the machine did meanwhile."""
+    """Return CPU (ms) and context switches per message by role, and the cores that other programs used."""
     cpu = {role: after.roles[role].cpu_ms - before.roles[role].cpu_ms for role in after.roles if role in before.roles}
     switches = {role: after.roles[role].switches - before.roles[role].switches for role in cpu}
     took_ms = (after.at - before.at) * 1000
@@ -42,7 +42,7 @@ def usage(before: UsageSample, after: UsageSample, messages: int) -> dict[str, A
 
 
 def flushes(before: MetricSeries, after: MetricSeries) -> dict[str, dict[str, float]]:
-    """Group commits by flow: how many, items and ms in the mean."""
+    """Return for each kind of group commit the number of commits, their mean size and mean duration in ms."""
     flows = sorted({label for name, label in after if name == "waybill_flush_items_count"})
     found = {}
     for flow in flows:
@@ -57,8 +57,10 @@ def flushes(before: MetricSeries, after: MetricSeries) -> dict[str, dict[str, fl
 
 
 def settle_lag(before: MetricSeries, after: MetricSeries) -> dict[str, float] | None:
-    """From final reply to commit, of the slowest outcome of each half second and process: how many there were, their
-    mean in ms, and which part of them took at most 50 ms. None where nothing was settled."""
+    """Return the time from final reply to commit of the slowest outcome of each half second and process.
+
+    The value holds the number of half seconds, the mean in ms and the share within 50 ms; None if nothing was settled.
+    """
     name = "waybill_settle_seconds"
     count = _increase(before, after, f"{name}_count", "")
     if count <= 0:
@@ -71,14 +73,14 @@ def settle_lag(before: MetricSeries, after: MetricSeries) -> dict[str, float] | 
 
 
 def connections(before: MetricSeries, after: MetricSeries) -> dict[str, int]:
-    """SMTP connections to the sink: opened and reused."""
+    """Return the SMTP connections to the sink that were opened and reused."""
     name = "waybill_smtp_connections_total"
     labels = sorted({label for series, label in after if series == name})
     return {label: round(_increase(before, after, name, label)) for label in labels}
 
 
 def parse_metrics(text: str) -> MetricSeries:
-    """Prometheus' text form; of labels only `flow`, `how`, and `le` where it is alone are told apart."""
+    """Parse Prometheus text format; keeps only the label `flow` or `how`, or `le` where it is the only label."""
     found: MetricSeries = {}
     for line in text.splitlines():
         match = _SERIES.match(line)
@@ -90,13 +92,13 @@ def parse_metrics(text: str) -> MetricSeries:
 
 
 def ordered(roles: Iterable[str]) -> list[str]:
-    """Server roles first, then the world around them."""
+    """Return roles in display order: server roles first."""
     known = [*SERVER_ROLES, *OUTSIDE_ROLES]
     return sorted(roles, key=lambda role: known.index(role) if role in known else len(known))
 
 
 def medians(results: Sequence[Any]) -> Any:
-    """One value of the same shape: the median of every number, the first of everything else."""
+    """Return a value of the same shape with the median of every number and the first of everything else."""
     first = results[0]
     if isinstance(first, Mapping):
         return {key: medians([one[key] for one in results if isinstance(one, Mapping) and key in one]) for key in first}

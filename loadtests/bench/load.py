@@ -1,4 +1,4 @@
-"""The exchange between a bench and its load processes: orders on standard input, answers on standard output."""
+"""The protocol between a bench and its load processes: JSON lines, orders on stdin and results on stdout."""
 
 import array
 import asyncio
@@ -60,7 +60,7 @@ class GeneratorFailed(RuntimeError):  # noqa: N818 - named for what happened
 
 
 class LoadProcess:
-    """A process that sends load: it reads a target, then one order after another, and answers each with a Load.
+    """A process that sends load: it reads a LoadTarget, then LoadOrders, and answers each with a LoadResult.
 
     An asynchronous context manager; the process ends with it.
     """
@@ -96,7 +96,7 @@ class LoadProcess:
         await self._running.wait()
 
     async def send(self, order: LoadOrder) -> LoadResult:
-        """Have an order carried out; raises GeneratorFailed."""
+        """Let the process carry out an order; raises GeneratorFailed."""
         return msgspec.json.decode(await self._ask(order, order.timeout_s + PROCESS_START_S), type=LoadResult)
 
     @property

@@ -1,4 +1,4 @@
-"""One run of `ops bench` on a running service: warm-up, yardstick, counted run, yardstick, paced run, check."""
+"""One run of `ops bench`: warm-up, signature benchmark, counted run, signature benchmark, paced run, check."""
 
 import asyncio
 import math
@@ -58,7 +58,7 @@ class MeasuredRun:
         self._loads: list[tuple[int, LoadResult]] = []  # with the number of the first message
 
     async def run(self) -> dict[str, Any]:
-        """The protocol; the result has `checked` false, and no speed, when the check failed."""
+        """Carry out the run; a result whose check failed has `checked` false and no speed."""
         options = self._options
         drained = options.drain is not None
         result: dict[str, Any] = {
@@ -114,9 +114,9 @@ class MeasuredRun:
         return await self._measured(counted, options.messages, first)
 
     async def _drain(self, count: int) -> dict[str, Any]:
-        """Queue first, then deliver: two costs apart.
+        """Queue all messages, then deliver them, to measure both costs separately.
 
-        The queue stays locked while the mta processes start, so that loading their modules is no part of draining.
+        The queue stays locked while the mta processes start, so that importing their modules is not counted.
         """
         self._say(f"Queueing {count:,} messages with delivery stopped")
         before = self._sample()
@@ -143,7 +143,7 @@ class MeasuredRun:
         count: int,
         first: Signatures,
     ) -> dict[str, Any]:
-        """Everything around the counted run: samples, counters, flame graphs, the second yardstick."""
+        """Run `work` with samples, counters, flame graphs and the second signature benchmark around it."""
         counters = await self._counters()
         async with flame_graphs.FlameRecorders(self._profiled(), self._folder or Path()):
             before = self._sample()
@@ -172,8 +172,7 @@ class MeasuredRun:
         }
 
     async def _paced(self, measured: float) -> tuple[float, tuple[int, LoadResult], dict[str, Any]]:
-        """At half the measured rate for ten seconds, requests sent when due, whatever is still unanswered; with what a
-        message costs then."""
+        """Send at half the measured rate (or `rate`) for ten seconds; return the rate, the load and the usage."""
         rate = self._options.rate or measured * PACED_SHARE
         count = max(1, round(rate * PACED_S))
         self._say(f"Latencies at {rate:,.0f} messages a second")
@@ -183,7 +182,7 @@ class MeasuredRun:
         return rate, load, figures.usage(before, self._sample(), count)
 
     async def _load(self, count: int, *, rate: float | None = None) -> tuple[int, LoadResult]:
-        """Have the generator send; gives the first number and what became of it."""
+        """Let the generator send `count` messages; return the first number and the result."""
         first = self._next
         timeout_s = _PATIENCE_S + count / (rate or SLOWEST_PER_S)
         load = await self._generator.send(LoadOrder(first=first, count=count, rate=rate, timeout_s=timeout_s))
@@ -196,7 +195,7 @@ class MeasuredRun:
         return first, load
 
     async def _settled(self, count: int) -> float:
-        """When the queue was seen empty, on the monotonic clock."""
+        """Wait until the queue is empty; return the monotonic time."""
         deadline = time.monotonic() + _PATIENCE_S + count / SLOWEST_PER_S
         while await self._service.anything_queued():
             if time.monotonic() > deadline:
@@ -205,7 +204,7 @@ class MeasuredRun:
         return time.monotonic()
 
     async def _mta_is_quiet(self) -> None:
-        """Return when the mta processes have loaded and wait for the queue; soon in any case."""
+        """Wait until the mta processes are idle, at most `_START_S`."""
         deadline = time.monotonic() + _START_S
         used = math.inf
         while time.monotonic() < deadline:
@@ -225,7 +224,7 @@ class MeasuredRun:
         return CheckResult("every message sent was accepted", accepted == asked, f"{accepted} of {asked}{refused}")
 
     def _latencies(self, sent: tuple[int, LoadResult], arrived: SinkArrivals) -> dict[str, Any]:
-        """Of acceptance, and from the 202 to the sink's 250 (which may come first: then it is below zero)."""
+        """Return percentiles of acceptance, and from the 202 to the sink's 250, which may come first (negative)."""
         first, load = sent
         latencies, answers = times_of(load)
         ways = [arrived.at[first + place] - at for place, at in enumerate(answers) if not math.isnan(at)]
@@ -238,7 +237,7 @@ class MeasuredRun:
         return measure.sample(self._roots())
 
     def _profiled(self) -> dict[str, int]:
-        """One mta process and, unless it has nothing to do, one api worker."""
+        """Return the processes to profile: one mta process and, unless draining, one api worker."""
         if self._folder is None:
             return {}
         pids = self._service.pids()
@@ -262,7 +261,7 @@ def _rate(load: LoadResult, count: int) -> float:
 
 
 def copy_logs(service: BenchService) -> str:
-    """Copy the logs of a failed run into a report folder, and return a sentence that names it."""
+    """Copy the logs of a failed run to a report folder; return a sentence with its path."""
     folder = report.new_folder(ROOT) / "log"
     shutil.copytree(service.settings.state / "log", folder)
     return f"\nThe service's logs: {folder}"

@@ -1,4 +1,4 @@
-"""`ops bench --people`: what a signed-in person's request costs beside a key's, and whether signing in slows sending.
+"""`ops bench --people`: the cost of a request with a session beside one with a key, and sending during sign-ins.
 
 Requests go one at a time on each of a few connections; the client's own CPU is not counted.
 """
@@ -40,7 +40,7 @@ Ask = Callable[[], Awaitable[int]]
 
 
 def run(*, requests: int, as_json: bool, storm_s: float = 15.0) -> int:
-    """Measure and print; the exit status is 0 when every request was answered as it should be."""
+    """Measure and print; return exit status 0 when every request was answered as expected."""
     progress = report.Progress()
     try:
         result = asyncio.run(_measure(requests, storm_s, progress))
@@ -97,7 +97,7 @@ async def _client() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 async def _open_session(service: BenchService) -> tuple[str, dict[str, str]]:
-    """The owner of an account beside the one that sends, signed in: address and the headers of a session."""
+    """Create a second account with an owner and a session; return the address and the session's headers."""
     passwords = Passwords()
     hashed = await passwords.hashed(PASSWORD)
     passwords.close()
@@ -130,7 +130,7 @@ def _signing_in(client: aiohttp.ClientSession, base: str, email: str, password: 
 
 
 async def _cost(roots: dict[str, list[int]], ask: Ask, requests: int) -> float:
-    """CPU in ms of all servers for one request."""
+    """Return the CPU of all servers for one request, in ms."""
 
     async def one(count: int) -> None:
         for _ in range(count):
@@ -145,7 +145,7 @@ async def _cost(roots: dict[str, list[int]], ask: Ask, requests: int) -> float:
 
 
 async def _times(ask: Ask, count: int) -> list[float]:
-    """Seconds of each of `count` requests, one after the other."""
+    """Return the seconds of each of `count` failed sign-ins, one after the other."""
     took = []
     for _ in range(count):
         began = time.perf_counter()
@@ -155,7 +155,7 @@ async def _times(ask: Ask, count: int) -> list[float]:
 
 
 async def _sending(client: aiohttp.ClientSession, base: str, service: BenchService, seconds: float) -> list[float]:
-    """Seconds of each of the sends that are made at a steady pace."""
+    """Send at a constant rate; return the seconds of each send."""
     headers = {"Authorization": f"Bearer {service.access.key}"}
     message = {
         "from": SENDER,
@@ -182,7 +182,7 @@ async def _sending(client: aiohttp.ClientSession, base: str, service: BenchServi
 
 @asynccontextmanager
 async def _storm(ask: Ask) -> AsyncIterator[list[int]]:
-    """People who sign in over and over; counts [signed in, answered otherwise]."""
+    """Sign in continuously with several clients; yields the counts [signed in, answered otherwise]."""
     counted = [0, 0]
 
     async def one() -> None:

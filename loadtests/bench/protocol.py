@@ -39,7 +39,7 @@ def run(
     stored: int = 0,
     as_json: bool = False,
 ) -> int:
-    """Measure and print; return the exit status: 0 measured, 1 failed or not checked, 130 after a signal.
+    """Measure and print; return 0 when measured, 1 when it failed or a check failed, 130 after a signal.
 
     The result goes to standard output, progress to standard error.
     """

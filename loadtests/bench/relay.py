@@ -1,7 +1,7 @@
-"""`ops bench --relay`: what accepting a message costs over SMTP, beside the same message over HTTP.
+"""`ops bench --relay`: the cost of accepting a message over SMTP, beside the same message over HTTP.
 
-One service of its own without delivery; rounds over the API and over the relay take turns, so that both meet the
-same machine. Counted is acceptance alone: from the first octet of a message to the reply after its commit.
+A separate service runs without delivery. Rounds over HTTP and SMTP alternate, so that both meet the same machine load.
+Only acceptance counts: from the first octet of a message to the reply after its commit.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _MAX_LINE: Final = 64 * 1024
 def run(
     *, messages: int, connections: int, runs: int, profile: bool, as_json: bool, pipelined: bool = True, each: int = 0
 ) -> int:
-    """Measure and print; the exit status is 0 when every message was accepted and stored once."""
+    """Measure and print; return exit status 0 when every message was accepted and stored once."""
     progress = report.Progress()
     folder = report.new_folder(ROOT) if profile else None
     try:

@@ -1,4 +1,4 @@
-"""What every measuring command shares: expected failures, the end by a signal, one measurement at a time."""
+"""What every measuring command shares: expected failures, interruption by signals, one measurement at a time."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ _TURN_POLL_S: Final = 0.2
 
 
 class BenchFailed(RuntimeError):  # noqa: N818 - named for what happened
-    """A measurement could not be carried through; the text says why."""
+    """A measurement failed; the text says why."""
 
 
 FAILURES: Final = (

@@ -1,7 +1,7 @@
-"""A past for the bench: messages that others sent in the last weeks, delivered long ago.
+"""Fill the bench's database with delivered messages of other accounts from the last weeks.
 
-Written by bulk SQL into the real tables and partitions. Their bodies are a line long: what a send costs may depend on
-the number of rows and the depth of indexes, not on bytes that nobody reads.
+Written by bulk SQL into the real tables and partitions. Bodies are one line long: the cost of a send may depend on row
+counts and index depth, not on bytes that are never read.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _WRITE_OUT = _SQL.command("write_out")
 
 
 async def store(pool: asyncpg.Pool, count: int, say: Callable[[str], None]) -> None:
-    """Store `count` messages of the last weeks, with a recipient, a body and three events each; then tidy up."""
+    """Store `count` messages, each with a recipient, a body and three events; then vacuum and checkpoint."""
     at = clock.now()
     async with pool.acquire() as connection:
         await partitions.ensure(connection, at - timedelta(weeks=WEEKS), ahead=WEEKS)

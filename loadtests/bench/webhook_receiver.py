@@ -23,18 +23,18 @@ _arrivals: list[tuple[bytes, int]] = []
 
 
 class ImmediateResponder(asyncio.Protocol):
-    """Takes requests one after the other and answers each at once."""
+    """Receives requests one after the other and answers each at once."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._got = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connected."""
+        """Keep the transport."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by class
 
     def data_received(self, data: bytes) -> None:
-        """Part of a request, mostly the whole."""
+        """Collect a request and answer it."""
         assert self._transport is not None
         self._got += data
         end = self._got.find(b"\r\n\r\n")
@@ -67,7 +67,7 @@ def _arrival_lines() -> str:
 
 
 async def _never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Read until the other side has had enough."""
+    """Read until the client closes the connection."""
     with contextlib.suppress(OSError):
         while await reader.read(65_536):
             pass

@@ -1,8 +1,8 @@
-"""`ops bench --webhooks`: what posting an event costs, and whether hanging endpoints delay living ones.
+"""`ops bench --webhooks`: the cost of posting an event, and whether hanging endpoints delay others.
 
-A database with production durability, one worker process and a receiver, all of its own. Measured twice, alone and
-with hanging endpoints beside: deliveries a second at full rate with the CPU they took, and the time from an event's
-commit to its arrival at a steady pace.
+Runs its own database with production durability, one worker and a receiver. Measured twice, without and with hanging
+endpoints: deliveries per second at full rate with their CPU, and the time from an event's commit to its arrival at a
+constant rate.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ _MADE = _SQL.command("attempts_made")
 
 
 class PhaseLengths(Struct, frozen=True):
-    """How long the parts of a run take, in seconds."""
+    """The lengths of the parts of a run, in seconds."""
 
     idle_s: float = 5.0
     paced_s: float = 12.0
@@ -69,7 +69,7 @@ class PhaseLengths(Struct, frozen=True):
 
 
 class WebhookBench(Struct, frozen=True):
-    """What is running."""
+    """The running processes of the bench."""
 
     pool: asyncpg.Pool
     roots: dict[str, list[int]]
@@ -81,7 +81,7 @@ class WebhookBench(Struct, frozen=True):
 
 
 def run(*, deliveries: int, hanging: int, profile: bool, as_json: bool, times: PhaseLengths = PhaseLengths()) -> int:  # noqa: B008 - frozen
-    """Measure and print; the exit status is 0 when everything arrived exactly once."""
+    """Measure and print; return exit status 0 when every event arrived exactly once."""
     progress = report.Progress()
     folder = report.new_folder(ROOT) if profile else None
     try:
@@ -146,7 +146,7 @@ async def _round(bench: WebhookBench, accounts: list[UUID], deliveries: int, pro
 
 
 async def _idle(bench: WebhookBench) -> dict[str, float]:
-    """CPU in percent of a core while no living endpoint has anything to hear."""
+    """Return the CPU in percent of a core while no answering endpoint has a pending post."""
     before = measure.sample(bench.roots)
     await asyncio.sleep(bench.times.idle_s)
     after = measure.sample(bench.roots)
@@ -158,7 +158,7 @@ async def _idle(bench: WebhookBench) -> dict[str, float]:
 
 
 async def _paced(bench: WebhookBench, accounts: list[UUID]) -> dict[str, Any]:
-    """Events one by one at a steady pace; milliseconds from the making of each to its arrival."""
+    """Write events one by one at a constant rate; return the ms from creation to arrival."""
     before = await _count(bench)
     events: list[UUID] = []
     began = time.monotonic()
@@ -174,7 +174,7 @@ async def _paced(bench: WebhookBench, accounts: list[UUID]) -> dict[str, Any]:
 async def _full_rate(
     bench: WebhookBench, accounts: list[UUID], deliveries: int, profile: Path | None
 ) -> dict[str, Any]:
-    """All at once: the posts become due together, and the clock runs from the first arrival to the last."""
+    """Make all posts due at once; time them from the first arrivals to the last."""
     first = await _count(bench)
     targets = {"webhooks": bench.roots["worker"][0]} if profile is not None else {}
     async with flame_graphs.FlameRecorders(targets, profile or Path()):
@@ -244,7 +244,7 @@ async def _write(bench: WebhookBench, accounts: list[UUID], each: int) -> list[U
 
 
 async def _append(connection: Any, account: UUID, count: int) -> list[UUID]:
-    """So many events on the account's log, as the service writes its own."""
+    """Append `count` events to the account's log, as the service does."""
     message = ids.uuid7()
     public = ids.format_id(ids.Kind.MESSAGE, message)
     entries = [log.Entry(account, EventType.DELIVERED, _DETAIL, clock.now(), message, public) for _ in range(count)]
@@ -267,7 +267,7 @@ async def _count(bench: WebhookBench) -> int:
 
 
 async def _arrived(bench: WebhookBench, count: int) -> float:
-    """When so many had come, on the monotonic clock."""
+    """Wait until `count` posts have arrived; return the monotonic time."""
     deadline = time.monotonic() + PATIENCE_S
     while (found := await _count(bench)) < count:
         if time.monotonic() > deadline:
@@ -306,7 +306,7 @@ def _folder() -> Iterator[Path]:
 
 @asynccontextmanager
 async def _running(folder: Path, times: PhaseLengths) -> AsyncIterator[WebhookBench]:
-    """Everything started; all of it ends with the context, or with us."""
+    """Start all processes and stop them at the end."""
     postgres = PostgresServer(folder)
     postgres.start()
     processes: list[subprocess.Popen[bytes]] = []

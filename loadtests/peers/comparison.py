@@ -1,9 +1,10 @@
-"""`ops loadtest peers`: compare with other mail servers, pair by pair, with the same messages and the same sink.
+"""`ops loadtest peers`: compare with other mail servers in pairs of runs, with the same messages and sink.
 
-Rates and CPU drift with whatever else the machine does, so only the ratio within a pair is quoted, and CPU beside the
-cost of one RSA-2048 signature of the same minute. Our side is the counted run of `ops bench`, from the HTTP request to
-the settled row; theirs runs from the first message to the last one's arrival, over plain SMTP on sessions that stay
-open, which costs them neither TLS nor a login.
+Rates and CPU vary with other load on the machine, so only the ratio within a pair is quoted, and CPU in signatures
+measured in the same minute. Waybill's side is the counted run of `ops bench`, from the HTTP request to the settled
+row;
+the peer's side runs from the first message to the last arrival, over plain SMTP on open sessions, without TLS or
+login.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The command: every case against a service of its own, one after the other, as a table."""
+"""Run every reader case against a separate service and print a table."""
 
 import asyncio
 import os
@@ -27,8 +27,10 @@ _UNLIMITED: Final = 1_000_000_000
 
 
 def run(*, as_json: bool, only: str | None = None) -> int:
-    """Measure and print; the exit status is 0 when no reader costs more than the mark. `only`: cases whose reader or
-    input holds this text."""
+    """Measure and print; return exit status 0 when no case exceeds the limit.
+
+    `only` selects cases whose reader or input contains this text.
+    """
     progress = report.Progress()
     try:
         costs = asyncio.run(_measure(only, progress))
@@ -40,7 +42,7 @@ def run(*, as_json: bool, only: str | None = None) -> int:
 
 
 def above_mark(cost: Cost) -> bool:
-    """Whether a client can buy too much CPU with this input."""
+    """Return True if this input costs more CPU than the limit."""
     return cost.us_per_octet > MAX_US_PER_OCTET and cost.cpu_ms > MAX_MS
 
 
