@@ -22,8 +22,8 @@ _SQL = Queries.beside(__file__, "check.sql")
 _EVENTS = _SQL.command("count_events")
 _STATUSES = _SQL.command("count_statuses")
 _QUEUED = _SQL.command("count_queued")
-_TIP = _SQL.command("read_tip")
-_LOG = _SQL.command("log_after")
+_HEAD = _SQL.command("read_head")
+_LOG = _SQL.command("read_log_after")
 
 
 class CheckResult(Struct, frozen=True):
@@ -64,7 +64,7 @@ async def check(service: BenchService, arrived: SinkArrivals, accepted: set[int]
     events = {row["name"]: row["rows"] for row in await _EVENTS.records(pool, account)}
     statuses = {row["name"]: row["rows"] for row in await _STATUSES.records(pool, account)}
     queued = (await _QUEUED.records(pool))[0]["rows"]
-    tip = (await _TIP.records(pool, account))[0]
+    head = (await _HEAD.records(pool, account))[0]
     lost = len(accepted - arrived.at.keys())
     strange = arrived.unexpected + len(arrived.at.keys() - accepted)
     died = service.deaths()
@@ -73,7 +73,7 @@ async def check(service: BenchService, arrived: SinkArrivals, accepted: set[int]
         CheckResult(
             "every accepted message reached the sink once",
             lost == strange == twice == 0,
-            f"{count} accepted, {len(arrived.at)} arrived, {lost} lost, {twice} twice, {strange} unasked",
+            f"{count} accepted, {len(arrived.at)} arrived, {lost} lost, {twice} twice, {strange} unexpected",
         ),
         CheckResult(
             "every accepted message has its events",
@@ -82,19 +82,19 @@ async def check(service: BenchService, arrived: SinkArrivals, accepted: set[int]
         ),
         CheckResult("every message is delivered", statuses == {"delivered": count}, _counts(statuses)),
         CheckResult(
-            "what was counted as sent is what was accepted",
-            tip["sent_this_month"] == count,
-            f"{tip['sent_this_month']}",
+            "the quota counter equals the accepted messages",
+            head["sent_this_month"] == count,
+            f"{head['sent_this_month']}",
         ),
         CheckResult("no queue row is left", queued == 0, f"{queued}"),
-        await _chain(pool, account, tip["seq"], tip["hash"]),
+        await _chain(pool, account, head["seq"], head["hash"]),
         CheckResult("no process died", not died, _counts(died) or "none"),
     ]
 
 
 async def _chain(pool: asyncpg.Pool, account: UUID, last_seq: int, last_hash: bytes) -> CheckResult:
     """Verify the account log from its start: `seq` without gaps, every hash computed from the one before."""
-    what = "the account log is a whole chain"
+    what = "the account log is intact"
     seq, previous = 0, bytes(32)
     while rows := await _LOG.records(pool, account, seq, _PAGE):
         for row in rows:

@@ -56,7 +56,7 @@ def run(
         progress.fail(str(error) or type(error).__name__)
         return 1
     except (asyncio.CancelledError, KeyboardInterrupt):
-        progress.fail("Stopped before the end: nothing was measured.")
+        progress.fail("Interrupted: nothing was measured.")
         return INTERRUPTED
     report.show(result, as_json=as_json)
     return 0 if result["checked"] else 1
@@ -92,7 +92,7 @@ async def measure_once(
     options: BenchOptions, given: Settings, yardstick: Yardstick, folder: Path | None, say: Say
 ) -> dict[str, Any]:
     """Measure once on a fresh service and return the result."""
-    say("Starting a service of its own")
+    say("Starting a separate service")
     async with own_service(given, say, delivering=options.drain is None, tls=options.tls, rsa=options.rsa) as service:
         target = LoadTarget(
             host=service.settings.api_host,

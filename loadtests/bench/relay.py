@@ -68,7 +68,7 @@ async def _measure(
         settings.load(os.environ).settings, relay_sessions_each=connections + 10, relay_session_s=7_200.0
     )
     yardstick = Yardstick()
-    progress.say("Starting a service of its own, without delivery")
+    progress.say("Starting a separate service without delivery")
     async with own_service(given, progress.say, delivering=False, tls=False) as service:
         host, state = service.settings.api_host, service.settings.state
         api = load.LoadTarget(

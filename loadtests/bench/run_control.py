@@ -58,7 +58,7 @@ def machine_lock(say: Callable[[str], None]) -> Iterator[None]:
         waiting = False
         while not _locked(lock.fileno()):
             if not waiting:
-                say("Another bench runs on this machine; waiting for its end")
+                say("Another bench runs on this machine; waiting until it ends")
             waiting = True
             time.sleep(_TURN_POLL_S)
         yield

@@ -48,7 +48,7 @@ _MAX_FOLDER: Final = 40  # leaves room for a socket's name
 _SQL = Queries.beside(__file__, "service.sql")
 _ANY_QUEUED = _SQL.command("any_queued")
 _LOCK_QUEUE = _SQL.command("lock_queue")
-_RSA_ALONE = _SQL.command("rsa_alone")
+_DISABLE_ED25519 = _SQL.command("disable_ed25519")
 
 
 class BenchAccess(msgspec.Struct, frozen=True):
@@ -163,7 +163,7 @@ async def _start_all(
     await supervisor.wait_ready(*fleet.HELPERS, timeout_s=READY_S)
     access = await _make_account(settings, pool)
     if rsa:
-        await _RSA_ALONE.execute(pool)
+        await _DISABLE_ED25519.execute(pool)
     mtas = {spec.name for spec in _mtas(settings)}
     for spec in fleet.processes(settings):
         if delivering or spec.name not in mtas:

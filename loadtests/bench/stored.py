@@ -19,11 +19,11 @@ WEEKS: Final = 4
 ACCOUNTS: Final = 50
 CHUNK: Final = 10_000  # messages a statement: well below the sessions' time-out
 WRITERS: Final = 2
-_TIDY_S: Final = 900.0
+_VACUUM_S: Final = 900.0
 _SQL = Queries.beside(__file__, "stored.sql")
 _STORE = _SQL.command("store_history")
-_TIDY = _SQL.command("tidy")
-_WRITE_OUT = _SQL.command("write_out")
+_VACUUM = _SQL.command("vacuum")
+_CHECKPOINT = _SQL.command("checkpoint")
 
 
 async def store(pool: asyncpg.Pool, count: int, say: Callable[[str], None]) -> None:
@@ -43,14 +43,14 @@ async def store(pool: asyncpg.Pool, count: int, say: Callable[[str], None]) -> N
             await _STORE.execute(pool, start, end - 1, first, last, ACCOUNTS, str(first))
             done += end - start
             if done % 100_000 < CHUNK:
-                say(f"Stored {done:,} of {count:,} messages of the past")
+                say(f"Stored {done:,} of {count:,} messages")
 
     async with asyncio.TaskGroup() as writers:
         for _ in range(WRITERS):
             writers.create_task(write())
-    say("Tidying up after it")
+    say("Vacuuming")
     async with pool.acquire() as connection:
         await connection.execute("SET statement_timeout = 0")
-        await connection.execute(_TIDY.sql, timeout=_TIDY_S)
-        await connection.execute(_WRITE_OUT.sql, timeout=_TIDY_S)
+        await connection.execute(_VACUUM.sql, timeout=_VACUUM_S)
+        await connection.execute(_CHECKPOINT.sql, timeout=_VACUUM_S)
         await connection.execute("RESET statement_timeout")

@@ -56,8 +56,8 @@ _DETAIL: Final = log.detail_text(
      "diagnostic": "2.0.0 Ok: queued as 4XyZ0000", "class": "delivered", "scope": "recipient"}
 )  # fmt: skip
 _SQL = Queries.beside(__file__, "webhooks.sql")
-_LEFT = _SQL.command("left_to_post")
-_MADE = _SQL.command("attempts_made")
+_PENDING = _SQL.command("count_pending_posts")
+_ATTEMPTS = _SQL.command("count_attempts")
 
 
 class PhaseLengths(Struct, frozen=True):
@@ -65,7 +65,7 @@ class PhaseLengths(Struct, frozen=True):
 
     idle_s: float = 5.0
     paced_s: float = 12.0
-    learning_s: float = 25.0  # two rounds of time-outs: by then every hanging endpoint is known for one
+    learning_s: float = 25.0  # two rounds of timeouts, after which every hanging endpoint is recognised
 
 
 class WebhookBench(Struct, frozen=True):
@@ -203,8 +203,8 @@ async def _full_rate(
 async def _checks(bench: WebhookBench, accounts: list[UUID], sent: int) -> list[dict[str, Any]]:
     came = Counter(name for name, _ in await _lines(bench))
     twice = sum(1 for count in came.values() if count > 1)
-    made = (await _MADE.records(bench.pool, accounts))[0]
-    left = (await _LEFT.records(bench.pool, accounts))[0]["left_over"]
+    made = (await _ATTEMPTS.records(bench.pool, accounts))[0]
+    left = (await _PENDING.records(bench.pool, accounts))[0]["pending"]
     return [
         {
             "what": "every event arrived once",
@@ -216,7 +216,7 @@ async def _checks(bench: WebhookBench, accounts: list[UUID], sent: int) -> list[
             "ok": made["made"] == made["first"] == sent,
             "found": f"{made['made']} recorded, {made['first']} of them first ones",
         },
-        {"what": "nothing is left to post", "ok": left == 0, "found": f"{left}"},
+        {"what": "no post is pending", "ok": left == 0, "found": f"{left}"},
     ]
 
 
@@ -253,9 +253,9 @@ async def _append(connection: Any, account: UUID, count: int) -> list[UUID]:
 
 async def _posted(bench: WebhookBench, accounts: list[UUID]) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while (await _LEFT.records(bench.pool, accounts))[0]["left_over"]:
+    while (await _PENDING.records(bench.pool, accounts))[0]["pending"]:
         if time.monotonic() > deadline:
-            raise BenchFailed("The posts were not recorded.")
+            raise BenchFailed("The posts were not recorded in time.")
         await asyncio.sleep(0.05)
 
 

@@ -8,7 +8,7 @@ import click
 from ops.commands.base import as_json, print_json, reported, table
 
 _folder = click.option(
-    "--folder", type=click.Path(path_type=Path, file_okay=False), help="Where the hosts keep their state."
+    "--folder", type=click.Path(path_type=Path, file_okay=False), help="Folder for the state of all hosts."
 )
 
 
@@ -30,7 +30,7 @@ def up(folder: Path | None, *, as_json: bool) -> None:
     if as_json:
         click.echo(run.as_json(run.status(folder or run.FOLDER)))
         return
-    click.echo("Up. Look around with `ip netns exec waybill-client …`; `ops hosts down` takes everything away.")
+    click.echo("The hosts are up. Run commands with `ip netns exec waybill-client …`; `ops hosts down` removes them.")
 
 
 @hosts.command()

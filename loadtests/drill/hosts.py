@@ -230,5 +230,5 @@ def _only_logs(folder: str, names: list[str]) -> list[str]:
 
 def _busy() -> str | None:
     with contextlib.suppress(OSError):
-        return "hosts are up already (`ops hosts down` takes them away)" if network.existing_hosts() else None
+        return "hosts are already up; `ops hosts down` removes them" if network.existing_hosts() else None
     return None

@@ -31,9 +31,9 @@ class NoNetwork(RuntimeError):  # noqa: N818 - named for what it says
 def unavailable_reason() -> str | None:
     """Return why this machine cannot create network namespaces, or None if it can."""
     if sys.platform != "linux":
-        return "network namespaces are a thing of Linux"
+        return "network namespaces need Linux"
     if os.geteuid() != 0:
-        return "making network namespaces takes root"
+        return "creating network namespaces needs root"
     if _program() is None:
         return "the program ip is not installed (Debian, Ubuntu: iproute2)"
     name = f"{PREFIX}trial"
@@ -41,7 +41,7 @@ def unavailable_reason() -> str | None:
         _ip("netns", "add", name)
         _ip("netns", "delete", name)
     except NoNetwork as error:
-        return f"this system lets nobody make network namespaces ({error})"
+        return f"this system does not allow network namespaces ({error})"
     return None
 
 
@@ -109,7 +109,7 @@ def entered(host: str) -> Iterator[None]:
 
 def _move(namespace: int) -> None:
     if ctypes.CDLL(None, use_errno=True).setns(namespace, _CLONE_NEWNET) != 0:
-        raise NoNetwork(f"this thread can't change its network: {os.strerror(ctypes.get_errno())}")
+        raise NoNetwork(f"this thread cannot change its network: {os.strerror(ctypes.get_errno())}")
 
 
 def pids(host: str) -> list[int]:
@@ -149,7 +149,7 @@ def _ip(*words: str) -> str:
     try:
         done = subprocess.run([program, *words], check=False, capture_output=True, text=True, timeout=_COMMAND_S)
     except subprocess.TimeoutExpired as error:
-        raise NoNetwork(f"ip {' '.join(words)} takes too long") from error
+        raise NoNetwork(f"ip {' '.join(words)} did not end within {_COMMAND_S:g} s") from error
     if done.returncode != 0:
         raise NoNetwork(f"ip {' '.join(words)}: {done.stderr.strip()}")
     return done.stdout

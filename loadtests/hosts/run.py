@@ -36,7 +36,7 @@ def up(folder: Path, say: Say, more: Mapping[str, str] | None = None) -> None:
     if why is not None:
         raise NoNetwork(f"Several hosts need network namespaces: {why}.")
     if network.existing_hosts():
-        raise NoNetwork("The hosts are up already; `ops hosts down` takes them away.")
+        raise NoNetwork("The hosts are already up; `ops hosts down` removes them.")
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o711)  # the servers' user passes through
     write_private(folder / _PEPPER, secrets.token_hex(32) + "\n")
@@ -56,7 +56,7 @@ def down(folder: Path, say: Say) -> None:
         names = [one.name for one in group if one.name in existing]
         left = network.end(names, signal.SIGTERM, DRAIN_S)
         if left:
-            say(f"{', '.join(left)} did not end within {DRAIN_S:.0f} s; ending by force")
+            say(f"{', '.join(left)} did not end within {DRAIN_S:.0f} s; killing the processes")
             network.end(left, signal.SIGKILL, DRAIN_S)
     network.remove_all()
     shutil.rmtree(folder, ignore_errors=True)

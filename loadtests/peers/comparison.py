@@ -46,7 +46,7 @@ def run(*, runs: int, only: tuple[str, ...] = (), messages: int | None = None, a
     chosen = [peer for name, peer in PEERS.items() if not only or name in only]
     missing = {peer.name: words for peer in chosen if (words := peer.missing()) is not None}
     for name, words in missing.items():
-        progress.say(f"{name} is left out. It needs {words}.")
+        progress.say(f"{name} is skipped. It needs {words}.")
     present = [peer for peer in chosen if peer.name not in missing]
     try:
         with machine_lock(progress.say):
@@ -55,7 +55,7 @@ def run(*, runs: int, only: tuple[str, ...] = (), messages: int | None = None, a
         progress.fail(str(error) or type(error).__name__)
         return 1
     except (asyncio.CancelledError, KeyboardInterrupt):
-        progress.fail("Stopped before the end: nothing was compared.")
+        progress.fail("Interrupted: nothing was compared.")
         return INTERRUPTED
     found["missing"] = missing
     if as_json:
@@ -111,7 +111,7 @@ async def _ours(messages: int, yardstick: Yardstick, progress: Progress) -> dict
     given = settings.load(os.environ).settings
     found = await measure_once(options, given, yardstick, None, lambda _: None)
     if not found["checked"]:
-        raise BenchFailed(f"Our own run failed its check: {found['checks']}")
+        raise BenchFailed(f"Waybill's own run failed its check: {found['checks']}")
     progress.say(f"  us: {found['delivered_per_s']:,.0f} a second, {found['cost_in_signatures']:.1f} signatures")
     return {name: found[name] for name in _FIGURES}
 
@@ -134,4 +134,4 @@ def _show(found: dict[str, Any]) -> None:
         )  # fmt: skip
     console.print(table)
     for name, words in found["missing"].items():
-        console.print(f"{name} was left out: it needs {words}.", markup=False)
+        console.print(f"{name} was skipped: it needs {words}.", markup=False)

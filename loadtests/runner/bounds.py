@@ -19,9 +19,9 @@ def check_target(scenario: Scenario, url: str | None, key: str | None) -> None:
     if url is None:
         return
     if key is None:
-        raise LoadFailed("A service that runs already is sent to with an API key: give --key.")
+        raise LoadFailed("--url needs an API key of that service: add --key.")
     if scenario.needs_own_service:
-        raise LoadFailed(f"{scenario.name} needs accounts and servers of its own: start it without --url.")
+        raise LoadFailed(f"{scenario.name} creates its own accounts and servers: run it without --url.")
     host = urlsplit(url).hostname or ""
     with suppress(ValueError):
         host = "localhost" if ipaddress.ip_address(host).is_loopback else host

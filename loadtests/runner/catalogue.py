@@ -25,7 +25,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     hanging: int = 0  # endpoints that never answer, over all accounts
     stream: str | None = None
     relay: bool = False
-    cool_s: float = 0.0  # readers stay so long after the last send
+    cool_s: float = 0.0  # readers stay this long after the last send
     slow_domains: tuple[str, ...] = ()  # domains whose mail may still wait at the end
 
     @property
@@ -40,28 +40,28 @@ SCENARIOS: Final = {
         Scenario(name="single", file="single.py", about="single sends, as fast as answers come", users=32),
         Scenario(name="batch", file="batch.py", about="batches of 100, as fast as answers come", users=4),
         Scenario(
-            name="attachments", file="attachments.py", about="a file with each: 10 KB, 100 KB or 1 MB", users=8,
+            name="attachments", file="attachments.py", about="messages with an attachment of 10 KB, 100 KB or 1 MB", users=8,
             max_messages=20_000,
         ),
-        Scenario(name="mixed", file="mixed.py", about="reads beside sends, as an application makes them", users=32),
+        Scenario(name="mixed", file="mixed.py", about="sends and reads, as from an application and its dashboard", users=32),
         Scenario(
-            name="tails", file="tails.py", about="1,000 live tails beside 50 sends a second", users=8, rate=50.0,
+            name="tails", file="tails.py", about="1,000 live tails and 50 sends a second", users=8, rate=50.0,
             accounts=200, readers=1_000, bystanders=1_000, cool_s=5.0,
         ),
         Scenario(name="relay", file="relay.py", about="SMTP over TLS, pipelined sessions", users=16, relay=True),
         Scenario(
-            name="webhooks", file="webhooks.py", about="every event posted to endpoints, 100 of which hang", users=8,
+            name="webhooks", file="webhooks.py", about="webhook posts for every event; 100 endpoints never answer", users=8,
             rate=100.0, accounts=10, hooks=2, hanging=100,
         ),
         Scenario(
-            name="giant-domain", file="giant_domain.py", about="90% of all mail to one domain", users=16, rate=200.0,
+            name="giant-domain", file="giant_domain.py", about="90% of the mail to one domain", users=16, rate=200.0,
         ),
         Scenario(
-            name="slow-mx", file="slow_mx.py", about="three domains of ten slow or refusing, the others watched",
+            name="slow-mx", file="slow_mx.py", about="three of ten domains become slow or refuse",
             users=16, rate=100.0, slow_domains=("ill-0.test", "ill-1.test", "ill-2.test"),
         ),
         Scenario(
-            name="broadcast", file="broadcast.py", about="a burst of batches on another stream beside single sends",
+            name="broadcast", file="broadcast.py", about="single sends, and a burst of batches on another stream",
             users=8, rate=50.0, bystanders=2, stream="news", max_messages=50_000,
         ),
     )

@@ -15,7 +15,7 @@ from ops import operate
 _SQL = Queries.beside(__file__, "checks.sql")
 _OUTCOMES = _SQL.command("count_outcomes")
 _ACCEPTED = _SQL.command("count_accepted")
-_SHOWN = _SQL.command("count_shown")
+_TAIL_EVENTS = _SQL.command("count_tail_events")
 _POSTS = _SQL.command("count_posts")
 _ENDED: Final = ("bounced", "failed", "rejected")
 
@@ -34,7 +34,7 @@ async def check_load(
     findings = [
         _answers(record, stored["messages"], stored["accepted"]),
         _recipients(record, outcomes, {row["status"]: row["healthy"] for row in rows}),
-        CheckResult("every delivered copy arrived once", record.copies == 0, f"{record.copies} copies too many"),
+        CheckResult("every delivered copy arrived once", record.copies == 0, f"{record.copies} extra copies"),
         await _chains(service, accounts),
         CheckResult("no process died", not service.deaths(), ", ".join(service.deaths()) or "none"),
     ]
@@ -51,7 +51,7 @@ def _answers(record: LoadRecord, messages: int, events: int) -> CheckResult:
     unknown = sum(one.offered - one.accepted for one in record.requests if one.status.startswith("lost"))
     refused = sum(one.offered - one.accepted for one in record.requests) - unknown
     return CheckResult(
-        "what was accepted is stored, and nothing else",
+        "every accepted message is stored, and nothing else",
         accepted <= messages == events <= accepted + unknown,
         f"{accepted} accepted, {messages} stored, {events} accepted events, {refused} refused, {unknown} unanswered",
     )
@@ -64,7 +64,7 @@ def _recipients(record: LoadRecord, outcomes: Mapping[str, int], healthy: Mappin
     waiting = sum(outcomes.values()) - delivered - ended
     waiting_healthy = sum(healthy.values()) - healthy.get("delivered", 0) - sum(healthy.get(one, 0) for one in _ENDED)
     return CheckResult(
-        "accepted = delivered + refused by their servers + waiting at slow ones",
+        "accepted = delivered + refused by their servers + waiting for slow servers",
         delivered <= arrived <= delivered + waiting and waiting_healthy == 0 and ended == 0,
         f"{sum(outcomes.values())} recipients: {delivered} delivered, {arrived} at the sink, {ended} bounced or failed,"
         f" {waiting} waiting",
@@ -86,13 +86,13 @@ def check_chains(verdicts: list[dict[str, Any]]) -> CheckResult:
     """Combine the answers of `GET /v1/audit/verify` of several accounts into one check."""
     events = sum(one["events"] for one in verdicts)
     intact = all(one["intact"] for one in verdicts)
-    return CheckResult("every log is a whole chain", intact, f"{events} events of {len(verdicts)} accounts")
+    return CheckResult("every account log is intact", intact, f"{events} events of {len(verdicts)} accounts")
 
 
 async def _tails(
     scenario: Scenario, service: BenchService, accounts: list[LoadAccount], record: LoadRecord
 ) -> CheckResult:
-    [row] = await _SHOWN.records(service.pool, [one.id for one in accounts])
+    [row] = await _TAIL_EVENTS.records(service.pool, [one.id for one in accounts])
     each = scenario.readers // len(accounts)
     expected = row["rows"] * each
     return CheckResult(
@@ -109,7 +109,7 @@ async def _posts(service: BenchService, receivers: Receivers) -> CheckResult:
     return CheckResult(
         "every event was posted to every endpoint that answers",
         row["pending"] == 0 and twice == 0,
-        f"{len(arrived)} arrived, {row['delivered']} recorded, {row['pending']} pending, {twice} beyond the record",
+        f"{len(arrived)} arrived, {row['delivered']} recorded, {row['pending']} pending, {twice} unrecorded",
     )
 
 

@@ -40,7 +40,7 @@ from ops.supervise import StartFailed
 
 DRAIN_S: Final = 300.0  # how long the queue may take after the last send
 INTERRUPTED: Final = 130
-_LOCUST_EXTRA_S: Final = 90.0  # to start, to spawn and to stop
+_LOCUST_EXTRA_S: Final = 90.0  # for Locust to start, spawn users and stop
 _STOP_S: Final = 15.0  # for requests that are open at the end
 _SPAWN_PER_S: Final = 200
 _POLL_S: Final = 0.5
@@ -99,7 +99,7 @@ def run(
         progress.fail(str(error) or type(error).__name__)
         return 1
     except (asyncio.CancelledError, KeyboardInterrupt):
-        progress.fail("Stopped before the end: there is no report.")
+        progress.fail("Interrupted: no report was written.")
         return INTERRUPTED
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(found)).decode())
@@ -130,7 +130,7 @@ async def _measure(options: LoadOptions, say: Say) -> dict[str, Any]:
     if options.url is not None:
         return await _measure_running_service(options, say)
     scenario = options.scenario
-    say("Starting a service of its own")
+    say("Starting a separate service")
     async with own_service(
         setup.settings_for(scenario, given, options.users), say, delivering=True, tls=False
     ) as service:
@@ -166,7 +166,7 @@ async def _measure_running_service(options: LoadOptions, say: Say) -> dict[str, 
     domains = await asyncio.to_thread(operate.call_api, url, "GET", "/v1/domains", key)
     name = next((one["name"] for one in domains["data"] if one["status"] == "verified"), None)
     if name is None:
-        raise LoadFailed("That account has no verified domain to send from.")
+        raise LoadFailed("The account of --key has no verified domain to send from; verify one first.")
     plan = LoadPlan(
         url=url, senders=[LoadSender(key, f"loadtest@{name}")], folder=str(options.folder), users=options.users,
         rate=options.rate, seconds=options.seconds, max_messages=options.max_messages,
@@ -275,7 +275,7 @@ async def _about(options: LoadOptions, used: Settings | None, service: BenchServ
         "most_messages": options.max_messages,
         "accounts": options.scenario.accounts,
         "tails": options.scenario.readers,
-        "service": "its own" if service is not None else options.url,
+        "service": "separate" if service is not None else options.url,
         "settings": {} if used is None else _changed(used),
         "versions": versions,
         "machine": measure.machine(folder, filesystem(folder)),
@@ -310,7 +310,7 @@ def _report(
     say: Say,
 ) -> dict[str, Any]:
     """Write tables, plots, HTML page and JSON to the report folder; return the JSON value."""
-    say("Drawing")
+    say("Writing the report")
     found = figures.summarize(done, sampler, findings, signatures, about)
     found["report"] = str(options.folder)
     load_record.write_percentiles(done, options.folder)
