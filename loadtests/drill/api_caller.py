@@ -53,7 +53,7 @@ class ApiCaller:
     async def send(self, to: str, **fields: object) -> tuple[int, dict[str, Any]]:
         """Send a short message; its address is also its `X-Test-Id`."""
         body = {
-            "from": self.access.sender, "to": to, "subject": "Race", "text": "Who comes first?\n",
+            "from": self.access.sender, "to": to, "subject": "Race", "text": "A message of a race.\n",
             "headers": {"X-Test-Id": to},
         }  # fmt: skip
         return await self.call("POST", "/v1/emails", body | fields)
@@ -130,8 +130,8 @@ class AccountState:
         counted = accepted == ledger.accepted and ledger.accepted_today == ledger.sent_today
         counts = f"{accepted} accepted, {ledger.accepted} events, {ledger.sent_today} counted"
         return [
-            Check("the log is a whole chain", whole, f"{ledger.events} events"),
-            Check("events and the day's count agree", counted, counts),
+            Check("the account log is intact", whole, f"{ledger.events} events"),
+            Check("events and the daily counter agree", counted, counts),
         ]
 
     async def _open(self) -> asyncpg.Connection:

@@ -21,7 +21,7 @@ RATE: Final = 50  # messages a second: about a tenth of what two cores deliver, 
 SECONDS: Final = 15.0  # a phase
 WITHIN: Final = 2.0  # times the baseline
 TRIES: Final = 3
-WELL: Final = "all are well"
+WELL: Final = "all are healthy"
 HABITS: Final = {  # local parts that the sink knows; a fresh {n} is a fresh address
     "tarpit": "one octet of the reply to RCPT every 10 s",
     "slow+60": "250 a minute after the final dot",
@@ -32,7 +32,7 @@ HABITS: Final = {  # local parts that the sink knows; a fresh {n} is a fresh add
 SETTINGS: Final = {"REQUEST_RATE": "100000", "RETRY_LADDER_S": "60"}
 _WARM_S: Final = 3.0
 _ARRIVE_S: Final = 15.0  # for the last ones of a phase
-_MIN_SAMPLES: Final = 20  # arrivals below which a percentile says nothing
+_MIN_SAMPLES: Final = 20  # arrivals needed for a percentile
 
 
 class BystanderPhase(Struct, kw_only=True):
@@ -162,7 +162,7 @@ def _report(verdict: BystanderResult) -> DrillReport:
         lost=sent - arrived,
         recovery_s=max(one.worst_ms for one in verdict.phases) / 1_000,
         checks=[
-            Check("what went to the other nine arrived", sent == arrived, f"{arrived} of {sent}"),
+            Check("mail to the other nine sites arrived", sent == arrived, f"{arrived} of {sent}"),
             Check(f"within {WITHIN:g} times their baseline", late <= WITHIN, f"{late:.2f}"),
         ],
         done=lines,

@@ -25,7 +25,7 @@ class DrillRequest(Struct, frozen=True, kw_only=True):
     messages: int | None = None
     rounds: int | None = None
     minutes: float | None = None
-    seed: int | None = None  # of all that is drawn; None draws that too, and says it
+    seed: int | None = None  # of the random choices; None: chosen and printed
     options: Mapping[str, str | int] = {}  # that only some drills take
     as_json: bool = False
 
@@ -52,7 +52,7 @@ def run(name: str, asked: DrillRequest) -> int:
         why = drill.missing()
         if why is not None:
             skipped[drill.name] = why
-            _say(f"{drill.name} is left out: {why}")
+            _say(f"{drill.name} is skipped: {why}")
             continue
         reports.append(_one(drill, asked, seed))
         if not asked.as_json:
@@ -103,7 +103,7 @@ def _list(*, as_json: bool) -> None:
     for title in ("drill", "rows", "needs", "what it does"):
         table.add_column(title, no_wrap=title != "what it does")
     for one in found:
-        away = f" Can't run here: {one['missing']}." if one["missing"] else ""
+        away = f" Cannot run here: {one['missing']}." if one["missing"] else ""
         rows = ", ".join(map(str, one["rows"]))
         table.add_row(one["name"], rows, ", ".join(one["needs"]), one["says"] + away)
     Console(highlight=False, emoji=False, soft_wrap=True, width=160).print(table)

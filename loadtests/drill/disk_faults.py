@@ -47,7 +47,7 @@ def disk_full(order: DrillOrder) -> DrillReport:
         with _small_disk(folder) as (service, ballast):
             report = asyncio.run(_disk_full(service, order, ballast))
             status = service.stop()
-            report.checks.append(Check("it stops when told to", status == 0, f"status {status}"))
+            report.checks.append(Check("the service stops cleanly", status == 0, f"status {status}"))
             keep = not report.passed
         return report
     finally:
@@ -141,11 +141,9 @@ def _refusals(client: SendClient, relay: RelayClient) -> list[Check]:
     codes = Counter(found[1] for send in relay.sends if (found := re.search(r"Refused\(['\"](\d{3})", send.refusal)))
     permanent = {code: count for code, count in codes.items() if not code.startswith("4")}
     return [
-        Check(
-            "a send without room is refused by 503, or not at all", not strange, f"{refused} by 503, {dict(strange)}"
-        ),
-        Check("some were refused: the disk was full", refused > 0, f"{refused}"),
-        Check("the relay refuses for the time being only", not permanent, f"{dict(codes)}"),
+        Check("a full disk refuses sends by 503 only", not strange, f"{refused} by 503, {dict(strange)}"),
+        Check("some sends were refused while the disk was full", refused > 0, f"{refused}"),
+        Check("the relay refuses only temporarily", not permanent, f"{dict(codes)}"),
     ]
 
 
@@ -181,7 +179,7 @@ def write_error(order: DrillOrder) -> DrillReport:
 
         async def extra_checks(_: Reconciliation) -> list[Check]:
             panics = log.read_text("utf-8", "replace").count("PANIC:")
-            return [Check("PostgreSQL panics rather than go on", panics > 0, f"{panics} in {log.name}")]
+            return [Check("PostgreSQL stops with PANIC", panics > 0, f"{panics} in {log.name}")]
 
         return await report_after_faults(
             service, access, client, injected, name="write-error", max_copies=_COPIES, extra_checks=extra_checks

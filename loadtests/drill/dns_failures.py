@@ -210,7 +210,7 @@ def _private(order: DrillOrder) -> DrillReport:
         bounced = report.bounced == len(sends)
         report.checks += [
             Check("mail for a private address is refused at once", bounced, f"{report.bounced} of {len(sends)}"),
-            Check("and nobody is connected to", connections == 0, f"{connections} connections"),
+            Check("no private address is connected to", connections == 0, f"{connections} connections"),
         ]
         return report
 

@@ -60,19 +60,19 @@ class HintCorrupter:
         for _, fields in entries:
             if self._rng.random() < SHARE:
                 added += [fields] * self._rng.randint(1, 2)
-                self.done["twice"] += 1
+                self.done["duplicated"] += 1
             if self._rng.random() < SHARE:
                 added.append(self._invented())
-                self.done["of nobody"] += 1
+                self.done["invented"] += 1
         pipe = self._client.pipeline(transaction=False)
         for fields in added:
             pipe.xadd(stream, dict[Any, Any](fields))
         if self._rng.random() < SHARE:
             pipe.execute_command("XAUTOCLAIM", stream, GROUP, _INTRUDER, 0, "0", "COUNT", 10)
-            self.done["claimed while under way"] += 1
+            self.done["stolen"] += 1
         pipe.publish(WAKE_CHANNEL, stream.partition("{s")[2].partition("}")[0])
         pipe.publish(WAKE_CHANNEL, self._rng.choice(["", "-1", "99999999", "x,y", "\x00"]))
-        await pipe.execute(raise_on_error=False)  # a stream that nobody has read from has no group yet
+        await pipe.execute(raise_on_error=False)  # a stream without readers has no group yet
 
     def _invented(self) -> dict[bytes, bytes]:
         return self._rng.choice([

@@ -132,7 +132,7 @@ async def _play(service: Service, play: RunOnService) -> DrillReport:
         status = await asyncio.to_thread(service.stop)
         left = len(service.everything())
         report.checks.append(
-            Check("it stops when told to, and nothing outlives it", status == left == 0, f"{left} left")
+            Check("the service stops cleanly and leaves no process", status == left == 0, f"{left} left")
         )
     return report
 
@@ -150,6 +150,6 @@ def _kept_if_failed(run: Callable[[Path], DrillReport]) -> DrillReport:
         return report
     finally:
         if keep:
-            print(f"what this drill left is in {folder}", file=sys.stderr)
+            print(f"the files of this failed drill are in {folder}", file=sys.stderr)
         else:
             clear(folder)

@@ -161,8 +161,8 @@ async def _play(folder: Path, order: DrillOrder) -> DrillReport:
     report = report_of(found)
     most = MAX_COPIES * len(cuts.taken_s)
     report.checks += [
-        Check("every host has its share before anything happens", ready is not None, _seconds([ready])),
-        Check(f"at most {most} copies too many", found.copies <= most, str(found.copies)),
+        Check("every host has its share at the start", ready is not None, _seconds([ready])),
+        Check(f"at most {most} extra copies", found.copies <= most, str(found.copies)),
         *_verdicts(cuts),
         *_flowed(clients, sends),
     ]

@@ -29,7 +29,7 @@ from loadtests.drill.service import Service, ServicePart
 EVERY_S: Final = 1.5  # from one strike to the next, on average; half as long at least
 RATE: Final = 120.0  # messages a second: below what half a service takes, so that a strike meets work, not a backlog
 REPLAYED: Final = 50
-ON_THE_WIRE: Final = 25  # copies too many that the death of one mta may leave: what waited for its commit
+ON_THE_WIRE: Final = 25  # extra copies allowed per killed mta process: messages waiting for their commit
 
 ExtraChecks = Callable[[Reconciliation], Awaitable[list[Check]]]  # what one drill checks beside what all check
 
@@ -188,12 +188,12 @@ async def report_after_faults(
     """Reconcile, and check what must hold after every fault: idempotency keys, hints, processes (`parts`)."""
     found = await reconcile_when_idle(service, access, client.sends, injected, name=name, store=store)
     report = report_of(found)
-    report.checks.append(Check(f"at most {max_copies} copies too many", found.copies <= max_copies, f"{found.copies}"))
+    report.checks.append(Check(f"at most {max_copies} extra copies", found.copies <= max_copies, f"{found.copies}"))
     accepted = [send for send in client.sends if send.message_id is not None]
     again = accepted[:: max(1, len(accepted) // REPLAYED)][:REPLAYED]
     wrong = await SendClient(service.base_url, access, []).replay(again)
     report.checks.append(
-        Check("a repeated key finds its message", not wrong, f"{len(again) - len(wrong)} of {len(again)}")
+        Check("a repeated idempotency key returns its message", not wrong, f"{len(again) - len(wrong)} of {len(again)}")
     )
     report.examples += [f"replay: {one.status} {one.refusal} {one.message_id}" for one in wrong[:3]]
     left = await pending_hints(service)

@@ -75,7 +75,7 @@ async def _parallel(
     statuses = Counter(status for status, _ in answers)
     found = {answer.get("id") for _, answer in answers}
     _write_down(send, answers, sends)
-    # Whose connection died with the worker may have been the one that would have been told 202.
+    # The lost answer of the killed worker may have been the 202.
     firsts = (0, 1) if injected is not None else (1,)
     ok = len(found) == 1 and statuses[202] in firsts and statuses[200] == PARALLEL - statuses[202]
     return Check("parallel posts of one key make one message", ok, f"{dict(statuses)}, {len(found)} ids")

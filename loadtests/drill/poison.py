@@ -60,10 +60,10 @@ def run(order: DrillOrder) -> DrillReport:
         most = MAX_DEATHS - 1 + service.settings.mta_workers
         suppressed = await state.read("SELECT count(*) FROM suppressions WHERE account_id = $1")
         checks = [
-            await _failed(state, "the message that kills", [deadly]),
+            await _failed(state, "the message that kills its process", [deadly]),
             await _failed(other, "messages that can't be signed", unsignable),
-            Check("a message takes a few processes with it and no more", MAX_DEATHS <= deaths <= most, f"{deaths}"),
-            Check("nobody is suppressed for it", suppressed == 0, f"{suppressed}"),
+            Check("a message kills only a few processes", MAX_DEATHS <= deaths <= most, f"{deaths}"),
+            Check("no address is suppressed for it", suppressed == 0, f"{suppressed}"),
         ]
 
         async def extra_checks(_: Reconciliation) -> list[Check]:

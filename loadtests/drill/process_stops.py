@@ -34,9 +34,9 @@ class DuplicateCause(StrEnum):
     """The cause of a second copy."""
 
     ON_THE_WIRE = "on the wire"  # sent before the stop, taken by its server during it
-    UNSETTLED = "brought but unsettled"
-    WRONG = "sent without the right"
-    OTHER = "of another reason"
+    UNSETTLED = "delivered but not settled"
+    WRONG = "sent after the lease was lost"
+    OTHER = "for another reason"
 
 
 class ProcessStop(Struct, frozen=True):
@@ -85,7 +85,7 @@ class ProcessStops:
         summary = "; ".join(
             f"{test_id} {_description(came[test_id], self.made[0].began)}" for test_id in wrong[:_MAX_TOLD]
         )
-        return Check("nothing is sent by who has lost the right to it", not wrong, f"{found} {summary}".strip())
+        return Check("no process sends after it has lost its lease", not wrong, f"{found} {summary}".strip())
 
 
 def cause_of_copies(copies: Sequence[ArrivedCopy], stops: Iterable[ProcessStop], dot_s: float) -> DuplicateCause:

@@ -28,7 +28,7 @@ class AccountLogSummary(Struct):
     events: int
     intact: bool  # hashes follow from one another, places without gap, the head is the last event
     accepted: int  # `accepted` events
-    accepted_today: int  # of them on the UTC day that is report_after_faults
+    accepted_today: int  # of them on the UTC day that the account head counts
     accepted_twice: int  # messages with more than one
     sent_today: int
 
@@ -75,17 +75,19 @@ def checks_of(found: Reconciliation) -> list[Check]:
     counts = found.accepted_events == found.accepted and found.accepted_today == found.sent_today
     events = f"{found.events} events, {found.accepted_events} accepted, {found.sent_today} counted today"
     return [
-        Check("what was accepted arrived or was refused by its server", found.lost == 0, f"{found.lost} lost"),
+        Check("every accepted message arrived or was refused by its server", found.lost == 0, f"{found.lost} lost"),
         Check(
-            "and is settled, with nothing queued", hanging == 0, f"{found.waiting} waiting, {found.unsettled} unsettled"
+            "every accepted message is settled, and none is queued",
+            hanging == 0,
+            f"{found.waiting} waiting, {found.unsettled} unsettled",
         ),
-        Check("nothing that was not accepted arrived or is stored", found.unknown == 0, f"{found.unknown}"),
+        Check("no message that was not accepted arrived or is stored", found.unknown == 0, f"{found.unknown}"),
         Check(
-            "every send got its answer", found.unanswered == 0, f"{found.unanswered} without, {found.retried} repeated"
+            "every send was answered", found.unanswered == 0, f"{found.unanswered} without, {found.retried} repeated"
         ),
-        Check("copies carry the same Message-ID", found.same_message_id, f"{found.copies} copies too many"),
-        Check("the log is a whole chain", found.chain_intact, f"{found.events} events"),
-        Check("one accepted event and one of the day's count for each", counts, events),
+        Check("copies carry the same Message-ID", found.same_message_id, f"{found.copies} extra copies"),
+        Check("the account log is intact", found.chain_intact, f"{found.events} events"),
+        Check("events and the daily counter match the accepted messages", counts, events),
     ]
 
 

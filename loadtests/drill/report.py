@@ -11,10 +11,10 @@ from rich.table import Table
 _WIDTH: Final = 150  # a log or a pipe has no width of its own
 _COLUMNS: Final = {
     "drill": "drill", "sent": "sent", "accepted": "accepted", "delivered": "delivered", "bounced": "refused by MX",
-    "lost": "lost", "duplicated": "duplicated", "copies": "copies too many", "recovery_s": "worst recovery s",
+    "lost": "lost", "duplicated": "duplicated", "copies": "extra copies", "recovery_s": "worst recovery s",
     "took_s": "took s",
 }  # fmt: skip
-_MAX_DONE: Final = 12  # of hundreds of kills the first ones tell enough
+_MAX_DONE: Final = 12  # the first of possibly hundreds of kills
 
 
 class Check(Struct, frozen=True):
@@ -40,7 +40,7 @@ class DrillReport(Struct, kw_only=True):
     took_s: float = 0.0
     checks: list[Check] = msgspec.field(default_factory=list)
     done: list[str] = msgspec.field(default_factory=list)  # what was done to the service, in order
-    examples: list[str] = msgspec.field(default_factory=list)  # for whoever looks for the reason of a failure
+    examples: list[str] = msgspec.field(default_factory=list)  # messages to look at after a failure
     figures: dict[str, Any] = msgspec.field(default_factory=dict)  # what only this drill measures
 
     @property
@@ -100,6 +100,6 @@ def _tell(console: Console, report: DrillReport) -> None:
     for name, figure in report.figures.items():
         console.print(f"{name}: {figure}", markup=False, soft_wrap=True)
     for check in report.checks:
-        console.print(f"{'held ' if check.ok else 'BROKEN'} {check.what}: {check.found}", markup=False, soft_wrap=True)
+        console.print(f"{'ok    ' if check.ok else 'BROKEN'} {check.what}: {check.found}", markup=False, soft_wrap=True)
     for line in report.examples:
         console.print(f"  {line}", markup=False, soft_wrap=True)

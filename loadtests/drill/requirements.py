@@ -16,7 +16,7 @@ class Requirement(Struct, frozen=True):
 
 
 def _not_linux() -> str | None:
-    return None if sys.platform == "linux" else "it finds its processes through /proc, which Linux has"
+    return None if sys.platform == "linux" else "it needs Linux: it finds processes through /proc"
 
 
 def _not_root() -> str | None:

@@ -65,7 +65,7 @@ class SlowSender:
 
     def __init__(self, port: int, access: ApiAccess, run_name: str) -> None:
         self.sends: list[Send] = []
-        self.refused: list[str] = []  # connections that nobody took
+        self.refused: list[str] = []  # connections that were refused
         self.cut: list[str] = []  # messages that were begun and got no answer
         self.asked_to_leave = 0
         self._port = port
@@ -183,7 +183,7 @@ async def _play(service: Service, order: DrillOrder) -> DrillReport:
     follower.reader.stop()
     report = report_of(found)
     report.checks += [
-        Check("nothing came twice", found.copies == 0, f"{found.copies} copies too many"),
+        Check("no message arrived twice", found.copies == 0, f"{found.copies} extra copies"),
         _answers("a client that keeps its connections is never refused or cut", kept),
         _answers("a client with a connection for each request is never refused or cut", fresh),
         *_smtp(slow),
@@ -210,7 +210,7 @@ def _smtp(slow: list[SlowSender]) -> Iterator[Check]:
     left = sum(one.asked_to_leave for one in slow)
     for what, found in (
         ("no connection to the relay is refused", [line for one in slow for line in one.refused]),
-        ("no message that was begun is cut", [line for one in slow for line in one.cut]),
+        ("no message is interrupted", [line for one in slow for line in one.cut]),
     ):
         reply = f"{sent} messages, sessions ended by 421: {left}, against the rule: {len(found)} {found[:2] or ''}"
         yield Check(what, not found, reply.strip())

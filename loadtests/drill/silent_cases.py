@@ -41,7 +41,7 @@ class Stage(StrEnum):
     MAIL = "mail"
     RCPT = "rcpt"
     DATA = "data"
-    DOT = "dot"  # the whole content is there, and no reply says what became of it
+    DOT = "dot"  # the content is complete, and no reply follows
 
 
 class SilentCase(Struct, frozen=True, kw_only=True):

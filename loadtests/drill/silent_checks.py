@@ -13,7 +13,7 @@ WITHIN: Final = 2.0  # times the baseline
 # Below it a p99 is not judged: beside a burst of other work on two cores, single messages of an unharmed service take
 # this long, and twice a baseline of 20 ms would judge the scheduler.
 FLOOR_MS: Final = 100.0
-MAX_BASELINE_MS: Final = 500.0  # a p99 above it says that the machine is too busy for this rule
+MAX_BASELINE_MS: Final = 500.0  # above it the machine is too busy for this rule
 MIN_SAMPLES: Final = 50
 
 
@@ -141,9 +141,9 @@ def _of_count(case: SilentCase, count: SilentMailCount) -> list[Check]:
     found = f"{count.accepted} accepted, {count.arrived} arrived, {count.waiting} queued, {count.bounced} bounced"
     checks = [
         Check("every message is accepted", count.accepted == count.sent, f"{count.accepted} of {count.sent}"),
-        Check("what was accepted arrived or waits", count.lost == 0, f"{found}, {count.lost} lost"),
-        Check("no message arrives twice", count.copies == 0, f"{count.copies} copies too many"),
-        Check("the logs are whole chains", count.broken_logs == 0, f"{count.broken_logs} broken of {count.accounts}"),
+        Check("every accepted message arrived or is queued", count.lost == 0, f"{found}, {count.lost} lost"),
+        Check("no message arrives twice", count.copies == 0, f"{count.copies} extra copies"),
+        Check("the account logs are intact", count.broken_logs == 0, f"{count.broken_logs} broken of {count.accounts}"),
     ]
     if case.kind is not SilentServerKind.WELL:
         checks.append(Check("no message bounces within minutes", count.bounced == 0, f"{count.bounced}"))

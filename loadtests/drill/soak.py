@@ -169,7 +169,7 @@ def _nothing_grows(samples: Sequence[ResourceSample]) -> list[Check]:
 
 
 def _returned(what: str, first: int, last: int, most: int) -> Check:
-    return Check(f"{what} return to what they were", last <= first + most, f"{first} to {last}")
+    return Check(f"{what} return to the initial number", last <= first + most, f"{first} to {last}")
 
 
 def _slopes(samples: Sequence[ResourceSample]) -> dict[str, Any]:

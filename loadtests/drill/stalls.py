@@ -182,7 +182,7 @@ def _answers(tried: Sequence[SendAttempt]) -> list[Check]:
     return [
         Check("every send is answered by 202, 200 or 503", not strange, f"{dict(strange) or 'no other answer'}"),
         Check(f"within {ANSWER_S:g} s", slowest <= ANSWER_S, f"{slowest:.2f} s at the most"),
-        Check("every 503 says when to come back", unsaid == 0, f"{len(refused)} of them, {unsaid} without"),
+        Check("every 503 has Retry-After", unsaid == 0, f"{len(refused)} of them, {unsaid} without"),
     ]
 
 
@@ -193,7 +193,11 @@ def _probed(probes: ApiProbes, *, strict: bool) -> list[Check]:
     allowed = (200,) if strict else (200, 503)
     wrong = Counter(one.status for one in reads if one.status not in allowed)
     served = sum(one.status == 200 for one in reads)
-    words = "another account can read meanwhile" if strict else "another account's reads are answered meanwhile"
+    words = (
+        "another account can read during the stall"
+        if strict
+        else "reads of another account are answered during the stall"
+    )
     return [
         Check("/healthz answers all the time", not ill and slowest <= HEALTHY_S,
               f"{slowest:.2f} s at the most, {dict(ill)}"),
@@ -205,7 +209,7 @@ def _probed(probes: ApiProbes, *, strict: bool) -> list[Check]:
 def _no_pile(before: ApiResources, most: ApiResources) -> Check:
     small = most.threads - before.threads <= MAX_THREADS and most.files - before.files <= MAX_FILES
     found = f"threads {before.threads} to {most.threads}, files {before.files} to {most.files}"
-    return Check("nothing piles up in the API", small, found)
+    return Check("threads and files of the API stay bounded", small, found)
 
 
 # -- the stalls ------------------------------------------------------------------------------------
@@ -287,18 +291,18 @@ async def _taken(service: Service, stack: AsyncExitStack) -> list[asyncpg.Connec
 async def _deadlock(service: Service, access: ApiAccess) -> AsyncIterator[str]:
     """Lock `messages` before the account head; the service locks the head first."""
     connection = await asyncpg.connect(database_url(service), timeout=5)
-    outcome = "the service gave way"
+    outcome = "the service was rolled back"
     try:
         transaction = connection.transaction()
         await transaction.start()
         await connection.execute("LOCK TABLE messages IN SHARE ROW EXCLUSIVE MODE")
-        await asyncio.sleep(random.uniform(0.2, 0.5))  # until somebody holds the head and waits for the table
+        await asyncio.sleep(random.uniform(0.2, 0.5))  # until a session holds the head and waits for the table
         try:
             await connection.execute(
                 "SELECT FROM account_heads WHERE account_id = $1 FOR UPDATE", account_id(access), timeout=10
             )
         except asyncpg.DeadlockDetectedError:
-            outcome = "the intruder gave way"
+            outcome = "the drill was rolled back"
         await transaction.rollback()
         yield f"deadlock: {outcome}"
     finally:

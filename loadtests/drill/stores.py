@@ -30,9 +30,9 @@ from loadtests.drill.valkey_servers import (
     valkey_servers,
 )
 
-NOTICED_S: Final = 1.0  # how long somebody takes to see that a primary is dead
+NOTICED_S: Final = 1.0  # until the operator notices the dead primary
 BEHIND_S: Final = 1.5  # how long a replica is cut off before it is promoted
-BACK_S: Final = 3.0  # how long an old primary is up that nobody told of its successor
+BACK_S: Final = 3.0  # time for which the old primary runs beside its successor
 EVERY_S: Final = 4.0  # from one round's end to the next one's beginning, on average
 _WAIT_S: Final = 60.0
 _REDIS_PARTS = tuple(part for part in ServicePart if part is not ServicePart.VALKEY)
@@ -43,7 +43,7 @@ _CUT_OFF = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE applica
 
 
 def redis_cluster(order: DrillOrder) -> DrillReport:
-    """In turn restart a primary, move slots, and replace a dead primary by its replica (fault 7)."""
+    """Restart a primary, move slots, and replace a dead primary by its replica, in turn (fault 7)."""
     with valkey_servers(4, clustered=True) as servers:
         form_cluster(servers[:3], servers[3:])
         faults = _ClusterFaults(servers)
@@ -66,7 +66,7 @@ def postgres_failover(order: DrillOrder) -> DrillReport:
 
         async def extra_checks(_: Reconciliation) -> list[Check]:
             return [
-                Check("an old primary that comes back gets no session", fault.strays == 0, f"{fault.strays}"),
+                Check("a restarted old primary gets no session", fault.strays == 0, f"{fault.strays}"),
                 Check("every promotion was followed by new sessions", min(fault.followed) > 0, f"{fault.followed}"),
             ]
 
@@ -122,7 +122,7 @@ class _ClusterFaults:
         """Kill the first primary and wait until its replica is elected."""
         dead, successor = self._primaries[0], self._replica
         dead.kill()
-        until(lambda: successor.info("role") == "master", _WAIT_S, "nobody was elected")
+        until(lambda: successor.info("role") == "master", _WAIT_S, "no replica was elected")
         self.mended.append(time.time())
         dead.start()
         until(lambda: linked(dead), _WAIT_S, "the old primary did not follow the new one")
@@ -140,7 +140,7 @@ class _StalePromotion:
 
     def next(self, service: Service, rng: random.Random) -> str:  # noqa: ARG002 - one shape for all
         """Cut the replica off, kill the primary and promote the replica; the old primary becomes the replica."""
-        self._replica.command("REPLICAOF", "127.0.0.1", 1)  # nobody is there: it keeps what it has
+        self._replica.command("REPLICAOF", "127.0.0.1", 1)  # an absent primary: the replica keeps its data
         time.sleep(BEHIND_S)
         missing = int(self._primary.info("master_repl_offset")) - int(self._replica.info("master_repl_offset"))
         self._primary.kill()

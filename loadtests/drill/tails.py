@@ -240,7 +240,7 @@ def _report(verdict: TailResult) -> DrillReport:
         lost=sum(one.missed for one in readers),
         recovery_s=max(one.longest_silence_s for one in readers),
         took_s=verdict.took_s,
-        checks=[Check("every reader got every event once, in order", verdict.passed, "; ".join(got))],
+        checks=[Check("every reader received every event once, in order", verdict.passed, "; ".join(got))],
         done=[f"{verdict.kills} API workers killed"],
         figures={
             "events written": verdict.written,

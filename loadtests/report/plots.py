@@ -17,7 +17,7 @@ _WIDTH_IN: Final = 9.0
 _PANEL_IN: Final = 2.6
 _DPI: Final = 120
 _INK: Final = "#2b2f36"
-# Okabe and Ito's palette: told apart by the colour-blind too.
+# Okabe and Ito's palette: distinguishable for colour-blind readers.
 _COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#f0e442", "#7f7f7f")
 _PERCENTILES: Final = {"p50": "#0072b2", "p95": "#e69f00", "p99": "#d55e00"}
 _ROLE_COLOURS: Final = dict(zip(("api", "mta", "postgres", "worker", "redis", "relay"), _COLOURS, strict=False)) | {

@@ -40,17 +40,17 @@ SCENARIOS: Final = {
         Scenario(name="single", file="single.py", about="single sends, as fast as answers come", users=32),
         Scenario(name="batch", file="batch.py", about="batches of 100, as fast as answers come", users=4),
         Scenario(
-            name="attachments", file="attachments.py", about="messages with an attachment of 10 KB, 100 KB or 1 MB", users=8,
+            name="attachments", file="attachments.py", about="attachments of 10 KB, 100 KB or 1 MB", users=8,
             max_messages=20_000,
         ),
-        Scenario(name="mixed", file="mixed.py", about="sends and reads, as from an application and its dashboard", users=32),
+        Scenario(name="mixed", file="mixed.py", about="sends and reads, as from an application", users=32),
         Scenario(
             name="tails", file="tails.py", about="1,000 live tails and 50 sends a second", users=8, rate=50.0,
             accounts=200, readers=1_000, bystanders=1_000, cool_s=5.0,
         ),
         Scenario(name="relay", file="relay.py", about="SMTP over TLS, pipelined sessions", users=16, relay=True),
         Scenario(
-            name="webhooks", file="webhooks.py", about="webhook posts for every event; 100 endpoints never answer", users=8,
+            name="webhooks", file="webhooks.py", about="webhook posts; 100 endpoints never answer", users=8,
             rate=100.0, accounts=10, hooks=2, hanging=100,
         ),
         Scenario(

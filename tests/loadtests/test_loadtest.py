@@ -174,7 +174,7 @@ def test_load_stays_on_this_machine(url: str) -> None:
 
 
 def test_a_load_with_accounts_of_its_own_does_not_go_to_a_service_that_runs() -> None:
-    with pytest.raises(bounds.LoadFailed, match="of its own"):
+    with pytest.raises(bounds.LoadFailed, match="own accounts"):
         bounds.check_target(SCENARIOS["tails"], "http://127.0.0.1:8080", "key")
 
 
