@@ -80,7 +80,7 @@ def test_every_domain_has_its_own_mx_name_and_by_default_its_own_address() -> No
     assert all(len(one) == 1 and one[0].startswith("127.100.") for one in found)
 
 
-def test_names_share_addresses_when_told_to() -> None:
+def test_names_share_addresses_with_the_option_addresses() -> None:
     answer = records(SilentCase(kind=SilentServerKind.SILENT, sites=1_000, addresses=3))
 
     assert {str(answer(f"mx.s{number}.silent.test", "A")) for number in range(1_000)} == {
@@ -138,7 +138,7 @@ async def test_a_dripping_server_sends_a_reply_without_end(port: int) -> None:
     assert said == [b"220 silent.test ESMTP\r\n", b"250-wait\r\n", b"250-wait\r\n"]
 
 
-async def test_half_of_a_mix_is_dead_and_its_connections_are_counted(port: int) -> None:
+async def test_half_of_the_mixed_servers_are_dead_and_connections_are_counted(port: int) -> None:
     async with (
         SilentServers(SilentCase(kind=SilentServerKind.MIXED, sites=2), port),
         OpenConnections(remote_pattern(port)) as counted,
@@ -186,7 +186,7 @@ def test_healthy_mail_that_suffers_fails_the_drill(changed: dict[str, object]) -
 
 
 @pytest.mark.parametrize("changed", [{"p99_ms": 501.0}, {"arrived": 99}, {"arrived": 40, "sent": 40}], ids=str)
-def test_a_baseline_that_says_nothing_fails_the_drill(changed: dict[str, object]) -> None:
+def test_an_unusable_baseline_fails_the_drill(changed: dict[str, object]) -> None:
     unsteady = msgspec.structs.replace(sender(), baseline=msgspec.structs.replace(STEADY, **changed))
 
     assert not report_of_case(CASE, [unsteady], COUNT, LOAD).passed
