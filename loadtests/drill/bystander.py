@@ -22,7 +22,7 @@ SECONDS: Final = 15.0  # a phase
 WITHIN: Final = 2.0  # times the baseline
 TRIES: Final = 3
 WELL: Final = "all are healthy"
-HABITS: Final = {  # local parts that the sink knows; a fresh {n} is a fresh address
+BEHAVIOURS: Final = {  # local parts that select the behaviour of the sink; {n} makes each address different
     "tarpit": "one octet of the reply to RCPT every 10 s",
     "slow+60": "250 a minute after the final dot",
     "busy+{n}": "421 at RCPT, then closed",
@@ -74,7 +74,7 @@ async def drill(
     *,
     rate: int,
     seconds: float,
-    habits: Sequence[str] = tuple(HABITS),
+    behaviours: Sequence[str] = tuple(BEHAVIOURS),
     access: ApiAccess | None = None,
 ) -> BystanderResult:
     """Measure the phases on a running service; its retry schedule must be longer than a phase."""
@@ -83,17 +83,20 @@ async def drill(
         baseline = await _phase(service, client, WELL, round(rate * seconds), rate, None)
         baseline.times_baseline = 1.0
         count = round(rate * seconds)
-        phases = [baseline, *[await _at_best(service, client, habit, count, rate, baseline) for habit in habits]]
+        phases = [
+            baseline,
+            *[await _at_best(service, client, behaviour, count, rate, baseline) for behaviour in behaviours],
+        ]
     return BystanderResult(rate=rate, phases=phases)
 
 
 async def _at_best(
-    service: Service, client: PacedClient, habit: str, count: int, rate: int, baseline: BystanderPhase
+    service: Service, client: PacedClient, behaviour: str, count: int, rate: int, baseline: BystanderPhase
 ) -> BystanderPhase:
     """Measure a phase, again up to `TRIES` times while it breaks the rule: other work on the machine only adds time."""
     best: BystanderPhase | None = None
     for number in range(1, TRIES + 1):
-        phase = await _phase(service, client, habit, count, rate, habit, number)
+        phase = await _phase(service, client, behaviour, count, rate, behaviour, number)
         phase.times_baseline = round(phase.p95_ms / max(baseline.p95_ms, 0.001), 2)
         phase.tries = number
         if phase.arrived < phase.sent:
@@ -108,15 +111,15 @@ async def _at_best(
 
 
 async def _phase(
-    service: Service, client: PacedClient, name: str, count: int, rate: int, habit: str | None, number: int = 1
+    service: Service, client: PacedClient, name: str, count: int, rate: int, behaviour: str | None, number: int = 1
 ) -> BystanderPhase:
     run_name = "".join(letter if letter.isalnum() else "-" for letter in f"{name}-{number}")
-    sent = await _send(client, run_name, count, rate, habit)
+    sent = await _send(client, run_name, count, rate, behaviour)
     waiting = {one.test_id: one.answered_at for one in sent}
     arrived = await arrivals(service.sink, waiting, _ARRIVE_S)
     waits = sorted(max(0.0, at - waiting[test_id]) * 1_000 for test_id, at in arrived.items())
     return BystanderPhase(
-        tenth=HABITS.get(name, name),
+        tenth=BEHAVIOURS.get(name, name),
         sent=len(sent),
         arrived=len(waits),
         p50_ms=_percentile(waits, 0.50),
@@ -126,15 +129,15 @@ async def _phase(
     )
 
 
-async def _send(client: PacedClient, name: str, count: int, rate: int, habit: str | None) -> list[PacedAnswer]:
-    """Send `count` messages to the sites in turn, those of the first site to `habit`; return the others' answers.
+async def _send(client: PacedClient, name: str, count: int, rate: int, behaviour: str | None) -> list[PacedAnswer]:
+    """Send `count` messages to the sites in turn, those of the first site to `behaviour`; return the others' answers.
 
     Raises RuntimeError for a message that is not accepted.
     """
     messages = []
     for number in range(count):
         site = number % SITES
-        local = habit.format(n=number) if site == 0 and habit is not None else f"reader+{name}-{number}"
+        local = behaviour.format(n=number) if site == 0 and behaviour is not None else f"reader+{name}-{number}"
         messages.append(PacedMessage(f"{name}-{number}", f"{local}@bystander{site}.test"))
     sent = await client.send(messages, rate)
     for one in sent:

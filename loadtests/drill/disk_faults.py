@@ -33,7 +33,7 @@ RATE: Final = 80.0
 RELAY_RATE: Final = 8.0
 BETWEEN_S: Final = 4.0
 TRACED_S: Final = 6.0
-_COPIES: Final = 50  # a dying PostgreSQL takes the commits of all that was on the wire with it
+_COPIES: Final = 50  # messages on the wire whose commit is lost with PostgreSQL
 
 
 # -- row 12 ------------------------------------------------------------------------------------------------------------

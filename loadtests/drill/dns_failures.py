@@ -35,11 +35,11 @@ _ARRIVES: Final = frozenset({"delivered"})
 
 
 class DnsFailure(Struct, frozen=True):
-    """A domain whose DNS fails in one way; `comes_to` holds the statuses that its mail may have meanwhile."""
+    """A domain whose DNS fails in one way; `allowed_statuses` holds the statuses that its mail may have meanwhile."""
 
     domain: str
     what: str
-    comes_to: frozenset[str]
+    allowed_statuses: frozenset[str]
 
 
 CASES: Final = (
@@ -51,14 +51,14 @@ CASES: Final = (
     DnsFailure("gone.test", "NXDOMAIN", _ENDS),
     DnsFailure("null.test", "null MX", _ENDS),
     DnsFailure("bare.test", "neither MX nor address", _ENDS),
-    DnsFailure("cut.test", "truncated over UDP, whole over TCP", _ARRIVES),
+    DnsFailure("cut.test", "truncated over UDP, complete over TCP", _ARRIVES),
     DnsFailure("many.test", "a thousand MX", _ARRIVES),
     DnsFailure("plain.test", "an address and no MX", _ARRIVES),
     DnsFailure("half.test", "SERVFAIL for AAAA only", _ARRIVES),
     DnsFailure("second.test", "the first of two mail servers does not exist", _ARRIVES),
     DnsFailure("late.test", "answers a second late", _ARRIVES),
 )
-HEALS: Final = {case.domain: case for case in CASES if case.comes_to is _DEFERS}
+HEALS: Final = {case.domain: case for case in CASES if case.allowed_statuses is _DEFERS}
 PRIVATE: Final = {
     "loopback.test": ["127.0.0.1"], "ten.test": ["10.1.2.3"], "metadata.test": ["169.254.169.254"],
     "zero.test": ["0.0.0.0"], "six.test": ["::1"], "mapped.test": ["::ffff:127.0.0.1"],  # noqa: S104 - an answer
@@ -95,8 +95,8 @@ def _failing(order: DrillOrder) -> DrillReport:
 def _with_cases(report: DrillReport, sends: list[Send], seen: Mapping[str, str]) -> DrillReport:
     for case in CASES:
         found = sorted({seen.get(send.address, "?") for send in sends if send.address.endswith("@" + case.domain)})
-        ok = set(found) <= case.comes_to
-        report.checks.append(Check(f"{case.what}: {' or '.join(sorted(case.comes_to))}", ok, ", ".join(found)))
+        ok = set(found) <= case.allowed_statuses
+        report.checks.append(Check(f"{case.what}: {' or '.join(sorted(case.allowed_statuses))}", ok, ", ".join(found)))
     return report
 
 
@@ -199,7 +199,7 @@ def _private(order: DrillOrder) -> DrillReport:
         port = reserve_port()
         service.set("DELIVERY", "live")
         service.set("SMTP_PORT", str(port))
-        service.start()  # in the main thread, as it must be; the world has a thread of its own
+        service.start()  # must run in the main thread; the network has its own
         sends = [
             Send("private", number, f"reader@{domain}") for number, domain in enumerate([*PRIVATE, "literal.test"])
         ]

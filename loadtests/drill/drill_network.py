@@ -40,7 +40,7 @@ class DrillNetwork:
         self._service = service
         self._proxies: list[SmtpProxy] = []
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="world", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="drill network", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()

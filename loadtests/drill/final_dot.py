@@ -80,9 +80,9 @@ def held_reply(order: DrillOrder) -> DrillReport:
         def kill(service: Service, rng: random.Random) -> str:
             nonlocal in_window
             _wait_until(lambda: proxy.holding > 0)
-            who = _kill_all(service, rng)
+            label = _kill_all(service, rng)
             in_window += proxy.holding + proxy.passed_since(time.monotonic() - COMMIT_S)
-            return who
+            return label
 
         client, injected = await _loaded(service, order, kill, "held-reply")
         return await report_after_faults(
@@ -211,7 +211,13 @@ def _drawn(rng: random.Random) -> str:
 
 def _whole_content(count: int) -> ExtraChecks:
     async def extra_checks(found: Reconciliation) -> list[Check]:
-        return [Check("each died once and arrived whole", found.delivered + found.bounced == count, f"of {count}")]
+        return [
+            Check(
+                "each message was interrupted once and arrived complete",
+                found.delivered + found.bounced == count,
+                f"of {count}",
+            )
+        ]
 
     return extra_checks
 

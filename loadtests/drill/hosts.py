@@ -34,8 +34,8 @@ from ops import operate
 NAME: Final = "hosts"
 RATE: Final = 40.0  # messages a second at each of the two hosts that take mail
 CUT_LEASES: Final = 2.0
-MAX_COPIES: Final = 25  # of one cut: what had its final dot on the wire and waited for its commit
-TAKEN_WITHIN_LEASES: Final = 2.5  # it runs out, a margin passes, the others look, and they take: see `shards.member`
+MAX_COPIES: Final = 25  # per cut: messages sent but not yet committed
+TAKEN_WITHIN_LEASES: Final = 2.5  # expiry, margin, the next look of the others: see `shards.member`
 SETTLE_S: Final = 30.0
 NEED: Final = Requirement("several hosts", lambda: network.unavailable_reason() or _busy())
 _ASK_S: Final = 0.1

@@ -126,9 +126,9 @@ async def _post(
 
 def _write_down(send: Send, answers: list[tuple[int, dict[str, Any]]], sends: list[Send]) -> None:
     """Record the first id that the client received."""
-    told = [answer["id"] for _, answer in answers if "id" in answer]
-    send.message_id = told[0] if told else None
-    send.status = 202 if told else answers[0][0]
+    ids = [answer["id"] for _, answer in answers if "id" in answer]
+    send.message_id = ids[0] if ids else None
+    send.status = 202 if ids else answers[0][0]
     send.tries = 1
     send.first_at = send.answered_at = time.time()
     sends.append(send)

@@ -34,7 +34,7 @@ async def open_accounts(service: Service, name: str, count: int) -> list[ApiAcce
     async with operate.opened(settings) as pool:
         made = [await _open(pool, f"{name}-{number}.test", keys, pepper) for number in range(count)]
         async with pool.acquire() as connection, connection.transaction():
-            # A thousand fresh domains would all be checked in the middle of the drill.
+            # Otherwise all new domains would be checked during the drill.
             await connection.execute(_CHECK_LATER, [f"{name}-{number}.test" for number in range(count)])
             await caches.bump(connection, "domains")
     return made

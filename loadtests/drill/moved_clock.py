@@ -263,9 +263,9 @@ def _scheduled_checks(due: dict[str, float], arrived: Sequence[SinkEntry], waiti
     late = max((times[0] - due[address] for address, times in came.items()), default=0.0)
     copies = Counter(len(came.get(address, ())) for address in soon)
     return [
-        Check("no scheduled mail goes before its time", not early and waiting == SCHEDULED,
+        Check("no scheduled message is sent early", not early and waiting == SCHEDULED,
               f"{len(early)} early, {waiting} of {SCHEDULED} still wait for theirs"),
-        Check("and goes once when it has come", copies == {1: SCHEDULED} and late < MAX_WAIT_S,
+        Check("each scheduled message is sent once, on time", copies == {1: SCHEDULED} and late < MAX_WAIT_S,
               f"{copies[1]} of {SCHEDULED} once, at most {late:.1f} s after their time"),
     ]  # fmt: skip
 
@@ -277,7 +277,7 @@ def _retry_checks(client: SendClient, arrived: Sequence[SinkEntry]) -> list[Chec
     waits = [came[one.address] - one.answered_at for one in put_off]
     found = f"{len(waits)} after {min(waits, default=0):.1f} to {max(waits, default=0):.1f} s"
     held = bool(waits) and min(waits) > 0.5 and max(waits) < MAX_WAIT_S
-    return [Check("what was put off for seconds waits for seconds", held, found)]
+    return [Check("greylisted mail waits for seconds only", held, found)]
 
 
 def _day_checks(seen: dict[str, list[CountedHead]], answers: Counter[int]) -> list[Check]:
@@ -289,15 +289,15 @@ def _day_checks(seen: dict[str, list[CountedHead]], answers: Counter[int]) -> li
         within = all(
             after.sent_today >= before.sent_today for before, after in pairwise(heads) if after.day == before.day
         )
-        told = f"{len(set(days))} days, {len(set(months))} months"
+        shown = f"{len(set(days))} days, {len(set(months))} months"
         held = forward and within and len(set(days)) > 1
-        checks.append(Check(f"{name}: its day turns once and never back", held, told))
+        checks.append(Check(f"{name}: its day advances and never goes back", held, shown))
     most: dict[date, int] = {}
     for one in seen["capped"]:
         most[one.day] = max(most.get(one.day, 0), one.sent_today)
     exact = max(most.values(), default=0) == CAP and answers[202] == sum(most.values()) and set(answers) == {202, 429}
-    told = f"{answers[202]} accepted on {len(most)} days, {answers[429]} refused"
-    return [*checks, Check(f"a cap of {CAP} holds by day", exact, told)]
+    shown = f"{answers[202]} accepted on {len(most)} days, {answers[429]} refused"
+    return [*checks, Check(f"a cap of {CAP} per day holds", exact, shown)]
 
 
 def _webhook_checks(moved: MovedClock, endpoint: RecordingEndpoint) -> list[Check]:
@@ -308,9 +308,9 @@ def _webhook_checks(moved: MovedClock, endpoint: RecordingEndpoint) -> list[Chec
     forged = sum(not one.genuine for one in endpoint.posts)
     least, most = min(waits, default=0.0), max(waits, default=0.0)
     return [
-        Check("each event is posted until it is taken, and not again", bool(events) and len(twice) == len(events),
+        Check("each event is posted until accepted, and not again", bool(events) and len(twice) == len(events),
               f"{len(twice)} of {len(events)}"),
-        Check("posts keep to their ladder", least > LADDER_S * 0.8 and most < LADDER_S + MAX_WAIT_S,
+        Check("posts keep their retry schedule", least > LADDER_S * 0.8 and most < LADDER_S + MAX_WAIT_S,
               f"{least:.1f} to {most:.1f} s for a step of {LADDER_S:g}"),
         Check("their signatures carry the host's time at the post", not wrong and not forged,
               f"{len(endpoint.posts)} posts, {len(wrong)} with another time, {forged} not genuine"),
@@ -321,10 +321,10 @@ def _signed_check(moved: MovedClock, sink: Path, arrived: Sequence[SinkEntry]) -
     """Check DKIM signing times: a signature is made within a minute before arrival and kept for retries."""
     total, wrong = 0, []
     for entry in arrived:
-        for told in _signed_at(sink, entry):
+        for shown in _signed_at(sink, entry):
             total += 1
             came = _seconds(entry.at)
-            if not moved.shows(told, since=came - MAX_WAIT_S, until=came):
+            if not moved.shows(shown, since=came - MAX_WAIT_S, until=came):
                 wrong.append(entry.test_id)
     held = total > 0 and not wrong
     return Check("DKIM signatures carry the host's time at the signing", held, f"{len(wrong)} of {total} do not")

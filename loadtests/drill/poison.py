@@ -56,7 +56,7 @@ def run(order: DrillOrder) -> DrillReport:
                 over.set()
             await sending
         deaths = len(injected)
-        # Deaths of all count, but who gets the shard before the dead one has come back does not know of it yet.
+        # All deaths count, but a process that takes the shard over before the dead one restarts does not know of them.
         most = MAX_DEATHS - 1 + service.settings.mta_workers
         suppressed = await state.read("SELECT count(*) FROM suppressions WHERE account_id = $1")
         checks = [

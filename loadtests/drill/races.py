@@ -67,7 +67,7 @@ async def _cap(service: Service, rounds: int, _rng: random.Random) -> DrillRepor
     report.checks += [
         Check("exactly one of the sends at the cap's edge is accepted", not wrong,
               "; ".join(wrong[:3]) or f"{rounds} of {rounds}"),
-        Check("what was accepted arrived", arrived == statuses[202], f"{arrived}"),
+        Check("every accepted message arrived", arrived == statuses[202], f"{arrived}"),
         *await state.check_account_log(statuses[202]),
     ]  # fmt: skip
     return report
@@ -100,16 +100,16 @@ async def _cancel(service: Service, rounds: int, rng: random.Random) -> DrillRep
             won.add(message)
         elif answer == 409 and statuses[message] == "delivered" and copies == 1:
             released.add(message)
-    told = {kind: await state.events(kind) for kind in ("schedule_canceled", "accepted")}
-    events = {kind: {ids.format_id(ids.Kind.MESSAGE, one) for one in found} for kind, found in told.items()}
+    stored = {kind: await state.events(kind) for kind in ("schedule_canceled", "accepted")}
+    events = {kind: {ids.format_id(ids.Kind.MESSAGE, one) for one in found} for kind, found in stored.items()}
     report = _report("cancel", rounds, rounds, len(released) + len(won))
     found = f"{len(won)} canceled, {len(released)} released, of {rounds}; {dict(Counter(answers))}"
     report.checks += [
         Check("each is canceled or delivered, as its client was told", len(won) + len(released) == rounds, found),
-        Check("the waybill tells the same", events == {"schedule_canceled": won, "accepted": released}, "as above"),
-        Check("both won at times", bool(won) and bool(released), found),
+        Check("the events agree", events == {"schedule_canceled": won, "accepted": released}, "as above"),
+        Check("both outcomes occurred", bool(won) and bool(released), found),
         *await state.check_account_log(len(released)),
-        Check("none is counted as scheduled any more",
+        Check("no message is counted as scheduled at the end",
               await state.read("SELECT scheduled FROM account_heads WHERE account_id = $1") == 0, "0"),
     ]  # fmt: skip
     return report
@@ -286,10 +286,10 @@ async def _as_told(
     report = _report(name, sum(answers.values()), len(accepted), ends["delivered"])
     refused = {status for status in answers if status >= 500}
     report.checks += [
-        Check("each accepted one is settled, and its status is true", not wrong,
+        Check("every accepted message is settled with the right status", not wrong,
               "; ".join(wrong[:3]) or f"{dict(ends)}"),
-        Check("nothing else is stored", set(statuses) == set(accepted), f"{len(statuses)} of {len(accepted)}"),
-        Check("no answer is a fault of ours", not refused, f"{dict(answers)}"),
+        Check("no other message is stored", set(statuses) == set(accepted), f"{len(statuses)} of {len(accepted)}"),
+        Check("no request fails with a 5xx status", not refused, f"{dict(answers)}"),
         *await state.check_account_log(len(accepted)),
         *extra_checks,
     ]  # fmt: skip

@@ -109,7 +109,7 @@ async def _faults(service: Service, seconds: float, rng: random.Random) -> list[
         await asyncio.sleep(each_s * rng.uniform(0.8, 1.2))
         name = _TURNS[number % len(_TURNS)]
         number += 1
-        with suppress(NoProcessToKill):  # the count at the end shows who never came back
+        with suppress(NoProcessToKill):  # the final check reports processes that never came back
             injected.append(await asyncio.to_thread(inject, FAULTS[name], service, rng))
     await asyncio.sleep(max(0.0, began + seconds - time.monotonic()))
     return injected

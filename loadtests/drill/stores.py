@@ -38,7 +38,8 @@ _WAIT_S: Final = 60.0
 _REDIS_PARTS = tuple(part for part in ServicePart if part is not ServicePart.VALKEY)
 _POSTGRES_PARTS = tuple(part for part in ServicePart if part is not ServicePart.POSTGRES)
 _OURS = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'waybill%'"
-_STAYING = f"{_OURS} AND backend_start < clock_timestamp() - interval '0.5 s'"  # one that only looks is gone by then
+# Without the sessions that only check which server is the primary.
+_STAYING = f"{_OURS} AND backend_start < clock_timestamp() - interval '0.5 s'"
 _CUT_OFF = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'waybill%'"
 
 

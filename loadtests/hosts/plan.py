@@ -15,7 +15,7 @@ from msgspec import Struct
 from engine.base.settings import PREFIX
 from loadtests.hosts import network, store
 
-CLIENT: Final = "client"  # where nothing runs: the place of those who use the service
+CLIENT: Final = "client"  # runs no process; for clients of the service
 STORE: Final = "store"
 WORLD: Final = "world"
 API_PORT: Final = 8080

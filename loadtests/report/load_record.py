@@ -33,7 +33,7 @@ class RecordedRequest(Struct, frozen=True):
         return self.status[:1] in {"2", "3"} and not self.status.endswith("!")
 
 
-class AcceptedRecipient(Struct, frozen=True):
+class LoadRecipient(Struct, frozen=True):
     """One accepted recipient: the time of the answer, and of the arrival (None: not arrived)."""
 
     recipient: str
@@ -53,7 +53,7 @@ class LoadRecord(Struct):
     began: float
     ended: float  # of the sending
     requests: list[RecordedRequest]
-    recipients: list[AcceptedRecipient]
+    recipients: list[LoadRecipient]
     arrivals: list[float]  # of every copy at the sink
     copies: int  # at the sink beyond the first of each
     unexpected: int  # at the sink without an answer that took them
@@ -87,7 +87,7 @@ def read(folder: Path, entries: Iterable[SinkEntry]) -> LoadRecord:
             arrivals.append(at)
             first.setdefault(recipient, at)
     recipients = [
-        AcceptedRecipient(recipient, group, float(at), first.get(recipient))
+        LoadRecipient(recipient, group, float(at), first.get(recipient))
         for at, recipient, group in _rows(folder / "accepted.csv")
     ]
     known = {recipient.recipient for recipient in recipients}

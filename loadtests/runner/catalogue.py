@@ -58,7 +58,7 @@ SCENARIOS: Final = {
         ),
         Scenario(
             name="slow-mx", file="slow_mx.py", about="three of ten domains become slow or refuse",
-            users=16, rate=100.0, slow_domains=("ill-0.test", "ill-1.test", "ill-2.test"),
+            users=16, rate=100.0, slow_domains=("slow-0.test", "slow-1.test", "slow-2.test"),
         ),
         Scenario(
             name="broadcast", file="broadcast.py", about="single sends, and a burst of batches on another stream",

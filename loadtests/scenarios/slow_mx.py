@@ -12,8 +12,8 @@ from locust import task
 from loadtests.users.api_user import ApiUser
 from loadtests.users.load_run import load_run
 
-WELL_PART: Final = 1 / 3  # of the time all are well
-HABITS: Final = ("tarpit", "slow", "busy")
+HEALTHY_PART: Final = 1 / 3  # of the time, in which all servers are healthy
+BEHAVIOURS: Final = ("tarpit", "slow", "busy")
 _turns = itertools.count()
 _numbers = itertools.count()
 
@@ -27,12 +27,12 @@ class SlowMxUser(ApiUser):
         if not self.ready():
             return
         place = next(_turns) % 10
-        before = load_run.elapsed_s < load_run.plan.seconds * WELL_PART
-        if place >= len(HABITS):
-            group = "others, all well" if before else "others, three slow"
-            self.send(load_run.recipient(domain=f"well-{place}.test"), group=group)
+        before = load_run.elapsed_s < load_run.plan.seconds * HEALTHY_PART
+        if place >= len(BEHAVIOURS):
+            group = "others, all healthy" if before else "others, three slow"
+            self.send(load_run.recipient(domain=f"healthy-{place}.test"), group=group)
         elif before:
-            self.send(load_run.recipient(domain=f"ill-{place}.test"), group="the three, well")
+            self.send(load_run.recipient(domain=f"slow-{place}.test"), group="the three, healthy")
         else:
-            habit = f"{HABITS[place]}+x{next(_numbers)}"  # the tag makes a fresh address of it
-            self.send(f"{habit}@ill-{place}.test", group="the three, slow")
+            local = f"{BEHAVIOURS[place]}+x{next(_numbers)}"  # the tag makes each address different
+            self.send(f"{local}@slow-{place}.test", group="the three, slow")
