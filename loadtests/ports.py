@@ -1,9 +1,8 @@
-"""Reserve ports of loopback for servers that start later: drills, benches and tests give them to processes they start.
+"""Reserve loopback ports for servers that drills, benches and tests start.
 
-A port that the kernel chose is not safe between the moment when it was found free and the moment when its server
-listens, nor between two starts of one server: any outgoing connection of the machine may take it meanwhile. So these
-ports lie below the range from which the kernel chooses, and a lock on a block of them keeps away other processes that
-reserve here.
+The kernel may give a port that it chose for one socket to another before its server listens, or between two starts of
+a server. These ports lie below the kernel's range for outgoing connections, and a lock on each block of ports keeps
+other processes that use this module away.
 """
 
 import random
@@ -23,10 +22,7 @@ class NoPort(OSError):  # noqa: N818 - named for what it says
 
 
 def reserve_ports(count: int) -> list[int]:
-    """Return ports that are free on TCP and UDP and that this process alone reserves until it ends, all different.
-
-    Raises NoPort.
-    """
+    """Return `count` different ports, free on TCP and UDP, reserved for this process until it ends; raises NoPort."""
     found: list[int] = []
     while len(found) < count:
         if not _UNUSED:
@@ -38,7 +34,7 @@ def reserve_ports(count: int) -> list[int]:
 
 
 def reserve_port() -> int:
-    """Return one such port."""
+    """Return one port as `reserve_ports` does."""
     return reserve_ports(1)[0]
 
 
@@ -52,7 +48,7 @@ def _new_block() -> range:
 
 
 def _lock(block: int) -> bool:
-    """Hold a name in the abstract namespace of unix sockets, where the kernel has one (unix(7): Linux)."""
+    """Lock a block by binding a name in Linux's abstract unix socket namespace (unix(7)); True on other systems."""
     if not _LOCAL_RANGE.exists():
         return True
     held = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -66,8 +62,7 @@ def _lock(block: int) -> bool:
 
 
 def _lowest_local() -> int:
-    """Return the lowest port that the kernel chooses for outgoing connections, or its default where it says none or
-    one that leaves no room below it."""
+    """Return the lowest port of the kernel's range for outgoing connections, or a default if that is unusable."""
     try:
         lowest = int(_LOCAL_RANGE.read_text().split()[0])
     except (OSError, ValueError, IndexError):
@@ -76,7 +71,7 @@ def _lowest_local() -> int:
 
 
 def _is_free(port: int) -> bool:
-    """Return whether a server could listen on this port now."""
+    """Return True if a server can listen on this port now."""
     with (
         socket.socket(socket.AF_INET, socket.SOCK_STREAM) as stream,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagram,

@@ -1,4 +1,4 @@
-"""`ops bench`: what one message costs, from the HTTP request to its settled delivery, on a service of its own."""
+"""`ops bench`: the cost of one message, from the HTTP request to the settled delivery, on a separate service."""
 
 from loadtests.bench.people import run as run_people
 from loadtests.bench.protocol import run

@@ -1,4 +1,4 @@
-"""What must hold before a bench reports a speed: nothing lost, nothing sent twice, the log whole."""
+"""Checks that must pass before a bench reports a speed: no message lost or sent twice, the account log intact."""
 
 import re
 from collections import Counter
@@ -14,7 +14,7 @@ from engine.store.queries import Queries
 from loadtests.bench.service import BenchService
 from ops.local.sink_store import INDEX, entries
 
-__all__ = ["INDEX", "Arrivals", "CheckResult", "arrivals", "check"]
+__all__ = ["INDEX", "CheckResult", "SinkArrivals", "arrivals", "check"]
 
 _NUMBER: Final = re.compile(r"m(\d{10})@")
 _PAGE: Final = 2_000
@@ -22,58 +22,58 @@ _SQL = Queries.beside(__file__, "check.sql")
 _EVENTS = _SQL.command("count_events")
 _STATUSES = _SQL.command("count_statuses")
 _QUEUED = _SQL.command("count_queued")
-_TIP = _SQL.command("read_tip")
-_LOG = _SQL.command("log_after")
+_HEAD = _SQL.command("read_head")
+_LOG = _SQL.command("read_log_after")
 
 
 class CheckResult(Struct, frozen=True):
-    """One thing that was checked."""
+    """One check, whether it passed, and what was found."""
 
     what: str
     ok: bool
     found: str
 
 
-class Arrivals(Struct, frozen=True):
-    """What reached the sink: wall-clock time of the first copy by message number, and how often each came."""
+class SinkArrivals(Struct, frozen=True):
+    """The mail that reached the sink: wall-clock time of the first copy, and number of copies, by message number."""
 
     at: dict[int, float]
     copies: Counter[int]
-    strangers: int  # mail that no order sent
+    unexpected: int  # mail that no order sent
 
 
-def arrivals(service: BenchService) -> Arrivals:
+def arrivals(service: BenchService) -> SinkArrivals:
     """Read the sink's index."""
     at: dict[int, float] = {}
     copies: Counter[int] = Counter()
-    strangers = 0
+    unexpected = 0
     for entry in entries(service.sink_folder):
         match = _NUMBER.match(entry.recipients[0]) if len(entry.recipients) == 1 else None
         if match is None:
-            strangers += 1
+            unexpected += 1
             continue
         number = int(match[1])
         copies[number] += 1
         at.setdefault(number, clock.parse_iso(entry.at).timestamp())
-    return Arrivals(at, copies, strangers)
+    return SinkArrivals(at, copies, unexpected)
 
 
-async def check(service: BenchService, arrived: Arrivals, accepted: set[int]) -> list[CheckResult]:
-    """Compare what was accepted, stored, logged and delivered; every accepted message should have arrived by now."""
+async def check(service: BenchService, arrived: SinkArrivals, accepted: set[int]) -> list[CheckResult]:
+    """Compare accepted, stored, logged and delivered messages; call when all accepted messages should have arrived."""
     account, pool, count = service.access.account_id, service.pool, len(accepted)
     events = {row["name"]: row["rows"] for row in await _EVENTS.records(pool, account)}
     statuses = {row["name"]: row["rows"] for row in await _STATUSES.records(pool, account)}
     queued = (await _QUEUED.records(pool))[0]["rows"]
-    tip = (await _TIP.records(pool, account))[0]
+    head = (await _HEAD.records(pool, account))[0]
     lost = len(accepted - arrived.at.keys())
-    strange = arrived.strangers + len(arrived.at.keys() - accepted)
+    strange = arrived.unexpected + len(arrived.at.keys() - accepted)
     died = service.deaths()
     twice = sum(1 for copies in arrived.copies.values() if copies > 1)
     return [
         CheckResult(
             "every accepted message reached the sink once",
             lost == strange == twice == 0,
-            f"{count} accepted, {len(arrived.at)} arrived, {lost} lost, {twice} twice, {strange} unasked",
+            f"{count} accepted, {len(arrived.at)} arrived, {lost} lost, {twice} twice, {strange} unexpected",
         ),
         CheckResult(
             "every accepted message has its events",
@@ -82,19 +82,19 @@ async def check(service: BenchService, arrived: Arrivals, accepted: set[int]) ->
         ),
         CheckResult("every message is delivered", statuses == {"delivered": count}, _counts(statuses)),
         CheckResult(
-            "what was counted as sent is what was accepted",
-            tip["sent_this_month"] == count,
-            f"{tip['sent_this_month']}",
+            "the quota counter equals the accepted messages",
+            head["sent_this_month"] == count,
+            f"{head['sent_this_month']}",
         ),
         CheckResult("no queue row is left", queued == 0, f"{queued}"),
-        await _chain(pool, account, tip["seq"], tip["hash"]),
+        await _chain(pool, account, head["seq"], head["hash"]),
         CheckResult("no process died", not died, _counts(died) or "none"),
     ]
 
 
 async def _chain(pool: asyncpg.Pool, account: UUID, last_seq: int, last_hash: bytes) -> CheckResult:
-    """Walk the account log from its start: places without gaps, every hash over the one before."""
-    what = "the account log is a whole chain"
+    """Verify the account log from its start: `seq` without gaps, every hash computed from the one before."""
+    what = "the account log is intact"
     seq, previous = 0, bytes(32)
     while rows := await _LOG.records(pool, account, seq, _PAGE):
         for row in rows:

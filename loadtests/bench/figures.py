@@ -1,4 +1,4 @@
-"""From samples to figures: rates, CPU per message, percentiles, flushes, and medians of several runs. Pure."""
+"""Compute figures from samples: rates, CPU per message, percentiles, commits, medians of runs. Pure."""
 
 import math
 import re
@@ -11,11 +11,11 @@ from loadtests.bench.measure import OUTSIDE_ROLES, SERVER_ROLES, UsageSample
 _SERIES: Final = re.compile(r"^(\w+)(?:\{(.*)\})? ([0-9.eE+-]+|NaN)$")
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 
-Series = dict[tuple[str, str], float]  # (name, value of the one label that matters) → value
+MetricSeries = dict[tuple[str, str], float]  # (name, value of the one label that matters) → value
 
 
 def percentiles(seconds: Iterable[float]) -> dict[str, float] | None:
-    """p50, p95, p99 in ms by nearest rank; None without a value. NaN are left out."""
+    """Return p50, p95 and p99 in ms by nearest rank, ignoring NaN; None without values."""
     ordered = sorted(value * 1000 for value in seconds if not math.isnan(value))
     if not ordered:
         return None
@@ -26,14 +26,14 @@ _PARTS: Final = (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
 
 
 def usage(before: UsageSample, after: UsageSample, messages: int) -> dict[str, Any]:
-    """CPU in ms and context switches per message by role, and what else the machine did meanwhile."""
+    """Return CPU (ms) and context switches per message by role, and the cores that other programs used."""
     cpu = {role: after.roles[role].cpu_ms - before.roles[role].cpu_ms for role in after.roles if role in before.roles}
     switches = {role: after.roles[role].switches - before.roles[role].switches for role in cpu}
     took_ms = (after.at - before.at) * 1000
     others = max(0.0, after.machine_busy_ms - before.machine_busy_ms - sum(cpu.values()))
     return {
-        "server_cpu_ms_per_message": _digits(sum(cpu.get(role, 0.0) for role in SERVER_ROLES) / messages),
-        "cpu_ms_by_role": {role: _digits(cpu[role] / messages) for role in ordered(cpu)},
+        "server_cpu_ms_per_message": _rounded(sum(cpu.get(role, 0.0) for role in SERVER_ROLES) / messages),
+        "cpu_ms_by_role": {role: _rounded(cpu[role] / messages) for role in ordered(cpu)},
         "context_switches_by_role": {role: round(max(0, switches[role]) / messages, 2) for role in ordered(switches)},
         # In cores: what neighbours took from the run.
         "cores_used_by_others": round(others / took_ms, 2),
@@ -41,45 +41,47 @@ def usage(before: UsageSample, after: UsageSample, messages: int) -> dict[str, A
     }
 
 
-def flushes(before: Series, after: Series) -> dict[str, dict[str, float]]:
-    """Group commits by flow: how many, items and ms in the mean."""
+def flushes(before: MetricSeries, after: MetricSeries) -> dict[str, dict[str, float]]:
+    """Return for each kind of group commit the number of commits, their mean size and mean duration in ms."""
     flows = sorted({label for name, label in after if name == "waybill_flush_items_count"})
     found = {}
     for flow in flows:
-        count = _grown(before, after, "waybill_flush_items_count", flow)
+        count = _increase(before, after, "waybill_flush_items_count", flow)
         if count > 0:
             found[flow] = {
                 "flushes": round(count),
-                "items": round(_grown(before, after, "waybill_flush_items_sum", flow) / count, 1),
-                "ms": round(_grown(before, after, "waybill_flush_seconds_sum", flow) / count * 1000, 2),
+                "items": round(_increase(before, after, "waybill_flush_items_sum", flow) / count, 1),
+                "ms": round(_increase(before, after, "waybill_flush_seconds_sum", flow) / count * 1000, 2),
             }
     return found
 
 
-def settle_lag(before: Series, after: Series) -> dict[str, float] | None:
-    """From final reply to commit, of the slowest outcome of each half second and process: how many there were, their
-    mean in ms, and which part of them took at most 50 ms. None where nothing was settled."""
+def settle_lag(before: MetricSeries, after: MetricSeries) -> dict[str, float] | None:
+    """Return the time from final reply to commit of the slowest outcome of each half second and process.
+
+    The value holds the number of half seconds, the mean in ms and the share within 50 ms; None if nothing was settled.
+    """
     name = "waybill_settle_seconds"
-    count = _grown(before, after, f"{name}_count", "")
+    count = _increase(before, after, f"{name}_count", "")
     if count <= 0:
         return None
     return {
         "half_seconds": round(count),
-        "slowest_mean_ms": round(_grown(before, after, f"{name}_sum", "") / count * 1000, 1),
-        "within_50_ms": round(_grown(before, after, f"{name}_bucket", "0.05") / count, 3),
+        "slowest_mean_ms": round(_increase(before, after, f"{name}_sum", "") / count * 1000, 1),
+        "within_50_ms": round(_increase(before, after, f"{name}_bucket", "0.05") / count, 3),
     }
 
 
-def connections(before: Series, after: Series) -> dict[str, int]:
-    """SMTP connections to the sink: opened and reused."""
+def connections(before: MetricSeries, after: MetricSeries) -> dict[str, int]:
+    """Return the SMTP connections to the sink that were opened and reused."""
     name = "waybill_smtp_connections_total"
     labels = sorted({label for series, label in after if series == name})
-    return {label: round(_grown(before, after, name, label)) for label in labels}
+    return {label: round(_increase(before, after, name, label)) for label in labels}
 
 
-def parse_metrics(text: str) -> Series:
-    """Prometheus' text form; of labels only `flow`, `how`, and `le` where it is alone are told apart."""
-    found: Series = {}
+def parse_metrics(text: str) -> MetricSeries:
+    """Parse Prometheus text format; keeps only the label `flow` or `how`, or `le` where it is the only label."""
+    found: MetricSeries = {}
     for line in text.splitlines():
         match = _SERIES.match(line)
         if match is not None:
@@ -90,13 +92,13 @@ def parse_metrics(text: str) -> Series:
 
 
 def ordered(roles: Iterable[str]) -> list[str]:
-    """Server roles first, then the world around them."""
+    """Return roles in display order: server roles first."""
     known = [*SERVER_ROLES, *OUTSIDE_ROLES]
     return sorted(roles, key=lambda role: known.index(role) if role in known else len(known))
 
 
 def medians(results: Sequence[Any]) -> Any:
-    """One value of the same shape: the median of every number, the first of everything else."""
+    """Return a value of the same shape with the median of every number and the first of everything else."""
     first = results[0]
     if isinstance(first, Mapping):
         return {key: medians([one[key] for one in results if isinstance(one, Mapping) and key in one]) for key in first}
@@ -107,9 +109,9 @@ def medians(results: Sequence[Any]) -> Any:
     return first
 
 
-def _grown(before: Series, after: Series, name: str, label: str) -> float:
+def _increase(before: MetricSeries, after: MetricSeries, name: str, label: str) -> float:
     return after.get((name, label), 0.0) - before.get((name, label), 0.0)
 
 
-def _digits(value: float) -> float:
+def _rounded(value: float) -> float:
     return round(value, 4)

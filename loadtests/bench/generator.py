@@ -1,6 +1,6 @@
-"""The load generator's process: a bare HTTP/1.1 client on keep-alive connections, as cheap as Python gets.
+"""The load generator process: a minimal HTTP/1.1 client on keep-alive connections, for little CPU of its own.
 
-Run by the bench as `python -m loadtests.bench.generator`; see `loadtests.bench.load` for what goes in and out.
+Run by the bench as `python -m loadtests.bench.generator`; see `loadtests.bench.load` for its input and output.
 """
 
 import array
@@ -36,7 +36,7 @@ class ApiConnection(asyncio.Protocol):
         self._got = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connected."""
+        """Keep the transport."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by class
 
     def ask(self, place: int, size: int, request: bytes, at: float) -> None:
@@ -48,7 +48,7 @@ class ApiConnection(asyncio.Protocol):
         self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
-        """Part of an answer, in all but rare cases the whole."""
+        """Collect the answer; usually one call has all of it."""
         if self._got:
             data = self._got + data
         if not _complete(data):
@@ -59,7 +59,7 @@ class ApiConnection(asyncio.Protocol):
             self.phase.answered(self, data)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        """Closed; an open request counts as lost."""
+        """Count an open request as lost."""
         self.closed = True
         self._got = b""
         if self.phase is not None and self.place >= 0:
@@ -67,7 +67,7 @@ class ApiConnection(asyncio.Protocol):
 
 
 class Requests:
-    """Ready-made requests: only the recipient's number is new in each."""
+    """Prepared requests; only the recipient's number differs."""
 
     def __init__(self, target: LoadTarget) -> None:
         self.size = target.batch
@@ -76,7 +76,7 @@ class Requests:
         self._parts = [_parts(target, f"bench-{number}.test") for number in range(target.domains)]
 
     def numbers(self, first: int, count: int) -> bytes:
-        """The request for the messages from number `first` on: one, or a batch where the target takes batches."""
+        """Return the request for `count` messages from number `first` on: one message, or a batch."""
         bodies = [self._body(number) for number in range(first, first + count)]
         body = bodies[0] if self.size == 1 else b'{"messages":[%b]}' % b",".join(bodies)
         head = self._heads.get(len(body))
@@ -90,7 +90,7 @@ class Requests:
 
 
 class OrderProgress:
-    """One order under way."""
+    """The state of one order: answers so far, and the next message to send."""
 
     def __init__(self, order: LoadOrder, requests: Requests, connections: list[ApiConnection]) -> None:
         self.latencies = array.array("d", [math.nan]) * order.count
@@ -109,7 +109,7 @@ class OrderProgress:
         self._idle: deque[ApiConnection] = deque()
 
     def start(self) -> None:
-        """Begin to send."""
+        """Begin sending."""
         for connection in self._connections:
             connection.phase = self
         self.began = time.monotonic()
@@ -122,7 +122,7 @@ class OrderProgress:
             self._pace()
 
     def answered(self, connection: ApiConnection, answer: bytes) -> None:
-        """A whole answer came."""
+        """Record an answer and send the next request."""
         now = time.monotonic()
         first, size = connection.place, connection.size
         connection.place = -1
@@ -137,7 +137,7 @@ class OrderProgress:
         self._go_on(connection, now)
 
     def lost(self, connection: ApiConnection) -> None:
-        """The connection broke with a request open."""
+        """Record a connection that broke with a request open."""
         connection.place = -1
         for _ in range(connection.size):
             self._refuse("lost", b"connection closed without an answer")
@@ -146,13 +146,13 @@ class OrderProgress:
             self.finish()
 
     def finish(self) -> None:
-        """No more: what is open stays unanswered."""
+        """End the order; open requests stay unanswered."""
         if not self.done.done():
             self.done.set_result(None)
 
     @property
     def unanswered(self) -> int:
-        """Requests without an answer."""
+        """Return the number of messages without an answer."""
         return self._left
 
     def _go_on(self, connection: ApiConnection, now: float) -> None:
@@ -171,7 +171,7 @@ class OrderProgress:
         return self.began + place / self._order.rate
 
     def _pace(self) -> None:
-        """Send what is due over idle connections; what finds none is sent by the next answer."""
+        """Send due requests over idle connections; without one, the next answer sends the request."""
         now = time.monotonic()
         while self._next < self._order.count and self._idle and self._due(self._next) <= now:
             # The timer's own lateness (1 ms steps) is not the service's.
@@ -200,7 +200,7 @@ class OrderProgress:
 
 
 async def serve() -> None:
-    """Take orders until standard input ends."""
+    """Carry out orders until standard input ends."""
     loop = asyncio.get_running_loop()
     lines = asyncio.StreamReader(limit=_MAX_ORDER)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
@@ -240,7 +240,7 @@ async def _carry_out(
 
 
 async def _connected(target: LoadTarget, known: list[ApiConnection]) -> list[ApiConnection]:
-    """As many open connections as wanted: the server may close those that were idle for long."""
+    """Return `target.connections` open connections, replacing those that the server closed."""
     living = [one for one in known if not one.closed and one.place < 0]
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(_CONNECT_S):
@@ -251,7 +251,7 @@ async def _connected(target: LoadTarget, known: list[ApiConnection]) -> list[Api
 
 
 def _head(target: LoadTarget) -> bytes:
-    """The header of every request, with a place for the body's length."""
+    """Return the header of every request, with a placeholder for the body's length."""
     path = "/v1/emails" if target.batch == 1 else "/v1/emails/batch"
     return (
         f"POST {path} HTTP/1.1\r\nHost: {target.host}:{target.port}\r\nAuthorization: Bearer {target.key}\r\n"
@@ -260,7 +260,7 @@ def _head(target: LoadTarget) -> bytes:
 
 
 def _parts(target: LoadTarget, domain: str) -> tuple[bytes, bytes]:
-    """A message around the ten digits of a number."""
+    """Return a message body in two parts: before and after the recipient's number."""
     body = json.dumps(
         {
             "from": f"Waybill Bench <{target.sender}>",
@@ -275,7 +275,7 @@ def _parts(target: LoadTarget, domain: str) -> tuple[bytes, bytes]:
 
 
 def _accepted(answer: bytes, size: int) -> int:
-    """How many of a request's messages were accepted: of a batch in which one was not, none counts."""
+    """Return the number of accepted messages; 0 for a batch that was not accepted entirely."""
     if size == 1 and answer.startswith(b"HTTP/1.1 202 "):
         return 1
     whole = answer.startswith(b"HTTP/1.1 200 ") and b'"accepted":%d,' % size in answer
@@ -283,7 +283,7 @@ def _accepted(answer: bytes, size: int) -> int:
 
 
 def _complete(data: bytes) -> bool:
-    """True when a whole answer is there. Every answer of the API carries Content-Length."""
+    """Return True if `data` holds a whole answer. Every answer of the API carries Content-Length."""
     end = data.find(b"\r\n\r\n")
     if end < 0:
         return False

@@ -1,4 +1,4 @@
-"""The exchange between a bench and its load processes: orders on standard input, answers on standard output."""
+"""The protocol between a bench and its load processes: JSON lines, orders on stdin and results on stdout."""
 
 import array
 import asyncio
@@ -18,7 +18,7 @@ from ops import launch
 from ops.fleet import ROOT
 
 HTTP_GENERATOR: Final = "loadtests.bench.generator"
-STRANGER_S: Final = 30.0  # for the process to start, and to answer after its time is over
+PROCESS_START_S: Final = 30.0  # for the process to start, and to answer after its time is over
 _MAX_LINE: Final = 64 * 1024
 
 
@@ -60,7 +60,7 @@ class GeneratorFailed(RuntimeError):  # noqa: N818 - named for what happened
 
 
 class LoadProcess:
-    """A process that sends load: it reads a target, then one order after another, and answers each with a Load.
+    """A process that sends load: it reads a LoadTarget, then LoadOrders, and answers each with a LoadResult.
 
     An asynchronous context manager; the process ends with it.
     """
@@ -85,7 +85,7 @@ class LoadProcess:
                 env=environ, cwd=ROOT, start_new_session=True, limit=_MAX_LINE,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
             )  # fmt: skip
-        await self._ask(self._target, STRANGER_S)
+        await self._ask(self._target, PROCESS_START_S)
         return self
 
     async def __aexit__(
@@ -96,8 +96,8 @@ class LoadProcess:
         await self._running.wait()
 
     async def send(self, order: LoadOrder) -> LoadResult:
-        """Have an order carried out; raises GeneratorFailed."""
-        return msgspec.json.decode(await self._ask(order, order.timeout_s + STRANGER_S), type=LoadResult)
+        """Let the process carry out an order; raises GeneratorFailed."""
+        return msgspec.json.decode(await self._ask(order, order.timeout_s + PROCESS_START_S), type=LoadResult)
 
     @property
     def _running(self) -> asyncio.subprocess.Process:

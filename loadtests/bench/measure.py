@@ -1,4 +1,4 @@
-"""What processes use, read from /proc: CPU, context switches and memory by role, and what the machine is."""
+"""Read CPU, context switches and memory of processes from /proc, by role, and describe the machine."""
 
 import contextlib
 import os
@@ -21,14 +21,14 @@ _PAGE: Final = b"\0" * 8192
 
 
 class RoleUsage(Struct, frozen=True):
-    """What one role has used since its processes began."""
+    """The CPU and context switches of one role since its processes began."""
 
     cpu_ms: float = 0.0
     switches: int = 0  # of the living threads; those that ended took theirs along
 
 
 class UsageSample(Struct, frozen=True):
-    """One moment."""
+    """The usage of all roles and of the machine at one time."""
 
     roles: dict[str, RoleUsage]
     machine_busy_ms: float
@@ -37,13 +37,13 @@ class UsageSample(Struct, frozen=True):
 
 
 def role_of(name: str) -> str:
-    """The role of a supervised process by its name."""
+    """Return the role of a supervised process by its name."""
     kind, dash, _number = name.partition("-")
     return {"valkey": "redis"}.get(name, kind if dash else name)
 
 
 def roots_by_role(pids: Mapping[str, int]) -> dict[str, list[int]]:
-    """Main processes by role."""
+    """Return the main processes by role."""
     roots: dict[str, list[int]] = {}
     for name, pid in pids.items():
         roots.setdefault(role_of(name), []).append(pid)
@@ -51,10 +51,11 @@ def roots_by_role(pids: Mapping[str, int]) -> dict[str, list[int]]:
 
 
 def sample(roots: Mapping[str, Iterable[int]]) -> UsageSample:
-    """CPU (user and system) and context switches of each role's process trees.
+    """Return CPU (user and system) and context switches of each role's process trees.
 
-    What ended children used is part of their parent's figures as soon as they are waited for (proc(5): cutime,
-    cstime), so nothing of a PostgreSQL backend that has gone is lost.
+    A parent's figures include ended children once it has waited for them (proc(5): cutime, cstime), so the CPU of
+    ended
+    PostgreSQL backends is not lost.
     """
     stats = _stats()
     trees = {role: _tree(pids, stats) for role, pids in roots.items()}
@@ -68,10 +69,11 @@ def sample(roots: Mapping[str, Iterable[int]]) -> UsageSample:
 
 
 def memory_mb(roots: Mapping[str, Iterable[int]]) -> tuple[dict[str, float], str]:
-    """Memory by role in MiB, and its kind.
+    """Return memory by role in MiB, and its kind.
 
-    `pss` divides shared pages among their users, which is fair to PostgreSQL's backends; `rss`, where the kernel
-    does not let us read that, counts them in each.
+    `pss` divides shared pages among their users; `rss`, used where the kernel does not allow reading PSS, counts
+    shared
+    pages in each process.
     """
     stats = _stats()
     trees = {role: _tree(pids, stats) for role, pids in roots.items()}
@@ -84,7 +86,8 @@ def memory_mb(roots: Mapping[str, Iterable[int]]) -> tuple[dict[str, float], str
 
 
 def peaks_mb(roots: Mapping[str, Iterable[int]]) -> dict[str, float]:
-    """The most memory that any one process of a role ever had resident, in MiB (proc(5): VmHWM), shared pages too."""
+    """Return the highest resident memory of any one process of each role in MiB, shared pages included (proc(5):
+    VmHWM)."""
     stats = _stats()
     trees = {role: _tree(pids, stats) for role, pids in roots.items()}
     return {
@@ -94,12 +97,12 @@ def peaks_mb(roots: Mapping[str, Iterable[int]]) -> dict[str, float]:
 
 
 def tree_of(root: int) -> list[int]:
-    """A process and all below it."""
+    """Return a process and all its descendants."""
     return sorted(_tree([root], _stats()))
 
 
 def machine(folder: Path, filesystem: str) -> dict[str, object]:
-    """The machine that figures belong to; `sync_us` is one `fdatasync` of 8 KB on the state folder's disk."""
+    """Describe the machine; `sync_us` is one `fdatasync` of 8 KB on the state folder's disk."""
     return {
         "cpu": _cpu_model(),
         "cores": os.cpu_count() or 1,
@@ -118,7 +121,7 @@ class _Stat(Struct, frozen=True):
 
 
 def _stats() -> dict[int, _Stat]:
-    """Every process: parent and CPU with waited-for children (proc(5), /proc/pid/stat fields 4 and 14-17)."""
+    """Read parent and CPU, with waited-for children, of every process (proc(5), /proc/pid/stat fields 4 and 14-17)."""
     found = {}
     for entry in os.listdir(PROC):  # noqa: PTH208 - names suffice
         if entry.isdigit():
@@ -144,7 +147,7 @@ def _tree(roots: Iterable[int], stats: Mapping[int, _Stat]) -> set[int]:
 
 
 def _switches(pid: int) -> int:
-    """Voluntary and forced, of all living threads."""
+    """Return voluntary and involuntary context switches of all living threads."""
     count = 0
     with contextlib.suppress(OSError):
         for thread in (PROC / str(pid) / "task").iterdir():
@@ -164,7 +167,7 @@ def _kilobytes(pid: int, file: str, field: str) -> int:
 
 
 def _machine_ms() -> tuple[float, float]:
-    """Busy and stolen time of all cores since boot (proc(5), first line of /proc/stat)."""
+    """Return busy and stolen time of all cores since boot in ms (proc(5), first line of /proc/stat)."""
     fields = [int(word) for word in (PROC / "stat").read_text().split("\n", 1)[0].split()[1:]]
     user, nice, system, _idle, _iowait, irq, softirq, stolen = fields[:8]
     return (user + nice + system + irq + softirq) * _TICK_MS, stolen * _TICK_MS
@@ -178,7 +181,7 @@ def _cpu_model() -> str:
 
 
 def _sync_us(folder: Path) -> float:
-    """The median of a few: a commit waits for one."""
+    """Return the median duration of an fdatasync in µs; each commit waits for one."""
     file = folder / "sync"
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT, 0o600)
     times = []

@@ -1,4 +1,4 @@
-"""One run of `ops bench` on a running service: warm-up, yardstick, counted run, yardstick, paced run, check."""
+"""One run of `ops bench`: warm-up, signature benchmark, counted run, signature benchmark, paced run, check."""
 
 import asyncio
 import math
@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from loadtests.bench import check, figures, flames, measure, report
+from loadtests.bench import check, figures, flame_graphs, measure, report
 from loadtests.bench import stored as stored_messages
-from loadtests.bench.check import Arrivals, CheckResult
+from loadtests.bench.check import CheckResult, SinkArrivals
 from loadtests.bench.load import LoadOrder, LoadProcess, LoadResult, times_of
 from loadtests.bench.measure import UsageSample
 from loadtests.bench.options import BenchOptions
@@ -32,7 +32,7 @@ _QUIET_CPU_MS: Final = 30.0
 _QUIET_S: Final = 1.0
 _METRICS_TIMEOUT_S: Final = 10
 
-Tell = Callable[[str], None]
+Say = Callable[[str], None]
 
 
 class MeasuredRun:
@@ -45,20 +45,20 @@ class MeasuredRun:
         generator: LoadProcess,
         yardstick: Yardstick,
         folder: Path | None,
-        tell: Tell,
+        say: Say,
     ) -> None:
         self._options = options
         self._service = service
         self._generator = generator
         self._yardstick = yardstick
         self._folder = folder
-        self._tell = tell
+        self._say = say
         self._next = 0
         self._accepted: set[int] = set()
         self._loads: list[tuple[int, LoadResult]] = []  # with the number of the first message
 
     async def run(self) -> dict[str, Any]:
-        """The protocol; the result has `checked` false, and no speed, when the check failed."""
+        """Carry out the run; a result whose check failed has `checked` false and no speed."""
         options = self._options
         drained = options.drain is not None
         result: dict[str, Any] = {
@@ -75,17 +75,17 @@ class MeasuredRun:
             "mta_workers": self._service.settings.mta_workers,
         }
         if options.stored:
-            await stored_messages.store(self._service.pool, options.stored, self._tell)
+            await stored_messages.store(self._service.pool, options.stored, self._say)
         measured = await (self._drain(options.drain) if options.drain is not None else self._end_to_end())
         paced = await self._paced(measured["delivered_per_s"]) if options.paced and not drained else None
-        self._tell("Checking that every message arrived once")
+        self._say("Checking that every message arrived once")
         arrived = await asyncio.to_thread(check.arrivals, self._service)
         findings = await check.check(self._service, arrived, self._accepted)
         findings.insert(0, self._all_accepted())
         result["checked"] = all(finding.ok for finding in findings)
         result["checks"] = [msgspec.to_builtins(finding) for finding in findings]
         if not result["checked"]:
-            result["logs"] = kept_logs(self._service)
+            result["logs"] = copy_logs(self._service)
             return result
         full = self._latencies(measured.pop("load"), arrived)
         if drained:
@@ -100,7 +100,7 @@ class MeasuredRun:
     async def _end_to_end(self) -> dict[str, Any]:
         options = self._options
         if options.warm_up:
-            self._tell(f"Warming up with {options.warm_up:,} messages")
+            self._say(f"Warming up with {options.warm_up:,} messages")
             await self._load(options.warm_up)
             await self._settled(options.warm_up)
         await asyncio.sleep(_QUIET_S)
@@ -110,28 +110,28 @@ class MeasuredRun:
             place, load = await self._load(options.messages)
             return place, load, load.began, await self._settled(options.messages)
 
-        self._tell(f"Measuring {options.messages:,} messages to {options.recipients_domains:,} domains")
+        self._say(f"Measuring {options.messages:,} messages to {options.recipients_domains:,} domains")
         return await self._measured(counted, options.messages, first)
 
     async def _drain(self, count: int) -> dict[str, Any]:
-        """Queue first, then deliver: two costs apart.
+        """Queue all messages, then deliver them, to measure both costs separately.
 
-        The queue stays locked while the mta processes start, so that loading their modules is no part of draining.
+        The queue stays locked while the mta processes start, so that importing their modules is not counted.
         """
-        self._tell(f"Queueing {count:,} messages with delivery stopped")
+        self._say(f"Queueing {count:,} messages with delivery stopped")
         before = self._sample()
         place, load = await self._load(count, rate=self._options.rate)
         queueing = figures.usage(before, self._sample(), count)
         await asyncio.sleep(_QUIET_S)
         first = await asyncio.to_thread(self._yardstick.measure)
-        self._tell(f"Delivering {count:,} messages to {self._options.recipients_domains:,} domains")
-        async with self._service.queue_held() as let_go:
+        self._say(f"Delivering {count:,} messages to {self._options.recipients_domains:,} domains")
+        async with self._service.lock_queue() as unlock:
             await self._service.start_delivery()
             await self._mta_is_quiet()
 
             async def delivered() -> tuple[int, LoadResult, float, float]:
                 began = time.monotonic()
-                await let_go()
+                await unlock()
                 return place, load, began, await self._settled(count)
 
             measured = await self._measured(delivered, count, first)
@@ -143,9 +143,9 @@ class MeasuredRun:
         count: int,
         first: Signatures,
     ) -> dict[str, Any]:
-        """Everything around the counted run: samples, counters, flame graphs, the second yardstick."""
+        """Run `work` with samples, counters, flame graphs and the second signature benchmark around it."""
         counters = await self._counters()
-        async with flames.Recorders(self._profiled(), self._folder or Path()):
+        async with flame_graphs.FlameRecorders(self._profiled(), self._folder or Path()):
             before = self._sample()
             place, load, began, ended = await work()
             after = self._sample()
@@ -172,18 +172,17 @@ class MeasuredRun:
         }
 
     async def _paced(self, measured: float) -> tuple[float, tuple[int, LoadResult], dict[str, Any]]:
-        """At half the measured rate for ten seconds, requests sent when due, whatever is still unanswered; with what a
-        message costs then."""
+        """Send at half the measured rate (or `rate`) for ten seconds; return the rate, the load and the usage."""
         rate = self._options.rate or measured * PACED_SHARE
         count = max(1, round(rate * PACED_S))
-        self._tell(f"Latencies at {rate:,.0f} messages a second")
+        self._say(f"Latencies at {rate:,.0f} messages a second")
         before = self._sample()
         load = await self._load(count, rate=rate)
         await self._settled(count)
         return rate, load, figures.usage(before, self._sample(), count)
 
     async def _load(self, count: int, *, rate: float | None = None) -> tuple[int, LoadResult]:
-        """Have the generator send; gives the first number and what became of it."""
+        """Let the generator send `count` messages; return the first number and the result."""
         first = self._next
         timeout_s = _PATIENCE_S + count / (rate or SLOWEST_PER_S)
         load = await self._generator.send(LoadOrder(first=first, count=count, rate=rate, timeout_s=timeout_s))
@@ -196,7 +195,7 @@ class MeasuredRun:
         return first, load
 
     async def _settled(self, count: int) -> float:
-        """When the queue was seen empty, on the monotonic clock."""
+        """Wait until the queue is empty; return the monotonic time."""
         deadline = time.monotonic() + _PATIENCE_S + count / SLOWEST_PER_S
         while await self._service.anything_queued():
             if time.monotonic() > deadline:
@@ -205,7 +204,7 @@ class MeasuredRun:
         return time.monotonic()
 
     async def _mta_is_quiet(self) -> None:
-        """Return when the mta processes have loaded and wait for the queue; soon in any case."""
+        """Wait until the mta processes are idle, at most `_START_S`."""
         deadline = time.monotonic() + _START_S
         used = math.inf
         while time.monotonic() < deadline:
@@ -224,8 +223,8 @@ class MeasuredRun:
         accepted = len(self._accepted)
         return CheckResult("every message sent was accepted", accepted == asked, f"{accepted} of {asked}{refused}")
 
-    def _latencies(self, sent: tuple[int, LoadResult], arrived: Arrivals) -> dict[str, Any]:
-        """Of acceptance, and from the 202 to the sink's 250 (which may come first: then it is below zero)."""
+    def _latencies(self, sent: tuple[int, LoadResult], arrived: SinkArrivals) -> dict[str, Any]:
+        """Return percentiles of acceptance, and from the 202 to the sink's 250, which may come first (negative)."""
         first, load = sent
         latencies, answers = times_of(load)
         ways = [arrived.at[first + place] - at for place, at in enumerate(answers) if not math.isnan(at)]
@@ -238,7 +237,7 @@ class MeasuredRun:
         return measure.sample(self._roots())
 
     def _profiled(self) -> dict[str, int]:
-        """One mta process and, unless it has nothing to do, one api worker."""
+        """Return the processes to profile: one mta process and, unless draining, one api worker."""
         if self._folder is None:
             return {}
         pids = self._service.pids()
@@ -247,7 +246,7 @@ class MeasuredRun:
             targets["api"] = measure.tree_of(pids["api"])[-1]
         return targets
 
-    async def _counters(self) -> figures.Series:
+    async def _counters(self) -> figures.MetricSeries:
         port = self._service.settings.metrics_port
         return figures.parse_metrics(await asyncio.to_thread(_fetched, f"http://127.0.0.1:{port}/metrics"))
 
@@ -261,8 +260,8 @@ def _rate(load: LoadResult, count: int) -> float:
     return round(count / max(load.ended - load.began, 1e-6), 1)
 
 
-def kept_logs(service: BenchService) -> str:
-    """Copy the logs of a failed run into a report folder, and return a sentence that names it."""
+def copy_logs(service: BenchService) -> str:
+    """Copy the logs of a failed run to a report folder; return a sentence with its path."""
     folder = report.new_folder(ROOT) / "log"
     shutil.copytree(service.settings.state / "log", folder)
     return f"\nThe service's logs: {folder}"

@@ -1,4 +1,4 @@
-"""The message that every measurement sends: about 2 KB of text and HTML, as a shop would send it."""
+"""The message that every measurement sends: about 2 KB of text and HTML."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -36,8 +36,10 @@ HTML: Final = (
 
 
 def around_recipient(sender: str) -> tuple[bytes, bytes]:
-    """The same message as SMTP content with its dots doubled (RFC 5321 4.5.2), without the final one: what stands
-    before the recipient's address, and behind it."""
+    """Return the message for SMTP, dot-stuffed (RFC 5321 4.5.2) and without the final dot, in two parts.
+
+    The parts are the octets before and after the recipient's address.
+    """
     draft = Draft(
         message_id="bench@client.test",
         date=datetime.now(UTC),

@@ -27,5 +27,5 @@ class BenchOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def recipients_domains(self) -> int:
-        """Return the number of domains that recipients lie under."""
+        """Return the number of recipient domains."""
         return self.domains or DOMAINS[self.scenario]

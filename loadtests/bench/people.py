@@ -1,4 +1,4 @@
-"""`ops bench --people`: what a signed-in person's request costs beside a key's, and whether signing in slows sending.
+"""`ops bench --people`: the cost of a request with a session beside one with a key, and sending during sign-ins.
 
 Requests go one at a time on each of a few connections; the client's own CPU is not counted.
 """
@@ -30,7 +30,7 @@ from ops.fleet import PortTaken
 from ops.supervise import StartFailed
 
 CONNECTIONS: Final = 8
-SIGNERS: Final = 16  # people who sign in all the time while others send
+SIGN_IN_CLIENTS: Final = 16  # people who sign in all the time while others send
 SENDS_PER_S: Final = 100
 PASSWORD: Final = "a password of the bench, of no use elsewhere"  # noqa: S105
 _ROLES: Final = ("api", "postgres", "redis")
@@ -40,38 +40,38 @@ Ask = Callable[[], Awaitable[int]]
 
 
 def run(*, requests: int, as_json: bool, storm_s: float = 15.0) -> int:
-    """Measure and print; the exit status is 0 when every request was answered as it should be."""
-    voice = report.Progress()
+    """Measure and print; return exit status 0 when every request was answered as expected."""
+    progress = report.Progress()
     try:
-        result = asyncio.run(_measured(requests, storm_s, voice))
+        result = asyncio.run(_measure(requests, storm_s, progress))
     except (CannotServe, PortTaken, StartFailed, Refusal, DatabaseUnavailable) as error:
-        voice.fail(str(error) or type(error).__name__)
+        progress.fail(str(error) or type(error).__name__)
         return 1
     _show(result, as_json=as_json)
     return 0 if result["checked"] else 1
 
 
-async def _measured(requests: int, storm_s: float, voice: report.Progress) -> dict[str, Any]:
+async def _measure(requests: int, storm_s: float, progress: report.Progress) -> dict[str, Any]:
     given = structs.replace(
         settings.load(os.environ).settings,
         sign_in_rate=_UNLIMITED,
         unauthenticated_rate=_UNLIMITED,
         request_rate=_UNLIMITED,
     )
-    async with own_service(given, voice.say, delivering=True, tls=False) as service, _client() as client:
+    async with own_service(given, progress.say, delivering=True, tls=False) as service, _client() as client:
         base = f"http://{service.settings.api_host}:{service.settings.api_port}"
         roots = {role: pids for role, pids in measure.roots_by_role(service.pids()).items() if role in _ROLES}
-        email, cookie = await _person(service)
+        email, cookie = await _open_session(service)
         by_key = {"Authorization": f"Bearer {service.access.key}"}
         costs: dict[str, list[float]] = {"key": [], "session": []}
         for name, headers in (("key", by_key), ("session", cookie)) * 3:  # in turns: what the machine does hits both
-            voice.say(f"{requests:,} requests with a {name}")
+            progress.say(f"{requests:,} requests with a {name}")
             ask = _getting(client, f"{base}/v1/streams", headers)
             costs[name].append(await _cost(roots, ask, requests))
-        voice.say("Wrong passwords and unknown addresses")
+        progress.say("Wrong passwords and unknown addresses")
         known = await _times(_signing_in(client, base, email, "wrong"), 40)
         unknown = await _times(_signing_in(client, base, f"nobody@{DOMAIN}", "wrong"), 40)
-        voice.say("Sending, then sending while people sign in")
+        progress.say("Sending, then sending while people sign in")
         quiet = await _sending(client, base, service, storm_s)
         async with _storm(_signing_in(client, base, email, PASSWORD)) as counted:
             busy = await _sending(client, base, service, storm_s)
@@ -96,8 +96,8 @@ async def _client() -> AsyncIterator[aiohttp.ClientSession]:
         yield client
 
 
-async def _person(service: BenchService) -> tuple[str, dict[str, str]]:
-    """The owner of an account beside the one that sends, signed in: address and the headers of a session."""
+async def _open_session(service: BenchService) -> tuple[str, dict[str, str]]:
+    """Create a second account with an owner and a session; return the address and the session's headers."""
     passwords = Passwords()
     hashed = await passwords.hashed(PASSWORD)
     passwords.close()
@@ -130,7 +130,7 @@ def _signing_in(client: aiohttp.ClientSession, base: str, email: str, password: 
 
 
 async def _cost(roots: dict[str, list[int]], ask: Ask, requests: int) -> float:
-    """CPU in ms of all servers for one request."""
+    """Return the CPU of all servers for one request, in ms."""
 
     async def one(count: int) -> None:
         for _ in range(count):
@@ -145,7 +145,7 @@ async def _cost(roots: dict[str, list[int]], ask: Ask, requests: int) -> float:
 
 
 async def _times(ask: Ask, count: int) -> list[float]:
-    """Seconds of each of `count` requests, one after the other."""
+    """Return the seconds of each of `count` failed sign-ins, one after the other."""
     took = []
     for _ in range(count):
         began = time.perf_counter()
@@ -155,7 +155,7 @@ async def _times(ask: Ask, count: int) -> list[float]:
 
 
 async def _sending(client: aiohttp.ClientSession, base: str, service: BenchService, seconds: float) -> list[float]:
-    """Seconds of each of the sends that are made at a steady pace."""
+    """Send at a constant rate; return the seconds of each send."""
     headers = {"Authorization": f"Bearer {service.access.key}"}
     message = {
         "from": SENDER,
@@ -182,14 +182,14 @@ async def _sending(client: aiohttp.ClientSession, base: str, service: BenchServi
 
 @asynccontextmanager
 async def _storm(ask: Ask) -> AsyncIterator[list[int]]:
-    """People who sign in over and over; counts [signed in, answered otherwise]."""
+    """Sign in continuously with several clients; yields the counts [signed in, answered otherwise]."""
     counted = [0, 0]
 
     async def one() -> None:
         while True:
             counted[0 if await ask() == 200 else 1] += 1
 
-    tasks = [asyncio.create_task(one()) for _ in range(SIGNERS)]
+    tasks = [asyncio.create_task(one()) for _ in range(SIGN_IN_CLIENTS)]
     try:
         yield counted
     finally:

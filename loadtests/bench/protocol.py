@@ -9,16 +9,16 @@ from typing import Any
 from engine.base import settings
 from engine.base.settings import Settings
 from engine.store.database_errors import DatabaseUnavailable
-from loadtests.bench import figures, flames, measure, report
+from loadtests.bench import figures, flame_graphs, measure, report
 from loadtests.bench.load import HTTP_GENERATOR, GeneratorFailed, LoadProcess, LoadTarget
-from loadtests.bench.measured_run import MeasuredRun, kept_logs
+from loadtests.bench.measured_run import MeasuredRun, copy_logs
 from loadtests.bench.options import BenchOptions
 from loadtests.bench.run_control import FAILURES, INTERRUPTED, BenchFailed, interruptible, machine_lock
 from loadtests.bench.service import SENDER, own_service
 from loadtests.bench.yardstick import Yardstick
 from ops.fleet import ROOT
 
-Tell = Callable[[str], None]
+Say = Callable[[str], None]
 
 
 def run(
@@ -39,7 +39,7 @@ def run(
     stored: int = 0,
     as_json: bool = False,
 ) -> int:
-    """Measure and print; return the exit status: 0 measured, 1 failed or not checked, 130 after a signal.
+    """Measure and print; return 0 when measured, 1 when it failed or a check failed, 130 after a signal.
 
     The result goes to standard output, progress to standard error.
     """
@@ -48,34 +48,34 @@ def run(
         drain=drain, profile=profile, paced=paced, tls=tls, rsa=rsa, batch=batch, domains=domains,
         rate=rate, stored=stored,
     )  # fmt: skip
-    voice = report.Progress()
+    progress = report.Progress()
     try:
-        with machine_lock(voice.say):
-            result = asyncio.run(interruptible(_runs(options, voice.say)))
+        with machine_lock(progress.say):
+            result = asyncio.run(interruptible(_runs(options, progress.say)))
     except FAILURES as error:
-        voice.fail(str(error) or type(error).__name__)
+        progress.fail(str(error) or type(error).__name__)
         return 1
     except (asyncio.CancelledError, KeyboardInterrupt):
-        voice.fail("Stopped before the end: nothing was measured.")
+        progress.fail("Interrupted: nothing was measured.")
         return INTERRUPTED
     report.show(result, as_json=as_json)
     return 0 if result["checked"] else 1
 
 
-async def _runs(options: BenchOptions, tell: Tell) -> dict[str, Any]:
+async def _runs(options: BenchOptions, say: Say) -> dict[str, Any]:
     """Measure `options.runs` times; return the medians, or the first result that failed its check."""
     if not measure.PROC.joinpath("self/stat").exists():
         raise BenchFailed("`ops bench` reads /proc, so it needs Linux.")
     given = settings.load(os.environ).settings
     folder = report.new_folder(ROOT) if options.profile else None
     if folder is not None:
-        flames.program()
+        flame_graphs.program()
     yardstick = Yardstick()
     results = []
     for number in range(1, options.runs + 1):
         if options.runs > 1:
-            tell(f"Run {number} of {options.runs}")
-        result = await measure_once(options, given, yardstick, folder, tell)
+            say(f"Run {number} of {options.runs}")
+        result = await measure_once(options, given, yardstick, folder, say)
         if not result["checked"]:
             return result
         results.append(result)
@@ -84,16 +84,16 @@ async def _runs(options: BenchOptions, tell: Tell) -> dict[str, Any]:
         found["runs"] = [{name: one[name] for name in report.KEY_FIGURES} for one in results]
     if folder is not None:
         found["report"] = str(folder)
-        report.keep(found, folder)
+        report.write_json(found, folder)
     return found
 
 
 async def measure_once(
-    options: BenchOptions, given: Settings, yardstick: Yardstick, folder: Path | None, tell: Tell
+    options: BenchOptions, given: Settings, yardstick: Yardstick, folder: Path | None, say: Say
 ) -> dict[str, Any]:
     """Measure once on a fresh service and return the result."""
-    tell("Starting a service of its own")
-    async with own_service(given, tell, delivering=options.drain is None, tls=options.tls, rsa=options.rsa) as service:
+    say("Starting a separate service")
+    async with own_service(given, say, delivering=options.drain is None, tls=options.tls, rsa=options.rsa) as service:
         target = LoadTarget(
             host=service.settings.api_host,
             port=service.settings.api_port,
@@ -105,8 +105,8 @@ async def measure_once(
             batch=options.batch,
         )
         async with LoadProcess(HTTP_GENERATOR, target, service.settings.state / "log" / "generator.log") as generator:
-            measured = MeasuredRun(options, service, generator, yardstick, folder, tell)
+            measured = MeasuredRun(options, service, generator, yardstick, folder, say)
             try:
                 return await measured.run()
             except (BenchFailed, GeneratorFailed, DatabaseUnavailable) as error:
-                raise BenchFailed(f"{str(error) or type(error).__name__}{kept_logs(service)}") from error
+                raise BenchFailed(f"{str(error) or type(error).__name__}{copy_logs(service)}") from error

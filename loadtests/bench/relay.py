@@ -1,7 +1,7 @@
-"""`ops bench --relay`: what accepting a message costs over SMTP, beside the same message over HTTP.
+"""`ops bench --relay`: the cost of accepting a message over SMTP, beside the same message over HTTP.
 
-One service of its own without delivery; rounds over the API and over the relay take turns, so that both meet the
-same machine. Counted is acceptance alone: from the first octet of a message to the reply after its commit.
+A separate service runs without delivery. Rounds over HTTP and SMTP alternate, so that both meet the same machine load.
+Only acceptance counts: from the first octet of a message to the reply after its commit.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from engine.base import settings
-from loadtests.bench import figures, flames, load, measure, relay_load, report
+from loadtests.bench import figures, flame_graphs, load, measure, relay_load, report
 from loadtests.bench.load import HTTP_GENERATOR, LoadOrder, LoadProcess, times_of
 from loadtests.bench.measured_run import SLOWEST_PER_S
 from loadtests.bench.run_control import FAILURES, BenchFailed, machine_lock
@@ -36,28 +36,30 @@ _MAX_LINE: Final = 64 * 1024
 def run(
     *, messages: int, connections: int, runs: int, profile: bool, as_json: bool, pipelined: bool = True, each: int = 0
 ) -> int:
-    """Measure and print; the exit status is 0 when every message was accepted and stored once."""
-    voice = report.Progress()
+    """Measure and print; return exit status 0 when every message was accepted and stored once."""
+    progress = report.Progress()
     folder = report.new_folder(ROOT) if profile else None
     try:
-        with machine_lock(voice.say):
-            result = asyncio.run(_measured(messages, connections, runs, folder, voice, pipelined=pipelined, each=each))
+        with machine_lock(progress.say):
+            result = asyncio.run(
+                _measure(messages, connections, runs, folder, progress, pipelined=pipelined, each=each)
+            )
     except FAILURES as error:
-        voice.fail(str(error) or type(error).__name__)
+        progress.fail(str(error) or type(error).__name__)
         return 1
     if folder is not None:
         result["report"] = str(folder)
-        report.keep(result, folder)
+        report.write_json(result, folder)
     _show(result, as_json=as_json)
     return 0 if result["checked"] else 1
 
 
-async def _measured(
+async def _measure(
     messages: int,
     connections: int,
     runs: int,
     folder: Path | None,
-    voice: report.Progress,
+    progress: report.Progress,
     *,
     pipelined: bool,
     each: int,
@@ -66,8 +68,8 @@ async def _measured(
         settings.load(os.environ).settings, relay_sessions_each=connections + 10, relay_session_s=7_200.0
     )
     yardstick = Yardstick()
-    voice.say("Starting a service of its own, without delivery")
-    async with own_service(given, voice.say, delivering=False, tls=False) as service:
+    progress.say("Starting a separate service without delivery")
+    async with own_service(given, progress.say, delivering=False, tls=False) as service:
         host, state = service.settings.api_host, service.settings.state
         api = load.LoadTarget(
             host=host, port=service.settings.api_port, key=service.access.key, sender=SENDER, domains=DOMAINS,
@@ -86,25 +88,25 @@ async def _measured(
             signatures = []
             for number in range(runs + 1):  # the first one warms up
                 count = messages if number else WARM_UP
-                for door, sender in (("api", generator), ("relay", client)):
-                    voice.say(f"{'Round ' + str(number) if number else 'Warming up'}: {count:,} messages, {door}")
+                for entry, sender in (("api", generator), ("relay", client)):
+                    progress.say(f"{'Round ' + str(number) if number else 'Warming up'}: {count:,} messages, {entry}")
                     signatures.append(await asyncio.to_thread(yardstick.measure))
-                    profiled = {door: _busiest(service, door)} if folder is not None and number == runs else {}
-                    async with flames.Recorders(profiled, folder or Path()):
+                    profiled = {entry: _busiest(service, entry)} if folder is not None and number == runs else {}
+                    async with flame_graphs.FlameRecorders(profiled, folder or Path()):
                         found = await _round(service, sender, sent, count)
                     sent += count
                     if number:
-                        rounds[door].append(found)
+                        rounds[entry].append(found)
             stored = await service.pool.fetch("SELECT source, count(*) FROM messages GROUP BY source ORDER BY source")
     result: dict[str, Any] = {
         "mode": "relay", "messages": messages, "connections": connections, "pipelined": pipelined,
         "messages_per_session": each or None,
     }  # fmt: skip
-    result |= {door: figures.medians(found) for door, found in rounds.items()}
+    result |= {entry: figures.medians(found) for entry, found in rounds.items()}
     result["signature_ms"] = round(statistics.median(one.cpu_ms for one in signatures), 4)
-    for door in rounds:
-        result[door]["cost_in_signatures"] = round(
-            result[door]["server_cpu_ms_per_message"] / result["signature_ms"], 2
+    for entry in rounds:
+        result[entry]["cost_in_signatures"] = round(
+            result[entry]["server_cpu_ms_per_message"] / result["signature_ms"], 2
         )
     result["stored"] = {row["source"]: row["count"] for row in stored}
     expected = messages * runs + WARM_UP
@@ -130,9 +132,9 @@ async def _round(service: BenchService, sender: LoadProcess, first: int, count: 
     }
 
 
-def _busiest(service: BenchService, door: str) -> int:
+def _busiest(service: BenchService, entry: str) -> int:
     pids = service.pids()
-    return measure.tree_of(pids["api"])[-1] if door == "api" else pids["relay-1"]
+    return measure.tree_of(pids["api"])[-1] if entry == "api" else pids["relay-1"]
 
 
 def _show(result: Mapping[str, Any], *, as_json: bool) -> None:

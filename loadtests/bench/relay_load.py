@@ -1,7 +1,8 @@
-"""The client process of the relay bench: SMTP over TLS on sessions that stay open, with as little work as possible.
+"""The client process of the relay bench: SMTP over TLS on sessions that stay open.
 
-The bench runs `python -m loadtests.bench.relay_load`, which reads a `Target` and then one `Order` after another from
-standard input and answers each order with a `Load` on standard output.
+The bench runs `python -m loadtests.bench.relay_load`, which reads a RelayTarget and then LoadOrders from standard
+input
+and answers each order with a LoadResult on standard output.
 """
 
 import array
@@ -26,7 +27,7 @@ _CONNECT_S: Final = 30.0
 
 
 class RelayTarget(Struct, frozen=True, kw_only=True):
-    """Whom to call, and how. `pipelined`: MAIL, RCPT and DATA in one write (RFC 2920), else one after the other."""
+    """The relay to send to. `pipelined`: MAIL, RCPT and DATA in one write (RFC 2920), else one at a time."""
 
     host: str
     port: int  # TLS from the first octet
@@ -40,7 +41,7 @@ class RelayTarget(Struct, frozen=True, kw_only=True):
 
 
 class BenchRelaySession:
-    """One session."""
+    """One SMTP session."""
 
     def __init__(self, target: RelayTarget, parts: tuple[bytes, bytes]) -> None:
         self._target = target
@@ -50,7 +51,7 @@ class BenchRelaySession:
         self._sent = 0
 
     async def open(self) -> None:
-        """Connect, greet, log in."""
+        """Connect and log in."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -69,7 +70,7 @@ class BenchRelaySession:
         self._sent = 0
 
     async def send(self, number: int) -> bytes:
-        """The reply to one message; to the first command that was refused where one was."""
+        """Send one message; return the final reply, or that of the first refused command."""
         if self._writer is None or (self._target.each and self._sent == self._target.each):
             await self.close()
             await self.open()
@@ -97,7 +98,7 @@ class BenchRelaySession:
         return await self._reply()
 
     async def close(self) -> None:
-        """Leave."""
+        """Send QUIT and close the connection."""
         if self._writer is not None:
             self._writer.write(b"QUIT\r\n")
             await self._reply()
@@ -115,7 +116,7 @@ class BenchRelaySession:
 
 
 class RelayLoader:
-    """Carries out orders."""
+    """Carries out orders over all sessions."""
 
     def __init__(self, target: RelayTarget) -> None:
         self._target = target
@@ -123,12 +124,12 @@ class RelayLoader:
         self._clients = [BenchRelaySession(target, parts) for _ in range(target.connections)]
 
     async def open(self) -> None:
-        """All sessions."""
+        """Open all sessions."""
         for client in self._clients:
             await client.open()
 
     async def send(self, order: LoadOrder) -> LoadResult:
-        """As fast as replies come."""
+        """Send the messages of an order as fast as replies come."""
         latencies = array.array("d", [math.nan]) * order.count
         answers = array.array("d", [math.nan]) * order.count
         refused: dict[str, int] = {}
@@ -163,7 +164,7 @@ class RelayLoader:
 
 
 async def serve() -> None:
-    """Take orders until the input ends."""
+    """Carry out orders until standard input ends."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=_MAX_ORDER)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

@@ -1,4 +1,4 @@
-"""What a bench tells: progress on standard error, the result as a table or as JSON, and its folder."""
+"""Output of benches: progress on standard error, the result as a table or JSON, and the report folder."""
 
 import json
 import time
@@ -21,22 +21,22 @@ KEY_FIGURES: Final = (
 
 
 class Progress:
-    """What is being done."""
+    """Prints progress and errors to standard error."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
     def say(self, text: str) -> None:
-        """One line."""
+        """Print one line."""
         self._console.print(text, style="dim")
 
     def fail(self, text: str) -> None:
-        """Why there is no result."""
+        """Print why there is no result."""
         self._console.print(text, style="red")
 
 
 def new_folder(root: Path) -> Path:
-    """A fresh `reports/bench-<time>` below `root`."""
+    """Create a new folder `reports/bench-<time>` below `root`."""
     name = time.strftime("bench-%Y%m%d-%H%M%S")
     folder = root / "reports" / name
     number = 1
@@ -47,13 +47,13 @@ def new_folder(root: Path) -> Path:
     return folder
 
 
-def keep(result: dict[str, Any], folder: Path) -> None:
-    """Write the result beside the flame graphs."""
+def write_json(result: dict[str, Any], folder: Path) -> None:
+    """Write the result to `bench.json` in the folder."""
     (folder / "bench.json").write_text(_text(result) + "\n", "utf-8")
 
 
 def show(result: dict[str, Any], *, as_json: bool) -> None:
-    """Print it."""
+    """Print the result."""
     if as_json:
         click.echo(_text(result))
         return

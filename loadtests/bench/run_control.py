@@ -1,4 +1,4 @@
-"""What every measuring command shares: expected failures, the end by a signal, one measurement at a time."""
+"""What every measuring command shares: expected failures, interruption by signals, one measurement at a time."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from engine.base.settings import BadSetting
 from engine.store.database_errors import DatabaseUnavailable
-from loadtests.bench import flames
+from loadtests.bench import flame_graphs
 from loadtests.bench.load import GeneratorFailed
 from ops.embedded import CannotServe
 from ops.fleet import PortTaken
@@ -25,12 +25,12 @@ _TURN_POLL_S: Final = 0.2
 
 
 class BenchFailed(RuntimeError):  # noqa: N818 - named for what happened
-    """A measurement could not be carried through; the text says why."""
+    """A measurement failed; the text says why."""
 
 
 FAILURES: Final = (
     BadSetting, BenchFailed, CannotServe, GeneratorFailed, PortTaken, StartFailed, UnusableState, DatabaseUnavailable,
-    flames.NoProfiler,
+    flame_graphs.NoProfiler,
 )  # fmt: skip
 
 
@@ -46,7 +46,7 @@ async def interruptible(work: Awaitable[dict[str, Any]]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def machine_lock(tell: Callable[[str], None]) -> Iterator[None]:
+def machine_lock(say: Callable[[str], None]) -> Iterator[None]:
     """Hold the machine for one measurement, since two would slow each other down; wait for the one that holds it."""
     path = Path(tempfile.gettempdir()) / "waybill-bench.lock"
     try:
@@ -58,7 +58,7 @@ def machine_lock(tell: Callable[[str], None]) -> Iterator[None]:
         waiting = False
         while not _locked(lock.fileno()):
             if not waiting:
-                tell("Another bench runs on this machine; waiting for its end")
+                say("Another bench runs on this machine; waiting until it ends")
             waiting = True
             time.sleep(_TURN_POLL_S)
         yield

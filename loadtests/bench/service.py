@@ -1,8 +1,8 @@
-"""The bench's own service: temporary folder, free ports, embedded servers with production durability.
+"""The separate service of benches: temporary folder, free ports, embedded servers with production durability.
 
-Made of the same parts as `ops up`, so that delivery can be held back and the sink can keep one line per message
-instead of a file. Nothing of it is left when the context ends, and nothing outlives a killed bench for long: every
-process ends with its starter, and the next bench removes the folder.
+It uses the parts of `ops up`, but delivery can be held back and the sink can keep one line per message instead of a
+file. Everything is removed at the end; after a killed bench every process ends with its parent, and the next bench
+removes the folder.
 """
 
 import contextlib
@@ -47,8 +47,8 @@ _PORTS: Final = (
 _MAX_FOLDER: Final = 40  # leaves room for a socket's name
 _SQL = Queries.beside(__file__, "service.sql")
 _ANY_QUEUED = _SQL.command("any_queued")
-_HOLD_QUEUE = _SQL.command("hold_queue")
-_RSA_ALONE = _SQL.command("rsa_alone")
+_LOCK_QUEUE = _SQL.command("lock_queue")
+_DISABLE_ED25519 = _SQL.command("disable_ed25519")
 
 
 class BenchAccess(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class BenchAccess(msgspec.Struct, frozen=True):
 
 
 class BenchService:
-    """A running service. `pool` is for questions beside the run."""
+    """A running service; `pool` is for queries of the bench."""
 
     def __init__(self, settings: Settings, supervisor: Supervisor, pool: asyncpg.Pool, access: BenchAccess) -> None:
         self.settings = settings
@@ -70,26 +70,26 @@ class BenchService:
 
     @property
     def sink_folder(self) -> Path:
-        """Where the sink keeps its index."""
+        """Return the folder of the sink's index."""
         return self.settings.state / "sink"
 
     def pids(self) -> dict[str, int]:
-        """The main processes by name."""
+        """Return the main processes by name."""
         return self._supervisor.pids()
 
     def deaths(self) -> dict[str, int]:
-        """How often a process ended by itself, by name: a measurement with one is none."""
+        """Return how often each process ended unexpectedly; a measurement with any is invalid."""
         living = self.pids()
         counts = {name: self._supervisor.restarts(name) + (name not in living) for name in self._names}
         return {name: count for name, count in counts.items() if count}
 
     async def anything_queued(self) -> bool:
-        """True while a delivery is pending."""
+        """Return True while a delivery is pending."""
         rows = await _ANY_QUEUED.records(self.pool)
         return bool(rows[0]["any_queued"])
 
     async def start_delivery(self) -> None:
-        """Start the mta processes that `own_service(delivering=False)` left out; returns when they run."""
+        """Start the mta processes that `own_service(delivering=False)` left out; returns when they are ready."""
         names = [spec.name for spec in _mtas(self.settings)]
         for spec in _mtas(self.settings):
             self._supervisor.start(spec)
@@ -97,24 +97,24 @@ class BenchService:
         self._names.update(names)
 
     @asynccontextmanager
-    async def queue_held(self) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-        """Nobody gets at the queue until the function given is called, or the context ends.
+    async def lock_queue(self) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+        """Lock the queue table until the yielded function is called or the context ends.
 
-        Keep it below the lock time-out of the service's own sessions (`engine.store.postgres`).
+        Hold it for less than the lock timeout of the service's own sessions (`engine.store.postgres`).
         """
         async with self.pool.acquire() as connection:
             transaction = connection.transaction()
             await transaction.start()
             held = True
 
-            async def let_go() -> None:
+            async def unlock() -> None:
                 nonlocal held
                 held = False
                 await transaction.rollback()
 
             try:
-                await _HOLD_QUEUE.execute(connection)
-                yield let_go
+                await _LOCK_QUEUE.execute(connection)
+                yield unlock
             finally:
                 if held:
                     await transaction.rollback()
@@ -124,12 +124,13 @@ class BenchService:
 async def own_service(
     given: Settings, say: Callable[[str], None], *, delivering: bool, tls: bool, rsa: bool = False
 ) -> AsyncIterator[BenchService]:
-    """A service that runs; enter from the main thread.
+    """Run a service; enter from the main thread.
 
-    `given` are the operator's settings: numbers of processes, limits and time-outs are kept, everything that says
-    where the service lies is replaced. Without `delivering` the mta processes wait for `start_delivery`; with `tls`
-    the sink offers STARTTLS; with `rsa` mail is signed once, as for a domain that has not published its Ed25519 key.
-    Raises what `ops up` raises.
+    `given` are the operator's settings: process counts, limits and timeouts are kept, paths, URLs and ports are
+    replaced.
+    Without `delivering` the mta processes wait for `start_delivery`; with `tls` the sink offers STARTTLS; with `rsa`
+    mail
+    is signed once, as for a domain without a published Ed25519 key. Raises what `ops up` raises.
     """
     with _folder() as state:
         postgres, valkey = PostgresServer(state), ValkeyServer(state)
@@ -143,17 +144,17 @@ async def own_service(
                     settings = _settings(given, state, postgres.url, valkey.url)
                     await migrate(postgres.url)
                     async with operate.opened(settings) as pool:
-                        access = await _rise(settings, supervisor, pool, delivering=delivering, tls=tls, rsa=rsa)
+                        access = await _start_all(settings, supervisor, pool, delivering=delivering, tls=tls, rsa=rsa)
                         yield BenchService(settings, supervisor, pool, access)
                 finally:
-                    await _descend(supervisor)
+                    await _stop_all(supervisor)
         finally:
             postgres.forget_sockets()
             valkey.forget_sockets()
             shutil.rmtree(postgres.place.base, ignore_errors=True)
 
 
-async def _rise(
+async def _start_all(
     settings: Settings, supervisor: Supervisor, pool: asyncpg.Pool, *, delivering: bool, tls: bool, rsa: bool
 ) -> BenchAccess:
     fleet.empty_metrics(settings.state)
@@ -162,7 +163,7 @@ async def _rise(
     await supervisor.wait_ready(*fleet.HELPERS, timeout_s=READY_S)
     access = await _make_account(settings, pool)
     if rsa:
-        await _RSA_ALONE.execute(pool)
+        await _DISABLE_ED25519.execute(pool)
     mtas = {spec.name for spec in _mtas(settings)}
     for spec in fleet.processes(settings):
         if delivering or spec.name not in mtas:
@@ -171,8 +172,8 @@ async def _rise(
     return access
 
 
-async def _descend(supervisor: Supervisor) -> None:
-    """Nothing here is worth draining: the api ends first so that its workers go with it, then all at once."""
+async def _stop_all(supervisor: Supervisor) -> None:
+    """Kill all processes; the api ends first so that its workers end with it."""
     groups = list(supervisor.pids().values())
     await supervisor.stop("api")
     await supervisor.kill_all()
@@ -186,7 +187,7 @@ def _mtas(settings: Settings) -> list[ProcessSpec]:
 
 
 def _measuring(sink: ProcessSpec, *, tls: bool) -> ProcessSpec:
-    """The sink that keeps a line per message: creating a file costs more than taking the message."""
+    """Let the sink keep one line per message: creating a file costs more than receiving the message."""
     more = ("--store-mode", "index", *(() if tls else ("--no-tls",)))
     return dataclasses.replace(sink, argv=(*sink.argv, *more))
 
@@ -225,7 +226,7 @@ def _settings(given: Settings, state: Path, database_url: str, redis_url: str) -
 
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    """A fresh state folder on a disk, gone at the end; folders of benches that were killed go too."""
+    """Create a state folder on a disk and remove it at the end, with folders of benches that were killed."""
     root = disk_folder()
     for abandoned in root.glob(f"{_FOLDER}*"):
         _clear(abandoned)
@@ -240,14 +241,14 @@ def _folder() -> Iterator[Path]:
 
 
 def disk_folder() -> Path:
-    """The temporary folder; /var/tmp where that one lies in memory (a sync would cost nothing) or its path is long."""
+    """Return the temporary folder, or /var/tmp if that is in memory (a sync costs nothing there) or has a long path."""
     usual = Path(tempfile.gettempdir())
     in_memory = filesystem(usual) in {"tmpfs", "ramfs"}
     return Path("/var/tmp") if in_memory or len(os.fsencode(usual)) > _MAX_FOLDER else usual  # noqa: S108 - mkdtemp follows
 
 
 def filesystem(path: Path) -> str:
-    """The type of the file system that `path` lies on, such as `ext4`; "" when it can't be told."""
+    """Return the type of the file system of `path`, such as `ext4`; "" if unknown."""
     best, kind = "", ""
     with contextlib.suppress(OSError):
         for line in Path("/proc/mounts").read_text().splitlines():

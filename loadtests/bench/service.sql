@@ -1,11 +1,11 @@
 -- name: any_queued
--- Whether a delivery is pending: asked many times a second, so nothing is counted.
+-- True while a delivery is pending; polled many times a second, so no count.
 SELECT EXISTS (SELECT 1 FROM queue) AS any_queued;
 
--- name: hold_queue
--- Nobody reads or writes the queue until this transaction ends.
+-- name: lock_queue
+-- Block every reader and writer of the queue until this transaction ends.
 LOCK TABLE queue IN ACCESS EXCLUSIVE MODE;
 
--- name: rsa_alone
--- Ed25519 keys sign nothing, as before they are found published.
+-- name: disable_ed25519
+-- Stop signing with Ed25519, as for keys that are not published yet.
 UPDATE domain_keys SET status = 'pending' WHERE algorithm = 'ed25519-sha256' AND status = 'active';

@@ -1,7 +1,7 @@
-"""A past for the bench: messages that others sent in the last weeks, delivered long ago.
+"""Fill the bench's database with delivered messages of other accounts from the last weeks.
 
-Written by bulk SQL into the real tables and partitions. Their bodies are a line long: what a send costs may depend on
-the number of rows and the depth of indexes, not on bytes that nobody reads.
+Written by bulk SQL into the real tables and partitions. Bodies are one line long: the cost of a send may depend on row
+counts and index depth, not on bytes that are never read.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ WEEKS: Final = 4
 ACCOUNTS: Final = 50
 CHUNK: Final = 10_000  # messages a statement: well below the sessions' time-out
 WRITERS: Final = 2
-_TIDY_S: Final = 900.0
+_VACUUM_S: Final = 900.0
 _SQL = Queries.beside(__file__, "stored.sql")
 _STORE = _SQL.command("store_history")
-_TIDY = _SQL.command("tidy")
-_WRITE_OUT = _SQL.command("write_out")
+_VACUUM = _SQL.command("vacuum")
+_CHECKPOINT = _SQL.command("checkpoint")
 
 
-async def store(pool: asyncpg.Pool, count: int, tell: Callable[[str], None]) -> None:
-    """Store `count` messages of the last weeks, with a recipient, a body and three events each; then tidy up."""
+async def store(pool: asyncpg.Pool, count: int, say: Callable[[str], None]) -> None:
+    """Store `count` messages, each with a recipient, a body and three events; then vacuum and checkpoint."""
     at = clock.now()
     async with pool.acquire() as connection:
         await partitions.ensure(connection, at - timedelta(weeks=WEEKS), ahead=WEEKS)
@@ -43,14 +43,14 @@ async def store(pool: asyncpg.Pool, count: int, tell: Callable[[str], None]) -> 
             await _STORE.execute(pool, start, end - 1, first, last, ACCOUNTS, str(first))
             done += end - start
             if done % 100_000 < CHUNK:
-                tell(f"Stored {done:,} of {count:,} messages of the past")
+                say(f"Stored {done:,} of {count:,} messages")
 
     async with asyncio.TaskGroup() as writers:
         for _ in range(WRITERS):
             writers.create_task(write())
-    tell("Tidying up after it")
+    say("Vacuuming")
     async with pool.acquire() as connection:
         await connection.execute("SET statement_timeout = 0")
-        await connection.execute(_TIDY.sql, timeout=_TIDY_S)
-        await connection.execute(_WRITE_OUT.sql, timeout=_TIDY_S)
+        await connection.execute(_VACUUM.sql, timeout=_VACUUM_S)
+        await connection.execute(_CHECKPOINT.sql, timeout=_VACUUM_S)
         await connection.execute("RESET statement_timeout")

@@ -31,10 +31,10 @@ SELECT (lpad(to_hex(at_ms + step.n), 12, '0') || '7' || substr(digest, 5, 3) || 
        decode(digest || digest, 'hex')
 FROM past CROSS JOIN (VALUES (0, 'accepted'), (1, 'attempted'), (2, 'delivered')) AS step (n, type);
 
--- name: tidy
--- What autovacuum would do soon after, done at once, so that no measurement has it in the middle.
+-- name: vacuum
+-- Vacuum now, so that autovacuum does not run during a measurement.
 VACUUM (FREEZE, ANALYZE) messages, message_bodies, recipients, events;
 
--- name: write_out
--- The same for the checkpoint.
+-- name: checkpoint
+-- Write a checkpoint now, so that none runs during a measurement.
 CHECKPOINT;

@@ -1,6 +1,6 @@
-"""`ops bench --tails`: what open live tails cost the API, while nothing happens and while events come.
+"""`ops bench --tails`: the cost of open live tails for the API, idle and with events.
 
-Readers hold still but for reading; events are sealed into the logs by the bench itself, evenly over the accounts.
+Readers only read; the bench appends the events itself, evenly over the accounts.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _RECIPIENTS = _SQL.command("make_recipients")
 
 
 class TailReadings(Struct):
-    """What all readers have got."""
+    """The events that all readers received."""
 
     events: int = 0
     delays_s: list[float] = []
@@ -54,7 +54,7 @@ class TailReadings(Struct):
 
 
 class TailedAccount(Struct, frozen=True):
-    """One whose log is tailed."""
+    """An account whose log is tailed."""
 
     id: UUID
     key: str
@@ -62,33 +62,33 @@ class TailedAccount(Struct, frozen=True):
 
 
 def run(*, tails: int, as_json: bool, quiet_s: float = 10.0, busy_s: float = 15.0) -> int:
-    """Measure and print; the exit status is 0 when every tail got every event."""
-    voice = report.Progress()
+    """Measure and print; return exit status 0 when every tail received every event."""
+    progress = report.Progress()
     try:
-        result = asyncio.run(_measured(tails, quiet_s, busy_s, voice))
+        result = asyncio.run(_measure(tails, quiet_s, busy_s, progress))
     except (CannotServe, PortTaken, StartFailed, Refusal, DatabaseUnavailable, OSError) as error:
-        voice.fail(str(error) or type(error).__name__)
+        progress.fail(str(error) or type(error).__name__)
         return 1
     _show(result, as_json=as_json)
     return 0 if result["checked"] else 1
 
 
-async def _measured(tails: int, quiet_s: float, busy_s: float, voice: report.Progress) -> dict[str, Any]:
+async def _measure(tails: int, quiet_s: float, busy_s: float, progress: report.Progress) -> dict[str, Any]:
     given = settings.load(os.environ).settings
-    async with own_service(given, voice.say, delivering=False, tls=False) as service:
+    async with own_service(given, progress.say, delivering=False, tls=False) as service:
         count = -(-tails // MAX_TAILS)
-        voice.say(f"Making {count:,} accounts")
+        progress.say(f"Making {count:,} accounts")
         accounts = await _accounts(service, count)
         roots = {
             role: pids for role, pids in measure.roots_by_role(service.pids()).items() if role in ("api", "postgres")
         }
         before, _ = measure.memory_mb(roots)
         reading = TailReadings()
-        voice.say(f"Opening {tails:,} tails")
+        progress.say(f"Opening {tails:,} tails")
         async with _readers(service, accounts, tails, reading):
             await asyncio.sleep(SETTLE_S)
             quiet = await _used(roots, asyncio.sleep(quiet_s))
-            voice.say(f"Writing {PER_S} events a second")
+            progress.say(f"Writing {PER_S} events a second")
             busy = await _used(roots, _write(service.pool, accounts, busy_s))
             await asyncio.sleep(SETTLE_S)
             after, kind = measure.memory_mb(roots)
@@ -113,7 +113,7 @@ async def _measured(tails: int, quiet_s: float, busy_s: float, voice: report.Pro
 
 
 def _tails_of(account: int, tails: int) -> int:
-    """How many of so many tails the account with this number has."""
+    """Return the number of tails of account number `account`."""
     return min(MAX_TAILS, tails - MAX_TAILS * account)
 
 
@@ -138,7 +138,7 @@ async def _accounts(service: BenchService, count: int) -> list[TailedAccount]:
 async def _readers(
     service: BenchService, accounts: Sequence[TailedAccount], tails: int, reading: TailReadings
 ) -> AsyncIterator[None]:
-    """So many tails, all open; they are dropped at the end."""
+    """Open all tails and close them at the end."""
     ready = asyncio.Semaphore(0)
     tasks = [
         asyncio.create_task(_read(service, account.key, reading, ready))
@@ -179,7 +179,7 @@ async def _read(service: BenchService, key: str, reading: TailReadings, ready: a
 
 
 async def _used(roots: dict[str, list[int]], work: Any) -> dict[str, float]:
-    """CPU in percent of a core, by role, while `work` lasts."""
+    """Return the CPU by role in percent of a core while `work` runs."""
     before = measure.sample(roots)
     await work
     after = measure.sample(roots)
@@ -188,7 +188,7 @@ async def _used(roots: dict[str, list[int]], work: Any) -> dict[str, float]:
 
 
 async def _write(pool: asyncpg.Pool, accounts: Sequence[TailedAccount], seconds: float) -> None:
-    """Events one by one at a steady pace, each about the account's message."""
+    """Append events one by one at a constant rate, each for the account's message."""
     began = time.monotonic()
     async with contextlib.AsyncExitStack() as stack:
         connection = await stack.enter_async_context(pool.acquire())

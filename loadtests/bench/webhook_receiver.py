@@ -22,19 +22,19 @@ _OK: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 _arrivals: list[tuple[bytes, int]] = []
 
 
-class Quick(asyncio.Protocol):
-    """Takes requests one after the other and answers each at once."""
+class ImmediateResponder(asyncio.Protocol):
+    """Receives requests one after the other and answers each at once."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._got = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connected."""
+        """Keep the transport."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by class
 
     def data_received(self, data: bytes) -> None:
-        """Part of a request, mostly the whole."""
+        """Collect a request and answer it."""
         assert self._transport is not None
         self._got += data
         end = self._got.find(b"\r\n\r\n")
@@ -48,8 +48,8 @@ class Quick(asyncio.Protocol):
             _arrivals.append((_field(head, _ID), time.time_ns() // 1_000_000))
             self._transport.write(_OK)
             return
-        told = str(len(_arrivals)) if head.startswith(b"GET /count") else _told()
-        body = told.encode()
+        text = str(len(_arrivals)) if head.startswith(b"GET /count") else _arrival_lines()
+        body = text.encode()
         self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
 
 
@@ -62,12 +62,12 @@ def _length(head: bytes) -> int:
     return int(_field(head.lower(), _LENGTH) or 0)
 
 
-def _told() -> str:
+def _arrival_lines() -> str:
     return "\n".join(f"{name.decode()} {at}" for name, at in _arrivals)
 
 
 async def _never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Read until the other side has had enough."""
+    """Read until the client closes the connection."""
     with contextlib.suppress(OSError):
         while await reader.read(65_536):
             pass
@@ -79,7 +79,7 @@ async def _serve() -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    quick = await loop.create_server(Quick, HOST, 0, backlog=_MAX_WAITING)
+    quick = await loop.create_server(ImmediateResponder, HOST, 0, backlog=_MAX_WAITING)
     never = await asyncio.start_server(_never, HOST, 0, backlog=_MAX_WAITING)
     print(json.dumps({"quick": _port(quick), "never": _port(never)}), flush=True)
     await stop.wait()

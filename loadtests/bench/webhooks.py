@@ -1,8 +1,8 @@
-"""`ops bench --webhooks`: what posting an event costs, and whether hanging endpoints delay living ones.
+"""`ops bench --webhooks`: the cost of posting an event, and whether hanging endpoints delay others.
 
-A database with production durability, one worker process and a receiver, all of its own. Measured twice, alone and
-with hanging endpoints beside: deliveries a second at full rate with the CPU they took, and the time from an event's
-commit to its arrival at a steady pace.
+Runs its own database with production durability, one worker and a receiver. Measured twice, without and with hanging
+endpoints: deliveries per second at full rate with their CPU, and the time from an event's commit to its arrival at a
+constant rate.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from engine.store.database_errors import DatabaseUnavailable
 from engine.store.migrate import migrate
 from engine.store.postgres import open_pool
 from engine.store.queries import Queries
-from loadtests.bench import figures, flames, measure, report
+from loadtests.bench import figures, flame_graphs, measure, report
 from loadtests.bench.run_control import BenchFailed
 from loadtests.ports import reserve_port
 from ops import launch, operate
@@ -56,20 +56,20 @@ _DETAIL: Final = log.detail_text(
      "diagnostic": "2.0.0 Ok: queued as 4XyZ0000", "class": "delivered", "scope": "recipient"}
 )  # fmt: skip
 _SQL = Queries.beside(__file__, "webhooks.sql")
-_LEFT = _SQL.command("left_to_post")
-_MADE = _SQL.command("attempts_made")
+_PENDING = _SQL.command("count_pending_posts")
+_ATTEMPTS = _SQL.command("count_attempts")
 
 
-class Times(Struct, frozen=True):
-    """How long the parts of a run take, in seconds."""
+class PhaseLengths(Struct, frozen=True):
+    """The lengths of the parts of a run, in seconds."""
 
     idle_s: float = 5.0
     paced_s: float = 12.0
-    learning_s: float = 25.0  # two rounds of time-outs: by then every hanging endpoint is known for one
+    learning_s: float = 25.0  # two rounds of timeouts, after which every hanging endpoint is recognised
 
 
 class WebhookBench(Struct, frozen=True):
-    """What is running."""
+    """The running processes of the bench."""
 
     pool: asyncpg.Pool
     roots: dict[str, list[int]]
@@ -77,51 +77,51 @@ class WebhookBench(Struct, frozen=True):
     quick_port: int
     never_port: int
     folder: Path
-    times: Times
+    times: PhaseLengths
 
 
-def run(*, deliveries: int, hanging: int, profile: bool, as_json: bool, times: Times = Times()) -> int:  # noqa: B008 - frozen
-    """Measure and print; the exit status is 0 when everything arrived exactly once."""
-    voice = report.Progress()
+def run(*, deliveries: int, hanging: int, profile: bool, as_json: bool, times: PhaseLengths = PhaseLengths()) -> int:  # noqa: B008 - frozen
+    """Measure and print; return exit status 0 when every event arrived exactly once."""
+    progress = report.Progress()
     folder = report.new_folder(ROOT) if profile else None
     try:
-        result = asyncio.run(_measured(deliveries, hanging, times, folder, voice))
-    except (BenchFailed, CannotServe, flames.NoProfiler, DatabaseUnavailable, OSError) as error:
-        voice.fail(str(error) or type(error).__name__)
+        result = asyncio.run(_measure(deliveries, hanging, times, folder, progress))
+    except (BenchFailed, CannotServe, flame_graphs.NoProfiler, DatabaseUnavailable, OSError) as error:
+        progress.fail(str(error) or type(error).__name__)
         return 1
     if folder is not None:
         result["report"] = str(folder)
-        report.keep(result, folder)
+        report.write_json(result, folder)
     _show(result, as_json=as_json)
     return 0 if result["checked"] else 1
 
 
-async def _measured(
-    deliveries: int, hanging: int, times: Times, profile: Path | None, voice: report.Progress
+async def _measure(
+    deliveries: int, hanging: int, times: PhaseLengths, profile: Path | None, progress: report.Progress
 ) -> dict[str, Any]:
     with _folder() as folder:
-        async with _world(folder, times) as world:
-            accounts = [await _account(world, f"{number}") for number in range(ACCOUNTS)]
+        async with _running(folder, times) as bench:
+            accounts = [await _account(bench, f"{number}") for number in range(ACCOUNTS)]
             for account in accounts:
-                await _endpoint(world, account, f"http://127.0.0.1:{world.quick_port}/hook")
-            voice.say(f"Warming up with {WARM_UP:,} deliveries")
-            sent = await _full_rate(world, accounts, WARM_UP, None)
-            voice.say(f"Measuring {deliveries:,} deliveries alone")
-            alone = await _round(world, accounts, deliveries, profile)
+                await _endpoint(bench, account, f"http://127.0.0.1:{bench.quick_port}/hook")
+            progress.say(f"Warming up with {WARM_UP:,} deliveries")
+            sent = await _full_rate(bench, accounts, WARM_UP, None)
+            progress.say(f"Measuring {deliveries:,} deliveries alone")
+            alone = await _round(bench, accounts, deliveries, profile)
             sent_by_now = sent["events"] + alone.pop("events")
-            voice.say(
+            progress.say(
                 f"Adding {hanging} hanging endpoints with {EVENTS_EACH} events each; {times.learning_s:.0f} s to learn"
             )
-            dead = await _account(world, "hanging")
+            dead = await _account(bench, "hanging")
             for _ in range(hanging):
-                await _endpoint(world, dead, f"http://127.0.0.1:{world.never_port}/hook")
-            await _write(world, [dead], EVENTS_EACH)
+                await _endpoint(bench, dead, f"http://127.0.0.1:{bench.never_port}/hook")
+            await _write(bench, [dead], EVENTS_EACH)
             await asyncio.sleep(times.learning_s)
-            voice.say(f"Measuring {deliveries:,} deliveries beside them")
-            beside = await _round(world, accounts, deliveries, None)
+            progress.say(f"Measuring {deliveries:,} deliveries beside them")
+            beside = await _round(bench, accounts, deliveries, None)
             sent_by_now += beside.pop("events")
-            checks = await _checks(world, accounts, sent_by_now)
-            memory, _ = measure.memory_mb(world.roots)
+            checks = await _checks(bench, accounts, sent_by_now)
+            memory, _ = measure.memory_mb(bench.roots)
     return {
         "deliveries": deliveries,
         "hanging": hanging,
@@ -133,10 +133,10 @@ async def _measured(
     }
 
 
-async def _round(world: WebhookBench, accounts: list[UUID], deliveries: int, profile: Path | None) -> dict[str, Any]:
-    idle = await _idle(world)
-    paced = await _paced(world, accounts)
-    full = await _full_rate(world, accounts, deliveries, profile)
+async def _round(bench: WebhookBench, accounts: list[UUID], deliveries: int, profile: Path | None) -> dict[str, Any]:
+    idle = await _idle(bench)
+    paced = await _paced(bench, accounts)
+    full = await _full_rate(bench, accounts, deliveries, profile)
     return {
         "delay_ms": paced["delay_ms"],
         "events": paced["events"] + full.pop("events"),
@@ -145,11 +145,11 @@ async def _round(world: WebhookBench, accounts: list[UUID], deliveries: int, pro
     }
 
 
-async def _idle(world: WebhookBench) -> dict[str, float]:
-    """CPU in percent of a core while no living endpoint has anything to hear."""
-    before = measure.sample(world.roots)
-    await asyncio.sleep(world.times.idle_s)
-    after = measure.sample(world.roots)
+async def _idle(bench: WebhookBench) -> dict[str, float]:
+    """Return the CPU in percent of a core while no answering endpoint has a pending post."""
+    before = measure.sample(bench.roots)
+    await asyncio.sleep(bench.times.idle_s)
+    after = measure.sample(bench.roots)
     took_ms = (after.at - before.at) * 1000
     return {
         role: round(100 * (after.roles[role].cpu_ms - before.roles[role].cpu_ms) / took_ms, 1)
@@ -157,39 +157,39 @@ async def _idle(world: WebhookBench) -> dict[str, float]:
     }
 
 
-async def _paced(world: WebhookBench, accounts: list[UUID]) -> dict[str, Any]:
-    """Events one by one at a steady pace; milliseconds from the making of each to its arrival."""
-    before = await _count(world)
+async def _paced(bench: WebhookBench, accounts: list[UUID]) -> dict[str, Any]:
+    """Write events one by one at a constant rate; return the ms from creation to arrival."""
+    before = await _count(bench)
     events: list[UUID] = []
     began = time.monotonic()
-    for number in range(int(PACE_PER_S * world.times.paced_s)):
+    for number in range(int(PACE_PER_S * bench.times.paced_s)):
         await asyncio.sleep(max(0.0, began + number / PACE_PER_S - time.monotonic()))
-        events += await _write(world, [accounts[number % len(accounts)]], 1)
-    await _arrived(world, before + len(events))
-    came = await _arrivals(world)
+        events += await _write(bench, [accounts[number % len(accounts)]], 1)
+    await _arrived(bench, before + len(events))
+    came = await _arrivals(bench)
     delays = [(came[ids.format_id(ids.Kind.EVENT, event)] - ids.milliseconds_of(event)) / 1000 for event in events]
     return {"delay_ms": figures.percentiles(delays), "events": len(events)}
 
 
 async def _full_rate(
-    world: WebhookBench, accounts: list[UUID], deliveries: int, profile: Path | None
+    bench: WebhookBench, accounts: list[UUID], deliveries: int, profile: Path | None
 ) -> dict[str, Any]:
-    """All at once: the posts become due together, and the clock runs from the first arrival to the last."""
-    first = await _count(world)
-    targets = {"webhooks": world.roots["worker"][0]} if profile is not None else {}
-    async with flames.Recorders(targets, profile or Path()):
-        async with world.pool.acquire() as connection, connection.transaction():
+    """Make all posts due at once; time them from the first arrivals to the last."""
+    first = await _count(bench)
+    targets = {"webhooks": bench.roots["worker"][0]} if profile is not None else {}
+    async with flame_graphs.FlameRecorders(targets, profile or Path()):
+        async with bench.pool.acquire() as connection, connection.transaction():
             each = deliveries // len(accounts)
             for account in accounts:
                 await _append(connection, account, each)
-            before = measure.sample(world.roots)
+            before = measure.sample(bench.roots)
         count = each * len(accounts)
-        began = await _arrived(world, first + max(1, count // 50))
-        at_first = await _count(world)
-        await _arrived(world, first + count)
+        began = await _arrived(bench, first + max(1, count // 50))
+        at_first = await _count(bench)
+        await _arrived(bench, first + count)
         took_s = time.monotonic() - began
-        await _posted(world, accounts)
-        after = measure.sample(world.roots)
+        await _posted(bench, accounts)
+        after = measure.sample(bench.roots)
     cpu = {role: after.roles[role].cpu_ms - before.roles[role].cpu_ms for role in ("worker", "postgres")}
     return {
         "per_s": round((first + count - at_first) / took_s),
@@ -200,11 +200,11 @@ async def _full_rate(
     }
 
 
-async def _checks(world: WebhookBench, accounts: list[UUID], sent: int) -> list[dict[str, Any]]:
-    came = Counter(name for name, _ in await _lines(world))
+async def _checks(bench: WebhookBench, accounts: list[UUID], sent: int) -> list[dict[str, Any]]:
+    came = Counter(name for name, _ in await _lines(bench))
     twice = sum(1 for count in came.values() if count > 1)
-    made = (await _MADE.records(world.pool, accounts))[0]
-    left = (await _LEFT.records(world.pool, accounts))[0]["left_over"]
+    made = (await _ATTEMPTS.records(bench.pool, accounts))[0]
+    left = (await _PENDING.records(bench.pool, accounts))[0]["pending"]
     return [
         {
             "what": "every event arrived once",
@@ -216,73 +216,73 @@ async def _checks(world: WebhookBench, accounts: list[UUID], sent: int) -> list[
             "ok": made["made"] == made["first"] == sent,
             "found": f"{made['made']} recorded, {made['first']} of them first ones",
         },
-        {"what": "nothing is left to post", "ok": left == 0, "found": f"{left}"},
+        {"what": "no post is pending", "ok": left == 0, "found": f"{left}"},
     ]
 
 
 # -- what is posted -------------------------------------------------------------------------------
 
 
-async def _account(world: WebhookBench, name: str) -> UUID:
+async def _account(bench: WebhookBench, name: str) -> UUID:
     made = await operate.create_account(
-        world.pool, name=f"Bench {name}", email=f"{name}@bench.test", plan=Plan.ENTERPRISE, daily_cap=_CAP,
+        bench.pool, name=f"Bench {name}", email=f"{name}@bench.test", plan=Plan.ENTERPRISE, daily_cap=_CAP,
         monthly_cap=_CAP,
     )  # fmt: skip
     return ids.parse_id(ids.Kind.ACCOUNT, made["accountId"])
 
 
-async def _endpoint(world: WebhookBench, account: UUID, url: str) -> None:
-    await webhooks_service.create(world.pool, account, url=url, event_types=(), pepper=PEPPER)
+async def _endpoint(bench: WebhookBench, account: UUID, url: str) -> None:
+    await webhooks_service.create(bench.pool, account, url=url, event_types=(), pepper=PEPPER)
 
 
-async def _write(world: WebhookBench, accounts: list[UUID], each: int) -> list[UUID]:
+async def _write(bench: WebhookBench, accounts: list[UUID], each: int) -> list[UUID]:
     written = []
     for account in accounts:
-        async with world.pool.acquire() as connection, connection.transaction():
+        async with bench.pool.acquire() as connection, connection.transaction():
             written += await _append(connection, account, each)
     return written
 
 
 async def _append(connection: Any, account: UUID, count: int) -> list[UUID]:
-    """So many events on the account's log, as the service writes its own."""
+    """Append `count` events to the account's log, as the service does."""
     message = ids.uuid7()
     public = ids.format_id(ids.Kind.MESSAGE, message)
     entries = [log.Entry(account, EventType.DELIVERED, _DETAIL, clock.now(), message, public) for _ in range(count)]
     return [row.id for row in await append_events(connection, entries)]
 
 
-async def _posted(world: WebhookBench, accounts: list[UUID]) -> None:
+async def _posted(bench: WebhookBench, accounts: list[UUID]) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while (await _LEFT.records(world.pool, accounts))[0]["left_over"]:
+    while (await _PENDING.records(bench.pool, accounts))[0]["pending"]:
         if time.monotonic() > deadline:
-            raise BenchFailed("The posts were not recorded.")
+            raise BenchFailed("The posts were not recorded in time.")
         await asyncio.sleep(0.05)
 
 
 # -- what arrived ---------------------------------------------------------------------------------
 
 
-async def _count(world: WebhookBench) -> int:
-    return int(await asyncio.to_thread(_fetch, f"{world.receiver}/count"))
+async def _count(bench: WebhookBench) -> int:
+    return int(await asyncio.to_thread(_fetch, f"{bench.receiver}/count"))
 
 
-async def _arrived(world: WebhookBench, count: int) -> float:
-    """When so many had come, on the monotonic clock."""
+async def _arrived(bench: WebhookBench, count: int) -> float:
+    """Wait until `count` posts have arrived; return the monotonic time."""
     deadline = time.monotonic() + PATIENCE_S
-    while (found := await _count(world)) < count:
+    while (found := await _count(bench)) < count:
         if time.monotonic() > deadline:
-            raise BenchFailed(f"Only {found} of {count} posts arrived.\n{_end_of_log(world.folder)}")
+            raise BenchFailed(f"Only {found} of {count} posts arrived.\n{_end_of_log(bench.folder)}")
         await asyncio.sleep(0.02)
     return time.monotonic()
 
 
-async def _lines(world: WebhookBench) -> list[tuple[str, int]]:
-    text = await asyncio.to_thread(_fetch, f"{world.receiver}/arrivals")
+async def _lines(bench: WebhookBench) -> list[tuple[str, int]]:
+    text = await asyncio.to_thread(_fetch, f"{bench.receiver}/arrivals")
     return [(line.split()[0], int(line.split()[1])) for line in text.splitlines()]
 
 
-async def _arrivals(world: WebhookBench) -> dict[str, int]:
-    return dict(await _lines(world))
+async def _arrivals(bench: WebhookBench) -> dict[str, int]:
+    return dict(await _lines(bench))
 
 
 def _fetch(url: str) -> str:
@@ -305,8 +305,8 @@ def _folder() -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def _world(folder: Path, times: Times) -> AsyncIterator[WebhookBench]:
-    """Everything started; all of it ends with the context, or with us."""
+async def _running(folder: Path, times: PhaseLengths) -> AsyncIterator[WebhookBench]:
+    """Start all processes and stop them at the end."""
     postgres = PostgresServer(folder)
     postgres.start()
     processes: list[subprocess.Popen[bytes]] = []

@@ -1,7 +1,8 @@
-"""The yardstick: what one RSA-2048 signature costs on this machine at this moment.
+"""Measure the CPU of one RSA-2048 signature, the unit in which benches quote CPU per message.
 
-CPU per message drifts with the neighbours of a shared machine, and signatures drift with it: their quotient is what
-two runs can be compared by.
+CPU per message varies with other load on a shared machine, and the signature varies with it, so that their ratio can
+be
+compared between runs.
 """
 
 import time
@@ -17,20 +18,20 @@ _DIGESTED: Final = b"x" * 600  # about the header block that DKIM signs
 
 
 class Signatures(Struct, frozen=True):
-    """Single-threaded RSA-2048 PKCS #1 v1.5 signatures over SHA-256."""
+    """The speed of single-threaded RSA-2048 PKCS #1 v1.5 signatures over SHA-256."""
 
     per_s: float
     cpu_ms: float
 
 
 class Yardstick:
-    """Keeps one key, so that every measurement signs with the same."""
+    """Signs with one key, so that all measurements are comparable."""
 
     def __init__(self) -> None:
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
     def measure(self, seconds: float = SECONDS) -> Signatures:
-        """Sign for so long; blocks."""
+        """Sign for `seconds` in the calling thread."""
         count = 0
         began, cpu = time.perf_counter(), time.thread_time()
         while (took := time.perf_counter() - began) < seconds:

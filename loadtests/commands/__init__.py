@@ -1,1 +1,1 @@
-"""The command lines of the tools: one module a command, named after it."""
+"""Click commands `ops bench`, `ops drill`, `ops hosts` and `ops loadtest`, one module each."""

@@ -8,34 +8,40 @@ from ops.commands.base import as_json
 
 
 @click.command()
-@click.option("--scenario", type=click.Choice(["a", "b", "c"]), default="a", help="10, 1 or 1,000 domains.")
-@click.option("--messages", default=20_000, show_default=True, help="Counted messages.")
-@click.option("--domains", type=click.IntRange(1, 100_000), help="So many domains instead of the scenario's.")
-@click.option("--warm-up", default=1_000, show_default=True, help="Messages before counting begins.")
-@click.option("--connections", default=64, show_default=True, help="HTTP connections that send.")
-@click.option("--runs", default=1, show_default=True, help="Runs to take the median of.")
-@click.option("--drain", type=int, help="Queue this many first, then deliver.")
-@click.option("--profile", is_flag=True, help="Flame graphs beside the report (needs py-spy).")
-@click.option("--tls", is_flag=True, help="Deliver over STARTTLS; default: in clear, as the peers were measured.")
-@click.option("--rsa", is_flag=True, help="Sign with RSA-2048 alone, as the peers do; default: with Ed25519 beside it.")
-@click.option("--webhooks", is_flag=True, help="Measure posting to webhook endpoints instead.")
-@click.option("--hanging", default=500, show_default=True, help="With --webhooks: endpoints that never answer.")
-@click.option("--tails", type=click.IntRange(1, 5_000), help="Measure so many open live tails instead.")
-@click.option("--people", is_flag=True, help="Measure requests of signed-in people and signing in instead.")
 @click.option(
-    "--readers", is_flag=True, help="Measure what the worst input costs each reader of outside octets instead."
+    "--scenario", type=click.Choice(["a", "b", "c"]), default="a", help="Recipient domains: a 10, b 1, c 1,000."
 )
-@click.option("--only", help="With --readers: cases that hold this text.")
-@click.option("--relay", is_flag=True, help="Measure accepting over SMTP beside accepting over HTTP instead.")
-@click.option("--lock-step", is_flag=True, help="With --relay: a client that waits for each reply.")
-@click.option("--each", type=click.IntRange(min=0), default=0, help="With --relay: messages a session; 0: all.")
-@click.option("--batch", type=click.IntRange(1, 100), default=1, show_default=True, help="Messages a request.")
-@click.option("--delivery-only", is_flag=True, help="Queue all messages first, in batches of 100; then deliver.")
-@click.option("--stored", type=click.IntRange(0, 20_000_000), default=0, help="Messages of others stored before.")
+@click.option("--messages", default=20_000, show_default=True, help="Counted messages.")
+@click.option("--domains", type=click.IntRange(1, 100_000), help="Number of recipient domains, instead of --scenario.")
+@click.option("--warm-up", default=1_000, show_default=True, help="Messages before counting begins.")
+@click.option("--connections", default=64, show_default=True, help="Number of sending connections.")
+@click.option("--runs", default=1, show_default=True, help="Number of runs; the result is their median.")
+@click.option("--drain", type=int, help="Queue this many messages first, then measure their delivery.")
+@click.option("--profile", is_flag=True, help="Record flame graphs (needs py-spy).")
+@click.option("--tls", is_flag=True, help="Deliver over STARTTLS; default: in clear text, as the peers.")
+@click.option("--rsa", is_flag=True, help="Sign with RSA-2048 only, as the peers; default: also Ed25519.")
+@click.option("--webhooks", is_flag=True, help="Measure webhook posts instead.")
+@click.option(
+    "--hanging", default=500, show_default=True, help="With --webhooks: number of endpoints that never answer."
+)
+@click.option("--tails", type=click.IntRange(1, 5_000), help="Measure this many open live tails instead.")
+@click.option("--people", is_flag=True, help="Measure requests with sessions, and sign-ins, instead.")
+@click.option("--readers", is_flag=True, help="Measure the CPU cost of the worst input of each parser instead.")
+@click.option("--only", help="With --readers: only cases that contain this text.")
+@click.option("--relay", is_flag=True, help="Compare acceptance over SMTP and HTTP instead.")
+@click.option("--lock-step", is_flag=True, help="With --relay: wait for each reply instead of pipelining.")
+@click.option("--each", type=click.IntRange(min=0), default=0, help="With --relay: messages per session; 0: no limit.")
+@click.option("--batch", type=click.IntRange(1, 100), default=1, show_default=True, help="Messages per request.")
+@click.option(
+    "--delivery-only", is_flag=True, help="The same as --drain with all --messages, queued in batches of 100."
+)
+@click.option(
+    "--stored", type=click.IntRange(0, 20_000_000), default=0, help="Messages of other accounts to store before."
+)
 @click.option(
     "--rate",
     type=click.FloatRange(1),
-    help="Latencies at so many a second, by default half of the measured; with --drain: queue at that rate.",
+    help="Rate of the latency run (default: half of the measured rate); with --drain: rate of queueing.",
 )
 @click.option("--no-paced", "paced", is_flag=True, default=True, flag_value=False, help="Skip the latency run.")
 @as_json
@@ -53,7 +59,7 @@ def bench(
     delivery_only: bool,
     **options: Any,
 ) -> None:
-    """Measure a service of its own: rate, CPU per message, latencies."""
+    """Start a separate service and measure message rate, CPU per message and latencies."""
     from loadtests.bench import run, run_people, run_readers, run_relay, run_tails, run_webhooks  # noqa: PLC0415
 
     if tails is not None:

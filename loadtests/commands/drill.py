@@ -11,24 +11,29 @@ from ops.commands.base import as_json
 
 @click.command()
 @click.argument("name", type=click.Choice([*catalogue.names(), "all", "list"]), metavar="NAME|all|list",
-                help="Drill to run; `list` names them.")  # fmt: skip
-@click.option("--messages", type=click.IntRange(10, 1_000_000), help="At least; default: the drill's own figure.")
-@click.option("--rounds", type=click.IntRange(1, 1_000), help="Faults during the run; default: the drill's own figure.")
-@click.option("--minutes", type=click.FloatRange(0.5, 24 * 60), help="For drills that go by time.")
-@click.option("--seed", type=int, help="Draw the same moments again.")
+                help="Drill to run, `all`, or `list` to show all drills.")  # fmt: skip
 @click.option(
-    "--kind", type=click.Choice([one.value for one in SilentServerKind]), help="With silent-sites: what the servers do."
+    "--messages", type=click.IntRange(10, 1_000_000), help="Minimum number of messages; default: set by the drill."
+)
+@click.option("--rounds", type=click.IntRange(1, 1_000), help="Number of faults; default: set by the drill.")
+@click.option("--minutes", type=click.FloatRange(0.5, 24 * 60), help="Duration, for drills that run for a time.")
+@click.option("--seed", type=int, help="Repeat the random choices of a run.")
+@click.option(
+    "--kind",
+    type=click.Choice([one.value for one in SilentServerKind]),
+    help="With silent-sites: behaviour of the servers.",
 )
 @click.option(
-    "--stage", type=click.Choice([one.value for one in Stage]), help="With silent-sites: the step that gets no answer."
+    "--stage", type=click.Choice([one.value for one in Stage]), help="With silent-sites: the step without an answer."
 )
-@click.option("--accounts", type=click.IntRange(1, 10_000), help="With silent-sites: accounts that share the mail.")
-@click.option("--addresses", type=click.IntRange(1, 60_000), help="With silent-sites: addresses the names share.")
+@click.option("--accounts", type=click.IntRange(1, 10_000), help="With silent-sites: number of sending accounts.")
+@click.option("--addresses", type=click.IntRange(1, 60_000), help="With silent-sites: number of server addresses.")
 @as_json
 def drill(
     *, name: str, kind: str | None, stage: str | None, accounts: int | None, addresses: int | None, **asked: Any
 ) -> None:
-    """Harm a service of its own while mail flows, then count every message. `list` says what there is."""
+    """Inject faults into a separate service while mail flows, then account for every message; `list` shows the
+    drills."""
     from loadtests.drill import command  # noqa: PLC0415
 
     given = {"kind": kind, "stage": stage, "accounts": accounts, "addresses": addresses}

@@ -8,13 +8,13 @@ import click
 from ops.commands.base import as_json, print_json, reported, table
 
 _folder = click.option(
-    "--folder", type=click.Path(path_type=Path, file_okay=False), help="Where the hosts keep their state."
+    "--folder", type=click.Path(path_type=Path, file_okay=False), help="Folder for the state of all hosts."
 )
 
 
 @click.group()
 def hosts() -> None:
-    """Several hosts as network namespaces of this machine, to try out what happens between them (root, Linux)."""
+    """Run several hosts as network namespaces of this machine, to test network failures (Linux, root)."""
 
 
 @hosts.command()
@@ -22,14 +22,15 @@ def hosts() -> None:
 @as_json
 @reported
 def up(folder: Path | None, *, as_json: bool) -> None:
-    """Two hosts that take mail, three that deliver, one that works, a store and a world that receives."""
+    """Start the hosts: two with api and relay, three with mta, one worker, one with the stores, one with DNS and
+    sink."""
     from loadtests.hosts import run  # noqa: PLC0415
 
     run.up(folder or run.FOLDER, partial(click.echo, err=as_json))
     if as_json:
         click.echo(run.as_json(run.status(folder or run.FOLDER)))
         return
-    click.echo("Up. Look around with `ip netns exec waybill-client …`; `ops hosts down` takes everything away.")
+    click.echo("The hosts are up. Run commands with `ip netns exec waybill-client …`; `ops hosts down` removes them.")
 
 
 @hosts.command()
@@ -37,7 +38,7 @@ def up(folder: Path | None, *, as_json: bool) -> None:
 @as_json
 @reported
 def down(folder: Path | None, *, as_json: bool) -> None:
-    """End everything on them, and forget it."""
+    """Stop all processes on the hosts and remove the hosts."""
     from loadtests.hosts import run  # noqa: PLC0415
 
     run.down(folder or run.FOLDER, partial(click.echo, err=as_json))
@@ -49,20 +50,20 @@ def down(folder: Path | None, *, as_json: bool) -> None:
 @click.argument("name", help="Host, as `ops hosts status` names it.")
 @reported
 def cut(name: str) -> None:
-    """Pull a host's cable."""
+    """Disconnect a host from the network."""
     from loadtests.hosts import network, run  # noqa: PLC0415
 
-    network.cut(run.known(name).name)
+    network.cut(run.host_that_is_up(name).name)
 
 
 @hosts.command()
 @click.argument("name", help="Host, as `ops hosts status` names it.")
 @reported
 def heal(name: str) -> None:
-    """Plug it in again."""
+    """Reconnect a host to the network."""
     from loadtests.hosts import network, run  # noqa: PLC0415
 
-    network.heal(run.known(name).name)
+    network.heal(run.host_that_is_up(name).name)
 
 
 @hosts.command()
@@ -70,7 +71,7 @@ def heal(name: str) -> None:
 @as_json
 @reported
 def status(folder: Path | None, *, as_json: bool) -> None:
-    """Which hosts are up, what runs there, which are cut off."""
+    """List the hosts that are up, their processes, and those that are disconnected."""
     from loadtests.hosts import run  # noqa: PLC0415
 
     rows = run.status(folder or run.FOLDER)

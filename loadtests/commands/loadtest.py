@@ -11,22 +11,26 @@ _MAX_SECONDS = 4 * 3600.0
 
 
 @click.command()
-@click.argument("name", metavar="NAME|peers|list", help="Load to put on the service; `list` names them.")
-@click.option("--seconds", type=click.FloatRange(1, _MAX_SECONDS), help="How long to send; default: a minute.")
-@click.option("--minutes", type=click.FloatRange(0.1, _MAX_SECONDS / 60), help="The same in minutes.")
+@click.argument("name", metavar="NAME|peers|list", help="Load to run, `peers`, or `list` to show all loads.")
+@click.option("--seconds", type=click.FloatRange(1, _MAX_SECONDS), help="Sending time; default: 60.")
+@click.option("--minutes", type=click.FloatRange(0.1, _MAX_SECONDS / 60), help="Sending time in minutes.")
 @click.option("--users", type=click.IntRange(1, 2_000), help="Number of users that send.")
-@click.option("--rate", type=click.FloatRange(0.1, 20_000), help="Requests a second in all; default: the scenario's.")
-@click.option("--messages", "most", type=click.IntRange(1, 1_000_000), help="Send at most so many.")
+@click.option(
+    "--rate", type=click.FloatRange(0.1, 20_000), help="Requests per second of all users; default: set by the load."
+)
+@click.option("--messages", "max_messages", type=click.IntRange(1, 1_000_000), help="Maximum number of messages.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="The report's folder.")
-@click.option("--url", help="A service that runs on this machine, instead of one of its own.")
+@click.option("--url", help="URL of a service running on this machine, instead of a separate one.")
 @click.option("--key", help="With --url: the API key to send with.")
-@click.option("--runs", type=click.IntRange(1, 20), default=3, show_default=True, help="With peers: pairs of runs.")
-@click.option("--only", multiple=True, help="With peers: one of them; may be given several times.")
+@click.option(
+    "--runs", type=click.IntRange(1, 20), default=3, show_default=True, help="With peers: number of pairs of runs."
+)
+@click.option("--only", multiple=True, help="With peers: name of a peer; repeatable.")
 @as_json
 def loadtest(*, name: str, seconds: float | None, minutes: float | None, **options: Any) -> None:
-    """Put load NAME on a service of its own and write a report; `list` names the loads.
+    """Run load NAME against a separate service and write a report; `list` shows the loads.
 
-    `peers` compares with Postfix, Haraka and OpenSMTPD, where they are installed, pair by pair.
+    `peers` compares Waybill with Postfix, Haraka and OpenSMTPD, where they are installed, in pairs of runs.
     """
     peers = {"runs": options.pop("runs"), "only": options.pop("only")}
     if name == "list":
@@ -35,7 +39,7 @@ def loadtest(*, name: str, seconds: float | None, minutes: float | None, **optio
     if name == "peers":
         from loadtests.peers.comparison import run as run_peers  # noqa: PLC0415
 
-        chosen = {"messages": options["most"], "as_json": options["as_json"]}
+        chosen = {"messages": options["max_messages"], "as_json": options["as_json"]}
         raise click.exceptions.Exit(run_peers(**peers, **chosen))
     from loadtests.runner.catalogue import SCENARIOS  # noqa: PLC0415
 
@@ -44,7 +48,7 @@ def loadtest(*, name: str, seconds: float | None, minutes: float | None, **optio
     try:
         from loadtests.runner.run import run  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        fail(f"{error.name} is not installed here: start `python3 -m ops loadtest`, which installs it.")
+        fail(f"{error.name} is not installed. Run `python3 -m ops loadtest …`, which installs it.")
     duration = minutes * 60 if minutes is not None else seconds
     raise click.exceptions.Exit(run(name, seconds=duration, **options))
 

@@ -1,5 +1,5 @@
-"""`ops drill`: parts of a service die, hang or lie while mail is under way, and every message is counted.
+"""`ops drill`: inject faults into a separate service while mail flows, then account for every message.
 
-`catalogue` lists the drills; each starts a service of its own (`service`), sends through it (`sends`), harms it, and
-compares what the client was told with the database, the account's log and what arrived (`verdict`).
+`catalogue` lists the drills. Each starts a service (`service`), sends mail through it (`send_client`), injects faults,
+and compares the client's record with the database, the account log and the sink (`reconciliation`).
 """

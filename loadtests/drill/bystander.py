@@ -1,8 +1,7 @@
-"""`ops drill bystander`: one site of ten misbehaves, and the delivery times of the other nine are measured.
+"""`ops drill bystander`: one site of ten misbehaves; measure the delivery times of the other nine.
 
-The same paced mail goes to ten sites several times: first to ten that are well, then each time with one of them in
-another bad habit of the sink. The rule: the 95th percentile of the other nine, from the 202 to the arrival, stays
-within twice what it was while all were well.
+The same paced mail goes to ten sites several times: first all are healthy, then one of them shows a different fault in
+each phase. Rule: the 95th percentile of the other nine, from the 202 to the arrival, stays within twice the baseline.
 """
 
 from collections.abc import Sequence
@@ -11,19 +10,19 @@ from typing import Final
 from msgspec import Struct
 
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.paced import Letter, PacedClient, Sent, arrivals, percentile
+from loadtests.drill.fresh_service import first_access, run_on_service
+from loadtests.drill.paced_client import PacedAnswer, PacedClient, PacedMessage, arrivals, percentile
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.sends import ApiAccess
+from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service
-from loadtests.drill.stage import first_access, played
 
 SITES: Final = 10
 RATE: Final = 50  # messages a second: about a tenth of what two cores deliver, so that queues are the sites' own
 SECONDS: Final = 15.0  # a phase
 WITHIN: Final = 2.0  # times the baseline
 TRIES: Final = 3
-WELL: Final = "all are well"
-HABITS: Final = {  # local parts that the sink knows; a fresh {n} is a fresh address
+WELL: Final = "all are healthy"
+BEHAVIOURS: Final = {  # local parts that select the behaviour of the sink; {n} makes each address different
     "tarpit": "one octet of the reply to RCPT every 10 s",
     "slow+60": "250 a minute after the final dot",
     "busy+{n}": "421 at RCPT, then closed",
@@ -33,11 +32,11 @@ HABITS: Final = {  # local parts that the sink knows; a fresh {n} is a fresh add
 SETTINGS: Final = {"REQUEST_RATE": "100000", "RETRY_LADDER_S": "60"}
 _WARM_S: Final = 3.0
 _ARRIVE_S: Final = 15.0  # for the last ones of a phase
-_MIN_SAMPLES: Final = 20  # arrivals below which a percentile says nothing
+_MIN_SAMPLES: Final = 20  # arrivals needed for a percentile
 
 
 class BystanderPhase(Struct, kw_only=True):
-    """What the nine saw while the tenth behaved like this. Times in milliseconds."""
+    """Delivery times of the nine healthy sites during one behaviour of the tenth, in milliseconds."""
 
     tenth: str
     sent: int  # to the nine
@@ -49,25 +48,25 @@ class BystanderPhase(Struct, kw_only=True):
     tries: int = 1
 
 
-class BystanderVerdict(Struct, kw_only=True):
-    """All phases, the baseline first."""
+class BystanderResult(Struct, kw_only=True):
+    """The result of all phases, the baseline first."""
 
     rate: int
     phases: list[BystanderPhase]
 
     @property
     def passed(self) -> bool:
-        """Everything arrived, and nobody waited for the misbehaving site."""
+        """Return True if every message arrived and no phase exceeded the allowed multiple of the baseline."""
         return all(one.arrived == one.sent and one.times_baseline <= WITHIN for one in self.phases)
 
 
 def run(_order: DrillOrder) -> DrillReport:
-    """At the pace and for the time that the rule was made for."""
+    """Run the drill at its standard rate and duration."""
 
     async def play(service: Service) -> DrillReport:
         return _report(await drill(service, rate=RATE, seconds=SECONDS))
 
-    return played(play, SETTINGS)
+    return run_on_service(play, SETTINGS)
 
 
 async def drill(
@@ -75,26 +74,29 @@ async def drill(
     *,
     rate: int,
     seconds: float,
-    habits: Sequence[str] = tuple(HABITS),
+    behaviours: Sequence[str] = tuple(BEHAVIOURS),
     access: ApiAccess | None = None,
-) -> BystanderVerdict:
-    """Measure on a running service whose retries come late enough not to disturb a phase."""
+) -> BystanderResult:
+    """Measure the phases on a running service; its retry schedule must be longer than a phase."""
     async with PacedClient(service.base_url, access or first_access(service)) as client:
         await _send(client, "warm", round(rate * _WARM_S), rate, None)
         baseline = await _phase(service, client, WELL, round(rate * seconds), rate, None)
         baseline.times_baseline = 1.0
         count = round(rate * seconds)
-        phases = [baseline, *[await _at_best(service, client, habit, count, rate, baseline) for habit in habits]]
-    return BystanderVerdict(rate=rate, phases=phases)
+        phases = [
+            baseline,
+            *[await _at_best(service, client, behaviour, count, rate, baseline) for behaviour in behaviours],
+        ]
+    return BystanderResult(rate=rate, phases=phases)
 
 
 async def _at_best(
-    service: Service, client: PacedClient, habit: str, count: int, rate: int, baseline: BystanderPhase
+    service: Service, client: PacedClient, behaviour: str, count: int, rate: int, baseline: BystanderPhase
 ) -> BystanderPhase:
-    """The phase; measured again where it breaks the rule, because whatever else the machine does can only add."""
+    """Measure a phase, again up to `TRIES` times while it breaks the rule: other work on the machine only adds time."""
     best: BystanderPhase | None = None
     for number in range(1, TRIES + 1):
-        phase = await _phase(service, client, habit, count, rate, habit, number)
+        phase = await _phase(service, client, behaviour, count, rate, behaviour, number)
         phase.times_baseline = round(phase.p95_ms / max(baseline.p95_ms, 0.001), 2)
         phase.tries = number
         if phase.arrived < phase.sent:
@@ -109,15 +111,15 @@ async def _at_best(
 
 
 async def _phase(
-    service: Service, client: PacedClient, name: str, count: int, rate: int, habit: str | None, number: int = 1
+    service: Service, client: PacedClient, name: str, count: int, rate: int, behaviour: str | None, number: int = 1
 ) -> BystanderPhase:
     run_name = "".join(letter if letter.isalnum() else "-" for letter in f"{name}-{number}")
-    sent = await _send(client, run_name, count, rate, habit)
+    sent = await _send(client, run_name, count, rate, behaviour)
     waiting = {one.test_id: one.answered_at for one in sent}
     arrived = await arrivals(service.sink, waiting, _ARRIVE_S)
     waits = sorted(max(0.0, at - waiting[test_id]) * 1_000 for test_id, at in arrived.items())
     return BystanderPhase(
-        tenth=HABITS.get(name, name),
+        tenth=BEHAVIOURS.get(name, name),
         sent=len(sent),
         arrived=len(waits),
         p50_ms=_percentile(waits, 0.50),
@@ -127,20 +129,20 @@ async def _phase(
     )
 
 
-async def _send(client: PacedClient, name: str, count: int, rate: int, habit: str | None) -> list[Sent]:
-    """Send `count` messages in turn to the sites, the first site's to an address of that habit; return the others'.
+async def _send(client: PacedClient, name: str, count: int, rate: int, behaviour: str | None) -> list[PacedAnswer]:
+    """Send `count` messages to the sites in turn, those of the first site to `behaviour`; return the others' answers.
 
     Raises RuntimeError for a message that is not accepted.
     """
-    letters = []
+    messages = []
     for number in range(count):
         site = number % SITES
-        local = habit.format(n=number) if site == 0 and habit is not None else f"reader+{name}-{number}"
-        letters.append(Letter(f"{name}-{number}", f"{local}@bystander{site}.test"))
-    sent = await client.send(letters, rate)
+        local = behaviour.format(n=number) if site == 0 and behaviour is not None else f"reader+{name}-{number}"
+        messages.append(PacedMessage(f"{name}-{number}", f"{local}@bystander{site}.test"))
+    sent = await client.send(messages, rate)
     for one in sent:
         if one.message_id is None:
-            raise RuntimeError(f"not accepted: {one.status} {one.said}")
+            raise RuntimeError(f"not accepted: {one.status} {one.refusal}")
     return [one for number, one in enumerate(sent) if number % SITES]
 
 
@@ -148,8 +150,8 @@ def _percentile(ordered: Sequence[float], part: float) -> float:
     return percentile(ordered, part) if len(ordered) >= _MIN_SAMPLES else float("inf")
 
 
-def _report(verdict: BystanderVerdict) -> DrillReport:
-    said = [
+def _report(verdict: BystanderResult) -> DrillReport:
+    lines = [
         f"{one.tenth}: p95 {one.p95_ms:.1f} ms, {one.times_baseline:.2f} times, {one.tries} tries"
         for one in verdict.phases
     ]
@@ -163,8 +165,8 @@ def _report(verdict: BystanderVerdict) -> DrillReport:
         lost=sent - arrived,
         recovery_s=max(one.worst_ms for one in verdict.phases) / 1_000,
         checks=[
-            Check("what went to the other nine arrived", sent == arrived, f"{arrived} of {sent}"),
+            Check("mail to the other nine sites arrived", sent == arrived, f"{arrived} of {sent}"),
             Check(f"within {WITHIN:g} times their baseline", late <= WITHIN, f"{late:.2f}"),
         ],
-        done=said,
+        done=lines,
     )

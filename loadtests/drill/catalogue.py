@@ -1,7 +1,7 @@
 """List all drills: `ops drill` takes their names, their help and the contents of `all` from here.
 
-To add a drill, write a function that takes an Order and returns a Report (`loadtests.drill.report`), and add a line
-below. A drill starts and ends a service of its own; it prints nothing.
+To add a drill, write a function that takes a DrillOrder and returns a DrillReport (`loadtests.drill.report`), and add
+an entry below. A drill starts and stops its own service and prints nothing.
 """
 
 import importlib
@@ -11,37 +11,37 @@ from typing import Final
 
 from msgspec import Struct
 
-from loadtests.drill.needs import LINUX, ROOT, Need, program
 from loadtests.drill.report import DrillReport
+from loadtests.drill.requirements import LINUX, ROOT, Requirement, program
 
 
 class DrillOrder(Struct, frozen=True, kw_only=True):
-    """What is asked of a drill."""
+    """The parameters of one run of a drill."""
 
     messages: int
-    rounds: int  # faults during the run; what a round is the drill says
+    rounds: int  # faults during the run; each drill defines a round
     rng: random.Random
     minutes: float | None = None  # for those that go by time; None: their own default
     options: Mapping[str, str | int] = {}  # those that only some drills take, as far as they are given
 
 
 class Drill(Struct, frozen=True, kw_only=True):
-    """One drill. `where` names its function as `module:function`, so that the list is read without loading them."""
+    """One drill. `where` names its function as `module:function`, so that listing drills does not import them."""
 
     name: str
-    says: str  # one sentence, from a capital to a full stop
+    about: str  # one sentence, from a capital to a full stop
     rows: tuple[int, ...]  # of the fault catalogue
     where: str
-    needs: tuple[Need, ...] = (LINUX,)
-    messages: int = 1_000  # at least, unless the operator says otherwise
+    requires: tuple[Requirement, ...] = (LINUX,)
+    messages: int = 1_000  # minimum, unless the operator gives a number
     messages_each: int = 0  # a round, where rounds make the length
     rounds: int = 5
     in_all: bool = True  # False: too long for `all`
     options: tuple[str, ...] = ()  # of `ops drill`, beside those that all drills take
 
     def missing(self) -> str | None:
-        """Why it can't run here, None when it can."""
-        return next((why for need in self.needs if (why := need.missing()) is not None), None)
+        """Return why the drill cannot run on this machine, or None if it can."""
+        return next((why for need in self.requires if (why := need.missing()) is not None), None)
 
     def order(
         self,
@@ -51,7 +51,7 @@ class Drill(Struct, frozen=True, kw_only=True):
         minutes: float | None,
         options: Mapping[str, str | int] | None = None,
     ) -> DrillOrder:
-        """What the operator said, and this drill's own figures for the rest."""
+        """Return the parameters of a run: the operator's values, and this drill's defaults for None."""
         times = rounds or self.rounds
         return DrillOrder(
             messages=messages or max(self.messages, self.messages_each * times),
@@ -62,7 +62,7 @@ class Drill(Struct, frozen=True, kw_only=True):
         )
 
     def run(self, order: DrillOrder) -> DrillReport:
-        """Run it; raises what keeps it from being run at all."""
+        """Run the drill; raises what prevents it from running."""
         module, _, function = self.where.partition(":")
         found: Callable[[DrillOrder], DrillReport] = getattr(importlib.import_module(module), function)
         return found(order)
@@ -71,241 +71,241 @@ class Drill(Struct, frozen=True, kw_only=True):
 CATALOGUE: Final = (
     Drill(
         name="kill-api",
-        says="Workers of the API, and the HTTP server itself, die while mail is accepted.",
+        about="API workers and the HTTP server are killed while mail is accepted.",
         rows=(1, 2),
-        where="loadtests.drill.run:kill_api",
+        where="loadtests.drill.kill_drills:kill_api",
         messages_each=100,
     ),
     Drill(
         name="kill-mta",
-        says="Delivering processes die while mail is delivered.",
+        about="mta processes are killed while mail is delivered.",
         rows=(3, 4),
-        where="loadtests.drill.run:kill_mta",
+        where="loadtests.drill.kill_drills:kill_mta",
         messages_each=100,
     ),
     Drill(
         name="pause-mta",
-        says="A delivering process stands still for twice its lease and goes on as if nothing was.",
+        about="An mta process stops for twice its lease and then continues.",
         rows=(5,),
-        where="loadtests.drill.run:pause_mta",
+        where="loadtests.drill.kill_drills:pause_mta",
         rounds=3,
     ),
     Drill(
         name="fence",
-        says="A delivering process stands still for twice its lease, each time with mail on the wire.",
+        about="An mta process stops for twice its lease, each time with mail on the wire.",
         rows=(5,),
         where="loadtests.drill.fence:run",
         rounds=3,
     ),
     Drill(
         name="kill-worker",
-        says="The background worker dies.",
+        about="The background worker is killed.",
         rows=(1,),
-        where="loadtests.drill.run:kill_worker",
+        where="loadtests.drill.kill_drills:kill_worker",
         messages_each=100,
     ),
     Drill(
         name="kill-relay",
-        says="The process that takes mail over SMTP dies while it does.",
+        about="The SMTP submission process is killed while it accepts mail.",
         rows=(1, 2),
-        where="loadtests.drill.run:kill_relay",
+        where="loadtests.drill.kill_drills:kill_relay",
         messages_each=100,
     ),
     Drill(
         name="kill-valkey",
-        says="Valkey is emptied and dies.",
+        about="Valkey is emptied and killed.",
         rows=(1, 6),
-        where="loadtests.drill.run:kill_valkey",
+        where="loadtests.drill.kill_drills:kill_valkey",
         messages_each=100,
     ),
     Drill(
         name="kill-postgres",
-        says="The postmaster dies as in a power cut.",
+        about="The postmaster is killed, as in a power cut.",
         rows=(9,),
-        where="loadtests.drill.run:kill_postgres",
+        where="loadtests.drill.kill_drills:kill_postgres",
         messages_each=100,
     ),
     Drill(
         name="kill-backend",
-        says="A session of the service in PostgreSQL dies, and all others with it.",
+        about="A PostgreSQL backend of the service is killed, which ends all others too.",
         rows=(9,),
-        where="loadtests.drill.run:kill_backend",
+        where="loadtests.drill.kill_drills:kill_backend",
         messages_each=100,
     ),
     Drill(
         name="before-dot",
-        says="Delivering processes die while a mail server still reads the content.",
+        about="mta processes are killed while a mail server still reads the content.",
         rows=(3,),
         where="loadtests.drill.final_dot:before_dot",
         rounds=3,
     ),
     Drill(
         name="held-reply",
-        says="Delivering processes die between a mail server's 250 and the commit of it.",
+        about="mta processes are killed between a mail server's 250 and its commit.",
         rows=(4,),
         where="loadtests.drill.final_dot:held_reply",
         messages=600,
     ),
     Drill(
         name="postgres-after-reply",
-        says="PostgreSQL dies when a mail server's 250 is on its way.",
+        about="PostgreSQL is killed while a mail server's 250 is on its way.",
         rows=(10,),
         where="loadtests.drill.final_dot:postgres_after_reply",
         messages=600,
     ),
     Drill(
         name="unknown-outcome",
-        says="Mail servers hang up after the final dot, or answer it late or too late.",
+        about="Mail servers close the connection after the final dot, or answer late.",
         rows=(22,),
         where="loadtests.drill.final_dot:unknown_outcome",
         messages=600,
     ),
     Drill(
         name="valkey-hung",
-        says="Valkey stands still for half a minute.",
+        about="Valkey hangs for half a minute.",
         rows=(8,),
         where="loadtests.drill.stalls:valkey_hung",
         rounds=1,
     ),
     Drill(
         name="valkey-full",
-        says="Valkey has no memory left and evicts nothing.",
+        about="Valkey is out of memory and evicts nothing.",
         rows=(8,),
         where="loadtests.drill.stalls:valkey_full",
         rounds=1,
     ),
     Drill(
         name="valkey-readonly",
-        says="Valkey becomes a replica and takes no writes.",
+        about="Valkey becomes a read-only replica.",
         rows=(8,),
         where="loadtests.drill.stalls:valkey_readonly",
         rounds=1,
     ),
     Drill(
         name="postgres-locked",
-        says="Somebody keeps the table of messages locked for 20 seconds.",
+        about="Another session locks the table of messages for 20 seconds.",
         rows=(11,),
         where="loadtests.drill.stalls:postgres_locked",
         rounds=1,
     ),
     Drill(
         name="postgres-crowded",
-        says="PostgreSQL has no connection left.",
+        about="PostgreSQL has no connection left.",
         rows=(11,),
         where="loadtests.drill.stalls:postgres_crowded",
         rounds=1,
     ),
     Drill(
         name="postgres-deadlock",
-        says="Somebody takes the service's locks the wrong way round.",
+        about="Another session takes the service's locks in the opposite order.",
         rows=(11,),
         where="loadtests.drill.stalls:postgres_deadlock",
         rounds=5,
     ),
     Drill(
         name="lost-answer",
-        says="Clients whose answer is lost repeat the send, while API workers die.",
+        about="Clients repeat sends whose answer was lost, while API workers are killed.",
         rows=(2,),
-        where="loadtests.drill.once:run",
+        where="loadtests.drill.lost_answer:run",
         messages_each=100,
     ),
     Drill(
         name="false-hints",
-        says="The streams of hints hold entries twice, entries of nobody and stolen ones.",
+        about="Hint streams contain duplicated, invented and stolen entries.",
         rows=(15,),
         where="loadtests.drill.false_hints:run",
         messages=2_000,
     ),
     Drill(
         name="names",
-        says="The DNS of recipients fails in every way.",
+        about="The recipients' DNS fails in different ways.",
         rows=(26,),
-        where="loadtests.drill.names:run",
+        where="loadtests.drill.dns_failures:run",
         rounds=1,
     ),
     Drill(
         name="poison",
-        says="Messages break what has them in hand, every time.",
+        about="Messages crash or fail their process on every attempt.",
         rows=(16,),
         where="loadtests.drill.poison:run",
         messages=600,
     ),
     Drill(
         name="races",
-        says="Requests contend for one thing, a hundred times over, and the count is exact.",
+        about="Concurrent requests compete for one resource; counts must be exact.",
         rows=(39,),
         where="loadtests.drill.races:run",
         rounds=100,
     ),
     Drill(
         name="soak",
-        says="Mail at half of the peak for as long as --minutes says (default 10), with a fault every few minutes.",
+        about="Mail flows at half of the peak rate for --minutes (default 10), with a fault every few minutes.",
         rows=(42,),
         where="loadtests.drill.soak:run",
         in_all=False,
     ),
     Drill(
         name="disk-full",
-        says="The disks of the database and of the logs have no room left, and then they have again.",
+        about="The disks of the database and the logs are full for a while.",
         rows=(12,),
-        where="loadtests.drill.machine:disk_full",
-        needs=(LINUX, ROOT, program("mount")),
+        where="loadtests.drill.disk_faults:disk_full",
+        requires=(LINUX, ROOT, program("mount")),
         rounds=1,
     ),
     Drill(
         name="write-error",
-        says="The disk fails when the database's log is to be made safe.",
+        about="The disk fails when PostgreSQL syncs its WAL.",
         rows=(13,),
-        where="loadtests.drill.machine:write_error",
-        needs=(LINUX, ROOT, program("strace")),
+        where="loadtests.drill.disk_faults:write_error",
+        requires=(LINUX, ROOT, program("strace")),
         rounds=1,
     ),
     Drill(
         name="clock",
-        says="The clock of the hosts jumps: two hours ahead, an hour back, over midnight, over the end of the month.",
+        about="The clock of the hosts jumps: two hours ahead, an hour back, over midnight, over the end of the month.",
         rows=(14,),
         where="loadtests.drill.moved_clock:run",
-        needs=(LINUX, program("cc", "gcc")),
+        requires=(LINUX, program("cc", "gcc")),
         rounds=1,
     ),
     Drill(
         name="redis-failover",
-        says="A replica that lags behind is promoted in place of a Redis primary that is gone.",
+        about="A Redis replica that lags behind replaces its dead primary.",
         rows=(7,),
         where="loadtests.drill.stores:redis_failover",
         rounds=2,
     ),
     Drill(
         name="redis-cluster",
-        says="Primaries of a Redis Cluster die and come back, slots move, a replica is elected.",
+        about="Primaries of a Redis Cluster are killed and restarted, slots move, a replica is elected.",
         rows=(7,),
         where="loadtests.drill.stores:redis_cluster",
         rounds=3,
     ),
     Drill(
         name="postgres-failover",
-        says="A PostgreSQL primary dies, its replica is promoted by hand, and the old one comes back.",
+        about="A PostgreSQL primary is killed, its replica is promoted, and the old primary restarts.",
         rows=(9,),
         where="loadtests.drill.stores:postgres_failover",
         rounds=2,
     ),
     Drill(
         name="tails",
-        says="Readers follow an account's log while API workers die, and every event is counted.",
+        about="Live tails follow an account's log while API workers are killed; every event is counted.",
         rows=(1,),
         where="loadtests.drill.tails:run",
         messages=5_000,
     ),
     Drill(
         name="rolling",
-        says="Every process is replaced again and again while mail flows through both doors.",
+        about="Every process is replaced repeatedly while mail flows over HTTP and SMTP.",
         rows=(18,),
         where="loadtests.drill.rolling:run",
         rounds=20,
     ),
     Drill(
         name="scale",
-        says="Delivering processes come, go and are killed while thousands of messages wait and a domain is split.",
+        about="The number of mta processes changes while thousands of messages wait and a domain is split.",
         rows=(17,),
         where="loadtests.drill.scale:run",
         messages=10_000,  # MESSAGES there
@@ -313,22 +313,22 @@ CATALOGUE: Final = (
     ),
     Drill(
         name="hosts",
-        says="Hosts that deliver and hosts that take mail are cut off from all others, and return.",
+        about="mta hosts and api hosts lose their network and get it back.",
         rows=(3, 5, 17),
         where="loadtests.drill.hosts:run",
-        needs=(LINUX, ROOT, program("ip", "iproute2")),
+        requires=(LINUX, ROOT, program("ip", "iproute2")),
         rounds=2,
         in_all=False,
     ),
     Drill(
         name="bystander",
-        says="One site of ten misbehaves, and the delivery times of the other nine are compared.",
+        about="One site of ten misbehaves, and the delivery times of the other nine are compared.",
         rows=(19, 20, 22),
         where="loadtests.drill.bystander:run",
     ),
     Drill(
         name="silent-sites",
-        says="A tenant mails thousands of servers that never answer, and other mail must not wait for them.",
+        about="One tenant mails thousands of servers that never answer; other mail must not wait.",
         rows=(19, 26),
         where="loadtests.drill.silent_sites:run",
         messages=10_000,  # one to each domain
@@ -339,10 +339,10 @@ CATALOGUE: Final = (
 
 
 def named(name: str) -> Drill:
-    """The drill of this name; raises KeyError."""
+    """Return the drill of this name; raises KeyError."""
     return {drill.name: drill for drill in CATALOGUE}[name]
 
 
 def names() -> list[str]:
-    """Of all drills, in the order in which `all` runs them."""
+    """Return the names of all drills, in the order in which `all` runs them."""
     return [drill.name for drill in CATALOGUE]

@@ -1,4 +1,4 @@
-"""`ops drill`: chooses from the catalogue, runs, prints, and says by its exit status whether all held."""
+"""`ops drill`: run drills from the catalogue, print their reports and set the exit status."""
 
 import random
 import sys
@@ -20,19 +20,22 @@ LIST = "list"
 
 
 class DrillRequest(Struct, frozen=True, kw_only=True):
-    """The operator's words; None leaves a figure to each drill."""
+    """The options of the command line; None leaves a value to each drill."""
 
     messages: int | None = None
     rounds: int | None = None
     minutes: float | None = None
-    seed: int | None = None  # of all that is drawn; None draws that too, and says it
+    seed: int | None = None  # of the random choices; None: chosen and printed
     options: Mapping[str, str | int] = {}  # that only some drills take
     as_json: bool = False
 
 
 def run(name: str, asked: DrillRequest) -> int:
-    """A drill by name, `all` in turn, or the `list`. 0 when every rule held; 1 too when the one drill that was asked
-    for can't be run here."""
+    """Run one drill, `all` drills in turn, or print the `list`.
+
+    Return 0 when every rule held, 1 when one did not or the named drill cannot run here, 2 for an option of other
+    drills.
+    """
     if name == LIST:
         _list(as_json=asked.as_json)
         return 0
@@ -49,7 +52,7 @@ def run(name: str, asked: DrillRequest) -> int:
         why = drill.missing()
         if why is not None:
             skipped[drill.name] = why
-            _say(f"{drill.name} is left out: {why}")
+            _say(f"{drill.name} is skipped: {why}")
             continue
         reports.append(_one(drill, asked, seed))
         if not asked.as_json:
@@ -60,7 +63,7 @@ def run(name: str, asked: DrillRequest) -> int:
 
 
 def _one(drill: Drill, asked: DrillRequest, seed: int) -> DrillReport:
-    _say(f"{drill.name} (seed {seed}): {drill.says}")
+    _say(f"{drill.name} (seed {seed}): {drill.about}")
     # A drill of several draws what it would draw alone with the same seed.
     rng = random.Random(f"{drill.name} {seed}")
     return drill.run(drill.order(asked.messages, asked.rounds, rng, asked.minutes, asked.options))
@@ -83,9 +86,9 @@ def _list(*, as_json: bool) -> None:
     found: list[dict[str, Any]] = [
         {
             "name": drill.name,
-            "says": drill.says,
+            "says": drill.about,
             "rows": list(drill.rows),
-            "needs": [need.name for need in drill.needs],
+            "needs": [need.name for need in drill.requires],
             "missing": drill.missing(),
             "messages": drill.order(None, None, random.Random(0), None).messages,
             "rounds": drill.rounds,
@@ -100,14 +103,14 @@ def _list(*, as_json: bool) -> None:
     for title in ("drill", "rows", "needs", "what it does"):
         table.add_column(title, no_wrap=title != "what it does")
     for one in found:
-        away = f" Can't run here: {one['missing']}." if one["missing"] else ""
+        away = f" Cannot run here: {one['missing']}." if one["missing"] else ""
         rows = ", ".join(map(str, one["rows"]))
         table.add_row(one["name"], rows, ", ".join(one["needs"]), one["says"] + away)
     Console(highlight=False, emoji=False, soft_wrap=True, width=160).print(table)
 
 
 def _say(text: str) -> None:
-    """What goes on, beside the outcome."""
+    """Print progress to standard error."""
     with suppress(BrokenPipeError):
         print(text, file=sys.stderr, flush=True)
 

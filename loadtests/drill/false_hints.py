@@ -1,7 +1,7 @@
-"""`ops drill false-hints`: the streams of hints hold entries twice, entries of nobody, and entries that were stolen.
+"""`ops drill false-hints`: hint streams contain duplicated, invented and stolen entries.
 
-An intruder copies a tenth of the hints, invents as many, and claims entries that their reader still works on. A
-delivery is claimed in PostgreSQL; a hint only says where to look.
+A corrupter copies a tenth of the hints, adds as many invented ones, and claims entries that their reader still
+processes. Mail must not suffer: a delivery is claimed in PostgreSQL, and a hint only says where to look.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from engine.base import ids
 from engine.delivery.hints import GROUP, WAKE_CHANNEL
 from engine.delivery.partition import hint_stream
 from loadtests.drill.catalogue import DrillOrder
+from loadtests.drill.fresh_service import first_access, redis_url, run_on_service
+from loadtests.drill.kill_drills import RATE, report_after_faults
+from loadtests.drill.reconciliation import Reconciliation
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.run import RATE, counted
-from loadtests.drill.sends import SendClient, plan
+from loadtests.drill.send_client import SendClient, plan
 from loadtests.drill.service import Service
-from loadtests.drill.stage import first_access, played, redis_url
-from loadtests.drill.verdict import DrillVerdict
 
 NAME: Final = "false-hints"
 SHARE: Final = 0.1
@@ -32,8 +32,8 @@ _FIELD: Final = b"m"
 _MAX_AT_ONCE: Final = 200
 
 
-class Intruder:
-    """Reads every stream beside the service and writes into them what does not belong there."""
+class HintCorrupter:
+    """Reads every hint stream beside the service and adds false entries; `done` counts them by kind."""
 
     def __init__(self, client: "redis.Redis", shards: int, rng: random.Random) -> None:
         self.done: Counter[str] = Counter()
@@ -43,7 +43,7 @@ class Intruder:
         self._seen: dict[str, bytes] = dict.fromkeys(self._streams, b"0")
 
     async def run(self, until: asyncio.Event) -> None:
-        """Until the event is set."""
+        """Corrupt streams until the event is set."""
         while not until.is_set():
             streams = self._rng.sample(self._streams, len(self._streams) // 4)
             pipe = self._client.pipeline(transaction=False)
@@ -60,19 +60,19 @@ class Intruder:
         for _, fields in entries:
             if self._rng.random() < SHARE:
                 added += [fields] * self._rng.randint(1, 2)
-                self.done["twice"] += 1
+                self.done["duplicated"] += 1
             if self._rng.random() < SHARE:
                 added.append(self._invented())
-                self.done["of nobody"] += 1
+                self.done["invented"] += 1
         pipe = self._client.pipeline(transaction=False)
         for fields in added:
             pipe.xadd(stream, dict[Any, Any](fields))
         if self._rng.random() < SHARE:
             pipe.execute_command("XAUTOCLAIM", stream, GROUP, _INTRUDER, 0, "0", "COUNT", 10)
-            self.done["claimed while under way"] += 1
+            self.done["stolen"] += 1
         pipe.publish(WAKE_CHANNEL, stream.partition("{s")[2].partition("}")[0])
         pipe.publish(WAKE_CHANNEL, self._rng.choice(["", "-1", "99999999", "x,y", "\x00"]))
-        await pipe.execute(raise_on_error=False)  # a stream that nobody has read from has no group yet
+        await pipe.execute(raise_on_error=False)  # a stream without readers has no group yet
 
     def _invented(self) -> dict[bytes, bytes]:
         return self._rng.choice([
@@ -85,14 +85,14 @@ class Intruder:
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Row 15."""
+    """Send mail while the hint streams are corrupted (fault 15)."""
 
     async def play(service: Service) -> DrillReport:
         access = first_access(service)
         client = SendClient(service.base_url, access, plan(order.messages, NAME), rate=RATE, rng=order.rng)
         over = asyncio.Event()
         connection = redis.from_url(redis_url(service), socket_timeout=5)
-        intruder = Intruder(connection, service.settings.shards, order.rng)
+        intruder = HintCorrupter(connection, service.settings.shards, order.rng)
         try:
             async with asyncio.TaskGroup() as tasks:
                 spoiling = tasks.create_task(intruder.run(over))
@@ -102,9 +102,9 @@ def run(order: DrillOrder) -> DrillReport:
         finally:
             await connection.aclose()
 
-        async def also(_: DrillVerdict) -> list[Check]:
+        async def extra_checks(_: Reconciliation) -> list[Check]:
             return [Check("every kind of false hint was written", len(intruder.done) == 3, f"{dict(intruder.done)}")]
 
-        return await counted(service, access, client, [], name=NAME, also=also)
+        return await report_after_faults(service, access, client, [], name=NAME, extra_checks=extra_checks)
 
-    return played(play)
+    return run_on_service(play)

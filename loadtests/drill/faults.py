@@ -1,4 +1,4 @@
-"""The faults of a drill: which process dies or stands still, without warning, and what goes with it."""
+"""The process faults of drills: kill or stop one process of the service, chosen at random."""
 
 import os
 import random
@@ -18,10 +18,10 @@ PAUSED_LEASES: Final = 2.0
 _POLL_S = 0.02
 
 
-class Struck(Struct, frozen=True):
-    """Who was struck, and from when to when (wall clock); a kill takes no time."""
+class InjectedFault(Struct, frozen=True):
+    """One injected fault, with its start and end by the wall clock; a kill has no duration."""
 
-    who: str
+    label: str
     at: float
     until: float
 
@@ -29,31 +29,35 @@ class Struck(Struct, frozen=True):
 Fault = Callable[[Service, random.Random], str]
 
 
-class NobodyThere(RuntimeError):  # noqa: N818 - named for what it says
-    """The process to kill did not come back from the last time."""
+class NoProcessToKill(RuntimeError):  # noqa: N818 - named for what it says
+    """No process of the wanted kind was running in time."""
 
 
 def kill_api(service: Service, rng: random.Random) -> str:
-    """A worker of Granian, or Granian itself with its workers left to their fate."""
+    """Kill an API worker, or the Granian main process, which leaves its workers behind."""
     if rng.random() < 0.5:
         return f"api {_kill(service, ServicePart.API, rng)}"
-    return f"api worker {_killed(service.api_workers, rng)}"
+    return f"api worker {_kill_one(service.api_workers, rng)}"
 
 
 def kill_mta(service: Service, rng: random.Random) -> str:
-    """One of the delivering processes."""
+    """Kill one mta process."""
     return f"mta {_kill(service, ServicePart.MTA, rng)}"
 
 
 def pause_mta(service: Service, rng: random.Random) -> str:
-    """A delivering process that stands still until its lease has long run out, and then goes on as if nothing was."""
+    """Stop an mta process for twice its lease, then continue it."""
     pid, _ = stop_mta(service, rng, lambda _: None)
     return f"mta {pid} paused"
 
 
 def stop_mta(service: Service, rng: random.Random, look: Callable[[int], None]) -> tuple[int, float]:
-    """The same; `look` sees the process as soon as it stands still. Its pid, and when it went on (wall clock)."""
-    pid = _struck(lambda: service.pids(ServicePart.MTA), rng, signal.SIGSTOP)
+    """Stop an mta process for twice its lease, then continue it; return its pid and the time it continued (wall
+    clock).
+
+    `look` is called with the pid as soon as the process has stopped.
+    """
+    pid = _signal_one(lambda: service.pids(ServicePart.MTA), rng, signal.SIGSTOP)
     try:
         look(pid)
         time.sleep(service.settings.lease_s * PAUSED_LEASES)
@@ -65,17 +69,17 @@ def stop_mta(service: Service, rng: random.Random, look: Callable[[int], None]) 
 
 
 def kill_worker(service: Service, rng: random.Random) -> str:
-    """The background worker."""
+    """Kill the background worker."""
     return f"worker {_kill(service, ServicePart.WORKER, rng)}"
 
 
 def kill_relay(service: Service, rng: random.Random) -> str:
-    """The process that takes mail over SMTP."""
+    """Kill the SMTP submission process."""
     return f"relay {_kill(service, ServicePart.RELAY, rng)}"
 
 
 def kill_valkey(service: Service, rng: random.Random) -> str:
-    """Everything in Valkey, then Valkey."""
+    """Delete all data in Valkey, then kill it."""
     client = redis.Redis.from_url(_redis_url(service), socket_timeout=2)
     with client, suppress(redis.RedisError, OSError):  # it may be dead of the last time still
         client.flushall()
@@ -83,13 +87,14 @@ def kill_valkey(service: Service, rng: random.Random) -> str:
 
 
 def kill_postgres(service: Service, rng: random.Random) -> str:
-    """The postmaster, as a power cut would; its backends notice by themselves."""
+    """Kill the postmaster, as a power cut would; its backends end by themselves."""
     return f"postgres {_kill(service, ServicePart.POSTGRES, rng)}"
 
 
 def kill_backend(service: Service, rng: random.Random) -> str:
-    """A session of the service in PostgreSQL, which takes all others with it: shared memory may be spoilt."""
-    return f"backend {_killed(service.backends, rng)}"
+    """Kill one PostgreSQL backend of the service; PostgreSQL then ends all others, because shared memory may be
+    corrupt."""
+    return f"backend {_kill_one(service.backends, rng)}"
 
 
 FAULTS: Final[dict[str, Fault]] = {
@@ -104,23 +109,23 @@ FAULTS: Final[dict[str, Fault]] = {
 }
 
 
-def strike(fault: Fault, service: Service, rng: random.Random) -> Struck:
-    """Do it, and note the time."""
+def inject(fault: Fault, service: Service, rng: random.Random) -> InjectedFault:
+    """Inject a fault and return it with its start and end."""
     at = time.time()
-    who = fault(service, rng)
-    return Struck(who, at, time.time())
+    label = fault(service, rng)
+    return InjectedFault(label, at, time.time())
 
 
 def _kill(service: Service, part: ServicePart, rng: random.Random) -> int:
-    return _killed(lambda: service.pids(part), rng)
+    return _kill_one(lambda: service.pids(part), rng)
 
 
-def _killed(find: Callable[[], list[int]], rng: random.Random) -> int:
-    return _struck(find, rng, signal.SIGKILL)
+def _kill_one(find: Callable[[], list[int]], rng: random.Random) -> int:
+    return _signal_one(find, rng, signal.SIGKILL)
 
 
-def _struck(find: Callable[[], list[int]], rng: random.Random, number: signal.Signals) -> int:
-    """The signal to one of those found; waits for a process that is just being started again."""
+def _signal_one(find: Callable[[], list[int]], rng: random.Random, number: signal.Signals) -> int:
+    """Send a signal to one of the processes found; waits for a process that is being restarted."""
     deadline = time.monotonic() + COMES_BACK_S
     while time.monotonic() < deadline:
         pids = find()
@@ -130,7 +135,7 @@ def _struck(find: Callable[[], list[int]], rng: random.Random, number: signal.Si
                 os.kill(pid, number)
                 return pid
         time.sleep(_POLL_S)
-    raise NobodyThere(f"no process to kill came up within {COMES_BACK_S:.0f} s")
+    raise NoProcessToKill(f"no process to kill came up within {COMES_BACK_S:.0f} s")
 
 
 def _redis_url(service: Service) -> str:

@@ -1,21 +1,20 @@
-"""`ops drill fence`: a delivering process stands still for twice its lease and must not touch what it has lost then.
+"""`ops drill fence`: an mta process stops for twice its lease and must not touch deliveries that it has lost.
 
-As `pause-mta`, with a short lease and with mail servers that take their time over the final dot: every stop meets mail
-on the wire.
+Like `pause-mta`, with a short lease and slow replies to the final dot, so that every stop interrupts mail on the wire.
 """
 
 from typing import Final
 
 from loadtests.drill.catalogue import DrillOrder
+from loadtests.drill.drill_network import DrillNetwork
+from loadtests.drill.fresh_service import first_access, run_with_network
+from loadtests.drill.kill_drills import ON_THE_WIRE, report_after_faults, under_load
+from loadtests.drill.process_stops import ProcessStops
+from loadtests.drill.reconciliation import Reconciliation
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.run import ON_THE_WIRE, counted, under_load
-from loadtests.drill.sends import DOMAINS, SendClient, plan
+from loadtests.drill.send_client import DOMAINS, SendClient, plan
 from loadtests.drill.service import Service
-from loadtests.drill.sinks import SinkSites
-from loadtests.drill.stage import first_access, played_in_world
-from loadtests.drill.stops import Stops
-from loadtests.drill.verdict import DrillVerdict
-from loadtests.drill.world import DrillWorld
+from loadtests.drill.site_sinks import SinkSites
 
 NAME: Final = "fence"
 RATE: Final = 120.0
@@ -24,20 +23,22 @@ SETTINGS: Final = {"MTA_WORKERS": "2", "LEASE_S": "3", "SHARD_RULES": "manual"}
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Row 5, aimed."""
+    """Stop mta processes while mail is on the wire (fault 5)."""
 
-    async def play(service: Service, world: DrillWorld) -> DrillReport:
-        access, stops = first_access(service), Stops(DOT_S)
+    async def play(service: Service, network: DrillNetwork) -> DrillReport:
+        access, stops = first_access(service), ProcessStops(DOT_S)
         store = service.state.parent / "mail"
         client = SendClient(service.base_url, access, plan(order.messages, NAME), rate=RATE, rng=order.rng)
         domains = [f"d{number}.test" for number in range(DOMAINS)]
 
-        async def also(_: DrillVerdict) -> list[Check]:
-            return [stops.judged(store, client.sends)]
+        async def extra_checks(_: Reconciliation) -> list[Check]:
+            return [stops.check_copies(store, client.sends)]
 
-        async with SinkSites(domains, store, world.point, port=service.sink_port, delay_s=DOT_S):
-            struck = await under_load(service, client, stops.strike, rounds=order.rounds, rng=order.rng)
+        async with SinkSites(domains, store, network.point, port=service.sink_port, delay_s=DOT_S):
+            injected = await under_load(service, client, stops.inject, rounds=order.rounds, rng=order.rng)
             copies = order.rounds * ON_THE_WIRE
-            return await counted(service, access, client, struck, name=NAME, most_copies=copies, also=also, store=store)
+            return await report_after_faults(
+                service, access, client, injected, name=NAME, max_copies=copies, extra_checks=extra_checks, store=store
+            )
 
-    return played_in_world(play, SETTINGS)
+    return run_with_network(play, SETTINGS)

@@ -1,7 +1,7 @@
-"""Drills around the final dot: what dies or is cut when the message is on the wire, and nobody knows which side has it.
+"""Drills around the final dot: a process dies or a connection breaks before or after the server's 250.
 
-All mail goes through a wire (`world`) that holds the sink's 250 or the message's content for as long as it takes to
-strike in exactly that moment.
+All mail goes through a proxy (`smtp_proxy`) that holds the sink's 250 or the message content until the fault has
+happened.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from typing import Final
 from msgspec import Struct
 
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.faults import COMES_BACK_S, Fault, Struck, kill_postgres, strike
+from loadtests.drill.drill_network import DrillNetwork
+from loadtests.drill.faults import COMES_BACK_S, Fault, InjectedFault, inject, kill_postgres
+from loadtests.drill.fresh_service import first_access, run_with_network
+from loadtests.drill.kill_drills import ExtraChecks, report_after_faults, under_load
+from loadtests.drill.reconciliation import Reconciliation
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.run import Also, counted, under_load
-from loadtests.drill.sends import DOMAINS, Send, SendClient, plan, planned
+from loadtests.drill.send_client import DOMAINS, Send, SendClient, plan, planned
 from loadtests.drill.service import Service, ServicePart
-from loadtests.drill.stage import first_access, played_in_world
-from loadtests.drill.verdict import DrillVerdict
-from loadtests.drill.world import DrillWorld
 
 RATE: Final = 60.0
 HELD_S: Final = 0.2
@@ -42,80 +42,82 @@ _DOMAINS: Final = tuple(f"d{number}.test" for number in range(DOMAINS))
 
 
 def before_dot(order: DrillOrder) -> DrillReport:
-    """Row 3: the process dies while the server still reads the content."""
+    """Kill the mta processes while the server still reads the content (fault 3)."""
 
-    async def play(service: Service, world: DrillWorld) -> DrillReport:
-        wire = world.wire(*_DOMAINS)
+    async def play(service: Service, network: DrillNetwork) -> DrillReport:
+        proxy = network.add_proxy(*_DOMAINS)
         access = first_access(service)
         sends = plan(EACH_ROUND * order.rounds, "before-dot")
-        struck = []
+        injected = []
         for number in range(order.rounds):
-            wire.stall(STALL_AT)
+            proxy.stall(STALL_AT)
             part = sends[number * EACH_ROUND : (number + 1) * EACH_ROUND]
             await SendClient(service.base_url, access, part, attachment=os.urandom(LARGE_BYTES)).run()
-            await _until(lambda: wire.stalled > 0)
-            struck.append(await asyncio.to_thread(strike, _kill_all, service, order.rng))
-            wire.flow()
+            await _until(lambda: proxy.stalled > 0)
+            injected.append(await asyncio.to_thread(inject, _kill_all, service, order.rng))
+            proxy.flow()
         client = SendClient(service.base_url, access, sends)
-        return await counted(service, access, client, struck, name="before-dot", also=_whole_content(len(sends)))
+        return await report_after_faults(
+            service, access, client, injected, name="before-dot", extra_checks=_whole_content(len(sends))
+        )
 
-    return played_in_world(play)
+    return run_with_network(play)
 
 
 def held_reply(order: DrillOrder) -> DrillReport:
-    """Row 4: the process dies between the server's 250 and the commit of it."""
+    """Kill the mta processes between the server's 250 and its commit (fault 4)."""
 
-    async def play(service: Service, world: DrillWorld) -> DrillReport:
-        wire = world.wire(*_DOMAINS)
+    async def play(service: Service, network: DrillNetwork) -> DrillReport:
+        proxy = network.add_proxy(*_DOMAINS)
         in_window = 0
 
         async def hold() -> bool:
             await asyncio.sleep(HELD_S)
             return True
 
-        wire.on_kept = hold
+        proxy.on_kept = hold
 
         def kill(service: Service, rng: random.Random) -> str:
             nonlocal in_window
-            _wait_until(lambda: wire.holding > 0)
-            who = _kill_all(service, rng)
-            in_window += wire.holding + wire.passed_since(time.monotonic() - COMMIT_S)
-            return who
+            _wait_until(lambda: proxy.holding > 0)
+            label = _kill_all(service, rng)
+            in_window += proxy.holding + proxy.passed_since(time.monotonic() - COMMIT_S)
+            return label
 
-        client, struck = await _loaded(service, order, kill, "held-reply")
-        return await counted(
-            service, first_access(service), client, struck, name="held-reply", most_copies=in_window,
+        client, injected = await _loaded(service, order, kill, "held-reply")
+        return await report_after_faults(
+            service, first_access(service), client, injected, name="held-reply", max_copies=in_window,
         )  # fmt: skip
 
-    return played_in_world(play)
+    return run_with_network(play)
 
 
 def postgres_after_reply(order: DrillOrder) -> DrillReport:
-    """Row 10: the database dies with the server's 250 in hand, and the process that holds it lives."""
+    """Kill PostgreSQL while an mta process waits for the server's 250 (fault 10)."""
 
-    async def play(service: Service, world: DrillWorld) -> DrillReport:
-        wire = world.wire(*_DOMAINS)
-        aim = _Aim()
-        wire.on_kept = aim.hold
+    async def play(service: Service, network: DrillNetwork) -> DrillReport:
+        proxy = network.add_proxy(*_DOMAINS)
+        held = _ReplyHold()
+        proxy.on_kept = held.hold
 
         def kill(service: Service, rng: random.Random) -> str:
-            aim.take()
+            held.catch()
             try:
                 return kill_postgres(service, rng)
             finally:
-                aim.let_go()
+                held.release()
 
-        client, struck = await _loaded(service, order, kill, "postgres-after-reply")
-        return await counted(service, first_access(service), client, struck, name="postgres-after-reply")
+        client, injected = await _loaded(service, order, kill, "postgres-after-reply")
+        return await report_after_faults(service, first_access(service), client, injected, name="postgres-after-reply")
 
-    return played_in_world(play)
+    return run_with_network(play)
 
 
 def unknown_outcome(order: DrillOrder) -> DrillReport:
-    """Row 22: the connection breaks after the final dot, or the 250 comes late."""
+    """Break the connection after the final dot, or delay the 250 (fault 22)."""
 
-    async def play(service: Service, world: DrillWorld) -> DrillReport:
-        wire = world.wire(*_DOMAINS)
+    async def play(service: Service, network: DrillNetwork) -> DrillReport:
+        proxy = network.add_proxy(*_DOMAINS)
         fates: Counter[str] = Counter()
 
         async def decide() -> bool:
@@ -124,12 +126,12 @@ def unknown_outcome(order: DrillOrder) -> DrillReport:
             await asyncio.sleep({"late": LATE_S, "too late": TOO_LATE_S}.get(fate, 0.0))
             return fate != "cut"
 
-        wire.on_kept = decide
+        proxy.on_kept = decide
         access = first_access(service)
         client = SendClient(service.base_url, access, _with_dropped(order.messages), rate=RATE, rng=order.rng)
         await client.run()
 
-        async def also(found: DrillVerdict) -> list[Check]:
+        async def extra_checks(found: Reconciliation) -> list[Check]:
             unknown = fates["cut"] + fates["too late"]
             return [
                 Check("a reply that came within the time-out was believed", found.copies <= unknown,
@@ -138,44 +140,48 @@ def unknown_outcome(order: DrillOrder) -> DrillReport:
             ]  # fmt: skip
 
         most = max(order.messages, 1)  # the sharper bound is checked above, once the fates are known
-        report = await counted(service, access, client, [], name="unknown-outcome", most_copies=most, also=also)
+        report = await report_after_faults(
+            service, access, client, [], name="unknown-outcome", max_copies=most, extra_checks=extra_checks
+        )
         report.figures["what became of the replies"] = dict(fates)
         return report
 
-    return played_in_world(play, {"FINAL_DOT_TIMEOUT_S": f"{FINAL_DOT_S:g}"})
+    return run_with_network(play, {"FINAL_DOT_TIMEOUT_S": f"{FINAL_DOT_S:g}"})
 
 
-class _Aim(Struct):
-    """Lets one 250 wait until the strike has fallen."""
+class _ReplyHold(Struct):
+    """Holds one 250 in the proxy until the fault has been injected."""
 
     wanted: bool = False
     caught: bool = False
 
     async def hold(self) -> bool:
-        """For the wire."""
+        """Wait while a reply is to be held; called by the proxy."""
         if self.wanted:
             self.caught = True
             while self.wanted:  # noqa: ASYNC110 - set by a thread
                 await asyncio.sleep(_POLL_S)
         return True
 
-    def take(self) -> None:
-        """Wait until one is caught."""
+    def catch(self) -> None:
+        """Wait until a reply is held."""
         self.caught, self.wanted = False, True
         _wait_until(lambda: self.caught)
 
-    def let_go(self) -> None:
-        """It goes on its way."""
+    def release(self) -> None:
+        """Let the held reply continue."""
         self.wanted = False
 
 
-async def _loaded(service: Service, order: DrillOrder, fault: Fault, name: str) -> tuple[SendClient, list[Struck]]:
+async def _loaded(
+    service: Service, order: DrillOrder, fault: Fault, name: str
+) -> tuple[SendClient, list[InjectedFault]]:
     client = SendClient(service.base_url, first_access(service), plan(order.messages, name), rate=RATE, rng=order.rng)
     return client, await under_load(service, client, fault, rounds=order.rounds, rng=order.rng, every_s=4.0)
 
 
 def _kill_all(service: Service, _rng: random.Random) -> str:
-    """Every delivering process at once: whichever holds the reply is among them."""
+    """Kill every mta process at once, so that the one with the held reply is among them."""
     _wait_until(lambda: bool(service.pids(ServicePart.MTA)))
     pids = service.pids(ServicePart.MTA)
     for pid in pids:
@@ -203,11 +209,17 @@ def _drawn(rng: random.Random) -> str:
     return "passed"
 
 
-def _whole_content(count: int) -> Also:
-    async def also(found: DrillVerdict) -> list[Check]:
-        return [Check("each died once and arrived whole", found.delivered + found.bounced == count, f"of {count}")]
+def _whole_content(count: int) -> ExtraChecks:
+    async def extra_checks(found: Reconciliation) -> list[Check]:
+        return [
+            Check(
+                "each message was interrupted once and arrived complete",
+                found.delivered + found.bounced == count,
+                f"of {count}",
+            )
+        ]
 
-    return also
+    return extra_checks
 
 
 async def _until(true: Callable[[], bool]) -> None:

@@ -21,12 +21,12 @@ from engine.base import ids
 from engine.base.plans import Plan
 from engine.base.settings import Settings, load
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.faults import Struck
-from loadtests.drill.needs import Need
+from loadtests.drill.faults import InjectedFault
+from loadtests.drill.fresh_service import until_empty
+from loadtests.drill.reconciliation import reconcile, report_of
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.sends import ApiAccess, Send, SendClient, planned
-from loadtests.drill.stage import until_empty
-from loadtests.drill.verdict import judge, report_of
+from loadtests.drill.requirements import Requirement
+from loadtests.drill.send_client import ApiAccess, Send, SendClient, planned
 from loadtests.hosts import network, plan
 from loadtests.hosts import run as hosts
 from ops import operate
@@ -34,21 +34,21 @@ from ops import operate
 NAME: Final = "hosts"
 RATE: Final = 40.0  # messages a second at each of the two hosts that take mail
 CUT_LEASES: Final = 2.0
-MAX_COPIES: Final = 25  # of one cut: what had its final dot on the wire and waited for its commit
-TAKEN_WITHIN_LEASES: Final = 2.5  # it runs out, a margin passes, the others look, and they take: see `shards.member`
+MAX_COPIES: Final = 25  # per cut: messages sent but not yet committed
+TAKEN_WITHIN_LEASES: Final = 2.5  # expiry, margin, the next look of the others: see `shards.member`
 SETTLE_S: Final = 30.0
-NEED: Final = Need("several hosts", lambda: network.missing() or _busy())
+NEED: Final = Requirement("several hosts", lambda: network.unavailable_reason() or _busy())
 _ASK_S: Final = 0.1
 
 
-class Map:
-    """Who owns how many shards, by host, as the database says."""
+class ShardOwners:
+    """Reads from the database how many shards each host owns."""
 
     def __init__(self, connection: asyncpg.Connection) -> None:
         self._connection = connection
 
     async def owned(self) -> dict[str, int]:
-        """Shards of each living host; those of nobody under ""."""
+        """Return the number of shards of each mta host; shards without an owner are under ""."""
         rows = await self._connection.fetch(
             "SELECT coalesce(m.name, '') AS name, count(*) AS shards FROM shard_owners o"
             " LEFT JOIN shard_members m ON m.id = o.owner GROUP BY 1",
@@ -61,11 +61,11 @@ class Map:
         return found
 
     async def until_without(self, host: str, timeout_s: float) -> float | None:
-        """Seconds until others own all that `host` had; None when that takes longer."""
+        """Return the seconds until other hosts own all shards of `host`; None after `timeout_s`."""
         return await self._until(lambda found: found[host] == 0 and not found.get(""), timeout_s)
 
     async def until_shared(self, timeout_s: float) -> float | None:
-        """Seconds until every host has its share; None when that takes longer."""
+        """Return the seconds until every host has its share; None after `timeout_s`."""
         return await self._until(lambda found: not found.get("") and max(found.values()) - min(found.values()) <= 1,
                                  timeout_s)  # fmt: skip
 
@@ -78,17 +78,17 @@ class Map:
         return None
 
 
-class Cuts:
-    """What was cut off, for how long, and how the others took it."""
+class HostCuts:
+    """Cuts hosts off, and records the faults and the times of takeover and return."""
 
-    def __init__(self, shards: Map) -> None:
-        self.struck: list[Struck] = []
+    def __init__(self, shards: ShardOwners) -> None:
+        self.injected: list[InjectedFault] = []
         self.taken_s: list[float | None] = []
         self.returned_s: list[float | None] = []
         self._shards = shards
 
     async def mta(self, host: str) -> None:
-        """Off for longer than its lease, and back until it has its share again."""
+        """Cut an mta host off for longer than its lease, then wait until it has its share again."""
         at = time.time()
         network.cut(host)
         try:
@@ -96,23 +96,23 @@ class Cuts:
             await asyncio.sleep(max(0.0, at + plan.LEASE_S * CUT_LEASES - time.time()))
         finally:
             network.heal(host)
-        self.struck.append(Struck(f"{host} cut off", at, time.time()))
+        self.injected.append(InjectedFault(f"{host} cut off", at, time.time()))
         self.returned_s.append(await self._shards.until_shared(SETTLE_S * 2))
 
     async def api(self, host: str) -> None:
-        """Off for as long, and back."""
+        """Cut an api host off for the same time."""
         at = time.time()
         network.cut(host)
         try:
             await asyncio.sleep(plan.LEASE_S * CUT_LEASES)
         finally:
             network.heal(host)
-        self.struck.append(Struck(f"{host} cut off", at, time.time()))
+        self.injected.append(InjectedFault(f"{host} cut off", at, time.time()))
         await asyncio.sleep(plan.LEASE_S)
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Hosts of its own; they and their folder are gone at the end, unless something failed."""
+    """Run the drill on new hosts; the logs are kept when it fails."""
     folder = Path(tempfile.mkdtemp(prefix="waybill-hosts-"))
     keep = True
     try:
@@ -139,8 +139,8 @@ async def _play(folder: Path, order: DrillOrder) -> DrillReport:
         for one in plan.running("api")
     ]  # fmt: skip
     connection = await asyncpg.connect(settings.database_url, timeout=10)
-    shards = Map(connection)
-    cuts = Cuts(shards)
+    shards = ShardOwners(connection)
+    cuts = HostCuts(shards)
     over = asyncio.Event()
     try:
         ready = await shards.until_shared(SETTLE_S)
@@ -155,12 +155,14 @@ async def _play(folder: Path, order: DrillOrder) -> DrillReport:
     took_s = time.monotonic() - began
     sends = [send for client in clients for send in client.sends]
     account = ids.parse_id(ids.Kind.ACCOUNT, access.account)
-    found = await judge(settings.database_url, folder / "sink", account, sends, cuts.struck, drill=NAME, took_s=took_s)
+    found = await reconcile(
+        settings.database_url, folder / "sink", account, sends, cuts.injected, drill=NAME, took_s=took_s
+    )
     report = report_of(found)
     most = MAX_COPIES * len(cuts.taken_s)
     report.checks += [
-        Check("every host has its share before anything happens", ready is not None, _seconds([ready])),
-        Check(f"at most {most} copies too many", found.copies <= most, str(found.copies)),
+        Check("every host has its share at the start", ready is not None, _seconds([ready])),
+        Check(f"at most {most} extra copies", found.copies <= most, str(found.copies)),
         *_verdicts(cuts),
         *_flowed(clients, sends),
     ]
@@ -171,7 +173,7 @@ async def _play(folder: Path, order: DrillOrder) -> DrillReport:
     return report
 
 
-async def _rounds(cuts: Cuts, order: DrillOrder, over: asyncio.Event) -> None:
+async def _rounds(cuts: HostCuts, order: DrillOrder, over: asyncio.Event) -> None:
     try:
         for _ in range(order.rounds):
             await asyncio.sleep(order.rng.uniform(1.0, 3.0))
@@ -181,7 +183,7 @@ async def _rounds(cuts: Cuts, order: DrillOrder, over: asyncio.Event) -> None:
         over.set()
 
 
-def _verdicts(cuts: Cuts) -> Iterator[Check]:
+def _verdicts(cuts: HostCuts) -> Iterator[Check]:
     bound_s = plan.LEASE_S * TAKEN_WITHIN_LEASES
     in_time = [one is not None and one <= bound_s for one in cuts.taken_s]
     yield Check(f"others take a cut host's shards within {bound_s:g} s", all(in_time), _seconds(cuts.taken_s))
@@ -221,12 +223,12 @@ def _seconds(times: Sequence[float | None]) -> str:
 
 
 def _only_logs(folder: str, names: list[str]) -> list[str]:
-    """For copytree: all but logs is left behind."""
+    """Return the names that `copytree` ignores: everything except logs and folders."""
     keep = {name for name in names if name.endswith(".log") or (Path(folder) / name).is_dir()}
     return [name for name in names if name not in keep or name.startswith(("pg", "messages", "valkey", "programs"))]
 
 
 def _busy() -> str | None:
     with contextlib.suppress(OSError):
-        return "hosts are up already (`ops hosts down` takes them away)" if network.standing() else None
+        return "hosts are already up; `ops hosts down` removes them" if network.existing_hosts() else None
     return None

@@ -1,6 +1,6 @@
-"""Opens many sending accounts at once: each with an owner, a key for everything and a verified domain.
+"""Open many sending accounts at once, each with an owner, an API key and a verified domain.
 
-All domains sign with the same key pair: making one takes 0.1 s of CPU, and a drill measures neither that nor keys.
+All domains share one DKIM key pair: creating one takes 0.1 s of CPU, which drills do not measure.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from engine.base.scopes import SCOPES
 from engine.flows.accounts.api_keys import give_key
 from engine.flows.people.open_account import open_account
 from engine.store import caches
-from loadtests.drill.sends import ApiAccess
+from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service
 from ops import operate
 
@@ -26,7 +26,7 @@ _CHECK_LATER: Final = "UPDATE domains SET check_at = check_at + interval '6 hour
 
 
 async def open_accounts(service: Service, name: str, count: int) -> list[ApiAccess]:
-    """Open `count` accounts on a running service; `name` sets their domains apart."""
+    """Open `count` accounts on a running service; `name` is part of their domain names."""
     settings = service.settings
     pepper = settings.key_pepper
     assert pepper is not None
@@ -34,7 +34,7 @@ async def open_accounts(service: Service, name: str, count: int) -> list[ApiAcce
     async with operate.opened(settings) as pool:
         made = [await _open(pool, f"{name}-{number}.test", keys, pepper) for number in range(count)]
         async with pool.acquire() as connection, connection.transaction():
-            # A thousand fresh domains would all be checked in the middle of the drill.
+            # Otherwise all new domains would be checked during the drill.
             await connection.execute(_CHECK_LATER, [f"{name}-{number}.test" for number in range(count)])
             await caches.bump(connection, "domains")
     return made

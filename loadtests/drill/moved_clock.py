@@ -1,8 +1,8 @@
-"""`ops drill clock`: the clock of the hosts jumps while mail flows; that of the database stays.
+"""`ops drill clock`: the clock of the service's hosts jumps while mail flows; that of the database does not.
 
-The service's own processes read the time through a library of the drill's (moved_clock.c), PostgreSQL and Valkey do
-not: hosts whose clock is wrong look like that. Due times are the database's, so nothing goes early; days are counted by
-the hosts' clock, so a day that has begun is not begun again.
+The service's processes read the time through a preloaded library (moved_clock.c), PostgreSQL and Valkey do not, as if
+the hosts' clocks were wrong. Due times come from the database, so nothing is sent early; days are counted by the
+hosts' clock and never go back.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ import asyncpg
 from msgspec import Struct
 
 from engine.base import clock
-from loadtests.drill.caller import AccountState, KeyCaller
+from loadtests.drill.api_caller import AccountState, ApiCaller
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.faults import Struck
-from loadtests.drill.hooks import Hook
+from loadtests.drill.faults import InjectedFault
+from loadtests.drill.fresh_service import account_id, database_url, first_access, new_access, run_on_service
+from loadtests.drill.kill_drills import report_after_faults
+from loadtests.drill.reconciliation import Reconciliation
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.run import counted
-from loadtests.drill.sends import ApiAccess, SendClient, expects_greylisting, plan
+from loadtests.drill.send_client import ApiAccess, SendClient, expects_greylisting, plan
 from loadtests.drill.service import Service
-from loadtests.drill.stage import account_id, database_url, first_access, new_access, played
-from loadtests.drill.verdict import DrillVerdict
+from loadtests.drill.webhook_endpoint import RecordingEndpoint
 from ops.fleet import PRELOAD
 from ops.local.sink_store import SinkEntry, entries
 
@@ -57,29 +57,29 @@ _SIGNED_AT: Final = re.compile(rb"(?<=[;\s])t=(\d{9,11})(?=[;\s])")
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Row 14."""
-    with Clock() as moved:
+    """Send mail while the hosts' clock jumps (fault 14)."""
+    with MovedClock() as moved:
 
         async def play(service: Service) -> DrillReport:
-            async with Hook() as hook:
-                return await _play(service, order, moved, hook)
+            async with RecordingEndpoint() as endpoint:
+                return await _play(service, order, moved, endpoint)
 
-        return played(play, _SETTINGS)
+        return run_on_service(play, _SETTINGS)
 
 
-class Move(Struct, frozen=True):
-    """From the moment `at` of the true clock on, the hosts' clock is off by `by_s`."""
+class ClockChange(Struct, frozen=True):
+    """From the true time `at` on, the hosts' clock is off by `by_s`."""
 
-    says: str
+    label: str
     at: float
     by_s: float
 
 
-class Clock:
-    """The clock that the service's processes go by; a context manager, within which services are to be started."""
+class MovedClock:
+    """The clock of the service's processes; a context manager. Start services inside it."""
 
     def __init__(self) -> None:
-        self.moves: list[Move] = []
+        self.moves: list[ClockChange] = []
 
     def __enter__(self) -> Self:
         self._folder = tempfile.TemporaryDirectory(prefix="waybill-clock-")
@@ -91,24 +91,24 @@ class Clock:
         self._file = (folder / "offset").open("w+b", buffering=0)
         self.move("true", timedelta())
         # In our own environment, which a service takes over: the library itself is loaded by none but its processes.
-        self._told = {PRELOAD: str(library), "MOVED_CLOCK": self._file.name}
-        os.environ |= self._told
+        self._environ = {PRELOAD: str(library), "MOVED_CLOCK": self._file.name}
+        os.environ |= self._environ
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name in self._told:
+        for name in self._environ:
             os.environ.pop(name, None)
         self._file.close()
         self._folder.cleanup()
 
-    def move(self, says: str, by: timedelta) -> None:
-        """The clock is off by so much from now on."""
+    def move(self, label: str, by: timedelta) -> None:
+        """Set the offset of the clock from now on."""
         by_s = round(by.total_seconds())
         os.pwrite(self._file.fileno(), struct.pack("=q", by_s), 0)  # in place: the processes have it in their memory
-        self.moves.append(Move(says, time.time(), by_s))
+        self.moves.append(ClockChange(label, time.time(), by_s))
 
     def shows(self, told_s: float, *, since: float, until: float) -> bool:
-        """Whether this clock may have shown `told_s` at some moment from `since` to `until` of the true clock."""
+        """Return True if this clock may have shown `told_s` between `since` and `until` of the true clock."""
         for number, move in enumerate(self.moves):
             ends = self.moves[number + 1].at if number + 1 < len(self.moves) else until
             first, last = max(since - SLACK_S, move.at), min(until, ends) + SLACK_S
@@ -118,7 +118,7 @@ class Clock:
 
 
 class CountedHead(Struct, frozen=True):
-    """How an account's counter stood."""
+    """The counters of an account head at one time."""
 
     day: date
     month: date
@@ -126,7 +126,7 @@ class CountedHead(Struct, frozen=True):
     sent_this_month: int
 
 
-async def _play(service: Service, order: DrillOrder, moved: Clock, hook: Hook) -> DrillReport:
+async def _play(service: Service, order: DrillOrder, moved: MovedClock, endpoint: RecordingEndpoint) -> DrillReport:
     access, later = first_access(service), await new_access(service, "later")
     capped, hooked = await new_access(service, "capped", daily_cap=CAP), await new_access(service, "hooked")
     client = SendClient(service.base_url, access, plan(order.messages, NAME), rate=RATE, rng=order.rng)
@@ -134,12 +134,12 @@ async def _play(service: Service, order: DrillOrder, moved: Clock, hook: Hook) -
     answers: Counter[int] = Counter()
     over = asyncio.Event()
     async with (
-        KeyCaller(service, later) as caller,
-        KeyCaller(service, hooked) as hooking,
-        KeyCaller(service, capped) as eager,
+        ApiCaller(service, later) as caller,
+        ApiCaller(service, hooked) as hooking,
+        ApiCaller(service, capped) as eager,
     ):
         due = await _schedule(caller)
-        hook.secret = (await hooking.call("POST", "/v1/webhooks", {"url": hook.url}))[1]["signingSecret"]
+        endpoint.secret = (await hooking.call("POST", "/v1/webhooks", {"url": endpoint.url}))[1]["signingSecret"]
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(client.run(over))
             tasks.create_task(_keep_sending(eager, "capped", 0.1, over, answers))
@@ -149,35 +149,35 @@ async def _play(service: Service, order: DrillOrder, moved: Clock, hook: Hook) -
         await _posted(AccountState(service, hooked))
         waiting = await AccountState(service, later).read("SELECT count(*) FROM schedules WHERE account_id = $1")
 
-        async def also(_: DrillVerdict) -> list[Check]:
+        async def extra_checks(_: Reconciliation) -> list[Check]:
             arrived = list(entries(service.sink))
             return [
                 *_scheduled_checks(due, arrived, waiting),
                 *_retry_checks(client, arrived),
                 *_day_checks(watch, answers),
-                *_webhook_checks(moved, hook),
+                *_webhook_checks(moved, endpoint),
                 _signed_check(moved, service.sink, arrived),
                 _answers_check(client),
             ]
 
-        struck = [Struck(f"the clock: {one.says}", one.at, one.at) for one in moved.moves[1:]]
-        report = await counted(service, access, client, struck, name=NAME, also=also)
+        injected = [InjectedFault(f"the clock: {one.label}", one.at, one.at) for one in moved.moves[1:]]
+        report = await report_after_faults(service, access, client, injected, name=NAME, extra_checks=extra_checks)
     report.figures["days seen"] = [str(day) for day in dict.fromkeys(one.day for one in watch["capped"])]
     return report
 
 
-async def _move(moved: Clock, over: asyncio.Event) -> None:
+async def _move(moved: MovedClock, over: asyncio.Event) -> None:
     try:
         await asyncio.sleep(PHASE_S)
-        for says in ("two hours ahead", "an hour back", "over midnight", "over the end of the month", "true again"):
-            moved.move(says, _offset(says, clock.now()))
+        for label in ("two hours ahead", "an hour back", "over midnight", "over the end of the month", "true again"):
+            moved.move(label, _offset(label, clock.now()))
             await asyncio.sleep(PHASE_S)
     finally:
         over.set()
 
 
-def _offset(says: str, at: datetime) -> timedelta:
-    """How far off the clock is to be; over midnight means that it strikes in the middle of the phase."""
+def _offset(label: str, at: datetime) -> timedelta:
+    """Return the offset of a step; midnight is passed in the middle of the phase."""
     midnight = datetime.combine(at.date() + timedelta(days=1), datetime.min.time(), UTC)
     next_month = clock.first_of_month(clock.first_of_month(at.date()) + timedelta(days=32))
     first = datetime.combine(next_month, datetime.min.time(), UTC)
@@ -187,11 +187,11 @@ def _offset(says: str, at: datetime) -> timedelta:
         "over midnight": midnight - at - timedelta(seconds=PHASE_S / 2),
         "over the end of the month": first - at - timedelta(seconds=PHASE_S / 2),
     }
-    return ahead.get(says, timedelta())
+    return ahead.get(label, timedelta())
 
 
-async def _schedule(caller: KeyCaller) -> dict[str, float]:
-    """Mail for soon and for later; the true time at which each is due, by address."""
+async def _schedule(caller: ApiCaller) -> dict[str, float]:
+    """Schedule mail for soon and for later; return the true due time (Unix seconds) by address."""
     due = {}
     for word, ahead in (("soon", SOON), ("far", FAR)):
         for number in range(SCHEDULED):
@@ -205,7 +205,7 @@ async def _schedule(caller: KeyCaller) -> dict[str, float]:
 
 
 async def _keep_sending(
-    caller: KeyCaller, word: str, pause_s: float, over: asyncio.Event, answers: Counter[int]
+    caller: ApiCaller, word: str, pause_s: float, over: asyncio.Event, answers: Counter[int]
 ) -> None:
     number = 0
     while not over.is_set():
@@ -218,7 +218,7 @@ async def _keep_sending(
 async def _watch(
     url: str, accounts: dict[str, ApiAccess], seen: dict[str, list[CountedHead]], over: asyncio.Event
 ) -> None:
-    """Note each account's counter as often as it changes, as near as looking can see."""
+    """Record each change of the accounts' counters, as far as polling sees it."""
     connection = await asyncpg.connect(url, timeout=10)
     try:
         while True:
@@ -240,7 +240,7 @@ async def _watch(
 
 
 async def _posted(state: AccountState) -> None:
-    """Wait until nothing is left to post."""
+    """Wait until no delivery and no webhook post is pending, at most `MAX_WAIT_S`."""
     ends = time.monotonic() + MAX_WAIT_S
     while time.monotonic() < ends:
         if not await state.read("SELECT count(*) FROM queue WHERE account_id = $1") and not await state.read(
@@ -263,21 +263,21 @@ def _scheduled_checks(due: dict[str, float], arrived: Sequence[SinkEntry], waiti
     late = max((times[0] - due[address] for address, times in came.items()), default=0.0)
     copies = Counter(len(came.get(address, ())) for address in soon)
     return [
-        Check("no scheduled mail goes before its time", not early and waiting == SCHEDULED,
+        Check("no scheduled message is sent early", not early and waiting == SCHEDULED,
               f"{len(early)} early, {waiting} of {SCHEDULED} still wait for theirs"),
-        Check("and goes once when it has come", copies == {1: SCHEDULED} and late < MAX_WAIT_S,
+        Check("each scheduled message is sent once, on time", copies == {1: SCHEDULED} and late < MAX_WAIT_S,
               f"{copies[1]} of {SCHEDULED} once, at most {late:.1f} s after their time"),
     ]  # fmt: skip
 
 
 def _retry_checks(client: SendClient, arrived: Sequence[SinkEntry]) -> list[Check]:
-    """The first step of the ladder is a second, and the sink greylists by a first refusal."""
+    """Check the wait of greylisted mail: the first retry step is 1 s, and the sink refuses the first attempt."""
     came = {address: _seconds(entry.at) for entry in arrived for address in entry.recipients}
     put_off = [one for one in client.sends if expects_greylisting(one) and one.address in came]
     waits = [came[one.address] - one.answered_at for one in put_off]
     found = f"{len(waits)} after {min(waits, default=0):.1f} to {max(waits, default=0):.1f} s"
     held = bool(waits) and min(waits) > 0.5 and max(waits) < MAX_WAIT_S
-    return [Check("what was put off for seconds waits for seconds", held, found)]
+    return [Check("greylisted mail waits for seconds only", held, found)]
 
 
 def _day_checks(seen: dict[str, list[CountedHead]], answers: Counter[int]) -> list[Check]:
@@ -289,42 +289,42 @@ def _day_checks(seen: dict[str, list[CountedHead]], answers: Counter[int]) -> li
         within = all(
             after.sent_today >= before.sent_today for before, after in pairwise(heads) if after.day == before.day
         )
-        told = f"{len(set(days))} days, {len(set(months))} months"
+        shown = f"{len(set(days))} days, {len(set(months))} months"
         held = forward and within and len(set(days)) > 1
-        checks.append(Check(f"{name}: its day turns once and never back", held, told))
+        checks.append(Check(f"{name}: its day advances and never goes back", held, shown))
     most: dict[date, int] = {}
     for one in seen["capped"]:
         most[one.day] = max(most.get(one.day, 0), one.sent_today)
     exact = max(most.values(), default=0) == CAP and answers[202] == sum(most.values()) and set(answers) == {202, 429}
-    told = f"{answers[202]} accepted on {len(most)} days, {answers[429]} refused"
-    return [*checks, Check(f"a cap of {CAP} holds by day", exact, told)]
+    shown = f"{answers[202]} accepted on {len(most)} days, {answers[429]} refused"
+    return [*checks, Check(f"a cap of {CAP} per day holds", exact, shown)]
 
 
-def _webhook_checks(moved: Clock, hook: Hook) -> list[Check]:
-    events = hook.by_event()
+def _webhook_checks(moved: MovedClock, endpoint: RecordingEndpoint) -> list[Check]:
+    events = endpoint.by_event()
     twice = [posts for posts in events.values() if [one.attempt for one in posts] == [1, 2]]
-    waits = list(hook.waits_s())
-    wrong = [one for one in hook.posts if not moved.shows(one.signed_at, since=one.at, until=one.at)]
-    forged = sum(not one.genuine for one in hook.posts)
+    waits = list(endpoint.waits_s())
+    wrong = [one for one in endpoint.posts if not moved.shows(one.signed_at, since=one.at, until=one.at)]
+    forged = sum(not one.genuine for one in endpoint.posts)
     least, most = min(waits, default=0.0), max(waits, default=0.0)
     return [
-        Check("each event is posted until it is taken, and not again", bool(events) and len(twice) == len(events),
+        Check("each event is posted until accepted, and not again", bool(events) and len(twice) == len(events),
               f"{len(twice)} of {len(events)}"),
-        Check("posts keep to their ladder", least > LADDER_S * 0.8 and most < LADDER_S + MAX_WAIT_S,
+        Check("posts keep their retry schedule", least > LADDER_S * 0.8 and most < LADDER_S + MAX_WAIT_S,
               f"{least:.1f} to {most:.1f} s for a step of {LADDER_S:g}"),
         Check("their signatures carry the host's time at the post", not wrong and not forged,
-              f"{len(hook.posts)} posts, {len(wrong)} with another time, {forged} not genuine"),
+              f"{len(endpoint.posts)} posts, {len(wrong)} with another time, {forged} not genuine"),
     ]  # fmt: skip
 
 
-def _signed_check(moved: Clock, sink: Path, arrived: Sequence[SinkEntry]) -> Check:
-    """A signature is made within a minute before the arrival, and kept for the next try."""
+def _signed_check(moved: MovedClock, sink: Path, arrived: Sequence[SinkEntry]) -> Check:
+    """Check DKIM signing times: a signature is made within a minute before arrival and kept for retries."""
     total, wrong = 0, []
     for entry in arrived:
-        for told in _signed_at(sink, entry):
+        for shown in _signed_at(sink, entry):
             total += 1
             came = _seconds(entry.at)
-            if not moved.shows(told, since=came - MAX_WAIT_S, until=came):
+            if not moved.shows(shown, since=came - MAX_WAIT_S, until=came):
                 wrong.append(entry.test_id)
     held = total > 0 and not wrong
     return Check("DKIM signatures carry the host's time at the signing", held, f"{len(wrong)} of {total} do not")

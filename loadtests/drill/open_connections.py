@@ -1,4 +1,4 @@
-"""Counts the connections to a drill's own servers from /proc/net/tcp, once a second."""
+"""Count the open connections to a drill's servers, from /proc/net/tcp, once a second."""
 
 import asyncio
 import re
@@ -12,15 +12,16 @@ _TABLE: Final = Path("/proc/net/tcp")
 
 
 class OpenConnections:
-    """What was open at once, and how many there were. Shorter ones than a sample's distance may be missed.
+    """Counts open and distinct connections; connections shorter than the interval may be missed.
 
-    `pattern` finds a line of the table, its groups are the local and the remote end. An asynchronous context manager:
+    `pattern` matches a line of the table; its groups are the local and the remote end. An asynchronous context
+    manager:
     it counts while entered.
     """
 
     def __init__(self, pattern: re.Pattern[bytes]) -> None:
-        self.most_open = 0
-        self.most_to_one = 0  # at once, to the same remote end
+        self.max_open = 0
+        self.max_to_one = 0  # at once, to the same remote end
         self._pattern = pattern
         self._seen: set[tuple[bytes, bytes]] = set()
 
@@ -35,16 +36,16 @@ class OpenConnections:
 
     @property
     def opened(self) -> int:
-        """How many different connections were seen."""
+        """Return the number of distinct connections seen."""
         return len(self._seen)
 
     def count(self, table: bytes) -> None:
-        """Take one sample."""
+        """Count the connections in one copy of the table."""
         found = set(self._pattern.findall(table))  # the kernel shows lines twice while the table changes
         self._seen.update(found)
-        self.most_open = max(self.most_open, len(found))
+        self.max_open = max(self.max_open, len(found))
         each = Counter(remote for _, remote in found)
-        self.most_to_one = max(self.most_to_one, max(each.values(), default=0))
+        self.max_to_one = max(self.max_to_one, max(each.values(), default=0))
 
     async def _run(self) -> None:
         while True:

@@ -1,8 +1,8 @@
-"""`ops drill poison`: messages that break what has them in hand, every time.
+"""`ops drill poison`: messages that crash or fail their process on every attempt.
 
-A large message whose delivering process dies at once, again and again, while it is brought into memory; and messages
-that can't be signed, which is a fault on every try. After a few times each of them fails and says why, and the rest of
-the mail flows past them.
+One large message whose mta process is killed each time it loads the message, and messages that cannot be signed. After
+a
+few attempts each must fail with a reason, and other mail must continue to flow.
 """
 
 import asyncio
@@ -17,15 +17,15 @@ from typing import Any, Final
 from uuid import UUID
 
 from engine.base import ids
-from loadtests.drill.caller import AccountState, KeyCaller
+from loadtests.drill.api_caller import AccountState, ApiCaller
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.faults import COMES_BACK_S, Struck
+from loadtests.drill.faults import COMES_BACK_S, InjectedFault
+from loadtests.drill.fresh_service import first_access, new_access, run_on_service
+from loadtests.drill.kill_drills import report_after_faults
+from loadtests.drill.reconciliation import Reconciliation
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.run import counted
-from loadtests.drill.sends import SendClient, plan
+from loadtests.drill.send_client import SendClient, plan
 from loadtests.drill.service import Service, ServicePart
-from loadtests.drill.stage import first_access, new_access, played
-from loadtests.drill.verdict import DrillVerdict
 from mta.outbound.poison_guard import MAX_DEATHS
 
 NAME: Final = "poison"
@@ -41,41 +41,43 @@ _NAME: Final = re.compile(rb"--name\0(mta-\d+)")
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Row 16."""
+    """Send poison messages among normal mail (fault 16)."""
 
     async def play(service: Service) -> DrillReport:
         access, culprit = first_access(service), await new_access(service, "culprit")
         client = SendClient(service.base_url, access, plan(order.messages, NAME), rate=RATE, rng=order.rng)
         state, over = AccountState(service, culprit), asyncio.Event()
-        async with asyncio.TaskGroup() as tasks, KeyCaller(service, culprit) as caller:
+        async with asyncio.TaskGroup() as tasks, ApiCaller(service, culprit) as caller:
             sending = tasks.create_task(client.run(over))
             try:
-                deadly, struck = await _deadly(service, caller, state)
+                deadly, injected = await _deadly(service, caller, state)
                 other, unsignable = await _unsignable(service)
             finally:
                 over.set()
             await sending
-        deaths = len(struck)
-        # Deaths of all count, but who gets the shard before the dead one has come back does not know of it yet.
+        deaths = len(injected)
+        # All deaths count, but a process that takes the shard over before the dead one restarts does not know of them.
         most = MAX_DEATHS - 1 + service.settings.mta_workers
         suppressed = await state.read("SELECT count(*) FROM suppressions WHERE account_id = $1")
         checks = [
-            await _failed(state, "the message that kills", [deadly]),
+            await _failed(state, "the message that kills its process", [deadly]),
             await _failed(other, "messages that can't be signed", unsignable),
-            Check("a message takes a few processes with it and no more", MAX_DEATHS <= deaths <= most, f"{deaths}"),
-            Check("nobody is suppressed for it", suppressed == 0, f"{suppressed}"),
+            Check("a message kills only a few processes", MAX_DEATHS <= deaths <= most, f"{deaths}"),
+            Check("no address is suppressed for it", suppressed == 0, f"{suppressed}"),
         ]
 
-        async def also(_: DrillVerdict) -> list[Check]:
+        async def extra_checks(_: Reconciliation) -> list[Check]:
             return checks
 
-        return await counted(service, access, client, struck, name=NAME, most_copies=deaths * 25, also=also)
+        return await report_after_faults(
+            service, access, client, injected, name=NAME, max_copies=deaths * 25, extra_checks=extra_checks
+        )
 
-    return played(play)
+    return run_on_service(play)
 
 
-async def _deadly(service: Service, caller: KeyCaller, state: AccountState) -> tuple[str, list[Struck]]:
-    """Send a large message, and kill whoever takes it in hand until it is settled; its id, and who died."""
+async def _deadly(service: Service, caller: ApiCaller, state: AccountState) -> tuple[str, list[InjectedFault]]:
+    """Send a large message and kill each process that loads it until it is settled; return its id and the kills."""
     watcher = _Watcher(service)
     watch = asyncio.create_task(asyncio.to_thread(watcher.run))
     try:
@@ -89,31 +91,31 @@ async def _deadly(service: Service, caller: KeyCaller, state: AccountState) -> t
         await state.until_settled([message], END_S)
     finally:
         watcher.over = True
-        struck = await watch
-    return message, struck
+        injected = await watch
+    return message, injected
 
 
 class _Watcher:
-    """Looks at the marks that delivering processes make of what they have in hand, and kills whose mark it is."""
+    """Watches the marks of messages that mta processes have in work, and kills the process with the large one."""
 
     def __init__(self, service: Service) -> None:
         self.message: UUID | None = None  # until it is known, any large one: there is no other
         self.over = False
         self._service = service
 
-    def run(self) -> list[Struck]:
-        """Until it is over; who was killed."""
-        struck: list[Struck] = []
+    def run(self) -> list[InjectedFault]:
+        """Kill processes until `over` is set; return the kills."""
+        injected: list[InjectedFault] = []
         while not self.over:
             for file in (self._service.state / "mta").glob("mta-*.hand"):
                 pid = self._holder(file)
                 if pid is not None:
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
-                        struck.append(Struck(f"{file.stem} {pid}", time.time(), time.time()))
+                        injected.append(InjectedFault(f"{file.stem} {pid}", time.time(), time.time()))
                     self._wait_for_next_life(file)
             time.sleep(_POLL_S)
-        return struck
+        return injected
 
     def _holder(self, file: Path) -> int | None:
         marks = _large_in_hand(file)
@@ -127,21 +129,21 @@ class _Watcher:
         return None
 
     def _wait_for_next_life(self, file: Path) -> None:
-        """The mark stays where it is until the process's next life has read it."""
+        """Wait until the restarted process has read the mark."""
         ends = time.monotonic() + COMES_BACK_S
         while _large_in_hand(file) and time.monotonic() < ends:
             time.sleep(_POLL_S)
 
 
 def _large_in_hand(file: Path) -> set[UUID]:
-    """The messages that are being brought into memory, by the marks of `mta.outbound.poison_guard`."""
+    """Return the messages being loaded, from the marks of `mta.outbound.poison_guard`."""
     marks = file.read_bytes()[_LARGE_MARKS]
     found = {marks[at : at + _MARK] for at in range(0, len(marks), _MARK)}
     return {UUID(bytes=mark) for mark in found if any(mark)}
 
 
 async def _unsignable(service: Service) -> tuple[AccountState, list[str]]:
-    """Messages whose signing key can't be read, so that every try of them is a fault of ours."""
+    """Send messages whose signing key cannot be read, so that every attempt fails internally."""
     access = await new_access(service, "unsignable")
     state = AccountState(service, access)
     await state.execute(
@@ -149,7 +151,7 @@ async def _unsignable(service: Service) -> tuple[AccountState, list[str]]:
         os.urandom(64),
     )
     found = []
-    async with KeyCaller(service, access) as caller:
+    async with ApiCaller(service, access) as caller:
         for number in range(UNSIGNABLE):
             status, answer = await caller.send(f"reader+unsignable{number}@unsignable.test")
             if status != 202:
@@ -160,16 +162,16 @@ async def _unsignable(service: Service) -> tuple[AccountState, list[str]]:
 
 
 async def _failed(state: AccountState, what: str, messages: list[str]) -> Check:
-    """They failed, and their log says why."""
+    """Check that the messages failed and that the log has a reason."""
     statuses = await state.statuses()
     ended = {statuses.get(one, "absent") for one in messages}
     last = await state.read(
         "SELECT payload FROM events WHERE account_id = $1 AND message_id = $2 AND type = 'failed'",
         ids.parse_id(ids.Kind.MESSAGE, messages[0]),
     )
-    said = re.search(r'"diagnostic":"([^"]*)"', str(last))
-    return Check(f"{what}: failed, with a reason", ended == {"failed"} and said is not None,
-                 f"{', '.join(sorted(ended))}: {said[1] if said else str(last)[:200]}")  # fmt: skip
+    reason = re.search(r'"diagnostic":"([^"]*)"', str(last))
+    return Check(f"{what}: failed, with a reason", ended == {"failed"} and reason is not None,
+                 f"{', '.join(sorted(ended))}: {reason[1] if reason else str(last)[:200]}")  # fmt: skip
 
 
 def _attached() -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
-"""Two embedded PostgreSQL servers of which one follows the other, and takes its place when told to.
+"""Two embedded PostgreSQL servers: a primary and a synchronous replica that can be promoted.
 
-Replication streams over unix sockets and is synchronous: what was committed is on both.
+Replication runs over unix sockets; a committed transaction is on both.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from loadtests.drill.valkeys import until
+from loadtests.drill.valkey_servers import until
 from ops import launch, places
 from ops.embedded import CannotServe, PostgresServer
 
@@ -24,7 +24,7 @@ FOLLOW_S: Final = 60.0
 
 
 class PairedPostgres(PostgresServer):
-    """One of the two. `source`: the server that a fresh one copies and follows; None: one of its own."""
+    """One of two servers. `source` is the server that a new replica copies and follows; None for a primary."""
 
     def __init__(self, state: Path, source: "PairedPostgres | None" = None) -> None:
         super().__init__(state)
@@ -32,29 +32,29 @@ class PairedPostgres(PostgresServer):
 
     @property
     def sockets(self) -> Path:
-        """The folder by which it is reached."""
+        """Return the folder of the unix socket."""
         return self.socket_folder()
 
-    def tell(self, sql: str) -> Any:
-        """One statement's first value, as the superuser. Not inside an event loop."""
-        return asyncio.run(self._tell(sql))
+    def query(self, sql: str) -> Any:
+        """Return the first value of one statement, run as superuser. Do not call inside an event loop."""
+        return asyncio.run(self._query(sql))
 
     def promote(self) -> None:
-        """Let it take writes. Commits wait for nobody until a replica follows it."""
-        if not self.tell(f"SELECT pg_promote(true, {PROMOTE_S})"):
+        """Promote the replica; commits do not wait until a new replica follows."""
+        if not self.query(f"SELECT pg_promote(true, {PROMOTE_S})"):
             raise TimeoutError("the replica was not promoted")
         self.synchronous(wanted=False)
 
     def synchronous(self, *, wanted: bool) -> None:
-        """Let commits wait for a replica, or for nobody."""
-        self.tell(f"ALTER SYSTEM SET synchronous_standby_names = '{'*' if wanted else ''}'")
-        self.tell("SELECT pg_reload_conf()")
+        """Make commits wait for a replica (`wanted`), or for none."""
+        self.query(f"ALTER SYSTEM SET synchronous_standby_names = '{'*' if wanted else ''}'")
+        self.query("SELECT pg_reload_conf()")
 
     def forget(self) -> None:
-        """Throw its data away: the next start copies `source`."""
+        """Delete the data, so that the next start copies `source`."""
         shutil.rmtree(self.data, ignore_errors=True)
 
-    async def _tell(self, sql: str) -> Any:
+    async def _query(self, sql: str) -> Any:
         connection = await asyncpg.connect(self.url, timeout=10, command_timeout=PROMOTE_S + 10)
         try:
             return await connection.fetchval(sql)
@@ -80,7 +80,7 @@ class PairedPostgres(PostgresServer):
             raise CannotServe(f"pg_basebackup could not copy the primary:\n{(done.stdout + done.stderr)[-2000:]}")
 
 
-class Pair:
+class PostgresPair:
     """A primary and a replica that can take its place, on unix sockets."""
 
     def __init__(self, folder: Path) -> None:
@@ -89,46 +89,46 @@ class Pair:
 
     @property
     def url(self) -> str:
-        """Names both, whoever is primary."""
+        """Return a URL that names both servers and selects the primary."""
         folders = ",".join(sorted(str(server.sockets) for server in (self.primary, self.replica)))
         return f"postgresql://postgres@/postgres?host={folders}&target_session_attrs=read-write"
 
     def start(self) -> None:
-        """Both, following and synchronous."""
+        """Start both servers with synchronous replication."""
         self.primary.start()
         self.replica.start()
         self._follow()
 
     def fail_over(self) -> None:
-        """Promote the replica; the old primary is not asked and not told."""
+        """Promote the replica without contacting the old primary."""
         self.replica.promote()
         self.primary, self.replica = self.replica, self.primary
 
     def rejoin(self) -> None:
-        """Let the old primary begin anew as a replica of the new one."""
+        """Recreate the old primary as a replica of the new one."""
         self.replica.forget()
         self.replica.source = self.primary
         self.replica.start()
         self._follow()
 
     def stop(self) -> None:
-        """Both, at once: nobody needs their data any more."""
+        """Kill both servers; their data is not needed any more."""
         for server in (self.primary, self.replica):
             server.kill()
             server.forget_sockets()
 
     def _follow(self) -> None:
         streaming = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"
-        until(lambda: self.primary.tell(streaming), FOLLOW_S, "the replica did not follow")
+        until(lambda: self.primary.query(streaming), FOLLOW_S, "the replica did not follow")
         self.primary.synchronous(wanted=True)
 
 
 @contextlib.contextmanager
-def pair() -> Iterator[Pair]:
-    """Both in a temporary folder. Enter from the main thread."""
+def postgres_pair() -> Iterator[PostgresPair]:
+    """Run a pair in a temporary folder. Enter from the main thread."""
     folder = Path(tempfile.mkdtemp(prefix="waybill-pair-"))
     folder.chmod(0o711)
-    servers = Pair(folder)
+    servers = PostgresPair(folder)
     try:
         servers.start()
         yield servers

@@ -1,7 +1,8 @@
-"""`ops drill races`: requests that contend for one thing begin together, a hundred times over; the count is exact.
+"""`ops drill races`: concurrent requests that compete for one resource, a hundred times; counts must be exact.
 
-Sends at one below the cap, a cancellation against the release, a key revoked among sends, a domain deleted while its
-mail waits, an address suppressed while its mail waits.
+Cases: sends at one below the daily cap, a cancellation against the release, a key revoked among sends, a domain
+deleted
+and an address suppressed while their mail waits.
 """
 
 import asyncio
@@ -16,12 +17,12 @@ import msgspec
 
 from engine.base import clock, ids
 from engine.flows.accounts import api_keys
-from loadtests.drill.caller import AccountState, KeyCaller
+from loadtests.drill.api_caller import AccountState, ApiCaller
 from loadtests.drill.catalogue import DrillOrder
+from loadtests.drill.fresh_service import account_id, database_url, new_access, run_on_service, until_empty
 from loadtests.drill.report import Check, DrillReport, combined
-from loadtests.drill.sends import ApiAccess
+from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service
-from loadtests.drill.stage import account_id, database_url, new_access, played, until_empty
 from ops import operate
 from ops.local.sink_store import SinkEntry
 
@@ -35,22 +36,22 @@ _SETTLED: Final = {"delivered", "failed", "rejected", "bounced"}
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Row 39."""
+    """Run all races (fault 39)."""
 
     async def play(service: Service) -> DrillReport:
         races = (_cap, _cancel, _revoke, _delete, _suppress)
         return combined("races", [await race(service, order.rounds, order.rng) for race in races])
 
-    return played(play, _SETTINGS)
+    return run_on_service(play, _SETTINGS)
 
 
 async def _cap(service: Service, rounds: int, _rng: random.Random) -> DrillReport:
-    """Sends at one below the daily cap: exactly one is accepted each time."""
+    """Send concurrently at one below the daily cap: exactly one send is accepted each time."""
     access = await new_access(service, "race-cap", daily_cap=0)
     state = AccountState(service, access)
     wrong: list[str] = []
     statuses: Counter[int] = Counter()
-    async with KeyCaller(service, access) as caller:
+    async with ApiCaller(service, access) as caller:
         for number in range(rounds):
             await state.execute("UPDATE accounts SET daily_cap = $2 WHERE id = $1", number + 1)
             answers = await asyncio.gather(
@@ -66,18 +67,19 @@ async def _cap(service: Service, rounds: int, _rng: random.Random) -> DrillRepor
     report.checks += [
         Check("exactly one of the sends at the cap's edge is accepted", not wrong,
               "; ".join(wrong[:3]) or f"{rounds} of {rounds}"),
-        Check("what was accepted arrived", arrived == statuses[202], f"{arrived}"),
-        *await state.books(statuses[202]),
+        Check("every accepted message arrived", arrived == statuses[202], f"{arrived}"),
+        *await state.check_account_log(statuses[202]),
     ]  # fmt: skip
     return report
 
 
 async def _cancel(service: Service, rounds: int, rng: random.Random) -> DrillReport:
-    """A cancellation against the release: one winner, and the waybill tells of one."""
+    """Cancel scheduled messages while they are released: each is either cancelled or delivered, and its events
+    agree."""
     access = await new_access(service, "race-cancel")
     state = AccountState(service, access)
     later = clock.iso(clock.now() + timedelta(hours=1))
-    async with KeyCaller(service, access) as caller:
+    async with ApiCaller(service, access) as caller:
         made = [await caller.send(f"reader+cancel{number}@races.test", scheduledAt=later) for number in range(rounds)]
         waiting = [answer["id"] for _, answer in made]
         due = clock.now() + timedelta(seconds=STARTS_S)
@@ -98,23 +100,23 @@ async def _cancel(service: Service, rounds: int, rng: random.Random) -> DrillRep
             won.add(message)
         elif answer == 409 and statuses[message] == "delivered" and copies == 1:
             released.add(message)
-    told = {kind: await state.events(kind) for kind in ("schedule_canceled", "accepted")}
-    events = {kind: {ids.format_id(ids.Kind.MESSAGE, one) for one in found} for kind, found in told.items()}
+    stored = {kind: await state.events(kind) for kind in ("schedule_canceled", "accepted")}
+    events = {kind: {ids.format_id(ids.Kind.MESSAGE, one) for one in found} for kind, found in stored.items()}
     report = _report("cancel", rounds, rounds, len(released) + len(won))
     found = f"{len(won)} canceled, {len(released)} released, of {rounds}; {dict(Counter(answers))}"
     report.checks += [
         Check("each is canceled or delivered, as its client was told", len(won) + len(released) == rounds, found),
-        Check("the waybill tells the same", events == {"schedule_canceled": won, "accepted": released}, "as above"),
-        Check("both won at times", bool(won) and bool(released), found),
-        *await state.books(len(released)),
-        Check("none is counted as scheduled any more",
+        Check("the events agree", events == {"schedule_canceled": won, "accepted": released}, "as above"),
+        Check("both outcomes occurred", bool(won) and bool(released), found),
+        *await state.check_account_log(len(released)),
+        Check("no message is counted as scheduled at the end",
               await state.read("SELECT scheduled FROM account_heads WHERE account_id = $1") == 0, "0"),
     ]  # fmt: skip
     return report
 
 
 async def _revoke(service: Service, rounds: int, rng: random.Random) -> DrillReport:
-    """A key revoked among its sends: each is accepted and arrives, or is refused and leaves nothing."""
+    """Revoke a key among its sends: each is accepted and arrives, or is refused and leaves no trace."""
     access = await new_access(service, "race-revoke")
     state = AccountState(service, access)
     statuses: Counter[int] = Counter()
@@ -125,7 +127,7 @@ async def _revoke(service: Service, rounds: int, rng: random.Random) -> DrillRep
         for number in range(rounds):
             key = await operate.create_key(pool, settings, account=access.account, name=f"r{number}", scopes=["all"])
             own = msgspec.structs.replace(access, key=key["apiKey"])
-            async with KeyCaller(service, own) as caller:
+            async with ApiCaller(service, own) as caller:
                 await caller.send(f"reader+revoke{number}-first@races.test")
                 accepted.append(f"reader+revoke{number}-first@races.test")
                 statuses[202] += 1
@@ -146,15 +148,15 @@ async def _revoke(service: Service, rounds: int, rng: random.Random) -> DrillRep
         Check("accepted ones arrive once, refused ones leave nothing",
               arrived == set(accepted) and copies == stored == len(accepted), found),
         Check(f"none is accepted {REVOKED_S:g} s after the revocation", not late, f"{len(late)} late"),
-        *await state.books(len(accepted)),
+        *await state.check_account_log(len(accepted)),
     ]  # fmt: skip
     return report
 
 
 async def _sends_until(
-    caller: KeyCaller, number: int, pool: asyncpg.Pool, key: str, rng: random.Random
+    caller: ApiCaller, number: int, pool: asyncpg.Pool, key: str, rng: random.Random
 ) -> tuple[list[tuple[int, str, float]], float]:
-    """(status, address, begun at) of the sends around a revocation, and when that was committed."""
+    """Send around a revocation; return (status, address, start) of each send, and the time of the commit."""
     answers: list[tuple[int, str, float]] = []
 
     async def send(place: int, pause_s: float) -> None:
@@ -180,7 +182,7 @@ async def _sends_until(
 
 
 async def _delete(service: Service, rounds: int, rng: random.Random) -> DrillReport:
-    """A domain deleted while its mail is sent and waits: what was accepted arrives or fails, and says which."""
+    """Delete a domain while its mail is sent and waits: accepted mail arrives or fails, as its status says."""
     access = await new_access(service, "race-delete")
     settings = service.settings
     made: list[tuple[str, str]] = []
@@ -191,7 +193,7 @@ async def _delete(service: Service, rounds: int, rng: random.Random) -> DrillRep
             made.append((name, domain["id"]))
     accepted: dict[str, str] = {}
     statuses: Counter[int] = Counter()
-    async with KeyCaller(service, access) as caller:
+    async with ApiCaller(service, access) as caller:
         for start in range(0, rounds, DOMAINS_AT_ONCE):
             found = await asyncio.gather(
                 *[_around_deletion(caller, name, id_, rng) for name, id_ in made[start : start + DOMAINS_AT_ONCE]]
@@ -207,8 +209,8 @@ async def _delete(service: Service, rounds: int, rng: random.Random) -> DrillRep
     )  # fmt: skip
 
 
-async def _around_deletion(caller: KeyCaller, name: str, id_: str, rng: random.Random) -> list[tuple[int, str, str]]:
-    """(status, address, message) of sends from a domain that is deleted among them; half of them are greylisted."""
+async def _around_deletion(caller: ApiCaller, name: str, id_: str, rng: random.Random) -> list[tuple[int, str, str]]:
+    """Send from a domain that is deleted meanwhile, half of it greylisted; return (status, address, message)."""
 
     async def send(place: int) -> tuple[int, str, str]:
         address = f"{('reader', 'defer')[place % 2]}+{name.partition('.')[0]}-{place}@races.test"
@@ -227,14 +229,14 @@ async def _around_deletion(caller: KeyCaller, name: str, id_: str, rng: random.R
 
 
 async def _suppress(service: Service, rounds: int, rng: random.Random) -> DrillReport:
-    """An address suppressed while its mail waits for the next try: nothing is sent to it any more."""
+    """Suppress an address while its mail waits for the next attempt: no mail is sent to it afterwards."""
     access = await new_access(service, "race-suppress")
     state = AccountState(service, access)
     accepted: dict[str, str] = {}
     statuses: Counter[int] = Counter()
     forbidden: dict[str, float] = {}
 
-    async def one(caller: KeyCaller, number: int) -> None:
+    async def one(caller: ApiCaller, number: int) -> None:
         address = f"{('reader', 'defer')[number % 2]}+suppress{number}@races.test"
 
         async def send() -> None:
@@ -251,7 +253,7 @@ async def _suppress(service: Service, rounds: int, rng: random.Random) -> DrillR
 
         await asyncio.gather(send(), suppress())
 
-    async with KeyCaller(service, access) as caller:
+    async with ApiCaller(service, access) as caller:
         await asyncio.gather(*[one(caller, number) for number in range(rounds)])
     await until_empty(database_url(service))
     arrivals = await state.arrivals()
@@ -265,9 +267,14 @@ def _after(copies: list[SinkEntry], at: float) -> bool:
 
 
 async def _as_told(
-    service: Service, access: ApiAccess, name: str, accepted: dict[str, str], answers: Counter[int], also: list[Check]
+    service: Service,
+    access: ApiAccess,
+    name: str,
+    accepted: dict[str, str],
+    answers: Counter[int],
+    extra_checks: list[Check],
 ) -> DrillReport:
-    """What was accepted is settled, and what its status says of the sink is so. `accepted`: address by message."""
+    """Check that accepted messages are settled and that statuses match the sink. `accepted`: address by message id."""
     state = AccountState(service, access)
     statuses, arrivals = await state.statuses(), await state.arrivals()
     wrong = []
@@ -279,12 +286,12 @@ async def _as_told(
     report = _report(name, sum(answers.values()), len(accepted), ends["delivered"])
     refused = {status for status in answers if status >= 500}
     report.checks += [
-        Check("each accepted one is settled, and its status is true", not wrong,
+        Check("every accepted message is settled with the right status", not wrong,
               "; ".join(wrong[:3]) or f"{dict(ends)}"),
-        Check("nothing else is stored", set(statuses) == set(accepted), f"{len(statuses)} of {len(accepted)}"),
-        Check("no answer is a fault of ours", not refused, f"{dict(answers)}"),
-        *await state.books(len(accepted)),
-        *also,
+        Check("no other message is stored", set(statuses) == set(accepted), f"{len(statuses)} of {len(accepted)}"),
+        Check("no request fails with a 5xx status", not refused, f"{dict(answers)}"),
+        *await state.check_account_log(len(accepted)),
+        *extra_checks,
     ]  # fmt: skip
     return report
 

@@ -1,4 +1,4 @@
-"""What every drill gives back: the count of the mail, the recovery time, and each rule that was checked."""
+"""The report of a drill: message counts, recovery time and each rule that was checked."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -11,10 +11,10 @@ from rich.table import Table
 _WIDTH: Final = 150  # a log or a pipe has no width of its own
 _COLUMNS: Final = {
     "drill": "drill", "sent": "sent", "accepted": "accepted", "delivered": "delivered", "bounced": "refused by MX",
-    "lost": "lost", "duplicated": "duplicated", "copies": "copies too many", "recovery_s": "worst recovery s",
+    "lost": "lost", "duplicated": "duplicated", "copies": "extra copies", "recovery_s": "worst recovery s",
     "took_s": "took s",
 }  # fmt: skip
-_MAX_DONE: Final = 12  # of hundreds of kills the first ones tell enough
+_MAX_DONE: Final = 12  # the first of possibly hundreds of kills
 
 
 class Check(Struct, frozen=True):
@@ -40,17 +40,17 @@ class DrillReport(Struct, kw_only=True):
     took_s: float = 0.0
     checks: list[Check] = msgspec.field(default_factory=list)
     done: list[str] = msgspec.field(default_factory=list)  # what was done to the service, in order
-    examples: list[str] = msgspec.field(default_factory=list)  # for whoever looks for the reason of a failure
+    examples: list[str] = msgspec.field(default_factory=list)  # messages to look at after a failure
     figures: dict[str, Any] = msgspec.field(default_factory=dict)  # what only this drill measures
 
     @property
     def passed(self) -> bool:
-        """Nothing was lost, and every rule that was checked held; a drill that checked nothing has proved nothing."""
+        """Return True if no message was lost and every checked rule held; False if nothing was checked."""
         return bool(self.checks) and self.lost == 0 and all(check.ok for check in self.checks)
 
 
 def combined(name: str, reports: Sequence[DrillReport]) -> DrillReport:
-    """The parts of one drill as one report."""
+    """Combine the reports of the parts of one drill."""
     return DrillReport(
         drill=name,
         sent=sum(one.sent for one in reports),
@@ -70,14 +70,14 @@ def combined(name: str, reports: Sequence[DrillReport]) -> DrillReport:
 
 
 def as_builtins(report: DrillReport) -> dict[str, Any]:
-    """For JSON; times to the millisecond."""
+    """Return the report for JSON; times are rounded to milliseconds."""
     found: dict[str, Any] = msgspec.to_builtins(report)
     rounded = {name: round(value, 3) if isinstance(value, float) else value for name, value in found.items()}
     return rounded | {"passed": report.passed}
 
 
 def show(reports: Sequence[DrillReport]) -> None:
-    """A row for each; of a single one also what was done and checked."""
+    """Print a table with a row for each report; for a single report also its faults and checks."""
     console = Console(highlight=False, emoji=False)
     console.width = max(console.width, _WIDTH)
     table = Table(box=None, pad_edge=False)
@@ -95,11 +95,11 @@ def show(reports: Sequence[DrillReport]) -> None:
 def _tell(console: Console, report: DrillReport) -> None:
     if report.done:
         more = len(report.done) - _MAX_DONE
-        said = [*report.done[:_MAX_DONE], *([f"and {more} more"] if more > 0 else [])]
-        console.print(f"done: {', '.join(said)}", markup=False, soft_wrap=True)
+        lines = [*report.done[:_MAX_DONE], *([f"and {more} more"] if more > 0 else [])]
+        console.print(f"done: {', '.join(lines)}", markup=False, soft_wrap=True)
     for name, figure in report.figures.items():
         console.print(f"{name}: {figure}", markup=False, soft_wrap=True)
     for check in report.checks:
-        console.print(f"{'held ' if check.ok else 'BROKEN'} {check.what}: {check.found}", markup=False, soft_wrap=True)
+        console.print(f"{'ok    ' if check.ok else 'BROKEN'} {check.what}: {check.found}", markup=False, soft_wrap=True)
     for line in report.examples:
         console.print(f"  {line}", markup=False, soft_wrap=True)

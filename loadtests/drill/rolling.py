@@ -1,8 +1,8 @@
-"""`ops drill rolling`: every process is replaced again and again while mail flows through both doors, and nobody is
-turned away.
+"""`ops drill rolling`: replace every process again and again while mail flows over HTTP and SMTP; no request fails.
 
-Four kinds of client watch: one that keeps its connections, one that opens a connection for each request, sessions of
-SMTP that are in the middle of DATA most of the time, and a tail that comes back with the last id it saw.
+Four kinds of client: one that keeps its connections, one that opens a connection per request, SMTP sessions that are
+in
+DATA most of the time, and a live tail that resumes with the last id it received.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ import asyncpg
 from engine.base.events import EventType
 from loadtests.drill import tails
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.faults import Struck
+from loadtests.drill.faults import InjectedFault
+from loadtests.drill.fresh_service import account_id, database_url, first_access, run_on_service, until_empty
+from loadtests.drill.reconciliation import reconcile, report_of
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.sends import ATTEMPT_S, CONCURRENCY, ApiAccess, Send, SendClient, key_of, planned
+from loadtests.drill.send_client import ATTEMPT_S, CONCURRENCY, ApiAccess, Send, SendClient, key_of, planned
 from loadtests.drill.service import Service
-from loadtests.drill.stage import account_id, database_url, first_access, played, until_empty
-from loadtests.drill.verdict import judge, report_of
 from ops import rolling as roller
 
 NAME: Final = "rolling"
@@ -38,16 +38,16 @@ _LINE_S: Final = 30.0
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Row 18."""
-    return played(lambda service: _play(service, order), SETTINGS)
+    """Restart all processes in rounds under load (fault 18)."""
+    return run_on_service(lambda service: _play(service, order), SETTINGS)
 
 
-class FreshClient(SendClient):
-    """A connection for each request."""
+class ReconnectingClient(SendClient):
+    """A send client that opens a connection for each request."""
 
     @staticmethod
     def session() -> aiohttp.ClientSession:
-        """One that keeps none."""
+        """Return an HTTP session that keeps no connection open."""
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=CONCURRENCY, force_close=True),
             timeout=aiohttp.ClientTimeout(total=ATTEMPT_S),
@@ -57,15 +57,15 @@ class FreshClient(SendClient):
 
 
 class SessionCutShort(Exception):  # noqa: N818 - an answer
-    """The session ended where it must not: after MAIL had been accepted."""
+    """The session ended after MAIL had been accepted, which must not happen."""
 
 
 class SlowSender:
-    """An SMTP session that takes its time over DATA; told 421 between two messages it comes back."""
+    """An SMTP session with slow DATA; after a 421 between messages it reconnects."""
 
     def __init__(self, port: int, access: ApiAccess, run_name: str) -> None:
         self.sends: list[Send] = []
-        self.refused: list[str] = []  # connections that nobody took
+        self.refused: list[str] = []  # connections that were refused
         self.cut: list[str] = []  # messages that were begun and got no answer
         self.asked_to_leave = 0
         self._port = port
@@ -100,7 +100,7 @@ class SlowSender:
             send = planned(self._run, len(self.sends))
             try:
                 first = await _say(reader, writer, f"MAIL FROM:<{self._access.sender}>")
-            except (OSError, EOFError):  # the 421 was on its way when we spoke: the connection is gone by now
+            except (OSError, EOFError):  # the 421 was on its way while the command was sent: the connection is closed
                 first = "421"
             if first.startswith("421"):
                 self.asked_to_leave += 1
@@ -113,8 +113,8 @@ class SlowSender:
                 raise SessionCutShort(f"{key_of(send)}: {error!r}") from error
 
     async def _message(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, send: Send) -> None:
-        await _wanted(reader, writer, f"RCPT TO:<{send.address}>", "250")
-        await _wanted(reader, writer, "DATA", "354")
+        await _expect(reader, writer, f"RCPT TO:<{send.address}>", "250")
+        await _expect(reader, writer, "DATA", "354")
         key = key_of(send)
         writer.write(
             f"From: {self._access.sender}\r\nTo: {send.address}\r\nSubject: Drill {send.number}\r\n"
@@ -123,23 +123,23 @@ class SlowSender:
         for number in range(_PIECES):
             await asyncio.sleep(_PIECE_S)
             writer.write(f"Piece {number} of a message whose sender takes its time.\r\n".encode())
-        said = await _wanted(reader, writer, ".", "250")
+        reply = await _expect(reader, writer, ".", "250")
         send.answered_at, send.status = time.time(), 202
-        send.message_id = next(word for word in said.split() if word.startswith("msg_"))
+        send.message_id = next(word for word in reply.split() if word.startswith("msg_"))
 
 
-class Follower:
-    """The tail, and how its connections ended."""
+class CountingTail:
+    """A live tail that counts goodbye events and refused connections."""
 
     def __init__(self, base_url: str, key: str, start: int) -> None:
-        self.byes = 0
+        self.goodbyes = 0
         self.refused = 0
-        self.reader = tails.TailReader("tail", self._follow, base_url, key, start)
+        self.reader = tails.TailFollower("tail", self._follow, base_url, key, start)
 
     def _follow(self, url: str, headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         try:
             for name, place in tails.plain(url, headers):
-                self.byes += name == "bye"
+                self.goodbyes += name == "bye"
                 yield name, place
         except ConnectionRefusedError:
             self.refused += 1
@@ -149,14 +149,14 @@ class Follower:
 async def _play(service: Service, order: DrillOrder) -> DrillReport:
     access = first_access(service)
     start = await _place(service, access)
-    follower = Follower(service.base_url, access.key, start)
+    follower = CountingTail(service.base_url, access.key, start)
     follower.reader.start()
     kept = SendClient(service.base_url, access, [planned(f"{NAME}-kept", 0)], rate=RATE, rng=order.rng)
-    fresh = FreshClient(service.base_url, access, [planned(f"{NAME}-fresh", 0)], rate=RATE, rng=order.rng)
+    reconnecting = ReconnectingClient(service.base_url, access, [planned(f"{NAME}-fresh", 0)], rate=RATE, rng=order.rng)
     slow = [SlowSender(service.submission_tls_port, access, f"{NAME}-slow{number}") for number in range(SESSIONS)]
-    senders: list[SendClient | SlowSender] = [kept, fresh, *slow]
+    senders: list[SendClient | SlowSender] = [kept, reconnecting, *slow]
     over = asyncio.Event()
-    rounds: list[Struck] = []
+    rounds: list[InjectedFault] = []
     replaced: list[str] = []
     began = time.monotonic()
 
@@ -165,7 +165,7 @@ async def _play(service: Service, order: DrillOrder) -> DrillReport:
             for number in range(1, order.rounds + 1):
                 at = time.time()
                 replaced.extend(await asyncio.to_thread(lambda: list(roller.ask_restart(service.state, []))))
-                rounds.append(Struck(f"round {number}", at, time.time()))
+                rounds.append(InjectedFault(f"round {number}", at, time.time()))
         finally:
             over.set()
 
@@ -177,15 +177,15 @@ async def _play(service: Service, order: DrillOrder) -> DrillReport:
     await until_empty(url)
     took_s = time.monotonic() - began
     sends = [send for client in senders for send in client.sends]
-    found = await judge(url, service.sink, account_id(access), sends, rounds, drill=NAME, took_s=took_s)
+    found = await reconcile(url, service.sink, account_id(access), sends, rounds, drill=NAME, took_s=took_s)
     shown = await _shown(service, access, start)
     await asyncio.to_thread(_until_seen, follower.reader, shown[-1])
     follower.reader.stop()
     report = report_of(found)
     report.checks += [
-        Check("nothing came twice", found.copies == 0, f"{found.copies} copies too many"),
-        _answers("a client that keeps its connections is never refused or cut", kept),
-        _answers("a client with a connection for each request is never refused or cut", fresh),
+        Check("no message arrived twice", found.copies == 0, f"{found.copies} extra copies"),
+        _answers("a client that keeps its connections gets no refusal and no broken connection", kept),
+        _answers("a client with a connection for each request gets no refusal and no broken connection", reconnecting),
         *_smtp(slow),
         *_tail(follower, shown),
         Check("every process was replaced in every round", _all_replaced(replaced, order.rounds), _counts(replaced)),
@@ -193,8 +193,8 @@ async def _play(service: Service, order: DrillOrder) -> DrillReport:
     report.figures |= {
         "a round took, s": f"{min(one.until - one.at for one in rounds):.1f} to "
         f"{max(one.until - one.at for one in rounds):.1f}",
-        "longest answer, ms": round(max(one.took_s for one in (*kept.tried, *fresh.tried)) * 1_000),
-        "tail: goodbyes, connections": f"{follower.byes}, {follower.reader.connections}",
+        "longest answer, ms": round(max(one.took_s for one in (*kept.tried, *reconnecting.tried)) * 1_000),
+        "tail: goodbyes, connections": f"{follower.goodbyes}, {follower.reader.connections}",
     }
     return report
 
@@ -210,13 +210,13 @@ def _smtp(slow: list[SlowSender]) -> Iterator[Check]:
     left = sum(one.asked_to_leave for one in slow)
     for what, found in (
         ("no connection to the relay is refused", [line for one in slow for line in one.refused]),
-        ("no message that was begun is cut", [line for one in slow for line in one.cut]),
+        ("no message is interrupted", [line for one in slow for line in one.cut]),
     ):
-        said = f"{sent} messages, sessions ended by 421: {left}, against the rule: {len(found)} {found[:2] or ''}"
-        yield Check(what, not found, said.strip())
+        reply = f"{sent} messages, sessions ended by 421: {left}, against the rule: {len(found)} {found[:2] or ''}"
+        yield Check(what, not found, reply.strip())
 
 
-def _tail(follower: Follower, shown: list[int]) -> Iterator[Check]:
+def _tail(follower: CountingTail, shown: list[int]) -> Iterator[Check]:
     seen = follower.reader.seen
     yield Check("the tail has every event once, in order", seen == shown, f"{len(seen)} of {len(shown)}")
     turned_away = follower.refused + follower.reader.refused
@@ -232,7 +232,7 @@ def _counts(replaced: list[str]) -> str:
 
 
 async def _place(service: Service, access: ApiAccess) -> int:
-    """The last place in the account's log."""
+    """Return the last `seq` of the account's log."""
     connection = await asyncpg.connect(database_url(service))
     try:
         found = await connection.fetchval(
@@ -244,7 +244,7 @@ async def _place(service: Service, access: ApiAccess) -> int:
 
 
 async def _shown(service: Service, access: ApiAccess, start: int) -> list[int]:
-    """The places of what a tail from `start` on shows: events of messages, not what the account's people did."""
+    """Return the `seq` of all events that a tail from `start` on shows."""
     connection = await asyncpg.connect(database_url(service))
     try:
         rows = await connection.fetch(
@@ -256,7 +256,7 @@ async def _shown(service: Service, access: ApiAccess, start: int) -> list[int]:
         await connection.close()
 
 
-def _until_seen(reader: tails.TailReader, last: int) -> None:
+def _until_seen(reader: tails.TailFollower, last: int) -> None:
     ends = time.monotonic() + _TAIL_S
     while time.monotonic() < ends and not (reader.seen and reader.seen[-1] >= last):
         time.sleep(0.05)
@@ -269,21 +269,21 @@ def _trusting() -> ssl.SSLContext:
     return context
 
 
-async def _wanted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: str, code: str) -> str:
-    said = await _say(reader, writer, line)
-    if not said.startswith(code):
-        raise EOFError(said)
-    return said
+async def _expect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: str, code: str) -> str:
+    reply = await _say(reader, writer, line)
+    if not reply.startswith(code):
+        raise EOFError(reply)
+    return reply
 
 
 async def _say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: str) -> str:
-    """The reply to `line`, its last line; to "" what is said unasked."""
+    """Send `line` and return the last line of the reply; for "" only read a reply."""
     if line:
         writer.write(line.encode() + b"\r\n")
     async with asyncio.timeout(_LINE_S):
         while True:
-            said = (await reader.readline()).decode("utf-8", "replace")
-            if not said:
+            reply = (await reader.readline()).decode("utf-8", "replace")
+            if not reply:
                 raise EOFError("closed")
-            if said[3:4] != "-":
-                return said.rstrip()
+            if reply[3:4] != "-":
+                return reply.rstrip()

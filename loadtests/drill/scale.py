@@ -1,10 +1,11 @@
-"""`ops drill scale`: delivering processes come and go while thousands of messages wait, and every message is counted.
+"""`ops drill scale`: change the number of mta processes while thousands of messages wait.
 
-Messages for a few domains, most of them for one; every ten seconds there is another number of mta processes: 2, 4, 1,
-3. The hot domain is split on the way and merged again. In the first round processes end as a deploy ends them, and
-nothing may come twice; in every second one they are killed, and what had its final dot on the wire may. The mail
-servers are the drill's own, one for each domain: no more connections than the site's limit may be open there at once,
-whoever opened them.
+Most messages are for one domain. Every ten seconds the number of mta processes changes: 2, 4, 1, 3; the hot domain is
+split and merged meanwhile. In the first round processes end by SIGTERM and no message may arrive twice; in every
+second
+one by SIGKILL, and messages with their final dot on the wire may. Each domain has its own mail server, which checks
+that
+all processes together keep the connection limit of its site.
 """
 
 import asyncio
@@ -19,15 +20,15 @@ import asyncpg
 import msgspec
 
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.faults import Struck
+from loadtests.drill.drill_network import DrillNetwork
+from loadtests.drill.faults import InjectedFault
+from loadtests.drill.fresh_service import first_access, run_with_network
+from loadtests.drill.kill_drills import ON_THE_WIRE, report_after_faults
+from loadtests.drill.reconciliation import Reconciliation
 from loadtests.drill.report import Check, DrillReport, combined
-from loadtests.drill.run import ON_THE_WIRE, counted
-from loadtests.drill.sends import Send, SendClient
+from loadtests.drill.send_client import Send, SendClient
 from loadtests.drill.service import Service
-from loadtests.drill.sinks import SinkSites
-from loadtests.drill.stage import first_access, played_in_world
-from loadtests.drill.verdict import DrillVerdict
-from loadtests.drill.world import DrillWorld
+from loadtests.drill.site_sinks import SinkSites
 from ops import fleet, operate, shards
 from ops.supervise import ProcessSpec
 
@@ -48,28 +49,27 @@ _LOOK_S: Final = 0.3
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Row 17; each round has a service of its own, and every second one kills."""
+    """Run the rounds (fault 17), each on a new service; every second one uses SIGKILL."""
     return combined(NAME, [_round(order, number) for number in range(order.rounds)])
 
 
 def _round(order: DrillOrder, number: int) -> DrillReport:
     how = signal.SIGKILL if number % 2 else signal.SIGTERM
 
-    async def play(service: Service, world: DrillWorld) -> DrillReport:
-        with Mtas(service, how) as mtas:
-            return await _played(service, world, mtas, order.messages)
+    async def play(service: Service, network: DrillNetwork) -> DrillReport:
+        with ExtraMtas(service, how) as mtas:
+            return await _played(service, network, mtas, order.messages)
 
-    report = played_in_world(play, SETTINGS)
+    report = run_with_network(play, SETTINGS)
     report.drill = f"round {number + 1}, {how.name}"
     return report
 
 
-class Mtas:
-    """Delivering processes beside those of the service, on its state folder and with its settings; they end by the
-    signal `how`."""
+class ExtraMtas:
+    """Additional mta processes on the service's state folder and settings; they are ended by signal `how`."""
 
     def __init__(self, service: Service, how: signal.Signals) -> None:
-        self.killed: list[Struck] = []
+        self.killed: list[InjectedFault] = []
         self.how = how
         settings = msgspec.structs.replace(service.settings, mta_workers=max(COUNTS), allow_private_mx=True)
         self._specs = {spec.name: spec for spec in fleet.processes(settings) if spec.name.startswith("mta-")}
@@ -87,15 +87,15 @@ class Mtas:
             process.kill()
             process.wait()
 
-    def be(self, count: int) -> None:
-        """Let there be so many, the service's own one counted."""
+    def scale_to(self, count: int) -> None:
+        """Start or end processes until `count` run, including the service's own one."""
         names = [f"mta-{number}" for number in range(2, count + 1)]
-        gone = {name: self._running.pop(name) for name in list(self._running) if name not in names}
-        for name, process in gone.items():
+        removed = {name: self._running.pop(name) for name in list(self._running) if name not in names}
+        for name, process in removed.items():
             if self.how is signal.SIGKILL:
-                self.killed.append(Struck(f"{name} killed", time.time(), time.time()))
+                self.killed.append(InjectedFault(f"{name} killed", time.time(), time.time()))
             process.send_signal(self.how)
-        for process in gone.values():
+        for process in removed.values():
             process.wait(_STOP_S)
         for name in names:
             if name not in self._running:
@@ -110,10 +110,10 @@ def _started(spec: ProcessSpec) -> "subprocess.Popen[bytes]":
         )  # fmt: skip
 
 
-async def _played(service: Service, world: DrillWorld, mtas: Mtas, messages: int) -> DrillReport:
+async def _played(service: Service, network: DrillNetwork, mtas: ExtraMtas, messages: int) -> DrillReport:
     access, store = first_access(service), service.state.parent / "mail"
     client = SendClient(service.base_url, access, plan(messages))
-    sites = SinkSites(DOMAINS, store, world.point, port=service.sink_port, delay_s=QUEUEING_S)
+    sites = SinkSites(DOMAINS, store, network.point, port=service.sink_port, delay_s=QUEUEING_S)
     moved: dict[tuple[object, ...], int] = {}
     async with sites, operate.opened(service.settings) as pool:
         counting = asyncio.create_task(_count_moved(pool, moved))
@@ -121,16 +121,16 @@ async def _played(service: Service, world: DrillWorld, mtas: Mtas, messages: int
         sites.pace(DOT_S)
         queued = await _changes(service, mtas, pool, EVERY_S * min(1.0, messages / MESSAGES))
 
-        async def also(_: DrillVerdict) -> list[Check]:
+        async def extra_checks(_: Reconciliation) -> list[Check]:
             return [
                 Check("mail waits at every change", min(queued) > 0, ", ".join(map(str, queued))),
-                Check("windows hold for all processes together", sites.most_open <= LIMIT,
-                      f"{sites.most_open} connections to a site at the most, {LIMIT} allowed"),
+                Check("windows hold for all processes together", sites.max_open <= LIMIT,
+                      f"{sites.max_open} connections to a site at the most, {LIMIT} allowed"),
             ]  # fmt: skip
 
         copies = len(mtas.killed) * ON_THE_WIRE
-        report = await counted(
-            service, access, client, mtas.killed, name=NAME, most_copies=copies, also=also, store=store
+        report = await report_after_faults(
+            service, access, client, mtas.killed, name=NAME, max_copies=copies, extra_checks=extra_checks, store=store
         )
         counting.cancel()
         with suppress(asyncio.CancelledError):
@@ -142,12 +142,12 @@ async def _played(service: Service, world: DrillWorld, mtas: Mtas, messages: int
     return report
 
 
-async def _changes(service: Service, mtas: Mtas, pool: asyncpg.Pool, every_s: float) -> list[int]:
-    """How much mail was queued at each of them."""
+async def _changes(service: Service, mtas: ExtraMtas, pool: asyncpg.Pool, every_s: float) -> list[int]:
+    """Change the number of processes step by step; return the queue length before each step."""
     queued = []
     for number, count in enumerate(COUNTS):
         queued.append(int(await pool.fetchval("SELECT count(*) FROM queue")))
-        await asyncio.to_thread(mtas.be, count)
+        await asyncio.to_thread(mtas.scale_to, count)
         if number in (1, len(COUNTS) - 1):
             parts = PARTS if number == 1 else 1
             split = await shards.plan_split(pool, service.settings, HOT, parts, why="drill")
@@ -157,7 +157,7 @@ async def _changes(service: Service, mtas: Mtas, pool: asyncpg.Pool, every_s: fl
 
 
 def plan(count: int) -> list[Send]:
-    """So many messages, each to an address of its own: most for the hot domain, the others in turn."""
+    """Return `count` messages to different addresses: most at the hot domain, the others at the rest in turn."""
     hot = round(count * HOT_PART)
     domains = [HOT if number < hot else DOMAINS[1 + number % (len(DOMAINS) - 1)] for number in range(count)]
     random.Random(count).shuffle(domains)
@@ -165,7 +165,7 @@ def plan(count: int) -> list[Send]:
 
 
 async def _count_moved(pool: asyncpg.Pool, seen: dict[tuple[object, ...], int]) -> None:
-    """Keep what the owners say of the rows they bring elsewhere; each errand stands for some seconds after its end."""
+    """Record the rows that shard owners move; each entry stays in the table for some seconds after its end."""
     while True:
         for row in await pool.fetch("SELECT shard, domain, began_at, moved FROM shard_rehomings"):
             seen[row["shard"], row["domain"], row["began_at"]] = row["moved"]

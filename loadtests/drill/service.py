@@ -1,4 +1,4 @@
-"""A whole service in a folder of its own, to be harmed: `ops up` as a child process, and the pids behind it.
+"""Run a separate service for a drill: `ops up` as a child process in its own folder, and the pids behind it.
 
 Linux only: processes are found through /proc.
 """
@@ -40,7 +40,7 @@ _PREFIX = "waybill-drill-"
 
 
 class ServicePart(StrEnum):
-    """A kind of process, by what its command line holds (a regular expression)."""
+    """A kind of process; the value is a regular expression for its command line."""
 
     API = r"-m ops\.processes\.api"  # Granian itself; `Service.api_workers` are its children
     MTA = r"-m mta\.process"
@@ -53,14 +53,15 @@ class ServicePart(StrEnum):
 
 
 class ServiceNotReady(RuntimeError):  # noqa: N818 - named for what happened
-    """`ops up` ended, or was not ready in time; the text holds what it printed."""
+    """`ops up` ended or was not ready in time; the text holds its output."""
 
 
 class Service:
-    """One `ops up` on `folder`, with ports that were free and `more` settings (names without prefix).
+    """One `ops up` in `folder`, on free ports, with `more` settings (names without prefix).
 
-    A context manager: entering starts it and waits until it is ready, leaving ends it by force if it must be.
-    What is in the folder stays, so that `start` after `stop` goes on where it was.
+    A context manager: entering starts it and waits until it is ready, leaving ends it, by force if necessary. The
+    folder
+    stays, so that `start` after `stop` continues with the same data.
     """
 
     def __init__(self, folder: Path, more: Mapping[str, str] | None = None) -> None:
@@ -83,26 +84,26 @@ class Service:
     # -- life ----------------------------------------------------------------------------------
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Bring it up and wait for its ready line; raises DidNotStart. Call from the main thread."""
+        """Start it and wait for its ready line; raises ServiceNotReady. Call from the main thread."""
         for last in (False,) * (_TRIES - 1) + (True,):
             if not self._ports:
                 self._ports = dict(zip(_PORTS, map(str, reserve_ports(len(_PORTS))), strict=True))
             if self._begin(time.monotonic() + timeout_s):
                 return
-            told = self.told()
+            output = self.output_text()
             self.kill()
-            if last or "is in use by another program" not in told:
-                raise ServiceNotReady(f"ops up did not get ready:\n{told}\n{tail(self.state / 'log' / 'api.log')}")
+            if last or "is in use by another program" not in output:
+                raise ServiceNotReady(f"ops up did not get ready:\n{output}\n{tail(self.state / 'log' / 'api.log')}")
             self._ports = {}
 
     def stop(self, grace_s: float = STOP_GRACE_S) -> int:
-        """SIGTERM, wait for the drain; the exit status. Raises TimeoutExpired when it takes longer."""
+        """Send SIGTERM and wait for the drain; return the exit status. Raises TimeoutExpired after `grace_s`."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(grace_s)
 
     def kill(self) -> None:
-        """End it and whatever it started, whether it is well or not; idempotent."""
+        """Kill it and everything that it started; idempotent."""
         if self._process is None:
             return
         if self._process.poll() is None:
@@ -124,9 +125,9 @@ class Service:
                 start_new_session=True,
             )  # fmt: skip
         while time.monotonic() < deadline and self._process.poll() is None:
-            with self.output.open("rb") as said:
-                said.seek(at)
-                if _READY_TEXT.encode() in said.read():
+            with self.output.open("rb") as output:
+                output.seek(at)
+                if _READY_TEXT.encode() in output.read():
                     return True
             time.sleep(_POLL_S)
         return False
@@ -135,59 +136,59 @@ class Service:
 
     @property
     def environ(self) -> dict[str, str]:
-        """The environment of `ops up`, and of operator commands that shall find it."""
+        """Return the environment for `ops up` and for operator commands on this service."""
         own = {"STATE": str(self.state), **self._ports, **self._more}
         outside = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         return outside | {PREFIX + name: value for name, value in own.items()}
 
     def set(self, name: str, text: str) -> None:
-        """Another setting (without prefix) for the next start."""
+        """Change a setting (name without prefix) for the next start."""
         self._more[name] = text
 
     @property
     def settings(self) -> Settings:
-        """Its settings, with the URLs of its database and of its Valkey; only while it runs."""
+        """Return its settings with the URLs of its database and Valkey; only while it runs."""
         return attach(load(self.environ))
 
     @property
     def base_url(self) -> str:
-        """Of its API."""
+        """Return the base URL of its API."""
         return f"http://127.0.0.1:{self._ports['API_PORT']}"
 
     @property
     def sink_port(self) -> int:
-        """Of its sink: where all its mail goes to."""
+        """Return the port of its sink, which receives all its mail."""
         return int(self._ports["SINK_PORT"])
 
     @property
     def submission_tls_port(self) -> int:
-        """Of its relay, with TLS from the first octet."""
+        """Return the port of its relay with TLS from the first octet."""
         return int(self._ports["SUBMISSION_TLS_PORT"])
 
     @property
     def dns_port(self) -> int:
-        """Of its DNS responder."""
+        """Return the port of its DNS responder."""
         return int(self._ports["DNS_PORT"])
 
     @property
     def first_run(self) -> dict[str, Any]:
-        """What the first start made: `accountId`, `apiKey`, `domain`, …"""
+        """Return what the first start created: `accountId`, `apiKey`, `domain`, …"""
         found: dict[str, Any] = json.loads((self.state / FIRST_RUN).read_text("utf-8"))
         return found
 
     @property
     def sink(self) -> Path:
-        """The sink's store."""
+        """Return the folder of the sink's store."""
         return self.state / "sink"
 
-    def told(self) -> str:
-        """What `ops up` has printed, its last 64 KiB."""
+    def output_text(self) -> str:
+        """Return the last 64 KiB of output of `ops up`."""
         with contextlib.suppress(OSError):
             return self.output.read_bytes()[-65_536:].decode("utf-8", "replace")
         return ""
 
     def readiness(self) -> dict[str, Any]:
-        """The answer of `/readyz`, whatever its status; raises OSError when nothing answers."""
+        """Return the answer of `/readyz`, whatever its status; raises OSError without an answer."""
         try:
             with urllib.request.urlopen(f"{self.base_url}/readyz", timeout=10) as answer:  # noqa: S310 - our own
                 return dict(json.load(answer))
@@ -199,16 +200,16 @@ class Service:
 
     @property
     def pid(self) -> int:
-        """Of `ops up`."""
+        """Return the pid of `ops up`."""
         assert self._process is not None
         return self._process.pid
 
     def pids(self, part: ServicePart) -> list[int]:
-        """Those children of `ops up` that are of this kind, now."""
+        """Return the running children of `ops up` of this kind."""
         return [pid for pid in child_pids(self.pid) if re.search(part, _words(pid))]
 
     def api_workers(self) -> list[int]:
-        """The processes that run the application."""
+        """Return the pids of the API workers."""
         return [
             pid
             for main in self.pids(ServicePart.API)
@@ -217,12 +218,12 @@ class Service:
         ]
 
     def backends(self) -> list[int]:
-        """Sessions of the service in its embedded PostgreSQL."""
+        """Return the pids of the service's sessions in its embedded PostgreSQL."""
         found = [pid for main in self.pids(ServicePart.POSTGRES) for pid in child_pids(main)]
         return [pid for pid in found if re.match(r"postgres: \S+ \S+ \[local\]", _words(pid))]
 
     def everything(self) -> list[int]:
-        """Living processes that carry this state folder in their environment, command line or working folder."""
+        """Return all processes with this state folder in their environment, command line or working directory."""
         mark = os.fsencode(self.state)
         found = []
         for pid in _living():
@@ -237,7 +238,7 @@ class Service:
 
 @contextlib.contextmanager
 def temporary(more: Mapping[str, str] | None = None) -> Iterator[Service]:
-    """A started service in a fresh folder below the temporary one; both are gone at the end."""
+    """Run a service in a new temporary folder; both are removed at the end."""
     folder = make_folder()
     try:
         with Service(folder, more) as service:
@@ -247,14 +248,14 @@ def temporary(more: Mapping[str, str] | None = None) -> Iterator[Service]:
 
 
 def make_folder() -> Path:
-    """A fresh folder for a service below the temporary one."""
+    """Create a temporary folder for a service."""
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     folder.chmod(0o711)  # a root's servers run as another user, who passes through
     return folder
 
 
 def clear(folder: Path) -> None:
-    """Remove a service's folder, and its data where that had to lie elsewhere."""
+    """Remove a service's folder, and its data if that lies elsewhere."""
     elsewhere = folder / "state" / "embedded"
     if elsewhere.is_symlink() and elsewhere.resolve().parent == SHARED:
         shutil.rmtree(elsewhere.resolve(), ignore_errors=True)
@@ -262,7 +263,7 @@ def clear(folder: Path) -> None:
 
 
 def _names(text: bytes, mark: bytes) -> bool:
-    """True when `mark` stands in `text` as a whole path or as the beginning of one."""
+    """Return True when `text` contains `mark` as a whole path or the beginning of one."""
     at = text.find(mark)
     return at >= 0 and text[at + len(mark) : at + len(mark) + 1] in (b"", b"/", b"\0")
 
@@ -274,12 +275,12 @@ def _living() -> Iterator[int]:
 
 
 def child_pids(parent: int) -> list[int]:
-    """The living children of a process."""
+    """Return the running children of a process."""
     return [pid for pid in _living() if _stat(pid)[1:2] == [str(parent)]]
 
 
 def _stat(pid: int) -> list[str]:
-    """State, parent, … of a process (proc(5)); [] when it is gone."""
+    """Return state, parent and further fields of a process (proc(5)); [] when it has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:

@@ -1,7 +1,8 @@
-"""The cases of `ops drill silent-sites`: what the servers of one tenant's recipients do, and their names and addresses.
+"""The cases of `ops drill silent-sites`: the behaviour, names and addresses of the harmful tenant's mail servers.
 
-Every recipient domain has an MX name of its own. The names share `addresses` loopback addresses; by default each name
-has its own. Pure: the drill and its servers read everything from here.
+Every recipient domain has its own MX name. The names share `addresses` loopback addresses; by default each has its
+own.
+Pure: the drill and its servers read everything from here.
 """
 
 import re
@@ -20,7 +21,7 @@ _MX_NAME: Final = re.compile(rf"mx\.s(\d+)\.{re.escape(ZONE)}")
 
 
 class SilentServerKind(StrEnum):
-    """What a recipient domain's servers do."""
+    """The behaviour of a recipient domain's servers."""
 
     SILENT = "silent"  # accept the connection, and stop answering at a stage of the conversation
     DRIP = "drip"  # the same, but they send a line of an endless reply every two seconds
@@ -31,7 +32,7 @@ class SilentServerKind(StrEnum):
 
 
 class Stage(StrEnum):
-    """The first step of a conversation that a silent server leaves unanswered."""
+    """The first step of an SMTP session that a silent server leaves unanswered."""
 
     GREETING = "greeting"
     EHLO = "ehlo"
@@ -40,11 +41,11 @@ class Stage(StrEnum):
     MAIL = "mail"
     RCPT = "rcpt"
     DATA = "data"
-    DOT = "dot"  # the whole content is there, and no reply says what became of it
+    DOT = "dot"  # the content is complete, and no reply follows
 
 
 class SilentCase(Struct, frozen=True, kw_only=True):
-    """One run of the drill: `accounts` send one message each to `sites` domains together."""
+    """One run of the drill: `accounts` together send one message to each of `sites` domains."""
 
     kind: SilentServerKind
     stage: Stage = Stage.GREETING
@@ -54,19 +55,19 @@ class SilentCase(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The case in words that a report shows."""
+        """Return a description of the case for the report."""
         stage = "" if self.stage is Stage.GREETING else f" at {self.stage.value}"
         shared = f" on {self.addresses} addresses" if self.addresses else ""
         return f"{self.kind.value}{stage}{shared}, {self.sites} domains of {self.accounts} accounts"
 
     @property
     def used_addresses(self) -> int:
-        """How many addresses the servers listen on."""
+        """Return the number of addresses that the servers listen on."""
         return min(self.addresses or self.sites, self.sites, MAX_ADDRESSES)
 
     @property
     def has_servers(self) -> bool:
-        """True where the drill runs servers of its own."""
+        """Return True when the drill runs its own mail servers."""
         return self.kind not in (SilentServerKind.WELL, SilentServerKind.DNS_SILENT)
 
     def is_dead(self, place: int) -> bool:
@@ -86,7 +87,7 @@ def address(place: int) -> str:
 
 
 def records(case: SilentCase) -> Callable[[str, str], list[str] | None]:
-    """Return a function that gives the DNS records of a name and type; None for names of others."""
+    """Return a function from name and type to DNS records, or None for names outside the zone."""
 
     def found(name: str, rdtype: str) -> list[str] | None:
         if not name.endswith("." + ZONE):

@@ -1,8 +1,7 @@
-"""Mail servers that fall silent: each on its own loopback address, at the port that the service delivers to.
+"""Mail servers that stop answering, each on its own loopback address at the service's SMTP port.
 
-A silent server answers up to one stage of the conversation and then keeps the connection open without a word, or with
-a reply that never ends. A dead one is a listening socket whose queue of accepted connections is full: Linux drops
-every further SYN to it.
+A silent server answers up to one stage of the session, then keeps the connection open without a reply, or with a reply
+that never ends. A dead server is a listening socket with a full accept queue: Linux drops every further SYN to it.
 """
 
 import asyncio
@@ -32,11 +31,11 @@ _VERBS: Final = {
 
 
 class CannotListen(RuntimeError):  # noqa: N818 - named for what happened
-    """The servers can't be started here; the text says why and what to do."""
+    """The servers cannot be started here; the text says why and what to do."""
 
 
 class SilentServers:
-    """The servers of one case. An asynchronous context manager; it belongs to the loop that enters it."""
+    """The servers of one case. An asynchronous context manager, bound to the loop that enters it."""
 
     def __init__(self, case: SilentCase, port: int) -> None:
         self._case = case
@@ -130,7 +129,7 @@ class _Conversation(asyncio.Protocol):
             self._transport.write(b"250 2.0.0 ok\r\n")
 
     def _answer(self, stage: Stage) -> None:
-        """Reply to a stage, or fall silent at it."""
+        """Reply to a stage, or stop answering at it."""
         wanted = self._case.stage
         if stage is wanted:
             self._fall_silent(stage)
@@ -164,7 +163,7 @@ def _bound(ip: str, port: int) -> socket.socket:
 
 
 def _dead_listener(ip: str, port: int) -> socket.socket:
-    """Listen, and fill the queue of accepted connections: its one entry stays although its client closes at once."""
+    """Listen and fill the accept queue: its one entry stays although its client closes at once."""
     listener = _bound(ip, port)
     listener.listen(0)
     socket.create_connection((ip, port), timeout=_FILL_S).close()
@@ -172,7 +171,8 @@ def _dead_listener(ip: str, port: int) -> socket.socket:
 
 
 def _allow_files(wanted: int) -> None:
-    """Raise this process's limit of open files to `wanted`; call after the service's start, which inherits it."""
+    """Raise this process's limit of open files; call after the service has started, since it would inherit the
+    limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= wanted or soft == resource.RLIM_INFINITY:
         return

@@ -1,10 +1,10 @@
-"""`ops drill silent-sites`: one tenant mails thousands of servers that never answer, and other mail must not wait.
+"""`ops drill silent-sites`: one tenant mails thousands of servers that never answer; other mail must not wait.
 
-The bystander and the harmful tenant each send a steady 5 messages a second to domains that are well; that is measured
-first alone. Then the harmful tenant queues one message to each of many domains at once: their servers accept
-connections and stay silent, or drop SYN packets, or their name servers never answer. The healthy mail goes on, the
-harmful tenant's own included. The rule: its 99th percentile, from the 202 to the arrival, stays below twice the
-baseline (`silent_verdict.limit_ms`), and nothing is lost. Limits and time-outs of the service are its defaults.
+A bystander and the harmful tenant each send 5 messages a second to healthy domains; the baseline is measured with
+these
+alone. Then the harmful tenant queues one message to each of many domains at once, whose servers stay silent after
+accepting, drop SYN packets, or whose name servers never answer. Rule: the 99th percentile of the healthy mail, the
+harmful tenant's included, stays below `silent_checks.limit_ms`, and nothing is lost. All limits are the defaults.
 """
 
 import asyncio
@@ -23,18 +23,25 @@ from engine.base.events import Status
 from engine.base.settings import Settings
 from loadtests.bench.measure import peaks_mb
 from loadtests.drill.catalogue import DrillOrder
+from loadtests.drill.drill_network import DrillNetwork
+from loadtests.drill.fresh_service import account_id, database_url, first_access, run_with_network
 from loadtests.drill.many_accounts import open_accounts
 from loadtests.drill.open_connections import OpenConnections
-from loadtests.drill.paced import Letter, PacedClient, Sent, arrivals
+from loadtests.drill.paced_client import PacedAnswer, PacedClient, PacedMessage, arrivals
+from loadtests.drill.reconciliation import read_account_log
 from loadtests.drill.report import DrillReport, combined
-from loadtests.drill.sends import ApiAccess
+from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service, ServicePart
 from loadtests.drill.silent_cases import ZONE, SilentCase, SilentServerKind, Stage, domain, records, remote_pattern
+from loadtests.drill.silent_checks import (
+    DeliveryTimes,
+    HarmfulMailCost,
+    HealthySender,
+    SilentMailCount,
+    report_of_case,
+    series,
+)
 from loadtests.drill.silent_servers import SilentServers
-from loadtests.drill.silent_verdict import HarmfulMailCost, HealthySender, Series, SilentMailCount, judged, series
-from loadtests.drill.stage import account_id, database_url, first_access, played_in_world
-from loadtests.drill.verdict import read_ledger
-from loadtests.drill.world import DrillWorld
 from ops.local.dns import DnsBehaviour
 from ops.local.sink_store import entries
 
@@ -64,7 +71,7 @@ def run(order: DrillOrder) -> DrillReport:
 
 
 def cases(order: DrillOrder) -> list[SilentCase]:
-    """Return the cases to run: one as soon as an option says what it shall be."""
+    """Return the cases to run: one if any option is given, else `DEFAULT_CASES`."""
     chosen = order.options
     wanted = (
         [(SilentServerKind(str(chosen.get("kind", SilentServerKind.SILENT))), int(chosen.get("accounts", 1)))]
@@ -84,32 +91,32 @@ def cases(order: DrillOrder) -> list[SilentCase]:
 
 
 def _run_case(case: SilentCase, seconds: float) -> DrillReport:
-    async def play(service: Service, world: DrillWorld) -> DrillReport:
-        world.names.steady(records(case))
+    async def play(service: Service, network: DrillNetwork) -> DrillReport:
+        network.names.steady(records(case))
         if case.kind is SilentServerKind.DNS_SILENT:
-            world.names.behave_under(ZONE, DnsBehaviour(drop=True))
+            network.names.behave_under(ZONE, DnsBehaviour(drop=True))
         harmful = await open_accounts(service, "harmful", case.accounts)
         async with SilentServers(case, service.sink_port):
-            return await _Drill(service, case, first_access(service), harmful).measured(seconds)
+            return await _SilentSitesRun(service, case, first_access(service), harmful).measured(seconds)
 
-    report = played_in_world(play, SETTINGS)
+    report = run_with_network(play, SETTINGS)
     report.drill = NAME
     return report
 
 
 class _Phase(Struct):
-    """What both senders of healthy mail sent, and when it arrived."""
+    """The healthy mail of both senders in one phase, and its arrival times."""
 
-    sent: list[list[Sent]]
+    sent: list[list[PacedAnswer]]
     arrived: dict[str, float]
     until: float
 
-    def of(self, sender: int, since: float = 0.0) -> Series:
-        """The figures of one of them, for messages answered at or after `since`."""
+    def of(self, sender: int, since: float = 0.0) -> DeliveryTimes:
+        """Return the delivery times of one sender, for messages answered at or after `since`."""
         return series([one for one in self.sent[sender] if one.answered_at >= since], self.arrived, self.until)
 
 
-class _Drill:
+class _SilentSitesRun:
     """One case on a running service."""
 
     def __init__(self, service: Service, case: SilentCase, bystander: ApiAccess, harmful: Sequence[ApiAccess]) -> None:
@@ -117,10 +124,10 @@ class _Drill:
         self._case = case
         self._healthy = [bystander, harmful[0]]
         self._harmful = harmful
-        self._sent: list[Sent] = []
+        self._sent: list[PacedAnswer] = []
 
     async def measured(self, seconds: float) -> DrillReport:
-        """Measure the baseline, then the fault, and count everything."""
+        """Measure the baseline, then the fault; return the report."""
         async with AsyncExitStack() as stack:
             clients = [
                 await stack.enter_async_context(PacedClient(self._service.base_url, one)) for one in self._healthy
@@ -128,7 +135,7 @@ class _Drill:
             await self._phase(clients, "warm", _WARM_S)
             baseline = await self._phase(clients, "baseline", BASELINE_S)
             mtas, before = self._service.pids(ServicePart.MTA), self._peak_mb()
-            counted = await stack.enter_async_context(OpenConnections(remote_pattern(self._service.sink_port)))
+            connections = await stack.enter_async_context(OpenConnections(remote_pattern(self._service.sink_port)))
             began = time.time()
             async with asyncio.TaskGroup() as tasks:
                 fault = tasks.create_task(self._phase(clients, "fault", seconds))
@@ -136,9 +143,9 @@ class _Drill:
             during, queued_at = fault.result(), queued.result()
         load = HarmfulMailCost(
             queued_s=queued_at - began,
-            most_open=counted.most_open,
-            most_to_one=counted.most_to_one,
-            opened=counted.opened,
+            max_open=connections.max_open,
+            max_to_one=connections.max_to_one,
+            opened=connections.opened,
             mta_restarted=self._service.pids(ServicePart.MTA) != mtas,
             peak_before_mb=before,
             peak_after_mb=self._peak_mb(),
@@ -150,15 +157,18 @@ class _Drill:
             )
             for at, name in enumerate(names)
         ]
-        return judged(self._case, senders, await self._count(), load)
+        return report_of_case(self._case, senders, await self._count(), load)
 
     async def _phase(self, clients: Sequence[PacedClient], name: str, seconds: float) -> _Phase:
-        """Send for so long from both, and wait a while for the last arrivals."""
+        """Send for `seconds` from both senders, then wait for the last arrivals."""
         count = round(seconds * RATE)
         plans = [
-            [Letter(f"bystander-{name}-{number}", f"reader+{name}-{number}@healthy.test") for number in range(count)],
             [
-                Letter(f"own-{name}-{number}", f"reader+{name}-{number}@own{number % _OWN_DOMAINS}.test")
+                PacedMessage(f"bystander-{name}-{number}", f"reader+{name}-{number}@healthy.test")
+                for number in range(count)
+            ],
+            [
+                PacedMessage(f"own-{name}-{number}", f"reader+{name}-{number}@own{number % _OWN_DOMAINS}.test")
                 for number in range(count)
             ],
         ]
@@ -169,13 +179,13 @@ class _Drill:
         return _Phase(list(sent), arrived, time.time())
 
     async def _queue_all(self) -> float:
-        """Queue the harmful mail of all accounts, as fast as the API takes it; the time of the last answer."""
+        """Queue the harmful mail of all accounts; return the time of the last answer."""
         work = iter(_batches(self._case, len(self._harmful)))
 
         async def worker() -> None:
-            for account, letters in work:
+            for account, messages in work:
                 async with PacedClient(self._service.base_url, self._harmful[account]) as client:
-                    self._sent += await client.send_batch(letters)
+                    self._sent += await client.send_batch(messages)
 
         async with asyncio.TaskGroup() as tasks:
             for _ in range(_AT_ONCE):
@@ -186,13 +196,13 @@ class _Drill:
         return peaks_mb({"mta": self._service.pids(ServicePart.MTA)})["mta"]
 
     async def _count(self) -> SilentMailCount:
-        """Hold what the clients were told against the queue, the messages, the logs and the sink's store."""
+        """Compare the clients' record with the queue, the messages, the logs and the sink."""
         accounts = [account_id(one) for one in {one.account: one for one in [*self._healthy, *self._harmful]}.values()]
         connection = await asyncpg.connect(database_url(self._service))
         try:
             queued = await _queued(connection, accounts)  # before the sink: what leaves it meanwhile has arrived
             bounced = await _bounced(connection, accounts)
-            ledgers = [await read_ledger(connection, account) for account in accounts]
+            ledgers = [await read_account_log(connection, account) for account in accounts]
         finally:
             await connection.close()
         copies = Counter(entry.test_id for entry in await asyncio.to_thread(entries, self._service.sink))
@@ -212,14 +222,14 @@ class _Drill:
         )
 
 
-def _batches(case: SilentCase, accounts: int) -> list[tuple[int, list[Letter]]]:
-    """Return (account, letters) for requests that send one message to each domain, the domains dealt out in turn."""
+def _batches(case: SilentCase, accounts: int) -> list[tuple[int, list[PacedMessage]]]:
+    """Return (account, messages) of requests that send one message to each domain; accounts take domains in turn."""
     found = []
     for account in range(accounts):
         numbers = range(account, case.sites, accounts)
         for start in range(0, len(numbers), _BATCH):
             part = numbers[start : start + _BATCH]
-            found.append((account, [Letter(f"harmful-{number}", f"reader@{domain(number)}") for number in part]))
+            found.append((account, [PacedMessage(f"harmful-{number}", f"reader@{domain(number)}") for number in part]))
     return found
 
 

@@ -1,7 +1,7 @@
-"""`ops drill soak`: hours of mail at half of what the service takes, a fault every few minutes, and nothing that grows.
+"""`ops drill soak`: hours of mail at half of the peak rate with a fault every few minutes; resources must not grow.
 
-Mail flows at an even pace; the faults come in turn. At the end everything is counted as after each of them alone, and
-what the processes hold (memory, files, sessions of the database) is compared with what they held at the beginning.
+At the end every message is accounted for, and memory, open files and database sessions are compared with the
+beginning.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ import asyncpg
 from msgspec import Struct
 
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.faults import FAULTS, NobodyThere, Struck, strike
+from loadtests.drill.faults import FAULTS, InjectedFault, NoProcessToKill, inject
+from loadtests.drill.fresh_service import database_url, new_access, run_on_service, until_empty
+from loadtests.drill.kill_drills import ON_THE_WIRE, report_after_faults
+from loadtests.drill.reconciliation import Reconciliation
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.run import ON_THE_WIRE, counted
-from loadtests.drill.sends import SendClient, plan
+from loadtests.drill.send_client import SendClient, plan
 from loadtests.drill.service import Service, ServicePart, child_pids
-from loadtests.drill.stage import database_url, new_access, played, until_empty
-from loadtests.drill.verdict import DrillVerdict
 from ops.local.sink import KEPT_MESSAGES
 
 NAME: Final = "soak"
@@ -44,7 +44,7 @@ _PAGE: Final = 4096
 
 
 class ResourceSample(Struct, frozen=True):
-    """What the processes hold at one moment. `rss_mb` by role, with children."""
+    """The resources of the processes at one time. `rss_mb` is by role, with children."""
 
     at: float  # monotonic
     rss_mb: dict[str, float]
@@ -53,7 +53,7 @@ class ResourceSample(Struct, frozen=True):
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Row 42."""
+    """Send mail for --minutes with faults in turn (fault 42)."""
     seconds = (order.minutes or MINUTES) * 60
 
     async def play(service: Service) -> DrillReport:
@@ -66,7 +66,7 @@ def run(order: DrillOrder) -> DrillReport:
             tasks.create_task(client.run(over))
             watching = tasks.create_task(_watch(service, over, samples))
             try:
-                struck = await _faults(service, seconds, order.rng)
+                injected = await _faults(service, seconds, order.rng)
             finally:
                 over.set()
             await watching
@@ -74,20 +74,22 @@ def run(order: DrillOrder) -> DrillReport:
         await asyncio.sleep(REST_S)
         samples.append(await _sample(service))
 
-        async def also(_: DrillVerdict) -> list[Check]:
+        async def extra_checks(_: Reconciliation) -> list[Check]:
             return _nothing_grows(samples)
 
-        copies = ON_THE_WIRE * len(struck)
-        report = await counted(service, access, client, struck, name=NAME, most_copies=copies, also=also)
+        copies = ON_THE_WIRE * len(injected)
+        report = await report_after_faults(
+            service, access, client, injected, name=NAME, max_copies=copies, extra_checks=extra_checks
+        )
         report.figures |= {"minutes": round(seconds / 60, 1), "messages a second": round(rate, 1)} | _slopes(samples)
         return report
 
-    return played(play)
+    return run_on_service(play)
 
 
 async def _half_of_peak(service: Service, seconds: float) -> float:
-    """Half of what is accepted and delivered a second when it comes as fast as it can, with an account of its own;
-    less where the sink could not keep that many."""
+    """Measure the peak rate with an account of its own; return half of it, or less if the sink could not keep all
+    mail."""
     access = await new_access(service, "soak-peak")
     client = SendClient(service.base_url, access, plan(PEAK_MESSAGES, "peak"))
     began = time.monotonic()
@@ -97,9 +99,9 @@ async def _half_of_peak(service: Service, seconds: float) -> float:
     return min(peak / 2, 0.8 * KEPT_MESSAGES / seconds)
 
 
-async def _faults(service: Service, seconds: float, rng: random.Random) -> list[Struck]:
-    """One after the other, evenly over the time."""
-    struck = []
+async def _faults(service: Service, seconds: float, rng: random.Random) -> list[InjectedFault]:
+    """Inject the faults in turn, evenly over the time; return them."""
+    injected = []
     began = time.monotonic()
     each_s = min(FAULT_EVERY_S, seconds / (MIN_FAULTS + 1))
     number = 0
@@ -107,10 +109,10 @@ async def _faults(service: Service, seconds: float, rng: random.Random) -> list[
         await asyncio.sleep(each_s * rng.uniform(0.8, 1.2))
         name = _TURNS[number % len(_TURNS)]
         number += 1
-        with suppress(NobodyThere):  # the count at the end shows who never came back
-            struck.append(await asyncio.to_thread(strike, FAULTS[name], service, rng))
+        with suppress(NoProcessToKill):  # the final check reports processes that never came back
+            injected.append(await asyncio.to_thread(inject, FAULTS[name], service, rng))
     await asyncio.sleep(max(0.0, began + seconds - time.monotonic()))
-    return struck
+    return injected
 
 
 async def _watch(service: Service, until: asyncio.Event, into: list[ResourceSample]) -> None:
@@ -152,7 +154,7 @@ def _files(pid: int) -> int:
 
 
 def _nothing_grows(samples: Sequence[ResourceSample]) -> list[Check]:
-    """The end, at rest, against the most of the first half: a process that had just died held less than it will."""
+    """Compare the state at rest with the maximum of the first half: a restarted process first holds less."""
     early, last = samples[: max(1, len(samples) // 2)], samples[-1]
     checks = []
     for role in last.rss_mb:
@@ -167,11 +169,11 @@ def _nothing_grows(samples: Sequence[ResourceSample]) -> list[Check]:
 
 
 def _returned(what: str, first: int, last: int, most: int) -> Check:
-    return Check(f"{what} return to what they were", last <= first + most, f"{first} to {last}")
+    return Check(f"{what} return to the initial number", last <= first + most, f"{first} to {last}")
 
 
 def _slopes(samples: Sequence[ResourceSample]) -> dict[str, Any]:
-    """How memory moved under load, MB an hour, by role: least squares over the second half of the samples."""
+    """Return the growth of memory by role in MB per hour, by least squares over the second half of the samples."""
     half = samples[len(samples) // 2 : -1]
     series: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for one in half:
@@ -181,7 +183,7 @@ def _slopes(samples: Sequence[ResourceSample]) -> dict[str, Any]:
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """Of the straight line through the points; 0 for fewer than two."""
+    """Return the slope of the least-squares line through the points; 0 for fewer than two."""
     if len(points) < 2:
         return 0.0
     middle = [sum(one[axis] for one in points) / len(points) for axis in (0, 1)]

@@ -1,7 +1,7 @@
-"""Drills of what Valkey and PostgreSQL do when they live and yet don't serve: hang, refuse, lock, run out of room.
+"""Drills in which Valkey or PostgreSQL run but do not serve: they hang, refuse, lock or run out of room.
 
-Meanwhile every request must have its answer within a bound, a refusal must be a 503 that says when to come back, the
-process must answer `/healthz`, and another account must be able to read.
+Meanwhile every request must be answered within a limit, a refusal must be a 503 with Retry-After, `/healthz` must
+answer, and another account must be able to read.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from msgspec import Struct
 
 from engine.flows.sending.accept import COMMIT_TIMEOUT_S
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.faults import Struck
+from loadtests.drill.faults import InjectedFault
+from loadtests.drill.fresh_service import account_id, database_url, first_access, new_access, redis_url, run_on_service
+from loadtests.drill.kill_drills import report_after_faults
+from loadtests.drill.reconciliation import Reconciliation
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.run import counted
-from loadtests.drill.sends import ApiAccess, SendAttempt, SendClient, plan
+from loadtests.drill.send_client import ApiAccess, SendAttempt, SendClient, plan
 from loadtests.drill.service import Service, ServicePart
-from loadtests.drill.stage import account_id, database_url, first_access, new_access, played, redis_url
-from loadtests.drill.verdict import DrillVerdict
 
 RATE: Final = 80.0
 HUNG_S: Final = 30.0
@@ -51,53 +51,53 @@ Stall = Callable[[Service, ApiAccess], AbstractAsyncContextManager[str]]
 
 
 def valkey_hung(order: DrillOrder) -> DrillReport:
-    """Row 8, a Valkey that stands still."""
+    """Stop the Valkey process (fault 8)."""
     return _stalled("valkey-hung", order, _hung, HUNG_S)
 
 
 def valkey_full(order: DrillOrder) -> DrillReport:
-    """Row 8, a Valkey without memory that evicts nothing."""
+    """Let Valkey run out of memory without eviction (fault 8)."""
     return _stalled("valkey-full", order, _full, HUNG_S / 2)
 
 
 def valkey_readonly(order: DrillOrder) -> DrillReport:
-    """Row 8, a Valkey that has become a replica."""
+    """Make Valkey a read-only replica (fault 8)."""
     return _stalled("valkey-readonly", order, _readonly, HUNG_S / 2)
 
 
 def postgres_locked(order: DrillOrder) -> DrillReport:
-    """Row 11, a table that somebody else keeps locked."""
+    """Hold an exclusive lock on `messages` (fault 11)."""
     return _stalled("postgres-locked", order, _locked, LOCKED_S, strict=False)
 
 
 def postgres_crowded(order: DrillOrder) -> DrillReport:
-    """Row 11, no connection to be had."""
+    """Use up all connections of PostgreSQL (fault 11)."""
     return _stalled("postgres-crowded", order, _crowded, CROWDED_S, strict=False)
 
 
 def postgres_deadlock(order: DrillOrder) -> DrillReport:
-    """Row 11, a lock taken the wrong way round."""
+    """Take locks in the opposite order of the service (fault 11)."""
     return _stalled("postgres-deadlock", order, _deadlock, DEADLOCK_S)
 
 
-class Probed(Struct, frozen=True):
-    """One question and its answer; status 0: none."""
+class ProbeResult(Struct, frozen=True):
+    """One probe request; status 0: no answer."""
 
     status: int
     took_s: float
 
 
-class Probes:
-    """Asks `/healthz`, and a list of another account, ten times a second."""
+class ApiProbes:
+    """Requests `/healthz` and a list of another account ten times a second."""
 
     def __init__(self, service: Service, bystander: ApiAccess) -> None:
-        self.health: list[Probed] = []
-        self.reads: list[Probed] = []
+        self.health: list[ProbeResult] = []
+        self.reads: list[ProbeResult] = []
         self._base = service.base_url
         self._headers = {"Authorization": f"Bearer {bystander.key}"}
 
     async def run(self, until: asyncio.Event) -> None:
-        """Until the event is set; each question in time whatever became of the last."""
+        """Probe until the event is set, at a constant rate."""
         timeout = aiohttp.ClientTimeout(total=30)
         async with (
             aiohttp.ClientSession(timeout=timeout, trust_env=False, connector=aiohttp.TCPConnector(limit=0)) as session,
@@ -108,24 +108,24 @@ class Probes:
                 tasks.create_task(self._ask(session, "/v1/domains", self.reads))
                 await asyncio.sleep(PROBE_S)
 
-    async def _ask(self, session: aiohttp.ClientSession, path: str, into: list[Probed]) -> None:
+    async def _ask(self, session: aiohttp.ClientSession, path: str, into: list[ProbeResult]) -> None:
         began, status = time.monotonic(), 0
         with suppress(aiohttp.ClientError, OSError):
             async with session.get(self._base + path, headers=self._headers) as answer:
                 await answer.read()
                 status = answer.status
-        into.append(Probed(status, time.monotonic() - began))
+        into.append(ProbeResult(status, time.monotonic() - began))
 
 
 class ApiResources(Struct, frozen=True):
-    """What the API's processes hold."""
+    """Threads and open files of the API workers."""
 
     threads: int
     files: int
 
 
 def held(service: Service) -> ApiResources:
-    """Now, all its workers together."""
+    """Return the threads and open files of all API workers."""
     threads = files = 0
     for pid in service.api_workers():
         with suppress(OSError):
@@ -136,13 +136,13 @@ def held(service: Service) -> ApiResources:
 
 
 def _stalled(name: str, order: DrillOrder, stall: Stall, length_s: float, *, strict: bool = True) -> DrillReport:
-    """`order.rounds` times; not `strict`: another account's reads may be refused, as long as they are answered."""
+    """Run a stall `order.rounds` times under load; unless `strict`, another account's reads may be refused with 503."""
 
     async def play(service: Service) -> DrillReport:
         access, bystander = first_access(service), await new_access(service, "bystander")
         client = SendClient(service.base_url, access, plan(order.messages, name), rate=RATE, rng=order.rng)
-        probes, over = Probes(service, bystander), asyncio.Event()
-        struck: list[Struck] = []
+        probes, over = ApiProbes(service, bystander), asyncio.Event()
+        injected: list[InjectedFault] = []
         before = most = held(service)
 
         async def stalls() -> None:
@@ -151,10 +151,10 @@ def _stalled(name: str, order: DrillOrder, stall: Stall, length_s: float, *, str
                 for _ in range(order.rounds):
                     await asyncio.sleep(BETWEEN_S * order.rng.uniform(0.5, 1.5))
                     at = time.time()
-                    async with stall(service, access) as who:
+                    async with stall(service, access) as label:
                         await asyncio.sleep(length_s)
                         most = max(most, held(service), key=lambda one: one.files)
-                    struck.append(Struck(who, at, time.time()))
+                    injected.append(InjectedFault(label, at, time.time()))
                 await asyncio.sleep(BETWEEN_S)
             finally:
                 over.set()
@@ -164,14 +164,14 @@ def _stalled(name: str, order: DrillOrder, stall: Stall, length_s: float, *, str
             tasks.create_task(probes.run(over))
             tasks.create_task(stalls())
 
-        async def also(_: DrillVerdict) -> list[Check]:
+        async def extra_checks(_: Reconciliation) -> list[Check]:
             return [*_answers(client.tried), *_probed(probes, strict=strict), _no_pile(before, most)]
 
-        report = await counted(service, access, client, struck, name=name, also=also)
+        report = await report_after_faults(service, access, client, injected, name=name, extra_checks=extra_checks)
         report.figures["answers"] = dict(Counter(one.status for one in client.tried))
         return report
 
-    return played(play)
+    return run_on_service(play)
 
 
 def _answers(tried: Sequence[SendAttempt]) -> list[Check]:
@@ -181,31 +181,35 @@ def _answers(tried: Sequence[SendAttempt]) -> list[Check]:
     unsaid = sum(one.retry_after is None for one in refused)
     return [
         Check("every send is answered by 202, 200 or 503", not strange, f"{dict(strange) or 'no other answer'}"),
-        Check(f"within {ANSWER_S:g} s", slowest <= ANSWER_S, f"{slowest:.2f} s at the most"),
-        Check("every 503 says when to come back", unsaid == 0, f"{len(refused)} of them, {unsaid} without"),
+        Check(f"within {ANSWER_S:g} s", slowest <= ANSWER_S, f"{slowest:.2f} s at most"),
+        Check("every 503 has Retry-After", unsaid == 0, f"{len(refused)} of them, {unsaid} without"),
     ]
 
 
-def _probed(probes: Probes, *, strict: bool) -> list[Check]:
+def _probed(probes: ApiProbes, *, strict: bool) -> list[Check]:
     health, reads = probes.health, probes.reads
-    ill = Counter(one.status for one in health if one.status != 200)
+    failed = Counter(one.status for one in health if one.status != 200)
     slowest, longest = (max((one.took_s for one in found), default=0.0) for found in (health, reads))
     allowed = (200,) if strict else (200, 503)
     wrong = Counter(one.status for one in reads if one.status not in allowed)
     served = sum(one.status == 200 for one in reads)
-    words = "another account can read meanwhile" if strict else "another account's reads are answered meanwhile"
+    words = (
+        "another account can read during the stall"
+        if strict
+        else "reads of another account are answered during the stall"
+    )
     return [
-        Check("/healthz answers all the time", not ill and slowest <= HEALTHY_S,
-              f"{slowest:.2f} s at the most, {dict(ill)}"),
+        Check("/healthz always answers", not failed and slowest <= HEALTHY_S,
+              f"{slowest:.2f} s at most, {dict(failed)}"),
         Check(words, not wrong and longest <= READ_S and served > 0,
-              f"{served} of {len(reads)}, {longest:.2f} s at the most, {dict(wrong)}"),
+              f"{served} of {len(reads)}, {longest:.2f} s at most, {dict(wrong)}"),
     ]  # fmt: skip
 
 
 def _no_pile(before: ApiResources, most: ApiResources) -> Check:
     small = most.threads - before.threads <= MAX_THREADS and most.files - before.files <= MAX_FILES
     found = f"threads {before.threads} to {most.threads}, files {before.files} to {most.files}"
-    return Check("nothing piles up in the API", small, found)
+    return Check("threads and files of the API stay bounded", small, found)
 
 
 # -- the stalls ------------------------------------------------------------------------------------
@@ -235,7 +239,7 @@ async def _full(service: Service, _access: ApiAccess) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _readonly(service: Service, _access: ApiAccess) -> AsyncIterator[str]:
-    """A replica of a primary that is not there keeps its data and takes no writes."""
+    """Make Valkey the replica of an absent primary: it keeps its data and refuses writes."""
     client = redis.from_url(redis_url(service), socket_timeout=5)
     await client.replicaof("127.0.0.1", "1")
     try:
@@ -258,7 +262,7 @@ async def _locked(service: Service, _access: ApiAccess) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _crowded(service: Service, _access: ApiAccess) -> AsyncIterator[str]:
-    """Every place is taken, those of the service's own sessions too: what it had is ended."""
+    """Take every connection, also those of the service's own sessions, which are terminated."""
     async with AsyncExitStack() as stack:
         taken = await _taken(service, stack)
         ended = 0
@@ -272,7 +276,7 @@ async def _crowded(service: Service, _access: ApiAccess) -> AsyncIterator[str]:
 
 
 async def _taken(service: Service, stack: AsyncExitStack) -> list[asyncpg.Connection]:
-    """Connections until there are no more."""
+    """Open connections until PostgreSQL refuses."""
     found: list[asyncpg.Connection] = []
     url = database_url(service)
     with suppress(asyncpg.TooManyConnectionsError):
@@ -285,20 +289,20 @@ async def _taken(service: Service, stack: AsyncExitStack) -> list[asyncpg.Connec
 
 @asynccontextmanager
 async def _deadlock(service: Service, access: ApiAccess) -> AsyncIterator[str]:
-    """The service locks an account's head, then writes messages; here it goes the other way round."""
+    """Lock `messages` before the account head; the service locks the head first."""
     connection = await asyncpg.connect(database_url(service), timeout=5)
-    outcome = "the service gave way"
+    outcome = "the service was rolled back"
     try:
         transaction = connection.transaction()
         await transaction.start()
         await connection.execute("LOCK TABLE messages IN SHARE ROW EXCLUSIVE MODE")
-        await asyncio.sleep(random.uniform(0.2, 0.5))  # until somebody holds the head and waits for the table
+        await asyncio.sleep(random.uniform(0.2, 0.5))  # until a session holds the head and waits for the table
         try:
             await connection.execute(
                 "SELECT FROM account_heads WHERE account_id = $1 FOR UPDATE", account_id(access), timeout=10
             )
         except asyncpg.DeadlockDetectedError:
-            outcome = "the intruder gave way"
+            outcome = "the drill was rolled back"
         await transaction.rollback()
         yield f"deadlock: {outcome}"
     finally:

@@ -1,7 +1,6 @@
-"""Drills of the servers behind the service: a Redis Cluster that loses servers and moves slots, a stale Redis replica
-that is promoted, a PostgreSQL replica that takes the place of its primary.
+"""Drills of store failover: a Redis Cluster, a stale Redis replica, a PostgreSQL replica that is promoted.
 
-They are started here, on loopback and on unix sockets, and the service is given their URLs.
+The servers run on loopback and unix sockets, and the service gets their URLs.
 """
 
 import random
@@ -14,31 +13,39 @@ from redis.crc import key_slot
 
 from engine.delivery.partition import hint_stream
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.postgres_pair import Pair, pair
+from loadtests.drill.fresh_service import first_access, run_on_service
+from loadtests.drill.kill_drills import ON_THE_WIRE, RATE, ExtraChecks, report_after_faults, under_load
+from loadtests.drill.postgres_pair import PostgresPair, postgres_pair
+from loadtests.drill.reconciliation import Reconciliation
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.run import ON_THE_WIRE, RATE, Also, counted, under_load
-from loadtests.drill.sends import SendClient, plan
+from loadtests.drill.send_client import SendClient, plan
 from loadtests.drill.service import Service, ServicePart
-from loadtests.drill.stage import first_access, played
-from loadtests.drill.valkeys import NODE_TIMEOUT_MS, Valkey, form_cluster, linked, move_slot, until, valkeys
-from loadtests.drill.verdict import DrillVerdict
+from loadtests.drill.valkey_servers import (
+    NODE_TIMEOUT_MS,
+    Valkey,
+    form_cluster,
+    linked,
+    move_slot,
+    until,
+    valkey_servers,
+)
 
-NOTICED_S: Final = 1.0  # how long somebody takes to see that a primary is dead
+NOTICED_S: Final = 1.0  # until the operator notices the dead primary
 BEHIND_S: Final = 1.5  # how long a replica is cut off before it is promoted
-BACK_S: Final = 3.0  # how long an old primary is up that nobody told of its successor
+BACK_S: Final = 3.0  # time for which the old primary runs beside its successor
 EVERY_S: Final = 4.0  # from one round's end to the next one's beginning, on average
 _WAIT_S: Final = 60.0
 _REDIS_PARTS = tuple(part for part in ServicePart if part is not ServicePart.VALKEY)
 _POSTGRES_PARTS = tuple(part for part in ServicePart if part is not ServicePart.POSTGRES)
 _OURS = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'waybill%'"
-_STAYING = f"{_OURS} AND backend_start < clock_timestamp() - interval '0.5 s'"  # one that only looks is gone by then
+# Without the sessions that only check which server is the primary.
+_STAYING = f"{_OURS} AND backend_start < clock_timestamp() - interval '0.5 s'"
 _CUT_OFF = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'waybill%'"
 
 
 def redis_cluster(order: DrillOrder) -> DrillReport:
-    """Row 7, clustered: in turn a primary dies and returns, a slot moves, a primary dies for good and its replica is
-    elected."""
-    with valkeys(4, clustered=True) as servers:
+    """Restart a primary, move slots, and replace a dead primary by its replica, in turn (fault 7)."""
+    with valkey_servers(4, clustered=True) as servers:
         form_cluster(servers[:3], servers[3:])
         faults = _ClusterFaults(servers)
         url = "redis+cluster://" + ",".join(one.address for one in servers[:3])
@@ -46,42 +53,41 @@ def redis_cluster(order: DrillOrder) -> DrillReport:
 
 
 def redis_failover(order: DrillOrder) -> DrillReport:
-    """Row 7: a replica is cut off, falls behind, and is promoted when its primary dies."""
-    with valkeys(2) as servers:
+    """Promote a replica that lags behind when its primary dies (fault 7)."""
+    with valkey_servers(2) as servers:
         fault = _StalePromotion(*servers)
         url = "redis://" + ",".join(one.address for one in servers)
         return _drilled("redis-failover", order, fault, {"REDIS_URL": url})
 
 
 def postgres_failover(order: DrillOrder) -> DrillReport:
-    """Row 9 with a synchronous replica: the primary dies, the replica is promoted by hand, and the old primary comes
-    back for a while as if nothing had been."""
-    with pair() as servers:
+    """Kill the primary, promote the synchronous replica, and restart the old primary for a while (fault 9)."""
+    with postgres_pair() as servers:
         fault = _Promotion(servers)
 
-        async def also(_: DrillVerdict) -> list[Check]:
+        async def extra_checks(_: Reconciliation) -> list[Check]:
             return [
-                Check("an old primary that comes back gets no session", fault.strays == 0, f"{fault.strays}"),
+                Check("a restarted old primary gets no session", fault.strays == 0, f"{fault.strays}"),
                 Check("every promotion was followed by new sessions", min(fault.followed) > 0, f"{fault.followed}"),
             ]
 
         async def play(service: Service) -> DrillReport:
-            return await _played_on(service, "postgres-failover", order, fault, _POSTGRES_PARTS, also)
+            return await _played_on(service, "postgres-failover", order, fault, _POSTGRES_PARTS, extra_checks)
 
-        return played(play, {"DATABASE_URL": servers.url})
+        return run_on_service(play, {"DATABASE_URL": servers.url})
 
 
 class _Faults(Protocol):
-    """Faults in their order. `mended`: when the service could have gone on, as wall time."""
+    """A sequence of faults. `mended` holds the times (wall clock) at which the service could continue."""
 
     mended: list[float]
 
     def next(self, service: Service, rng: random.Random) -> str:
-        """The next round's fault, in words."""
+        """Inject the fault of the next round and return its description."""
 
 
 class _ClusterFaults:
-    """One after the other."""
+    """The faults of a Redis Cluster, in turn."""
 
     def __init__(self, servers: list[Valkey]) -> None:
         self.mended: list[float] = []
@@ -89,7 +95,7 @@ class _ClusterFaults:
         self._round = 0
 
     def next(self, service: Service, rng: random.Random) -> str:
-        """The next round's fault."""
+        """Inject the fault of the next round and return its description."""
         turn = self._round % 3
         self._round += 1
         return (self._restart, self._move, self._elect)[turn](service, rng)
@@ -103,7 +109,7 @@ class _ClusterFaults:
         return f"primary {victim.pid} dead and back"
 
     def _move(self, service: Service, rng: random.Random) -> str:
-        """Slots that are written to, each to another primary."""
+        """Move eight slots that are in use to other primaries."""
         moved = 0
         for shard in rng.sample(range(service.settings.shards), 8):
             slot = key_slot(hint_stream(shard).encode())
@@ -114,19 +120,19 @@ class _ClusterFaults:
         return f"8 slots moved with {moved} keys"
 
     def _elect(self, service: Service, rng: random.Random) -> str:  # noqa: ARG002 - one shape for all
-        """The first primary and its replica change places."""
-        dead, heir = self._primaries[0], self._replica
+        """Kill the first primary and wait until its replica is elected."""
+        dead, successor = self._primaries[0], self._replica
         dead.kill()
-        until(lambda: heir.says("role") == "master", _WAIT_S, "nobody was elected")
+        until(lambda: successor.info("role") == "master", _WAIT_S, "no replica was elected")
         self.mended.append(time.time())
         dead.start()
         until(lambda: linked(dead), _WAIT_S, "the old primary did not follow the new one")
-        self._primaries[0], self._replica = heir, dead
+        self._primaries[0], self._replica = successor, dead
         return f"primary {dead.pid} replaced by its replica"
 
 
 class _StalePromotion:
-    """The two change places each time."""
+    """Swaps primary and replica in each round, with a replica that lags behind."""
 
     def __init__(self, primary: Valkey, replica: Valkey) -> None:
         self.mended: list[float] = []
@@ -134,13 +140,13 @@ class _StalePromotion:
         self._follow()
 
     def next(self, service: Service, rng: random.Random) -> str:  # noqa: ARG002 - one shape for all
-        """Cut off, fall behind, be promoted; what was primary returns as the replica."""
-        self._replica.tell("REPLICAOF", "127.0.0.1", 1)  # nobody is there: it keeps what it has
+        """Cut the replica off, kill the primary and promote the replica; the old primary becomes the replica."""
+        self._replica.command("REPLICAOF", "127.0.0.1", 1)  # an absent primary: the replica keeps its data
         time.sleep(BEHIND_S)
-        missing = int(self._primary.says("master_repl_offset")) - int(self._replica.says("master_repl_offset"))
+        missing = int(self._primary.info("master_repl_offset")) - int(self._replica.info("master_repl_offset"))
         self._primary.kill()
         time.sleep(NOTICED_S)
-        self._replica.tell("REPLICAOF", "NO", "ONE")
+        self._replica.command("REPLICAOF", "NO", "ONE")
         self.mended.append(time.time())
         self._primary, self._replica = self._replica, self._primary
         self._replica.start()
@@ -148,21 +154,24 @@ class _StalePromotion:
         return f"a replica promoted that lacked {missing} bytes"
 
     def _follow(self) -> None:
-        self._replica.tell("REPLICAOF", "127.0.0.1", self._primary.port)
+        self._replica.command("REPLICAOF", "127.0.0.1", self._primary.port)
         until(lambda: linked(self._replica), _WAIT_S, "the replica did not follow")
 
 
 class _Promotion:
-    """`strays`: sessions of ours on servers that had been left; `followed`: on new primaries after a promotion."""
+    """Promotes the PostgreSQL replica in each round.
 
-    def __init__(self, servers: Pair) -> None:
+    `strays` counts sessions of the service on old primaries, `followed` those on new primaries after each promotion.
+    """
+
+    def __init__(self, servers: PostgresPair) -> None:
         self.mended: list[float] = []
         self._servers = servers
         self.strays = 0
         self.followed: list[int] = []
 
     def next(self, service: Service, rng: random.Random) -> str:  # noqa: ARG002 - one shape for all
-        """Kill, promote, let the old one come back as it was, cut all sessions so that they look anew, rejoin."""
+        """Kill, promote, restart the old primary, end all sessions so that they reconnect, and rejoin."""
         servers = self._servers
         servers.primary.kill()
         time.sleep(NOTICED_S)
@@ -171,35 +180,42 @@ class _Promotion:
         self.mended.append(time.time())
         took_s = time.monotonic() - began
         servers.replica.start()
-        servers.primary.tell(_CUT_OFF)
+        servers.primary.query(_CUT_OFF)
         ends = time.monotonic() + BACK_S
         while time.monotonic() < ends:
-            self.strays = max(self.strays, int(servers.replica.tell(_STAYING)))
-        self.followed.append(int(servers.primary.tell(_OURS)))
+            self.strays = max(self.strays, int(servers.replica.query(_STAYING)))
+        self.followed.append(int(servers.primary.query(_OURS)))
         servers.replica.kill()
         servers.rejoin()
         return f"primary killed, replica promoted in {took_s:.1f} s"
 
 
 def _has(server: Valkey, slot: int) -> bool:
-    return bool(server.tell("CLUSTER", "COUNTKEYSINSLOT", slot))
+    return bool(server.command("CLUSTER", "COUNTKEYSINSLOT", slot))
 
 
 def _drilled(name: str, order: DrillOrder, faults: _Faults, more: dict[str, str]) -> DrillReport:
     async def play(service: Service) -> DrillReport:
         return await _played_on(service, name, order, faults, _REDIS_PARTS, None)
 
-    return played(play, more)
+    return run_on_service(play, more)
 
 
 async def _played_on(
-    service: Service, name: str, order: DrillOrder, faults: _Faults, parts: tuple[ServicePart, ...], also: Also | None
+    service: Service,
+    name: str,
+    order: DrillOrder,
+    faults: _Faults,
+    parts: tuple[ServicePart, ...],
+    extra_checks: ExtraChecks | None,
 ) -> DrillReport:
     access = first_access(service)
     client = SendClient(service.base_url, access, plan(order.messages, name), rate=RATE, rng=order.rng)
-    struck = await under_load(service, client, faults.next, rounds=order.rounds, rng=order.rng, every_s=EVERY_S)
+    injected = await under_load(service, client, faults.next, rounds=order.rounds, rng=order.rng, every_s=EVERY_S)
     copies = order.rounds * ON_THE_WIRE
-    report = await counted(service, access, client, struck, name=name, most_copies=copies, parts=parts, also=also)
+    report = await report_after_faults(
+        service, access, client, injected, name=name, max_copies=copies, parts=parts, extra_checks=extra_checks
+    )
     answers = sorted(send.answered_at for send in client.sends if send.message_id is not None)
     waits = [_after(answers, mended) for mended in faults.mended]
     if waits:  # a round takes longer than its fault: the verdict's gaps are those after the round

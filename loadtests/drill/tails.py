@@ -1,7 +1,7 @@
-"""`ops drill tails`: readers follow an account's log while the API's workers die, and every place is counted.
+"""`ops drill tails`: readers follow an account's log while API workers are killed; no event is missed or repeated.
 
-Events are sealed into the log as every part of the service seals them, by several writers at once. Each reader comes
-back with the id of the last event it got; it must have seen every place once, in order.
+Several writers append events as the service does. Each reader reconnects with the id of the last event it received; it
+must have received every `seq` once, in order.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from engine.base.events import EventType
 from engine.ledger import log
 from engine.ledger.events import append_events
 from loadtests.drill.catalogue import DrillOrder
+from loadtests.drill.fresh_service import first_access, run_on_service
 from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.service import Service
-from loadtests.drill.stage import first_access, played
 
 SETTINGS: Final = {"API_WORKERS": "2", "REQUEST_RATE": "100000", "TAIL_LEASE_S": "1"}
 WRITERS: Final = 4
@@ -44,8 +44,8 @@ Follow = Callable[[str, Mapping[str, str]], Iterable[tuple[str, str]]]
 _BROKEN = (OSError, http.client.HTTPException, ValueError)
 
 
-class TailReader:
-    """One client: it follows in a thread of its own and writes down the ids it gets."""
+class TailFollower:
+    """A tail client that reconnects in its own thread and records the ids it receives."""
 
     def __init__(self, name: str, follow: Follow, base_url: str, key: str, start: int) -> None:
         self.name = name
@@ -60,11 +60,11 @@ class TailReader:
         self._thread = threading.Thread(target=self._run, name=f"reader {name}", daemon=True)
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start following."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Come back no more; the connection in hand ends with the service."""
+        """Stop reconnecting; the open connection ends with the service."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -91,7 +91,7 @@ class TailReader:
 
 
 class SeenEvents(Struct, kw_only=True):
-    """What one reader got."""
+    """The events that one reader received."""
 
     reader: str
     events: int
@@ -102,8 +102,8 @@ class SeenEvents(Struct, kw_only=True):
     longest_silence_s: float
 
 
-class TailVerdict(Struct, kw_only=True):
-    """The figures of one drill."""
+class TailResult(Struct, kw_only=True):
+    """The result of one drill."""
 
     written: int
     kills: int
@@ -112,12 +112,12 @@ class TailVerdict(Struct, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """Every reader got every event once, in order."""
+        """Return True if every reader received every event once, in order."""
         return all(one.missed == one.repeated == 0 and one.events == self.written for one in self.readers)
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """`order.messages` events are written while a worker dies every second, `order.rounds` times."""
+    """Write `order.messages` events while a worker is killed every second, `order.rounds` times (fault 1)."""
 
     async def play(service: Service) -> DrillReport:
         verdict = await drill(
@@ -125,13 +125,13 @@ def run(order: DrillOrder) -> DrillReport:
         )
         return _report(verdict)
 
-    return played(play, SETTINGS)
+    return run_on_service(play, SETTINGS)
 
 
 async def drill(
     service: Service, *, events: int, kills: int, follow: Mapping[str, Follow], readers: int = 1
-) -> TailVerdict:
-    """Write, kill and read on a running service; `readers` of each kind follow the first run's account."""
+) -> TailResult:
+    """Write, kill and read on a running service; `readers` of each kind follow the account of the first start."""
     access = first_access(service)
     account = ids.parse_id(ids.Kind.ACCOUNT, access.account)
     assert service.settings.database_url is not None
@@ -139,7 +139,7 @@ async def drill(
     async with asyncpg.create_pool(service.settings.database_url, min_size=WRITERS, max_size=WRITERS) as pool:
         start = int(await pool.fetchval("SELECT seq FROM account_heads WHERE account_id = $1", account))
         followers = [
-            TailReader(f"{name} {number}", one, service.base_url, access.key, start)
+            TailFollower(f"{name} {number}", one, service.base_url, access.key, start)
             for name, one in follow.items()
             for number in range(1, readers + 1)
         ]
@@ -154,7 +154,7 @@ async def drill(
         finally:
             for reader in followers:
                 reader.stop()
-    return TailVerdict(
+    return TailResult(
         written=events,
         kills=killing.result(),
         took_s=round(time.monotonic() - began, 2),
@@ -163,7 +163,7 @@ async def drill(
 
 
 def plain(url: str, headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The stream read line by line, as the format says and nothing more."""
+    """Read an SSE stream line by line; yield (event name, id)."""
     request = urllib.request.Request(url, headers=dict(headers))  # noqa: S310 - our own service
     with urllib.request.urlopen(request, timeout=_READ_S) as answer:  # noqa: S310
         name, place = "message", ""
@@ -184,7 +184,7 @@ def _shares(events: int) -> Sequence[int]:
 
 
 async def _write(pool: asyncpg.Pool, account: UUID, count: int, spread_s: float) -> None:
-    """Seal `count` events over so many seconds, a few at a time."""
+    """Append `count` events over `spread_s` seconds, a few at a time."""
     loop = asyncio.get_running_loop()
     began, written = loop.time(), 0
     while written < count:
@@ -211,14 +211,14 @@ async def _kill_every_second(service: Service, kills: int) -> int:
     return done
 
 
-async def _until_all_have(readers: Iterable[TailReader], last: int) -> None:
+async def _until_all_have(readers: Iterable[TailFollower], last: int) -> None:
     ends = time.monotonic() + PATIENCE_S
     for reader in readers:
         while time.monotonic() < ends and not (reader.seen and reader.seen[-1] >= last):  # noqa: ASYNC110 - readers are threads
             await asyncio.sleep(0.05)
 
 
-def _judged(reader: TailReader, start: int, events: int) -> SeenEvents:
+def _judged(reader: TailFollower, start: int, events: int) -> SeenEvents:
     steps = [later - earlier for earlier, later in pairwise([start, *reader.seen])]
     tail = max(0, start + events - (reader.seen[-1] if reader.seen else start))
     return SeenEvents(
@@ -232,7 +232,7 @@ def _judged(reader: TailReader, start: int, events: int) -> SeenEvents:
     )
 
 
-def _report(verdict: TailVerdict) -> DrillReport:
+def _report(verdict: TailResult) -> DrillReport:
     readers = verdict.readers
     got = [f"{one.reader}: {one.events} events, {one.missed} missed, {one.repeated} repeated" for one in readers]
     return DrillReport(
@@ -240,7 +240,7 @@ def _report(verdict: TailVerdict) -> DrillReport:
         lost=sum(one.missed for one in readers),
         recovery_s=max(one.longest_silence_s for one in readers),
         took_s=verdict.took_s,
-        checks=[Check("every reader got every event once, in order", verdict.passed, "; ".join(got))],
+        checks=[Check("every reader received every event once, in order", verdict.passed, "; ".join(got))],
         done=[f"{verdict.kills} API workers killed"],
         figures={
             "events written": verdict.written,

@@ -1,4 +1,4 @@
 """Several hosts on one machine: network namespaces joined by a bridge, each with a part of the service.
 
-For trying out, and for `ops drill hosts`: what is cut off here is cut off as by a pulled cable. Root on Linux only.
+Used by `ops hosts` and `ops drill hosts`. Cutting a host off has the effect of a pulled cable. Linux and root only.
 """

@@ -1,6 +1,6 @@
-"""Network namespaces as hosts: made, joined by a bridge in a namespace of its own, cut off, healed, taken away.
+"""Create, cut, reconnect and remove network namespaces that act as hosts, joined by a bridge in its own namespace.
 
-Nothing touches the machine's own network: the addresses exist inside the namespaces only.
+The machine's own network is not changed: the addresses exist inside the namespaces only.
 """
 
 import contextlib
@@ -25,15 +25,15 @@ _COMMAND_S: Final = 20.0
 
 
 class NoNetwork(RuntimeError):  # noqa: N818 - named for what it says
-    """Namespaces can't be had here; the text says what is missing, or what the kernel said."""
+    """Network namespaces are not available; the text says what is missing or what the kernel reported."""
 
 
-def missing() -> str | None:
-    """What keeps this machine from playing several hosts; None when nothing does."""
+def unavailable_reason() -> str | None:
+    """Return why this machine cannot create network namespaces, or None if it can."""
     if sys.platform != "linux":
-        return "network namespaces are a thing of Linux"
+        return "network namespaces need Linux"
     if os.geteuid() != 0:
-        return "making network namespaces takes root"
+        return "creating network namespaces needs root"
     if _program() is None:
         return "the program ip is not installed (Debian, Ubuntu: iproute2)"
     name = f"{PREFIX}trial"
@@ -41,12 +41,12 @@ def missing() -> str | None:
         _ip("netns", "add", name)
         _ip("netns", "delete", name)
     except NoNetwork as error:
-        return f"this system lets nobody make network namespaces ({error})"
+        return f"this system does not allow network namespaces ({error})"
     return None
 
 
 def make(hosts: Iterable[tuple[str, int]], name_server: str) -> None:
-    """Namespaces for these (name, last number of the address), each with a resolv.conf that names `name_server`."""
+    """Create namespaces for (name, last octet of the address), each with a resolv.conf that names `name_server`."""
     _ip("netns", "add", SWITCH)
     _ip("-n", SWITCH, "link", "add", "bridge", "type", "bridge")
     _ip("-n", SWITCH, "link", "set", "bridge", "up")
@@ -64,12 +64,12 @@ def make(hosts: Iterable[tuple[str, int]], name_server: str) -> None:
 
 
 def address(number: int) -> str:
-    """Of the host with that number."""
+    """Return the address of the host with that number."""
     return f"{NETWORK}.{number}"
 
 
-def standing() -> list[str]:
-    """The names of the hosts there are."""
+def existing_hosts() -> list[str]:
+    """Return the names of the hosts that exist."""
     with contextlib.suppress(OSError):
         names = (path.name.removeprefix(PREFIX) for path in _NAMES.glob(f"{PREFIX}*") if path.name != SWITCH)
         return sorted(names)
@@ -77,28 +77,28 @@ def standing() -> list[str]:
 
 
 def cut(host: str) -> None:
-    """Pull the cable: no packet comes or goes, and nobody is told."""
+    """Disconnect a host: packets in both directions are dropped without notice."""
     _ip("-n", SWITCH, "link", "set", host, "down")
 
 
 def heal(host: str) -> None:
-    """Plug it in again."""
+    """Reconnect a host."""
     _ip("-n", SWITCH, "link", "set", host, "up")
 
 
 def is_cut(host: str) -> bool:
-    """True while the cable is out."""
+    """Return True while a host is disconnected."""
     return "state DOWN" in _ip("-n", SWITCH, "link", "show", host)
 
 
-def inside(host: str, argv: Sequence[str]) -> list[str]:
-    """The command line that runs `argv` on that host."""
+def command_on(host: str, argv: Sequence[str]) -> list[str]:
+    """Return the command line that runs `argv` on that host."""
     return [_program() or "ip", "netns", "exec", PREFIX + host, *argv]
 
 
 @contextlib.contextmanager
 def entered(host: str) -> Iterator[None]:
-    """The calling thread, and those that it starts meanwhile, are on that host while inside. Raises NoNetwork."""
+    """Move the calling thread, and threads that it starts meanwhile, to the host's network; raises NoNetwork."""
     with (_NAMES / (PREFIX + host)).open("rb") as there, Path("/proc/thread-self/ns/net").open("rb") as home:
         _move(there.fileno())
         try:
@@ -109,16 +109,16 @@ def entered(host: str) -> Iterator[None]:
 
 def _move(namespace: int) -> None:
     if ctypes.CDLL(None, use_errno=True).setns(namespace, _CLONE_NEWNET) != 0:
-        raise NoNetwork(f"this thread can't change its network: {os.strerror(ctypes.get_errno())}")
+        raise NoNetwork(f"this thread cannot change its network: {os.strerror(ctypes.get_errno())}")
 
 
 def pids(host: str) -> list[int]:
-    """The processes that run on that host."""
+    """Return the processes that run on that host."""
     return [int(word) for word in _ip("netns", "pids", PREFIX + host).split()]
 
 
 def end(names: Sequence[str], number: signal.Signals, grace_s: float) -> list[str]:
-    """The signal to every process of these hosts; those hosts on which some are left after the time."""
+    """Send a signal to all processes of these hosts; return the hosts that still have some after `grace_s`."""
     for pid in (pid for name in names for pid in pids(name)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
@@ -130,8 +130,8 @@ def end(names: Sequence[str], number: signal.Signals, grace_s: float) -> list[st
     return []
 
 
-def take_away() -> None:
-    """Remove every namespace of ours, and what was written for it; processes in them must be gone. Idempotent."""
+def remove_all() -> None:
+    """Remove every namespace with our prefix and its files. Its processes must have ended. Idempotent."""
     for path in _NAMES.glob(f"{PREFIX}*") if _NAMES.is_dir() else ():
         _ip("netns", "delete", path.name)
     for folder in _ETC.glob(f"{PREFIX}*") if _ETC.is_dir() else ():
@@ -149,7 +149,7 @@ def _ip(*words: str) -> str:
     try:
         done = subprocess.run([program, *words], check=False, capture_output=True, text=True, timeout=_COMMAND_S)
     except subprocess.TimeoutExpired as error:
-        raise NoNetwork(f"ip {' '.join(words)} takes too long") from error
+        raise NoNetwork(f"ip {' '.join(words)} did not end within {_COMMAND_S:g} s") from error
     if done.returncode != 0:
         raise NoNetwork(f"ip {' '.join(words)}: {done.stderr.strip()}")
     return done.stdout

@@ -1,6 +1,7 @@
-"""Which hosts there are and what runs on each: two that take mail, three that deliver, one that works, one that keeps.
+"""The hosts of `ops hosts` and their processes: two with api and relay, three with mta, one worker, stores, DNS and
+sink.
 
-Every host of the service runs `ops up` with a state folder of its own; they share the two URLs and the pepper.
+Each service host runs `ops up` with its own state folder; all share the database and Redis URLs and the key pepper.
 """
 
 import os
@@ -14,7 +15,7 @@ from msgspec import Struct
 from engine.base.settings import PREFIX
 from loadtests.hosts import network, store
 
-CLIENT: Final = "client"  # where nothing runs: the place of those who use the service
+CLIENT: Final = "client"  # runs no process; for clients of the service
 STORE: Final = "store"
 WORLD: Final = "world"
 API_PORT: Final = 8080
@@ -28,7 +29,7 @@ _SETTINGS: Final = {"RETRY_LADDER_S": "1,2,4,8", "REQUEST_RATE": "100000", "LEAS
 
 
 class NamespaceHost(Struct, frozen=True):
-    """One host; `processes` is empty for those that run no `ops up`."""
+    """One host; `processes` is empty for hosts without `ops up`."""
 
     name: str
     number: int
@@ -36,7 +37,7 @@ class NamespaceHost(Struct, frozen=True):
 
     @property
     def address(self) -> str:
-        """Its address."""
+        """Return the IPv4 address."""
         return network.address(self.number)
 
 
@@ -54,22 +55,22 @@ HOSTS: Final = (
 
 
 def host(name: str) -> NamespaceHost:
-    """By name; raises KeyError."""
+    """Return the host of this name; raises KeyError."""
     return {one.name: one for one in HOSTS}[name]
 
 
 def running(process: str) -> list[NamespaceHost]:
-    """Those that run this kind of process."""
+    """Return the hosts that run this kind of process."""
     return [one for one in HOSTS if process in one.processes]
 
 
 def state_of(folder: Path, one: NamespaceHost) -> Path:
-    """Its state folder below that of all."""
+    """Return the state folder of a host."""
     return folder / one.name
 
 
 def environ(folder: Path, one: NamespaceHost, pepper: str, more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of `ops up` on that host; `more` are settings without the prefix."""
+    """Return the environment of `ops up` on that host; `more` are settings without the prefix."""
     settings = {
         "STATE": str(state_of(folder, one)),
         "PROCESSES": ",".join(one.processes),
@@ -96,7 +97,7 @@ def environ(folder: Path, one: NamespaceHost, pepper: str, more: Mapping[str, st
 
 
 def commands(folder: Path, one: NamespaceHost) -> list[list[str]]:
-    """What is started on that host, in order."""
+    """Return the commands to start on that host, in order."""
     python = [sys.executable, "-m"]
     if one.name == STORE:
         where = ["--state", str(state_of(folder, one)), "--address", one.address]

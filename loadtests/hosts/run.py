@@ -1,4 +1,4 @@
-"""`ops hosts`: several hosts brought up, told about, cut off, healed, brought down."""
+"""Start, stop and list the hosts of `ops hosts`."""
 
 import json
 import secrets
@@ -21,22 +21,22 @@ READY_S: Final = 120.0
 DRAIN_S: Final = 40.0
 _LOG: Final = "host.log"
 _PEPPER: Final = "pepper"
-_SAYS_READY: Final = {plan.STORE: ("store is ready",), plan.WORLD: ("dns ready", "sink ready")}
+_READY_LINES: Final = {plan.STORE: ("store is ready",), plan.WORLD: ("dns ready", "sink ready")}
 _SERVICE_READY: Final = ("Waybill is ready",)
 
 Say = Callable[[str], None]
 
 
 def up(folder: Path, say: Say, more: Mapping[str, str] | None = None) -> None:
-    """Make the network and start every host, in the order in which they need each other; `more` are settings.
+    """Create the network and start every host in order of dependency; `more` are extra settings.
 
-    Raises NoNetwork, with the log of a host that did not get ready; what had come up stays, for a look and `down`.
+    Raises NoNetwork, with the log of a host that did not get ready; hosts already started are left for inspection.
     """
-    why = network.missing()
+    why = network.unavailable_reason()
     if why is not None:
         raise NoNetwork(f"Several hosts need network namespaces: {why}.")
-    if network.standing():
-        raise NoNetwork("The hosts are up already; `ops hosts down` takes them away.")
+    if network.existing_hosts():
+        raise NoNetwork("The hosts are already up; `ops hosts down` removes them.")
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o711)  # the servers' user passes through
     write_private(folder / _PEPPER, secrets.token_hex(32) + "\n")
@@ -50,20 +50,20 @@ def up(folder: Path, say: Say, more: Mapping[str, str] | None = None) -> None:
 
 
 def down(folder: Path, say: Say) -> None:
-    """End everything on every host, doors first, and take the network away; the folder goes too. Idempotent."""
-    standing = set(network.standing())
+    """Stop all processes, those that accept mail first, and remove the network and the folder. Idempotent."""
+    existing = set(network.existing_hosts())
     for group in reversed(_in_order()):
-        names = [one.name for one in group if one.name in standing]
+        names = [one.name for one in group if one.name in existing]
         left = network.end(names, signal.SIGTERM, DRAIN_S)
         if left:
-            say(f"{', '.join(left)} did not end within {DRAIN_S:.0f} s; ending by force")
+            say(f"{', '.join(left)} did not end within {DRAIN_S:.0f} s; killing the processes")
             network.end(left, signal.SIGKILL, DRAIN_S)
-    network.take_away()
+    network.remove_all()
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def start(folder: Path, one: NamespaceHost, more: Mapping[str, str] | None = None) -> None:
-    """What runs on that host, as processes that outlive us."""
+    """Start the processes of a host; they outlive the caller."""
     state = plan.state_of(folder, one)
     state.mkdir(exist_ok=True)
     state.chmod(0o711)
@@ -71,19 +71,19 @@ def start(folder: Path, one: NamespaceHost, more: Mapping[str, str] | None = Non
     for argv in plan.commands(folder, one):
         with (state / _LOG).open("ab") as log:
             subprocess.Popen(
-                network.inside(one.name, argv), env=environ, cwd=ROOT, start_new_session=True,
+                network.command_on(one.name, argv), env=environ, cwd=ROOT, start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
             )  # fmt: skip
 
 
 def wait_ready(folder: Path, one: NamespaceHost, timeout_s: float = READY_S) -> None:
-    """Until it has said so in its log; raises NoNetwork."""
+    """Wait until a host's log says that it is ready; raises NoNetwork with the end of the log."""
     log = plan.state_of(folder, one) / _LOG
-    wanted = _SAYS_READY.get(one.name, _SERVICE_READY if one.processes else ())
+    wanted = _READY_LINES.get(one.name, _SERVICE_READY if one.processes else ())
     ends = time.monotonic() + timeout_s
     while wanted:
-        said = log.read_text("utf-8", "replace") if log.exists() else ""
-        if all(words in said for words in wanted):
+        text = log.read_text("utf-8", "replace") if log.exists() else ""
+        if all(words in text for words in wanted):
             return
         if time.monotonic() > ends or not network.pids(one.name):
             raise NoNetwork(f"{one.name} did not get ready. The end of {log}:\n{tail(log)}")
@@ -91,8 +91,8 @@ def wait_ready(folder: Path, one: NamespaceHost, timeout_s: float = READY_S) -> 
 
 
 def status(folder: Path) -> list[dict[str, Any]]:
-    """Every host: address, what it runs, how many processes, cut off or not."""
-    standing = set(network.standing())
+    """Return for every host its address, processes and whether it is cut off."""
+    existing = set(network.existing_hosts())
     return [
         {
             "host": one.name,
@@ -103,28 +103,28 @@ def status(folder: Path) -> list[dict[str, Any]]:
             "state": str(plan.state_of(folder, one)),
         }
         for one in HOSTS
-        if one.name in standing
+        if one.name in existing
     ]
 
 
 def pepper(folder: Path) -> str:
-    """The one that all hosts share."""
+    """Return the key pepper that all hosts share."""
     return (folder / _PEPPER).read_text("ascii").strip()
 
 
-def known(name: str) -> NamespaceHost:
-    """A host that is up; raises NoNetwork."""
-    if name not in network.standing():
+def host_that_is_up(name: str) -> NamespaceHost:
+    """Return a running host by name; raises NoNetwork."""
+    if name not in network.existing_hosts():
         raise NoNetwork(f"No host {name} is up; `ops hosts status` lists them, `ops hosts up` starts them.")
     return plan.host(name)
 
 
 def as_json(rows: Iterable[Mapping[str, Any]]) -> str:
-    """For programs."""
+    """Return the rows as JSON text."""
     return json.dumps(list(rows), indent=2)
 
 
 def _in_order() -> list[list[NamespaceHost]]:
-    """What stands below comes first; the first host of the service alone, because it makes the tables."""
+    """Return the hosts in start order; the first service host starts alone, because it creates the tables."""
     service = [one for one in HOSTS if one.processes]
     return [[plan.host(plan.STORE)], [plan.host(plan.WORLD)], service[:1], service[1:], [plan.host(plan.CLIENT)]]

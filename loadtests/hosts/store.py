@@ -1,4 +1,4 @@
-"""The host that all others share: PostgreSQL and Valkey that listen on its address, until SIGTERM.
+"""Run PostgreSQL and Valkey on one address until SIGTERM, for the host that all others share.
 
 `python -m loadtests.hosts.store --state FOLDER --address ADDRESS --network NETWORK`; run by `ops hosts up`.
 """
@@ -15,7 +15,7 @@ _CONNECTIONS = "200"
 
 
 class NetworkPostgres(PostgresServer):
-    """The embedded PostgreSQL, reachable from a network in which everybody is trusted."""
+    """The embedded PostgreSQL, which trusts every client of `network`."""
 
     def __init__(self, state: Path, address: str, network: str) -> None:
         super().__init__(state)
@@ -23,7 +23,7 @@ class NetworkPostgres(PostgresServer):
         self._network = network
 
     def prepare(self) -> None:
-        """As ever, and the file that says who may come."""
+        """Prepare as the embedded server does, and write the access rules."""
         super().prepare()
         self._rules.write_text(f"local all all trust\nhost all all {self._network} trust\n", "ascii")
         self._rules.chmod(0o644)
@@ -38,24 +38,24 @@ class NetworkPostgres(PostgresServer):
 
 
 class NetworkValkey(ValkeyServer):
-    """The embedded Valkey, the same."""
+    """The embedded Valkey, reachable at `address`."""
 
     def __init__(self, state: Path, address: str) -> None:
         super().__init__(state)
         self._address = address
 
     def argv(self) -> list[str]:
-        """The later option counts."""
+        """Return the command line; Valkey uses the last value of a repeated option."""
         return [*super().argv(), "--port", str(VALKEY_PORT), "--bind", self._address, "--protected-mode", "no"]
 
 
 def database_url(address: str) -> str:
-    """Of the PostgreSQL there."""
+    """Return the URL of the PostgreSQL at this address."""
     return f"postgresql://postgres@{address}:{POSTGRES_PORT}/postgres"
 
 
 def redis_url(address: str) -> str:
-    """Of the Valkey there."""
+    """Return the URL of the Valkey at this address."""
     return f"redis://{address}:{VALKEY_PORT}"
 
 

@@ -1,7 +1,8 @@
-"""The client process for other mail servers: SMTP in clear on sessions that stay open.
+"""The client process for other mail servers: SMTP in clear text on sessions that stay open.
 
-`python -m loadtests.peers.client` reads a `Target` and then one `Order` after another from standard input, and answers
-each order with a `Load` on standard output, as the bench's HTTP generator does.
+`python -m loadtests.peers.client` reads a LoadTarget and then LoadOrders from standard input, and answers each order
+with
+a LoadResult on standard output, as the bench's HTTP generator does.
 """
 
 import array

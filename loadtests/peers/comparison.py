@@ -1,9 +1,10 @@
-"""`ops loadtest peers`: compare with other mail servers, pair by pair, with the same messages and the same sink.
+"""`ops loadtest peers`: compare with other mail servers in pairs of runs, with the same messages and sink.
 
-Rates and CPU drift with whatever else the machine does, so only the ratio within a pair is quoted, and CPU beside the
-cost of one RSA-2048 signature of the same minute. Our side is the counted run of `ops bench`, from the HTTP request to
-the settled row; theirs runs from the first message to the last one's arrival, over plain SMTP on sessions that stay
-open, which costs them neither TLS nor a login.
+Rates and CPU vary with other load on the machine, so only the ratio within a pair is quoted, and CPU in signatures
+measured in the same minute. Waybill's side is the counted run of `ops bench`, from the HTTP request to the settled
+row;
+the peer's side runs from the first message to the last arrival, over plain SMTP on open sessions, without TLS or
+login.
 """
 
 import asyncio
@@ -37,24 +38,24 @@ def run(*, runs: int, only: tuple[str, ...] = (), messages: int | None = None, a
 
     Return the exit status: 0 when at least one peer was compared, 1 otherwise, 130 after a signal.
     """
-    voice = Progress()
+    progress = Progress()
     unknown = [name for name in only if name not in PEERS]
     if unknown:
-        voice.fail(f"There is no peer named {unknown[0]}; there are: {', '.join(PEERS)}.")
+        progress.fail(f"There is no peer named {unknown[0]}; there are: {', '.join(PEERS)}.")
         return 1
     chosen = [peer for name, peer in PEERS.items() if not only or name in only]
     missing = {peer.name: words for peer in chosen if (words := peer.missing()) is not None}
     for name, words in missing.items():
-        voice.say(f"{name} is left out. It needs {words}.")
+        progress.say(f"{name} is skipped. It needs {words}.")
     present = [peer for peer in chosen if peer.name not in missing]
     try:
-        with machine_lock(voice.say):
-            found = asyncio.run(interruptible(_compared(present, runs, messages or MESSAGES, voice)))
+        with machine_lock(progress.say):
+            found = asyncio.run(interruptible(_compared(present, runs, messages or MESSAGES, progress)))
     except _FAILED as error:
-        voice.fail(str(error) or type(error).__name__)
+        progress.fail(str(error) or type(error).__name__)
         return 1
     except (asyncio.CancelledError, KeyboardInterrupt):
-        voice.fail("Stopped before the end: nothing was compared.")
+        progress.fail("Interrupted: nothing was compared.")
         return INTERRUPTED
     found["missing"] = missing
     if as_json:
@@ -64,14 +65,14 @@ def run(*, runs: int, only: tuple[str, ...] = (), messages: int | None = None, a
     return 0 if present else 1
 
 
-async def _compared(peers: list[Peer], runs: int, messages: int, voice: Progress) -> dict[str, Any]:
+async def _compared(peers: list[Peer], runs: int, messages: int, progress: Progress) -> dict[str, Any]:
     """Measure this service and each peer in turn, `runs` times, and return the pairs with their medians."""
     yardstick = Yardstick()
     pairs: dict[str, list[dict[str, Any]]] = {peer.name: [] for peer in peers}
     for number in range(1, runs + 1):
         for peer in peers:
-            voice.say(f"Pair {number} of {runs}: us and {peer.name}")
-            ours = await _ours(messages, yardstick, voice)
+            progress.say(f"Pair {number} of {runs}: us and {peer.name}")
+            ours = await _ours(messages, yardstick, progress)
             theirs = await measure_peer(peer, messages, yardstick)
             pairs[peer.name].append({"ours": ours, "theirs": theirs})
     return {
@@ -79,11 +80,11 @@ async def _compared(peers: list[Peer], runs: int, messages: int, voice: Progress
         "domains": DOMAINS,
         "connections": CONNECTIONS,
         "runs": runs,
-        "peers": {peer.name: {"about": peer.about} | summed(pairs[peer.name]) for peer in peers},
+        "peers": {peer.name: {"about": peer.about} | summarize(pairs[peer.name]) for peer in peers},
     }
 
 
-def summed(pairs: list[dict[str, Any]]) -> dict[str, Any]:
+def summarize(pairs: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the medians of each side and of the ratios within the pairs: rate over rate, their CPU over ours."""
     return {
         "ours": figures.medians([one["ours"] for one in pairs]),
@@ -101,7 +102,7 @@ def _ratio(pairs: list[dict[str, Any]], name: str, *, ours_first: bool) -> float
     return round(middle, 2)
 
 
-async def _ours(messages: int, yardstick: Yardstick, voice: Progress) -> dict[str, Any]:
+async def _ours(messages: int, yardstick: Yardstick, progress: Progress) -> dict[str, Any]:
     """Measure this service as `ops bench` does; raises BenchFailed when its check fails."""
     options = BenchOptions(
         scenario="a", messages=messages, warm_up=WARM_UP, connections=CONNECTIONS, runs=1, drain=None, profile=False,
@@ -110,8 +111,8 @@ async def _ours(messages: int, yardstick: Yardstick, voice: Progress) -> dict[st
     given = settings.load(os.environ).settings
     found = await measure_once(options, given, yardstick, None, lambda _: None)
     if not found["checked"]:
-        raise BenchFailed(f"Our own run failed its check: {found['checks']}")
-    voice.say(f"  us: {found['delivered_per_s']:,.0f} a second, {found['cost_in_signatures']:.1f} signatures")
+        raise BenchFailed(f"Waybill's own run failed its check: {found['checks']}")
+    progress.say(f"  us: {found['delivered_per_s']:,.0f} a second, {found['cost_in_signatures']:.1f} signatures")
     return {name: found[name] for name in _FIGURES}
 
 
@@ -133,4 +134,4 @@ def _show(found: dict[str, Any]) -> None:
         )  # fmt: skip
     console.print(table)
     for name, words in found["missing"].items():
-        console.print(f"{name} was left out: it needs {words}.", markup=False)
+        console.print(f"{name} was skipped: it needs {words}.", markup=False)

@@ -1,4 +1,4 @@
-"""The figures of one load: what came of it, how long it took, what it cost. One value for JSON, page and terminal."""
+"""Compute the figures of one load test: one value for JSON, HTML page and terminal."""
 
 from typing import Any
 
@@ -9,21 +9,24 @@ from rich.table import Table
 from loadtests.bench.check import CheckResult
 from loadtests.bench.figures import ordered
 from loadtests.bench.measure import SERVER_ROLES
-from loadtests.report import course, samples
-from loadtests.report.course import LoadRecord
+from loadtests.report import load_record, samples
+from loadtests.report.load_record import LoadRecord
 from loadtests.report.samples import Sampler
 
 
-def summed(
+def summarize(
     done: LoadRecord, sampler: Sampler, findings: list[CheckResult], signatures: list[float], about: dict[str, Any]
 ) -> dict[str, Any]:
-    """`signatures`: ms of CPU of one RSA-2048 signature before and after. The service's CPU counts until it drained."""
+    """Return the figures of one load test.
+
+    `signatures` are ms of CPU of one RSA-2048 signature before and after. CPU of the service counts until it drained.
+    """
     moments = sampler.moments
-    accepted = len(done.ways)
+    accepted = len(done.recipients)
     cpu = samples.spent(moments, done.began, moments[-1].at if moments else done.ended)
     server = {role: ms for role, ms in cpu.items() if role in SERVER_ROLES}
     signature_ms = sum(signatures) / len(signatures)
-    arrived = [way.arrived_at for way in done.ways if way.arrived_at is not None]
+    arrived = [recipient.arrived_at for recipient in done.recipients if recipient.arrived_at is not None]
     cost = sum(server.values()) / max(1, accepted)
     return about | {
         "checked": all(one.ok for one in findings),
@@ -34,9 +37,9 @@ def summed(
         "arrived": len(arrived),
         "arrived_per_s": round(sum(at <= done.ended for at in arrived) / done.seconds, 1),
         "drained_s": round(max(0.0, max(arrived, default=done.ended) - done.ended), 1),
-        "requests": course.by_name(done),
-        "groups": course.groups(done),
-        "tail_ms": course.percentiles(ms for _, ms in done.tailed),
+        "requests": load_record.by_name(done),
+        "groups": load_record.groups(done),
+        "tail_ms": load_record.percentiles(ms for _, ms in done.tailed),
         "tail_events": len(done.tailed),
         "webhook_posts": len(done.posted),
         "signature_ms": round(signature_ms, 4),
@@ -54,7 +57,7 @@ def summed(
 
 
 def show(found: dict[str, Any]) -> None:
-    """For people."""
+    """Print the figures as text."""
     console = Console(highlight=False, emoji=False, soft_wrap=True, width=140)
     for one in found["checks"]:
         console.print(f"{'ok  ' if one['ok'] else 'BAD '} {one['what']}: {one['found']}", markup=False)
@@ -82,7 +85,7 @@ def show(found: dict[str, Any]) -> None:
 
 
 def rows(found: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Every time that was taken: title, how many, p50, p95, p99 and the largest in ms."""
+    """Return the rows of the time table: title, count, p50, p95, p99 and maximum in ms."""
     made = [
         (name + (f", failed {one['failed']}" if one["failed"] else ""), one["requests"], one["ms"])
         for name, one in found["requests"].items()
@@ -99,12 +102,12 @@ def _cells(times: dict[str, float] | None) -> tuple[str, ...]:
     return ("–",) * 4 if times is None else tuple(f"{value:,.1f}" for value in times.values())
 
 
-def _cores(moments: list[samples.Moment], done: LoadRecord) -> dict[str, float]:
-    """The mean while mail was sent."""
+def _cores(moments: list[samples.LoadSample], done: LoadRecord) -> dict[str, float]:
+    """Return the mean cores used by each role while mail was sent."""
     cpu = samples.spent(moments, done.began, done.ended)
     return {role: round(cpu[role] / 1000 / done.seconds, 3) for role in ordered(cpu)}
 
 
-def _peaks(moments: list[samples.Moment]) -> dict[str, float]:
+def _peaks(moments: list[samples.LoadSample]) -> dict[str, float]:
     roles = {role for one in moments for role in one.memory_mb}
     return {role: round(max(one.memory_mb.get(role, 0.0) for one in moments), 1) for role in ordered(roles)}

@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs nothing beside it: verdict, figures, pictures, settings."""
+"""Write the report as one self-contained HTML page: checks, figures, plots, settings."""
 
 import base64
 from collections.abc import Iterable, Mapping
@@ -27,14 +27,14 @@ img { max-width: 100%; height: auto; display: block; margin: 0 0 1rem } code { f
 
 
 def write(found: Mapping[str, Any], drawn: Mapping[str, Path], folder: Path) -> Path:
-    """`report.html` in the folder."""
+    """Write `report.html` to the folder and return its path."""
     file = folder / FILE
     file.write_text(html(found, {title: picture.read_bytes() for title, picture in drawn.items()}), "utf-8")
     return file
 
 
 def html(found: Mapping[str, Any], pictures: Mapping[str, bytes]) -> str:
-    """The page's text; `pictures` are PNG by title."""
+    """Return the HTML of the page; `pictures` are PNG by title."""
     pace = f"{found['rate']:g} requests a second" if found["rate"] else "as fast as answers come"
     title = f"Load test: {found['scenario']}"
     parts = [
@@ -91,7 +91,7 @@ def _tiles(found: Mapping[str, Any]) -> str:
 
 
 def _roles(found: Mapping[str, Any]) -> str:
-    """Locust's own CPU, the sink's and the rest's stand apart from the service's."""
+    """Render CPU and memory by role, with the service before Locust, sink and other processes."""
     rows = []
     for side, ours in (("service", True), ("load", False)):
         for role, cores in found["cores_by_role"].items():
@@ -118,7 +118,7 @@ def _verdict(*, ok: bool) -> str:
 
 
 def _table(titles: Iterable[str], rows: Iterable[tuple[str, ...]], *, numbers: int) -> str:
-    """The last `numbers` columns are set to the right. Cells are HTML."""
+    """Render a table; the last `numbers` columns are right-aligned. Cells are HTML."""
     heads = tuple(titles)
     first = len(heads) - numbers
 

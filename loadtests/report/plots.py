@@ -1,4 +1,4 @@
-"""The pictures of a report. Every axis begins at zero, every line is named, times are seconds since the first send."""
+"""Draw the plots of a report with matplotlib. Times are seconds since the first send; every axis begins at zero."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from loadtests.bench.measure import SERVER_ROLES
-from loadtests.report import course
-from loadtests.report.course import LoadRecord
-from loadtests.report.samples import Moment, cores
+from loadtests.report import load_record
+from loadtests.report.load_record import LoadRecord
+from loadtests.report.samples import LoadSample, cores
 
 if TYPE_CHECKING:  # matplotlib comes with the load group, when a load test first wants it
     from matplotlib.figure import Figure
@@ -17,7 +17,7 @@ _WIDTH_IN: Final = 9.0
 _PANEL_IN: Final = 2.6
 _DPI: Final = 120
 _INK: Final = "#2b2f36"
-# Okabe and Ito's palette: told apart by the colour-blind too.
+# Okabe and Ito's palette: distinguishable for colour-blind readers.
 _COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#f0e442", "#7f7f7f")
 _PERCENTILES: Final = {"p50": "#0072b2", "p95": "#e69f00", "p99": "#d55e00"}
 _ROLE_COLOURS: Final = dict(zip(("api", "mta", "postgres", "worker", "redis", "relay"), _COLOURS, strict=False)) | {
@@ -33,9 +33,9 @@ _MIN_MEMORY_MB: Final = 0.1
 Points = Iterable[tuple[float, float]]
 
 
-def draw(done: LoadRecord, moments: list[Moment], folder: Path) -> dict[str, Path]:
-    """The pictures that there is something for, by title, in the page's order."""
-    sent = [(done.second(one.at), one.ms) for one in done.requests if one.offered and one.well]
+def draw(done: LoadRecord, moments: list[LoadSample], folder: Path) -> dict[str, Path]:
+    """Draw every plot that has data; return the files by title, in the order of the page."""
+    sent = [(done.second(one.at), one.ms) for one in done.requests if one.offered and one.succeeded]
     until = max([done.seconds, *(done.second(one.at) for one in moments)])
     drawn = {
         "Throughput": _throughput(done, until, folder),
@@ -58,26 +58,26 @@ def draw(done: LoadRecord, moments: list[Moment], folder: Path) -> dict[str, Pat
 def _throughput(done: LoadRecord, until: float, folder: Path) -> Path:
     figure, [axes] = _panels(["Throughput"], until, done)
     taken = [one for one in done.requests if one.accepted]
-    accepted = course.rates([done.second(one.at) for one in taken], until, [float(one.accepted) for one in taken])
+    accepted = load_record.rates([done.second(one.at) for one in taken], until, [float(one.accepted) for one in taken])
     _line(axes, accepted, "accepted", _COLOURS[0])
     if done.arrivals:
-        arrived = course.rates([done.second(at) for at in done.arrivals], until)
+        arrived = load_record.rates([done.second(at) for at in done.arrivals], until)
         _line(axes, arrived, "arrived at the sink", _COLOURS[2])
     if done.posted:
-        _line(axes, course.rates([done.second(at) for at in done.posted], until), "webhook posts", _COLOURS[5])
-    failed = [done.second(one.at) for one in done.requests if not one.well]
+        _line(axes, load_record.rates([done.second(at) for at in done.posted], until), "webhook posts", _COLOURS[5])
+    failed = [done.second(one.at) for one in done.requests if not one.succeeded]
     if failed:
-        _line(axes, course.rates(failed, until), "requests that failed", _COLOURS[3])
+        _line(axes, load_record.rates(failed, until), "requests that failed", _COLOURS[3])
     axes.set_ylabel("a second")
     return _saved(figure, [axes], folder / "throughput.png")
 
 
 def _deliveries(done: LoadRecord, folder: Path) -> Path | None:
-    """A panel for each kind of mail, because their scales differ."""
+    """Draw one panel for each group of mail, because their scales differ."""
     kinds: dict[str, list[tuple[float, float]]] = {}
-    for way in done.ways:
-        if way.arrived_at is not None:
-            kinds.setdefault(way.group, []).append((done.second(way.accepted_at), way.ms))
+    for recipient in done.recipients:
+        if recipient.arrived_at is not None:
+            kinds.setdefault(recipient.group, []).append((done.second(recipient.accepted_at), recipient.ms))
     several = len(kinds) > 1
     panels = [(name if several else "", points) for name, points in kinds.items()][:_MAX_PANELS]
     return _times("Time from answer to arrival, by second of the answer", panels, done, folder / "deliver.png")
@@ -92,14 +92,14 @@ def _times(
     until = max([done.seconds, *(at for _, points in panels for at, _ in points)])
     figure, all_axes = _panels([f"{title}: {name}" if name else title for name, _ in panels], until, done)
     for axes, (_, points) in zip(all_axes, panels, strict=True):
-        found = course.by_second(points)
+        found = load_record.by_second(points)
         for name, colour in _PERCENTILES.items():
             _line(axes, [(second + 0.5, one[name]) for second, one in found.items()], name, colour)
         axes.set_ylabel("milliseconds")
     return _saved(figure, all_axes, file)
 
 
-def _queue(done: LoadRecord, moments: list[Moment], folder: Path) -> Path:
+def _queue(done: LoadRecord, moments: list[LoadSample], folder: Path) -> Path:
     hooks = any(one.hooks for one in moments)
     titles = ["Deliveries in the queue", "Age of the oldest delivery", *(["Webhook posts in the queue"] * hooks)]
     figure, all_axes = _panels(titles, done.second(moments[-1].at), done)
@@ -107,7 +107,7 @@ def _queue(done: LoadRecord, moments: list[Moment], folder: Path) -> Path:
     depth = all_axes[0]
     depth.fill_between(seconds, [one.depth for one in moments], color=_COLOURS[0], alpha=0.25, linewidth=0)
     _line(depth, zip(seconds, [one.depth for one in moments], strict=True), "all", _COLOURS[0])
-    _line(depth, zip(seconds, [one.fresh for one in moments], strict=True), "never tried yet", _COLOURS[3])
+    _line(depth, zip(seconds, [one.never_tried for one in moments], strict=True), "never tried yet", _COLOURS[3])
     depth.set_ylabel("deliveries")
     _line(all_axes[1], zip(seconds, [one.oldest_s for one in moments], strict=True), "oldest", _COLOURS[3])
     all_axes[1].set_ylabel("seconds")
@@ -117,8 +117,8 @@ def _queue(done: LoadRecord, moments: list[Moment], folder: Path) -> Path:
     return _saved(figure, all_axes, folder / "queue.png")
 
 
-def _cpu(done: LoadRecord, moments: list[Moment], folder: Path) -> Path:
-    """The service in one panel, what drives and receives in the other: the two must not be added up."""
+def _cpu(done: LoadRecord, moments: list[LoadSample], folder: Path) -> Path:
+    """Draw the CPU of the service and that of load generator, sink and others in two panels."""
     steps = [(done.second(after.at), cores(before, after)) for before, after in pairwise(moments)]
     seconds = [at for at, _ in steps]
     figure, all_axes = _panels(["CPU of the service", "CPU of the load: Locust, sink and others"], seconds[-1], done)
@@ -130,7 +130,7 @@ def _cpu(done: LoadRecord, moments: list[Moment], folder: Path) -> Path:
     return _saved(figure, all_axes, folder / "cpu.png")
 
 
-def _memory(done: LoadRecord, moments: list[Moment], folder: Path) -> Path:
+def _memory(done: LoadRecord, moments: list[LoadSample], folder: Path) -> Path:
     seconds = [done.second(one.at) for one in moments]
     figure, [axes] = _panels(["Memory of the service"], seconds[-1], done)
     roles = [role for role in SERVER_ROLES if any(one.memory_mb.get(role, 0.0) > _MIN_MEMORY_MB for one in moments)]
@@ -140,7 +140,7 @@ def _memory(done: LoadRecord, moments: list[Moment], folder: Path) -> Path:
 
 
 def _panels(titles: Sequence[str], until: float, done: LoadRecord) -> "tuple[Figure, list[Any]]":
-    """One under the other with the same seconds; what comes after the last send is shaded."""
+    """Create panels below one another with a shared time axis; the time after the last send is shaded."""
     import matplotlib as mpl  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
 

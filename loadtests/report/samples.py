@@ -1,4 +1,4 @@
-"""What the service does while the load is on: queue, CPU and memory by role, once a second."""
+"""Sample queue, CPU and memory of the service once a second during a load test."""
 
 import asyncio
 import csv
@@ -22,13 +22,13 @@ _PATIENCE_S: Final = 10.0
 _SAMPLE_QUEUE = Queries.beside(__file__, "samples.sql").command("sample_queue")
 
 
-class Moment(Struct, frozen=True):
-    """One look."""
+class LoadSample(Struct, frozen=True):
+    """The state of service and machine at one time."""
 
     at: float  # wall clock, s
     depth: int
-    fresh: int  # deliveries never tried
-    well: int  # deliveries to domains that are expected to take mail
+    never_tried: int  # deliveries never tried
+    healthy: int  # deliveries to domains that are expected to take mail
     oldest_s: float
     hooks: int
     cpu_ms: dict[str, float]  # since the processes began, by role
@@ -37,52 +37,52 @@ class Moment(Struct, frozen=True):
 
 
 class Sampler:
-    """Looks once a second until told to stop; what it saw is in `moments`."""
+    """Samples the service once a second; `moments` holds all samples of the load test."""
 
-    def __init__(self, pool: asyncpg.Pool | None, roots: Mapping[str, list[int]], ill: Iterable[str]) -> None:
-        self.moments: list[Moment] = []
+    def __init__(self, pool: asyncpg.Pool | None, roots: Mapping[str, list[int]], slow_domains: Iterable[str]) -> None:
+        self.moments: list[LoadSample] = []
         self.roots = dict(roots)  # the caller adds what starts later
         self.memory_kind = "pss"
         self._pool = pool
-        self._ill = list(ill)
+        self._slow_domains = list(slow_domains)
 
     async def run(self) -> None:
-        """Until cancelled; a look that can't be had is left out."""
+        """Sample until cancelled."""
         due = time.monotonic()
         while True:
-            await self.look()
+            await self.sample()
             due = max(due + EVERY_S, time.monotonic())
             await asyncio.sleep(max(0.0, due - time.monotonic()))
 
-    async def look(self) -> Moment:
-        """One moment, kept."""
+    async def sample(self) -> LoadSample:
+        """Take one sample, append it to `moments` and return it."""
         queue = await self._queue()
         usage = await asyncio.to_thread(measure.sample, self.roots)
         memory, self.memory_kind = await asyncio.to_thread(measure.memory_mb, self.roots)
         own = resource.getrusage(resource.RUSAGE_SELF)
         cpu = {role: used.cpu_ms for role, used in usage.roles.items()}
         cpu["sampler"] = (own.ru_utime + own.ru_stime) * 1000
-        moment = Moment(time.time(), *queue, cpu, memory, usage.machine_busy_ms)
+        moment = LoadSample(time.time(), *queue, cpu, memory, usage.machine_busy_ms)
         self.moments.append(moment)
         return moment
 
     async def _queue(self) -> tuple[int, int, int, float, int]:
-        """Nothing where only the service's address is known."""
+        """Return the queue figures, or zeros without a database connection."""
         if self._pool is None:
             return 0, 0, 0, 0.0, 0
         async with asyncio.timeout(_PATIENCE_S):
-            [row] = await _SAMPLE_QUEUE.records(self._pool, self._ill)
-        return row["depth"], row["fresh"], row["well"], max(0.0, row["oldest_s"] or 0.0), row["hooks"]
+            [row] = await _SAMPLE_QUEUE.records(self._pool, self._slow_domains)
+        return row["depth"], row["never_tried"], row["healthy"], max(0.0, row["oldest_s"] or 0.0), row["hooks"]
 
 
-def keep(moments: list[Moment], folder: Path, began: float) -> None:
-    """Write both tables; seconds count from the beginning of the load."""
+def write_tables(moments: list[LoadSample], folder: Path, began: float) -> None:
+    """Write both CSV tables; seconds count from the beginning of the load."""
     with (folder / QUEUE).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(("second", "deliveries", "never_tried", "oldest_s", "webhook_posts"))
         for one in moments:
             second = f"{one.at - began:.1f}"
-            writer.writerow((second, one.depth, one.fresh, f"{one.oldest_s:.2f}", one.hooks))
+            writer.writerow((second, one.depth, one.never_tried, f"{one.oldest_s:.2f}", one.hooks))
     with (folder / PROCESSES).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(("second", "role", "cpu_percent_of_a_core", "memory_mb"))
@@ -93,8 +93,8 @@ def keep(moments: list[Moment], folder: Path, began: float) -> None:
                 writer.writerow((f"{after.at - began:.1f}", role, f"{percent * 100:.1f}", shown))
 
 
-def cores(before: Moment, after: Moment) -> dict[str, float]:
-    """Cores each role used between two looks."""
+def cores(before: LoadSample, after: LoadSample) -> dict[str, float]:
+    """Return the cores that each role used between two samples."""
     took_ms = max(1.0, (after.at - before.at) * 1000)
     return {
         role: max(0.0, used - before.cpu_ms[role]) / took_ms
@@ -103,8 +103,8 @@ def cores(before: Moment, after: Moment) -> dict[str, float]:
     }
 
 
-def spent(moments: list[Moment], since: float, until: float) -> dict[str, float]:
-    """CPU in ms by role between the looks nearest to two times; a process that ended in between counts until then."""
+def spent(moments: list[LoadSample], since: float, until: float) -> dict[str, float]:
+    """Return CPU in ms by role between the samples nearest to two times; includes processes that ended in between."""
     if not moments:
         return {}
     first = min(range(len(moments)), key=lambda place: abs(moments[place].at - since))
@@ -116,8 +116,8 @@ def spent(moments: list[Moment], since: float, until: float) -> dict[str, float]
     return {role: used - moments[first].cpu_ms.get(role, 0.0) for role, used in most.items()}
 
 
-def others(moments: list[Moment], since: float, until: float) -> float:
-    """Cores that the rest of the machine used meanwhile."""
+def others(moments: list[LoadSample], since: float, until: float) -> float:
+    """Return the cores that other programs used between two times."""
     within = [one for one in moments if since <= one.at <= until]
     if len(within) < 2:
         return 0.0
@@ -127,6 +127,6 @@ def others(moments: list[Moment], since: float, until: float) -> float:
 
 
 def settings_of(values: Mapping[str, Any]) -> dict[str, str]:
-    """Settings as text, without what only tells where this one service lay."""
+    """Return settings as text, without paths, URLs, secrets and ports."""
     place = {"state", "database_url", "redis_url", "key_pepper", "public_url", "dns_servers"}
     return {name: str(value) for name, value in values.items() if name not in place and not name.endswith("_port")}

@@ -1,4 +1,4 @@
-"""What a load may be put on: a service of its own, or one that runs on this machine."""
+"""Restrict load tests to a separate service or to a service on this machine."""
 
 import ipaddress
 from contextlib import suppress
@@ -9,19 +9,19 @@ from loadtests.runner.catalogue import Scenario
 
 
 class LoadFailed(RuntimeError):  # noqa: N818 - named for what happened
-    """The load could not be made; the text says why."""
+    """The load test cannot run or failed; the text says why."""
 
 
-def refuse(scenario: Scenario, url: str | None, key: str | None) -> None:
-    """Raises LoadFailed for a load that can't be made there; loads stay on this machine."""
+def check_target(scenario: Scenario, url: str | None, key: str | None) -> None:
+    """Raise LoadFailed when the scenario cannot run against this target; only loopback targets are allowed."""
     if not measure.PROC.joinpath("self/stat").exists():
         raise LoadFailed("`ops loadtest` reads /proc, so it needs Linux.")
     if url is None:
         return
     if key is None:
-        raise LoadFailed("A service that runs already is sent to with an API key: give --key.")
-    if scenario.needs_own:
-        raise LoadFailed(f"{scenario.name} needs accounts and servers of its own: start it without --url.")
+        raise LoadFailed("--url needs an API key of that service: add --key.")
+    if scenario.needs_own_service:
+        raise LoadFailed(f"{scenario.name} creates its own accounts and servers: run it without --url.")
     host = urlsplit(url).hostname or ""
     with suppress(ValueError):
         host = "localhost" if ipaddress.ip_address(host).is_loopback else host

@@ -1,4 +1,4 @@
-"""The order of a load test: service, world, Locust in a process of its own, draining, check, report."""
+"""Run a load test: start the service, run Locust, wait for delivery, check the result and write the report."""
 
 import asyncio
 import importlib.metadata
@@ -24,13 +24,13 @@ from loadtests.bench.check import CheckResult
 from loadtests.bench.report import Progress
 from loadtests.bench.service import BenchService, filesystem, own_service
 from loadtests.bench.yardstick import Yardstick
-from loadtests.report import course, figures, page, plots, samples
-from loadtests.report.course import LoadRecord
+from loadtests.report import figures, load_record, page, plots, samples
+from loadtests.report.load_record import LoadRecord
 from loadtests.report.samples import Sampler
-from loadtests.runner import own, verdict
-from loadtests.runner.bounds import LoadFailed, refuse
+from loadtests.runner import checks, setup
+from loadtests.runner.bounds import LoadFailed, check_target
 from loadtests.runner.catalogue import SCENARIOS, Scenario
-from loadtests.users.world import VARIABLE, LoadSender, LoadWorld
+from loadtests.users.load_plan import VARIABLE, LoadPlan, LoadSender
 from ops import launch, operate
 from ops.embedded import CannotServe
 from ops.fleet import ROOT, PortTaken
@@ -40,12 +40,12 @@ from ops.supervise import StartFailed
 
 DRAIN_S: Final = 300.0  # how long the queue may take after the last send
 INTERRUPTED: Final = 130
-_LOCUST_EXTRA_S: Final = 90.0  # to start, to spawn and to stop
+_LOCUST_EXTRA_S: Final = 90.0  # for Locust to start, spawn users and stop
 _STOP_S: Final = 15.0  # for requests that are open at the end
 _SPAWN_PER_S: Final = 200
 _POLL_S: Final = 0.5
 _QUIET_S: Final = 1.0
-_TOLD = ("granian", "falcon", "uvloop", "asyncpg", "cryptography", "locust", "matplotlib")
+_PACKAGES = ("granian", "falcon", "uvloop", "asyncpg", "cryptography", "locust", "matplotlib")
 
 Say = Callable[[str], None]
 
@@ -56,13 +56,13 @@ _FAILURES: Final = (
 
 
 class LoadOptions(Struct, frozen=True, kw_only=True):
-    """One load: what is not given is the scenario's own."""
+    """The settings of one load test, with the scenario's defaults filled in."""
 
     scenario: Scenario
     seconds: float
     users: int
     rate: float | None
-    most: int
+    max_messages: int
     folder: Path
     url: str | None = None
     key: str | None = None
@@ -74,30 +74,32 @@ def run(
     seconds: float | None = None,
     users: int | None = None,
     rate: float | None = None,
-    most: int | None = None,
+    max_messages: int | None = None,
     out: Path | None = None,
     url: str | None = None,
     key: str | None = None,
     as_json: bool = False,
 ) -> int:
-    """Make the load and the report; 0 when every check holds, 1 when one does not, 130 after a signal.
+    """Run a load test and write its report; return 0 when every check holds, 1 if not, 130 after a signal.
 
-    `rate` is in requests a second, `most` in messages; with `url` and `key` the load goes to a service that runs.
+    `rate` is in requests per second, `max_messages` in messages. With `url` and `key` the load goes to a running
+    service.
     """
     scenario = SCENARIOS[name]
-    voice = Progress()
+    progress = Progress()
     try:
-        refuse(scenario, url, key)
+        check_target(scenario, url, key)
         options = LoadOptions(
             scenario=scenario, seconds=seconds or scenario.seconds, users=users or scenario.users,
-            rate=rate or scenario.rate, most=most or scenario.most, folder=_folder(name, out), url=url, key=key,
+            rate=rate or scenario.rate, max_messages=max_messages or scenario.max_messages,
+            folder=_folder(name, out), url=url, key=key,
         )  # fmt: skip
-        found = asyncio.run(_interruptible(options, voice.say))
+        found = asyncio.run(_interruptible(options, progress.say))
     except _FAILURES as error:
-        voice.fail(str(error) or type(error).__name__)
+        progress.fail(str(error) or type(error).__name__)
         return 1
     except (asyncio.CancelledError, KeyboardInterrupt):
-        voice.fail("Stopped before the end: there is no report.")
+        progress.fail("Interrupted: no report was written.")
         return INTERRUPTED
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(found)).decode())
@@ -107,7 +109,7 @@ def run(
 
 
 def _folder(name: str, out: Path | None) -> Path:
-    """A fresh one under `reports`, or the one that was asked for."""
+    """Create the report folder, by default below `reports`, and delete old CSV files in it."""
     folder = out or ROOT / "reports" / time.strftime(f"loadtest-{name}-%Y%m%d-%H%M%S")
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.csv"):
@@ -116,95 +118,95 @@ def _folder(name: str, out: Path | None) -> Path:
 
 
 async def _interruptible(options: LoadOptions, say: Say) -> dict[str, Any]:
-    """Cancelled at the first signal, so that all that was started is stopped."""
-    task = asyncio.ensure_future(_measured(options, say))
+    """Run the load test and cancel it at the first signal, so that everything it started is stopped."""
+    task = asyncio.ensure_future(_measure(options, say))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     return await task
 
 
-async def _measured(options: LoadOptions, say: Say) -> dict[str, Any]:
+async def _measure(options: LoadOptions, say: Say) -> dict[str, Any]:
     given = settings.load(os.environ).settings
     if options.url is not None:
-        return await _elsewhere(options, say)
+        return await _measure_running_service(options, say)
     scenario = options.scenario
-    say("Starting a service of its own")
+    say("Starting a separate service")
     async with own_service(
-        own.settings_for(scenario, given, options.users), say, delivering=True, tls=False
+        setup.settings_for(scenario, given, options.users), say, delivering=True, tls=False
     ) as service:
         if scenario.accounts > 1:
             say(f"Making {scenario.accounts:,} accounts")
-        accounts = await own.make_accounts(service, scenario.accounts)
-        world = await own.make_world(
+        accounts = await setup.make_accounts(service, scenario.accounts)
+        plan = await setup.make_plan(
             scenario, service, accounts, users=options.users, rate=options.rate, seconds=options.seconds,
-            most=options.most, folder=str(options.folder),
+            max_messages=options.max_messages, folder=str(options.folder),
         )  # fmt: skip
-        async with own.receiving(scenario, service, accounts) as receivers:
+        async with setup.receiving(scenario, service, accounts) as receivers:
             roots = measure.roots_by_role(service.pids())
             if receivers is not None:
                 roots["receivers"] = [receivers.pid]
-            sampler = Sampler(service.pool, roots, scenario.ill)
-            signatures = await _under_load(options, world, sampler, say, lambda: _drained(service, sampler, receivers))
+            sampler = Sampler(service.pool, roots, scenario.slow_domains)
+            signatures = await _under_load(options, plan, sampler, say, lambda: _drained(service, sampler, receivers))
             if receivers is not None:
                 await asyncio.sleep(_QUIET_S)
             say("Checking that every message is accounted for")
-            done = await asyncio.to_thread(lambda: course.read(options.folder, entries(service.sink_folder)))
+            done = await asyncio.to_thread(lambda: load_record.read(options.folder, entries(service.sink_folder)))
             if receivers is not None:
                 done.posted = [at for _, at in await asyncio.to_thread(receivers.arrivals)]
-            findings = await verdict.judge(scenario, service, accounts, done, receivers)
+            findings = await checks.check_load(scenario, service, accounts, done, receivers)
         about = await _about(options, service.settings, service)
     return await asyncio.to_thread(_report, options, done, sampler, findings, signatures, about, say)
 
 
-async def _elsewhere(options: LoadOptions, say: Say) -> dict[str, Any]:
-    """Against a service that runs: nothing of it is seen but what its API says."""
+async def _measure_running_service(options: LoadOptions, say: Say) -> dict[str, Any]:
+    """Run the load against a service that already runs; only its API is observed."""
     assert options.url is not None
     assert options.key is not None
     url, key = options.url.rstrip("/"), options.key
     domains = await asyncio.to_thread(operate.call_api, url, "GET", "/v1/domains", key)
     name = next((one["name"] for one in domains["data"] if one["status"] == "verified"), None)
     if name is None:
-        raise LoadFailed("That account has no verified domain to send from.")
-    world = LoadWorld(
+        raise LoadFailed("The account of --key has no verified domain to send from; verify one first.")
+    plan = LoadPlan(
         url=url, senders=[LoadSender(key, f"loadtest@{name}")], folder=str(options.folder), users=options.users,
-        rate=options.rate, seconds=options.seconds, most=options.most,
+        rate=options.rate, seconds=options.seconds, max_messages=options.max_messages,
     )  # fmt: skip
     sampler = Sampler(None, {}, ())
 
     async def nothing() -> None:
-        """Its queue is its own business."""
+        """Do nothing: the queue of a running service is not observed."""
 
-    signatures = await _under_load(options, world, sampler, say, nothing)
-    done = await asyncio.to_thread(course.read, options.folder, [])
+    signatures = await _under_load(options, plan, sampler, say, nothing)
+    done = await asyncio.to_thread(load_record.read, options.folder, [])
     lost = sum(one.status.startswith("lost") for one in done.requests)
     proof = await asyncio.to_thread(operate.call_api, url, "GET", "/v1/audit/verify", key)
     findings = [
         CheckResult("every request was answered", lost == 0, f"{lost} of {len(done.requests)} were not"),
-        verdict.whole([proof]),
+        checks.check_chains([proof]),
     ]
     about = await _about(options, None, None)
     return await asyncio.to_thread(_report, options, done, sampler, findings, signatures, about, say)
 
 
 async def _under_load(
-    options: LoadOptions, world: LoadWorld, sampler: Sampler, say: Say, drained: Callable[[], Any]
+    options: LoadOptions, plan: LoadPlan, sampler: Sampler, say: Say, drained: Callable[[], Any]
 ) -> list[float]:
-    """Locust beside the sampler, then the queue's emptying; gives ms of CPU of a signature before and after."""
+    """Run Locust and the sampler, then wait for delivery; return ms of CPU per signature before and after."""
     yardstick = Yardstick()
     before = await asyncio.to_thread(yardstick.measure)
     watching = asyncio.create_task(sampler.run())
     try:
-        async with _locust(options, world) as process:
+        async with _locust(options, plan) as process:
             sampler.roots["locust"] = [process.pid]
             rate = f"{options.rate:g} requests a second" if options.rate else "as fast as answers come"
             say(f"{options.scenario.about}: {options.users} users, {rate}, {options.seconds:g} s")
-            async with asyncio.timeout(options.seconds + world.cool_s + _LOCUST_EXTRA_S):
+            async with asyncio.timeout(options.seconds + plan.cool_s + _LOCUST_EXTRA_S):
                 code = await process.wait()
         if code:
             raise LoadFailed(f"Locust ended with {code}:\n{_end_of_log(options.folder)}")
         say("Waiting until what was accepted is delivered")
         await drained()
-        await sampler.look()
+        await sampler.sample()
     except TimeoutError as error:
         raise LoadFailed(f"Locust did not end in time:\n{_end_of_log(options.folder)}") from error
     finally:
@@ -216,16 +218,17 @@ async def _under_load(
 
 
 @asynccontextmanager
-async def _locust(options: LoadOptions, world: LoadWorld) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Headless, without settings of ours in its environment."""
-    file = options.folder / "world.json"
-    file.write_bytes(msgspec.json.encode(world))
+async def _locust(options: LoadOptions, plan: LoadPlan) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run Locust headless, without WAYBILL_ and LOCUST_ variables; the plan file, which holds keys, is deleted
+    after."""
+    file = options.folder / "plan.json"
+    file.write_bytes(msgspec.json.encode(plan))
     file.chmod(0o600)  # keys
     total = options.users + options.scenario.bystanders
     words = [
         sys.executable, "-m", "locust", "--locustfile", f"loadtests/scenarios/{options.scenario.file}", "--headless",
         "--users", str(total), "--spawn-rate", str(min(_SPAWN_PER_S, total)), "--stop-timeout", f"{_STOP_S:g}",
-        "--run-time", f"{options.seconds + world.cool_s + _LOCUST_EXTRA_S / 2:.0f}s",
+        "--run-time", f"{options.seconds + plan.cool_s + _LOCUST_EXTRA_S / 2:.0f}s",
         "--csv", str(options.folder / "locust"), "--only-summary", "--exit-code-on-error", "0",
     ]  # fmt: skip
     environ = {name: text for name, text in os.environ.items() if not name.startswith((PREFIX, "LOCUST_"))}
@@ -243,23 +246,23 @@ async def _locust(options: LoadOptions, world: LoadWorld) -> AsyncIterator[async
         file.unlink(missing_ok=True)
 
 
-async def _drained(service: BenchService, sampler: Sampler, receivers: own.Receivers | None) -> None:
-    """Until nothing waits for servers that are well; what is left after that shows in the check."""
+async def _drained(service: BenchService, sampler: Sampler, receivers: setup.Receivers | None) -> None:
+    """Wait until no delivery to a healthy domain is pending, at most `DRAIN_S`; the check reports the rest."""
     deadline = time.monotonic() + DRAIN_S
     while time.monotonic() < deadline:
-        moment = await sampler.look()
-        waiting = moment.well
+        moment = await sampler.sample()
+        waiting = moment.healthy
         if receivers is not None:
-            waiting += await verdict.posts_pending(service, receivers)
+            waiting += await checks.posts_pending(service, receivers)
         if not waiting:
             return
         await asyncio.sleep(_POLL_S)
 
 
 async def _about(options: LoadOptions, used: Settings | None, service: BenchService | None) -> dict[str, Any]:
-    """What the figures belong to."""
+    """Return the scenario, settings, versions and machine that the figures belong to."""
     versions = {"waybill": _version("waybill"), "python": platform.python_version()}
-    versions |= {name: _version(name) for name in _TOLD}
+    versions |= {name: _version(name) for name in _PACKAGES}
     folder = options.folder
     if service is not None:
         versions["postgres"] = str(await service.pool.fetchval("SHOW server_version")).split(" ")[0]
@@ -269,10 +272,10 @@ async def _about(options: LoadOptions, used: Settings | None, service: BenchServ
         "about": options.scenario.about,
         "users": options.users,
         "rate": options.rate,
-        "most_messages": options.most,
+        "most_messages": options.max_messages,
         "accounts": options.scenario.accounts,
         "tails": options.scenario.readers,
-        "service": "its own" if service is not None else options.url,
+        "service": "separate" if service is not None else options.url,
         "settings": {} if used is None else _changed(used),
         "versions": versions,
         "machine": measure.machine(folder, filesystem(folder)),
@@ -280,7 +283,7 @@ async def _about(options: LoadOptions, used: Settings | None, service: BenchServ
 
 
 def _changed(used: Settings) -> dict[str, str]:
-    """What is not the default, and how many processes there are."""
+    """Return the settings that differ from their defaults, and the process counts."""
     default = msgspec.structs.asdict(Settings())
     counts = {"api_workers", "mta_workers", "relay_workers", "shards"}
     values = {
@@ -306,12 +309,12 @@ def _report(
     about: dict[str, Any],
     say: Say,
 ) -> dict[str, Any]:
-    """The folder: tables, plots, one page, one JSON value; gives that value."""
-    say("Drawing")
-    found = figures.summed(done, sampler, findings, signatures, about)
+    """Write tables, plots, HTML page and JSON to the report folder; return the JSON value."""
+    say("Writing the report")
+    found = figures.summarize(done, sampler, findings, signatures, about)
     found["report"] = str(options.folder)
-    course.written(done, options.folder)
-    samples.keep(sampler.moments, options.folder, done.began)
+    load_record.write_percentiles(done, options.folder)
+    samples.write_tables(sampler.moments, options.folder, done.began)
     drawn = plots.draw(done, sampler.moments, options.folder)
     page.write(found, drawn, options.folder)
     (options.folder / "figures.json").write_bytes(msgspec.json.format(msgspec.json.encode(found)))

@@ -1,1 +1,1 @@
-"""One file a scenario; `loadtests.runner.catalogue` lists them."""
+"""Locust files, one for each scenario of `loadtests.runner.catalogue`."""

@@ -1,18 +1,18 @@
-"""Batches of 100 messages."""
+"""Scenario: batches of 100 messages."""
 
 from locust import task
 
-from loadtests.users.ledger import sending
-from loadtests.users.web import ApiUser
+from loadtests.users.api_user import ApiUser
+from loadtests.users.load_run import load_run
 
 SIZE = 100
 
 
 class BatchUser(ApiUser):
-    """A hundred messages a request."""
+    """Sends 100 messages per request."""
 
     @task
     def orders(self) -> None:
-        """Each with a recipient of its own, over all domains."""
+        """Send a batch to new recipients at all domains."""
         if self.ready():
-            self.send_batch([sending.recipient() for _ in range(SIZE)])
+            self.send_batch([load_run.recipient() for _ in range(SIZE)])

@@ -1,15 +1,15 @@
-"""A broadcast burst: in the middle third of the time batches of 100 go out on a stream of their own, all at once.
+"""Scenario: a broadcast burst in the middle third of the time, in batches of 100 on a stream of its own.
 
-Single transactional sends of the same account go on at their pace; their latencies before, during and after the
-burst tell how fair the queue is.
+The same account also sends single messages at a steady rate; their latencies before, during and after the burst show
+how much the burst delays other mail.
 """
 
 from typing import Final
 
 from locust import task
 
-from loadtests.users.ledger import sending
-from loadtests.users.web import ApiUser
+from loadtests.users.api_user import ApiUser
+from loadtests.users.load_run import load_run
 
 SIZE: Final = 100
 STREAM: Final = "news"
@@ -17,31 +17,31 @@ BURSTERS: Final = 2
 
 
 def _phase() -> str:
-    part = sending.elapsed_s / sending.world.seconds
+    part = load_run.elapsed_s / load_run.plan.seconds
     return "before" if part < 1 / 3 else "during" if part < 2 / 3 else "after"
 
 
-class Newsletter(ApiUser):
-    """Batches as fast as answers come, while the burst lasts."""
+class NewsletterUser(ApiUser):
+    """Sends batches as fast as answers come while the burst lasts."""
 
     fixed_count = BURSTERS
 
     def wait_time(self) -> float:
-        """No pause within the burst."""
+        """Return 0 during the burst and a short pause otherwise."""
         return 0.0 if _phase() == "during" else 0.1
 
     @task
     def issue(self) -> None:
-        """A hundred copies."""
+        """Send a batch of 100 messages."""
         if self.ready() and _phase() == "during":
-            self.send_batch([sending.recipient("n") for _ in range(SIZE)], group="broadcast", stream=STREAM)
+            self.send_batch([load_run.recipient("n") for _ in range(SIZE)], group="broadcast", stream=STREAM)
 
 
 class SteadySendUser(ApiUser):
-    """Orders at a steady pace."""
+    """Sends single messages at a steady rate."""
 
     @task
     def order(self) -> None:
-        """One message."""
+        """Send one message."""
         if self.ready():
-            self.send(sending.recipient(), group=f"single, {_phase()} the burst")
+            self.send(load_run.recipient(), group=f"single, {_phase()} the burst")

@@ -1,11 +1,11 @@
-"""A giant domain: nine of ten messages go to one domain, the tenth to the others, whose delivery should not suffer."""
+"""Scenario: nine of ten messages go to one domain; delivery to the other domains should not suffer."""
 
 import random
 
 from locust import task
 
-from loadtests.users.ledger import sending
-from loadtests.users.web import ApiUser
+from loadtests.users.api_user import ApiUser
+from loadtests.users.load_run import load_run
 
 GIANT = "giant.test"
 SHARE = 0.9
@@ -13,14 +13,14 @@ _chance = random.Random(1)
 
 
 class GiantDomainUser(ApiUser):
-    """One message a request."""
+    """Sends one message per request."""
 
     @task
     def order(self) -> None:
-        """The same lots in every run."""
+        """Send a message to a random domain; the sequence is the same in every run."""
         if not self.ready():
             return
         if _chance.random() < SHARE:
-            self.send(sending.recipient(domain=GIANT), group="giant domain")
+            self.send(load_run.recipient(domain=GIANT), group="giant domain")
         else:
-            self.send(sending.recipient(), group="other domains")
+            self.send(load_run.recipient(), group="other domains")

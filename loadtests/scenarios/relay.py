@@ -1,26 +1,26 @@
-"""The SMTP relay: pipelined sessions over TLS, 200 messages each."""
+"""Scenario: SMTP submission over TLS in pipelined sessions of 200 messages."""
 
 import time
 
 from locust import task
 
-from loadtests.users.ledger import sending
-from loadtests.users.smtp import RelayUser
+from loadtests.users.load_run import load_run
+from loadtests.users.smtp_user import RelayUser
 
 
-class Application(RelayUser):
-    """An application that speaks SMTP."""
+class RelaySendUser(RelayUser):
+    """Sends messages over SMTP."""
 
     def wait_time(self) -> float:
-        """As the world's pace says."""
-        rate = sending.world.rate
+        """Return the seconds until the next message is due at the rate of the plan."""
+        rate = load_run.plan.rate
         if rate is None:
             return 0.0
         now = time.monotonic()
-        self._due = max(self._due + sending.world.users / rate, now)
+        self._due = max(self._due + load_run.plan.users / rate, now)
         return self._due - now
 
     @task
     def order(self) -> None:
-        """One message."""
+        """Send one message."""
         self.send()

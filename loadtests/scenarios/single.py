@@ -1,16 +1,16 @@
-"""Single sends: every user posts one message after the other, or at the pace set with `--rate`."""
+"""Scenario: every user sends one message after the other, or at the rate set with `--rate`."""
 
 from locust import task
 
-from loadtests.users.ledger import sending
-from loadtests.users.web import ApiUser
+from loadtests.users.api_user import ApiUser
+from loadtests.users.load_run import load_run
 
 
 class SingleSendUser(ApiUser):
-    """One message a request."""
+    """Sends one message per request."""
 
     @task
     def order(self) -> None:
-        """To the next domain in turn."""
+        """Send a message to the next domain in turn."""
         if self.ready():
-            self.send(sending.recipient())
+            self.send(load_run.recipient())

@@ -1,7 +1,7 @@
-"""Slow mail servers: after a third of the time three of ten domains misbehave; the others are the bystanders.
+"""Scenario: after a third of the time, the mail servers of three of ten domains become slow or refuse.
 
-The sink's habits are drawn by the local part: `tarpit` trickles its reply to RCPT, an octet every 10 s; `slow` takes
-2 s for its 250; `busy` answers 421 and closes.
+The local part selects the sink's behaviour: `tarpit` sends its reply to RCPT at one octet per 10 s, `slow` takes 2 s
+for its 250, `busy` answers 421 and closes.
 """
 
 import itertools
@@ -9,30 +9,30 @@ from typing import Final
 
 from locust import task
 
-from loadtests.users.ledger import sending
-from loadtests.users.web import ApiUser
+from loadtests.users.api_user import ApiUser
+from loadtests.users.load_run import load_run
 
-WELL_PART: Final = 1 / 3  # of the time all are well
-HABITS: Final = ("tarpit", "slow", "busy")
+HEALTHY_PART: Final = 1 / 3  # of the time, in which all servers are healthy
+BEHAVIOURS: Final = ("tarpit", "slow", "busy")
 _turns = itertools.count()
 _numbers = itertools.count()
 
 
 class SlowMxUser(ApiUser):
-    """One message a request."""
+    """Sends one message per request."""
 
     @task
     def order(self) -> None:
-        """By turns to ten domains."""
+        """Send a message to one of ten domains in turn."""
         if not self.ready():
             return
         place = next(_turns) % 10
-        before = sending.elapsed_s < sending.world.seconds * WELL_PART
-        if place >= len(HABITS):
-            group = "others, all well" if before else "others, three slow"
-            self.send(sending.recipient(domain=f"well-{place}.test"), group=group)
+        before = load_run.elapsed_s < load_run.plan.seconds * HEALTHY_PART
+        if place >= len(BEHAVIOURS):
+            group = "others, all healthy" if before else "others, three slow"
+            self.send(load_run.recipient(domain=f"healthy-{place}.test"), group=group)
         elif before:
-            self.send(sending.recipient(domain=f"ill-{place}.test"), group="the three, well")
+            self.send(load_run.recipient(domain=f"slow-{place}.test"), group="the three, healthy")
         else:
-            habit = f"{HABITS[place]}+x{next(_numbers)}"  # the tag makes a fresh address of it
-            self.send(f"{habit}@ill-{place}.test", group="the three, slow")
+            local = f"{BEHAVIOURS[place]}+x{next(_numbers)}"  # the tag makes each address different
+            self.send(f"{local}@slow-{place}.test", group="the three, slow")

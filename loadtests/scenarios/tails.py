@@ -1,4 +1,4 @@
-"""Live tails beside sends: every reader holds one open and notes how long after its making each event came."""
+"""Scenario: live tails while mail is sent; each reader records the delay from the creation of an event."""
 
 import itertools
 import socket
@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import msgspec
 from locust import User, task
 
-from loadtests.users.ledger import TAILED, sending
-from loadtests.users.web import ApiUser
+from loadtests.users.api_user import ApiUser
+from loadtests.users.load_run import TAILED, load_run
 
 _POLL_S: Final = 1.0
 _OPEN_S: Final = 30.0
@@ -27,22 +27,22 @@ _EVENT = msgspec.json.Decoder(_Event)
 
 
 class TailUser(User):
-    """One live tail."""
+    """Reads one live tail."""
 
-    fixed_count = len(sending.world.readers)
+    fixed_count = len(load_run.plan.readers)
 
     @task
     def follow(self) -> None:
-        """Open, read until the load has cooled; a tail that ends early is a failure of its own."""
+        """Open a tail and read it until the load ends; a tail that ends early is recorded as a failure."""
         number = next(_turns)
-        if number >= len(sending.world.readers):
+        if number >= len(load_run.plan.readers):
             return self._report("tail ended early", ConnectionResetError("the tail was closed"))
-        address = urlsplit(sending.world.url)
+        address = urlsplit(load_run.plan.url)
         began = time.perf_counter()
         with socket.create_connection((address.hostname or "", address.port or 80), _OPEN_S) as connection:
             connection.sendall(
                 b"GET /v1/messages/tail?replay=0 HTTP/1.1\r\nHost: load.test\r\nAuthorization: Bearer %b\r\n\r\n"
-                % sending.world.readers[number].encode()
+                % load_run.plan.readers[number].encode()
             )
             with connection.makefile("rb") as lines:
                 kind = b""
@@ -64,21 +64,21 @@ class TailUser(User):
 
 
 class TailedSendUser(ApiUser):
-    """Sends, so that there is something to follow."""
+    """Sends messages, so that the tails have events."""
 
     @task
     def order(self) -> None:
-        """By turns on every account."""
+        """Send one message; accounts are used in turn."""
         if self.ready():
-            self.send(sending.recipient())
+            self.send(load_run.recipient())
 
 
 def _note(data: bytes) -> None:
-    """An event's id is a UUIDv7 (RFC 9562): its first 48 bits are the millisecond it was made in."""
+    """Record the delay of an event; its id is a UUIDv7 (RFC 9562) with the creation time in its first 48 bits (ms)."""
     event = _EVENT.decode(data)
     now = time.time()
     made_ms = _made_ms(event.id)
-    sending.write(TAILED, f"{now:.4f}", f"{now * 1000 - made_ms:.1f}", event.type)
+    load_run.write(TAILED, f"{now:.4f}", f"{now * 1000 - made_ms:.1f}", event.type)
 
 
 def _made_ms(public_id: str) -> int:

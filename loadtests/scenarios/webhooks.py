@@ -1,16 +1,16 @@
-"""A webhook storm: every message makes events, and every event is posted to endpoints, some of which never answer."""
+"""Scenario: every message creates events that are posted to webhook endpoints, some of which never answer."""
 
 from locust import task
 
-from loadtests.users.ledger import sending
-from loadtests.users.web import ApiUser
+from loadtests.users.api_user import ApiUser
+from loadtests.users.load_run import load_run
 
 
 class WebhookSendUser(ApiUser):
-    """Sends; the accounts' endpoints are made by `ops loadtest`."""
+    """Sends messages; `ops loadtest` registers the endpoints."""
 
     @task
     def order(self) -> None:
-        """By turns on every account."""
+        """Send one message; accounts are used in turn."""
         if self.ready():
-            self.send(sending.recipient())
+            self.send(load_run.recipient())

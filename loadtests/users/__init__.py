@@ -1,4 +1,4 @@
-"""The Locust users that all scenarios share, and the record that they write.
+"""Locust users that all scenarios share, and the files in which they record the load.
 
-Nothing here or in `loadtests/scenarios` imports the service: a user knows it by its addresses alone.
+This package and `loadtests.scenarios` do not import the service: Locust runs in a process of its own, with gevent.
 """

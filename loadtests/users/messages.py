@@ -28,14 +28,14 @@ FILE_SHARES: Final = (6, 3, 1)  # of ten messages with a file
 
 
 def message(sender: str, recipient: str, **more: Any) -> dict[str, Any]:
-    """The body of `POST /v1/emails`."""
+    """Return the body of `POST /v1/emails` for one recipient."""
     return {
         "from": f"The Shop <{sender}>", "to": [recipient], "subject": SUBJECT, "text": TEXT, "html": HTML, **more
     }  # fmt: skip
 
 
 def attachments(seed: int = 4711) -> list[dict[str, str]]:
-    """A file of each size, of octets that don't compress; made once, because base64 of a megabyte takes a while."""
+    """Return one attachment of each size with incompressible content; call once, since encoding takes time."""
     source = random.Random(seed)
     return [
         {

@@ -123,7 +123,7 @@ async def test_attempts_of_a_month_ago_go_with_their_partition(here: World) -> N
 def test_the_bench_counts_every_delivery() -> None:
     script = (
         "import sys; from loadtests.bench import webhooks; "
-        "times = webhooks.Times(idle_s=0.2, paced_s=1.0, learning_s=0.5); "
+        "times = webhooks.PhaseLengths(idle_s=0.2, paced_s=1.0, learning_s=0.5); "
         "sys.exit(webhooks.run(deliveries=200, hanging=2, profile=False, as_json=True, times=times))"
     )
     done = subprocess.run(

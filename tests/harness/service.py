@@ -22,7 +22,7 @@ from dns.rdtypes.ANY.TXT import TXT
 from msgspec import Struct
 
 from engine.base.plans import Plan
-from loadtests.drill.sends import ApiAccess
+from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service, temporary
 from ops import operate
 from ops.fleet import ROOT

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import aiohttp
 import pytest
 
-from loadtests.drill.sends import ApiAccess
+from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service
 from tests.harness.api import Api
 from tests.harness.service import new_access, running

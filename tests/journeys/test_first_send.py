@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from loadtests.drill.sends import ApiAccess
+from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service
 from tests.harness.api import Api
 from tests.harness.service import arrived, message, octets, parsed, send, steps, try_send, until_status, verifies

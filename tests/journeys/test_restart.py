@@ -13,10 +13,10 @@ import aiohttp
 import pytest
 
 from loadtests.drill.faults import FAULTS, kill_postgres
-from loadtests.drill.run import drill
-from loadtests.drill.sends import ApiAccess
+from loadtests.drill.fresh_service import until_empty
+from loadtests.drill.kill_drills import drill
+from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service, ServicePart
-from loadtests.drill.stage import until_empty
 from ops.fleet import ROOT
 from tests.harness.api import Answer, Api
 from tests.harness.patience import PATIENCE_S

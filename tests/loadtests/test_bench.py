@@ -1,4 +1,4 @@
-"""`ops bench`: its check notices what is wrong, its generator hides no waiting, and it leaves nothing behind.
+"""`ops bench`: its check, its load generator, and its cleanup.
 
 No test looks at a speed: machines differ, and this one is shared.
 """
@@ -31,7 +31,7 @@ ACCEPTED = b'{"id":"msg_1","status":"queued"}'
 
 @pytest.fixture
 def temporary() -> Iterator[Path]:
-    """A temporary folder for a bench in a process of its own: what is left of it is left there."""
+    """Return a temporary folder for a bench in a separate process, to look for leftovers."""
     folder = Path(tempfile.mkdtemp(prefix="wbt-", dir="/tmp"))
     folder.chmod(0o711)
     yield folder
@@ -49,7 +49,7 @@ def start_bench(temporary: Path, **options: object) -> subprocess.Popen[str]:
 
 
 def processes_of(folder: Path) -> list[str]:
-    """Command lines of processes that know the folder."""
+    """Return the command lines of processes with the folder in their environment or arguments."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -102,7 +102,7 @@ def test_an_interrupted_bench_leaves_nothing_behind(temporary: Path) -> None:
 
 
 @pytest.mark.journey
-async def test_the_check_finds_what_was_lost_repeated_or_changed(tmp_path: Path) -> None:
+async def test_the_check_finds_lost_duplicated_and_changed_messages(tmp_path: Path) -> None:
     async with own_service(Settings(mta_workers=1), print, delivering=False, tls=True, rsa=True) as service:
         signing = await service.pool.fetch("SELECT algorithm FROM domain_keys WHERE status = 'active'")
         assert [key["algorithm"] for key in signing] == ["rsa-sha256"]
@@ -128,7 +128,7 @@ async def test_the_check_finds_what_was_lost_repeated_or_changed(tmp_path: Path)
         index.write_bytes(whole)
 
         await service.pool.execute("UPDATE events SET payload = payload || ' ' WHERE seq = 40")
-        assert (await complaints(service)) == {"the account log is a whole chain": "broken at 40, expected 40"}
+        assert (await complaints(service)) == {"the account log is intact": "broken at 40, expected 40"}
 
         os.kill(service.pids()["worker"], signal.SIGKILL)
         async with asyncio.timeout(PATIENCE_S):
@@ -158,7 +158,7 @@ def target(service: BenchService, *, domains: int) -> LoadTarget:
 async def generating(
     tmp_path: Path, connections: int, *, status: bytes = b"202 Accepted", takes_s: float = 0.0
 ) -> AsyncIterator[tuple[LoadProcess, list[bytes]]]:
-    """A generator against a server that answers everything alike; with the requests that came."""
+    """Run a generator against a server with a fixed answer; yield it and the requests received."""
     bodies: list[bytes] = []
     over = asyncio.Event()
 
@@ -191,7 +191,7 @@ async def generating(
         over.set()
 
 
-async def test_every_request_is_whole_json_with_a_recipient_of_its_own(tmp_path: Path) -> None:
+async def test_every_request_is_valid_json_with_a_different_recipient(tmp_path: Path) -> None:
     async with generating(tmp_path, connections=4) as (generator, bodies):
         load = await generator.send(LoadOrder(first=7, count=20, timeout_s=10))
         again = await generator.send(LoadOrder(first=27, count=1, timeout_s=10))
@@ -217,7 +217,7 @@ async def test_a_refusal_is_counted_with_its_answer_and_has_no_latency(tmp_path:
     assert all(math.isnan(latency) for latency in times_of(load)[0])
 
 
-async def test_a_service_that_stalls_ends_the_order_at_its_time_out(tmp_path: Path) -> None:
+async def test_an_order_to_a_stalled_service_ends_at_its_timeout(tmp_path: Path) -> None:
     async with generating(tmp_path, connections=2, takes_s=30) as (generator, _):
         load = await generator.send(LoadOrder(first=0, count=6, timeout_s=0.3))
 
@@ -232,8 +232,8 @@ async def test_paced_requests_are_sent_no_earlier_than_due(tmp_path: Path) -> No
     assert load.ended - load.began >= 49 / 500
 
 
-async def test_waiting_for_a_slow_service_counts_into_the_latency(tmp_path: Path) -> None:
-    """One connection, 50 ms an answer, a request due every 10 ms: the tenth waits for nine others."""
+async def test_the_latency_includes_waiting_for_a_connection(tmp_path: Path) -> None:
+    """Use one connection, 50 ms per answer and a request due every 10 ms: the tenth waits for nine others."""
     async with generating(tmp_path, connections=1, takes_s=0.05) as (generator, _):
         load = await generator.send(LoadOrder(first=0, count=10, rate=100, timeout_s=10))
 
@@ -242,7 +242,7 @@ async def test_waiting_for_a_slow_service_counts_into_the_latency(tmp_path: Path
     assert load.accepted == 10
 
 
-def test_ended_children_stay_in_the_figures_of_their_parent() -> None:
+def test_cpu_of_ended_children_counts_for_their_parent() -> None:
     burn = "import time\nwhile time.process_time() < 0.3: pass"
     script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}]); print('done'); input()"
     with subprocess.Popen(
@@ -260,7 +260,7 @@ def test_ended_children_stay_in_the_figures_of_their_parent() -> None:
     assert memory["gone"] == 0
 
 
-def test_living_children_count_too() -> None:
+def test_cpu_of_running_children_counts() -> None:
     with subprocess.Popen(["/bin/sh", "-c", "sleep 30 & wait"], start_new_session=True) as parent:
         try:
             for _ in range(100):
@@ -273,7 +273,7 @@ def test_living_children_count_too() -> None:
             os.killpg(parent.pid, signal.SIGKILL)
 
 
-def test_server_cpu_is_that_of_the_service_alone() -> None:
+def test_server_cpu_excludes_generator_and_sink() -> None:
     before = UsageSample({role: RoleUsage() for role in ("api", "mta", "sink")}, 0.0, 0.0, 100.0)
     after = UsageSample(
         {"api": RoleUsage(10, 30), "mta": RoleUsage(40, 5), "sink": RoleUsage(500, 0)}, 1550.0, 20.0, 101.0
@@ -294,7 +294,7 @@ def test_percentiles_are_values_that_occurred() -> None:
     assert figures.percentiles([math.nan]) is None
 
 
-def test_several_runs_give_the_median_of_every_number() -> None:
+def test_runs_are_combined_by_the_median_of_every_number() -> None:
     runs = [
         {"rate": float(rate), "checked": True, "ms": {"p50": rate / 10}, "none": None, "count": rate, "name": "a"}
         for rate in (30, 10, 20)
@@ -305,7 +305,7 @@ def test_several_runs_give_the_median_of_every_number() -> None:
     }  # fmt: skip
 
 
-def test_flushes_are_those_between_two_readings() -> None:
+def test_flushes_are_the_difference_of_two_readings() -> None:
     text = (
         "# HELP waybill_flush_items Items per group commit\n"
         'waybill_flush_items_sum{{flow="accept"}} {items}\n'
@@ -320,7 +320,7 @@ def test_flushes_are_those_between_two_readings() -> None:
     assert figures.connections(before, after) == {"reused": 2}
 
 
-def test_the_settle_lag_tells_which_part_of_the_half_seconds_kept_to_50_ms() -> None:
+def test_the_settle_lag_has_the_share_of_half_seconds_within_50_ms() -> None:
     text = (
         "waybill_settle_seconds_sum {total}\n"
         'waybill_settle_seconds_bucket{{le="0.05"}} {quick}\n'

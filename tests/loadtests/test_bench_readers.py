@@ -1,4 +1,4 @@
-"""The bench of readers: every case is a request or an input of its own, and a costly parser is found."""
+"""`ops bench --readers`: cases are valid and unique, and a costly parser is found."""
 
 import contextlib
 from collections import Counter
@@ -15,13 +15,13 @@ from loadtests.bench.readers.run import MAX_MS, above_mark
 TARGET = ReaderTarget("127.0.0.1", 1, "a-key", "shop@bench.test")
 
 
-def test_each_case_has_a_name_of_its_own_and_names_its_bound() -> None:
+def test_case_names_are_unique_and_each_case_names_its_bound() -> None:
     assert max(Counter((case.reader, case.worst) for case in ALL_CASES).values()) == 1
     assert all(case.bound for case in ALL_CASES)
 
 
 @pytest.mark.parametrize("case", [one for one in ALL_CASES if isinstance(one, HttpCase)], ids=lambda one: one.worst)
-def test_a_case_of_http_is_a_whole_request(case: HttpCase) -> None:
+def test_an_http_case_is_a_complete_request(case: HttpCase) -> None:
     octets = b"".join(case.request(TARGET).pieces)
     head, end, body = octets.partition(b"\r\n\r\n")
 
@@ -41,7 +41,7 @@ def test_a_worst_input_is_read_or_refused(case: FunctionCase) -> None:
         case.read(content)
 
 
-def test_a_parser_whose_work_grows_faster_than_its_input_is_above_the_mark() -> None:
+def test_a_parser_with_quadratic_cost_exceeds_the_limit() -> None:
     slow = FunctionCase(
         "slow", "anything", "nothing", lambda: b"x" * 3_000, lambda octets: [octets * 40 for _ in octets]
     )

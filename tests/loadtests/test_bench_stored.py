@@ -1,11 +1,11 @@
-"""`ops bench --stored`: a past as the service itself would have left it."""
+"""`ops bench --stored`: the stored messages have the rows that the service writes."""
 
 import asyncpg
 
 from loadtests.bench import stored
 
 
-async def test_each_message_of_the_past_has_its_body_its_recipient_and_its_events(own_pool: asyncpg.Pool) -> None:
+async def test_each_stored_message_has_body_recipient_and_events(own_pool: asyncpg.Pool) -> None:
     await stored.store(own_pool, 300, lambda _: None)
 
     counts = await own_pool.fetchrow(

@@ -1,4 +1,4 @@
-"""`ops bench --tails` counts what every tail got. No test looks at a speed."""
+"""`ops bench --tails` counts the events of every tail. No test checks a speed."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from ops.fleet import ROOT
 
 
 @pytest.mark.timeout(120)
-def test_the_bench_of_tails_counts_every_event_at_every_tail() -> None:
+def test_the_tail_bench_counts_every_event_at_every_tail() -> None:
     words = (
         "import sys; from loadtests.bench import run_tails;"
         "sys.exit(run_tails(tails=13, as_json=True, quiet_s=1, busy_s=2))"

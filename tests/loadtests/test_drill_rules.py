@@ -1,4 +1,4 @@
-"""The rules by which a drill is judged, and the wire that holds a reply back. No service runs here."""
+"""The rules of drills and the SMTP proxy. No service runs here."""
 
 import asyncio
 import importlib
@@ -9,16 +9,16 @@ import msgspec
 import pytest
 
 from loadtests.drill.catalogue import CATALOGUE, DrillOrder
-from loadtests.drill.faults import Struck
+from loadtests.drill.faults import InjectedFault
+from loadtests.drill.process_stops import ArrivedCopy, DuplicateCause, ProcessStop, cause_of_copies
+from loadtests.drill.reconciliation import Reconciliation, checks_of, longest_gap
 from loadtests.drill.report import Check, DrillReport, combined
+from loadtests.drill.smtp_proxy import SmtpProxy
 from loadtests.drill.soak import slope
-from loadtests.drill.stops import Arrival, Stop, Why, why_twice
-from loadtests.drill.verdict import DrillVerdict, checks_of, longest_gap
-from loadtests.drill.wire import Wire
 from ops.local.sink import Sink
 from tests.harness.patience import PATIENCE_S
 
-GOOD = DrillVerdict(
+GOOD = Reconciliation(
     drill="d", sent=2, retried=0, accepted=2, refused=0, unanswered=0, delivered=2, bounced=0, lost=0, waiting=0,
     unsettled=0, unknown=0, duplicated=0, copies=0, same_message_id=True, kills=[], accept_gap_s=0.0,
     delivery_gap_s=0.0, longest_wait_s=0.0, took_s=1.0, events=6, chain_intact=True, accepted_events=2,
@@ -28,7 +28,7 @@ GOOD = DrillVerdict(
 
 
 @pytest.mark.parametrize("drill", CATALOGUE, ids=lambda drill: drill.name)
-def test_every_drill_of_the_catalogue_takes_an_order_and_gives_a_report(drill: object) -> None:
+def test_every_drill_takes_an_order_and_returns_a_report(drill: object) -> None:
     where = drill.where  # type: ignore[attr-defined]
     module, _, name = where.partition(":")
     found = inspect.signature(getattr(importlib.import_module(module), name))
@@ -37,9 +37,9 @@ def test_every_drill_of_the_catalogue_takes_an_order_and_gives_a_report(drill: o
     assert found.return_annotation is DrillReport
 
 
-def test_names_are_unique_and_every_drill_says_what_it_does() -> None:
+def test_drill_names_are_unique_and_every_drill_has_a_description() -> None:
     assert len({drill.name for drill in CATALOGUE}) == len(CATALOGUE)
-    assert all(drill.says.endswith(".") and drill.rows for drill in CATALOGUE)
+    assert all(drill.about.endswith(".") and drill.rows for drill in CATALOGUE)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_each_broken_rule_fails_the_drill(wrong: dict[str, int]) -> None:
     assert [check.ok for check in checks_of(spoilt)].count(False) == 1
 
 
-def test_a_drill_that_checked_nothing_has_proved_nothing() -> None:
+def test_a_drill_without_checks_does_not_pass() -> None:
     assert not DrillReport(drill="d").passed
     assert not DrillReport(drill="d", checks=[Check("a", ok=True, found="")], lost=1).passed
     assert combined("both", [DrillReport(drill="a", checks=[Check("rule", ok=True, found="")])]).passed
@@ -70,27 +70,27 @@ def test_the_time_to_recover_counts_from_the_end_of_the_fault() -> None:
     arrivals = [0.0, 1.0, 20.0, 21.0]
 
     assert longest_gap(arrivals, []) == 0.0
-    assert longest_gap(arrivals, [Struck("a kill", 2.0, 2.0)]) == 19.0
-    assert longest_gap(arrivals, [Struck("a stall", 2.0, 17.0)]) == 4.0
-    assert longest_gap(arrivals, [Struck("later", 20.5, 20.5)]) == 1.0
+    assert longest_gap(arrivals, [InjectedFault("a kill", 2.0, 2.0)]) == 19.0
+    assert longest_gap(arrivals, [InjectedFault("a stall", 2.0, 17.0)]) == 4.0
+    assert longest_gap(arrivals, [InjectedFault("later", 20.5, 20.5)]) == 1.0
 
 
-def test_the_slope_is_that_of_the_straight_line() -> None:
+def test_the_slope_is_the_least_squares_slope() -> None:
     assert slope([(0.0, 1.0), (1.0, 3.0), (2.0, 5.0)]) == pytest.approx(2.0)
     assert slope([(1.0, 7.0)]) == 0.0
 
 
 @pytest.fixture
-async def wired() -> AsyncIterator[tuple[Wire, Sink, int]]:
-    """A sink behind a wire, and the wire's port."""
+async def wired() -> AsyncIterator[tuple[SmtpProxy, Sink, int]]:
+    """Run a sink behind a proxy; yield both and the proxy's port."""
     async with Sink() as sink:
-        wire = Wire(("127.0.0.1", 0), sink.address)
+        wire = SmtpProxy(("127.0.0.1", 0), sink.address)
         await wire.start()
         yield wire, sink, wire.port
         await wire.stop()
 
 
-async def test_a_wire_cuts_the_reply_to_a_message_that_the_sink_has_kept(wired: tuple[Wire, Sink, int]) -> None:
+async def test_the_proxy_can_cut_the_reply_to_an_accepted_message(wired: tuple[SmtpProxy, Sink, int]) -> None:
     wire, sink, port = wired
     fates = iter([True, False])
 
@@ -118,21 +118,21 @@ OWN, HEIRS = 4001, 5001
 @pytest.mark.parametrize(
     ("own", "heir", "why"),
     [
-        (100.3, 104.0, Why.ON_THE_WIRE),  # its server took it while the process stood still
-        (99.5, 104.0, Why.UNSETTLED),
-        (90.0, 104.0, Why.OTHER),  # history by then
-        (106.1, 104.0, Why.WRONG),
-        (106.9, 104.0, Why.OTHER),  # given to it anew by then
+        (100.3, 104.0, DuplicateCause.ON_THE_WIRE),  # its server took it while the process stood still
+        (99.5, 104.0, DuplicateCause.UNSETTLED),
+        (90.0, 104.0, DuplicateCause.OTHER),  # history by then
+        (106.1, 104.0, DuplicateCause.WRONG),
+        (106.9, 104.0, DuplicateCause.OTHER),  # given to it anew by then
     ],
 )
-def test_a_copy_is_told_by_when_and_over_whose_connection_it_came(own: float, heir: float, why: Why) -> None:
-    stops = [Stop(40.0, 46.0, frozenset({4000})), Stop(100.0, 106.0, frozenset({4000, OWN}))]
+def test_the_cause_of_a_copy_follows_from_its_time_and_connection(own: float, heir: float, why: DuplicateCause) -> None:
+    stops = [ProcessStop(40.0, 46.0, frozenset({4000})), ProcessStop(100.0, 106.0, frozenset({4000, OWN}))]
 
-    assert why_twice([Arrival(own, OWN), Arrival(heir, HEIRS)], stops, dot_s=0.1) is why
+    assert cause_of_copies([ArrivedCopy(own, OWN), ArrivedCopy(heir, HEIRS)], stops, dot_s=0.1) is why
 
 
-def test_what_was_sent_without_the_right_is_found_whatever_else_is_true() -> None:
-    stop = Stop(100.0, 106.0, frozenset({OWN}))
-    copies = [Arrival(100.3, OWN), Arrival(104.0, HEIRS), Arrival(106.1, OWN)]
+def test_a_copy_sent_after_the_lease_was_lost_outweighs_other_causes() -> None:
+    stop = ProcessStop(100.0, 106.0, frozenset({OWN}))
+    copies = [ArrivedCopy(100.3, OWN), ArrivedCopy(104.0, HEIRS), ArrivedCopy(106.1, OWN)]
 
-    assert why_twice(copies, [stop], dot_s=0.0) is Why.WRONG
+    assert cause_of_copies(copies, [stop], dot_s=0.0) is DuplicateCause.WRONG

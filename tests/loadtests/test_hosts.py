@@ -1,4 +1,4 @@
-"""Several hosts as network namespaces: one after the other is cut off under load and returns.
+"""`ops hosts` and its drill: hosts in network namespaces are cut off under load and reconnected.
 
 Run with `pytest -m hosts`, as root on Linux; elsewhere they are skipped and say why.
 """
@@ -21,25 +21,25 @@ def _possible() -> Iterator[None]:
     if why is not None:
         pytest.skip(why)
     yield
-    assert network.standing() == []
+    assert network.existing_hosts() == []
 
 
-def test_a_host_that_is_cut_off_costs_no_message_and_gets_its_share_again() -> None:
+def test_cutting_a_host_off_loses_no_message_and_it_regains_its_shards() -> None:
     report = hosts.run(DrillOrder(messages=100, rounds=1, rng=random.Random(7)))
 
     assert report.passed, report.checks
     assert report.sent > 100
 
 
-def test_hosts_see_each_other_and_a_cut_one_sees_nobody() -> None:
+def test_hosts_reach_each_other_unless_cut_off() -> None:
     places = [(one.name, one.number) for one in (plan.host("api1"), plan.host(plan.CLIENT))]
     try:
         network.make(places, plan.host(plan.WORLD).address)
-        assert network.standing() == ["api1", plan.CLIENT]
+        assert network.existing_hosts() == ["api1", plan.CLIENT]
         assert not network.is_cut("api1")
         network.cut("api1")
         assert network.is_cut("api1")
         network.heal("api1")
         assert not network.is_cut("api1")
     finally:
-        network.take_away()
+        network.remove_all()

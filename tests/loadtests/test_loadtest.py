@@ -1,4 +1,4 @@
-"""`ops loadtest`: its scenarios can be read, its report says what the record says, and its bounds hold.
+"""`ops loadtest`: scenarios, report and limits.
 
 No test looks at a speed, and none needs Locust but the last, which is skipped where it is not installed.
 """
@@ -22,8 +22,8 @@ from loadtests.bench.check import CheckResult
 from loadtests.commands.loadtest import loadtest
 from loadtests.peers import comparison
 from loadtests.peers.peer import CONFIGURATIONS, PeerPlace
-from loadtests.report import course, figures, page, samples
-from loadtests.report.samples import Moment
+from loadtests.report import figures, load_record, page, samples
+from loadtests.report.samples import LoadSample
 from loadtests.runner import bounds
 from loadtests.runner.catalogue import SCENARIOS
 from ops.local.sink_store import SinkEntry
@@ -50,7 +50,7 @@ def entry(recipient: str, at: str) -> SinkEntry:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Path:
-    """The record of a load of two seconds: three sends of which one is refused, and a read."""
+    """Write the record of a load of two seconds: three sends, one of them refused, and a read."""
     rows: dict[str, list[tuple[object, ...]]] = {
         "span.csv": [("at", "what"), (BEGAN, "began"), (BEGAN + 2, "ended")],
         "requests.csv": [
@@ -75,14 +75,16 @@ def arrived() -> list[SinkEntry]:
     return [entry("m+0@a.test", "2026-09-21T14:13:20.600Z"), entry("m+1@a.test", "2026-09-21T14:13:22.000Z")]
 
 
-def moments() -> list[Moment]:
+def moments() -> list[LoadSample]:
     return [
-        Moment(BEGAN + second, 4 - second, 1, 4 - second, 0.5, 0, {"api": 100.0 * second, "locust": cpu}, {"api": 50.0})
+        LoadSample(
+            BEGAN + second, 4 - second, 1, 4 - second, 0.5, 0, {"api": 100.0 * second, "locust": cpu}, {"api": 50.0}
+        )
         for second, cpu in enumerate((0.0, 400.0, 0.0))
     ]
 
 
-def test_every_scenario_has_its_file_and_every_file_is_a_scenario() -> None:
+def test_scenarios_and_files_match() -> None:
     assert {one.file for one in SCENARIOS.values()} == {
         file.name for file in SCENARIO_FILES.glob("*.py") if file.name != "__init__.py"
     }
@@ -90,7 +92,7 @@ def test_every_scenario_has_its_file_and_every_file_is_a_scenario() -> None:
 
 
 @pytest.mark.parametrize("name", [one.file for one in SCENARIOS.values()])
-def test_a_scenario_drives_over_the_wire_and_imports_nothing_of_the_service(name: str) -> None:
+def test_scenarios_do_not_import_the_service(name: str) -> None:
     for file in (SCENARIO_FILES / name, *(ROOT / "loadtests" / "users").glob("*.py")):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
@@ -98,56 +100,56 @@ def test_a_scenario_drives_over_the_wire_and_imports_nothing_of_the_service(name
             assert not {one.split(".")[0] for one in names} & {"engine", "api", "mta", "shards", "ops"}, file
 
 
-def test_scenarios_are_listed_without_what_loads_need() -> None:
+def test_scenarios_are_listed_without_locust_and_matplotlib() -> None:
     found = json.loads(CliRunner().invoke(loadtest, ["list", "--json"]).output)
 
     assert [one["name"] for one in found["loads"]] == list(SCENARIOS)
     assert "locust" not in sys.modules
 
 
-def test_a_load_has_an_end_in_time_and_in_number() -> None:
-    assert all(0 < one.seconds <= 3_600 and 0 < one.most <= 1_000_000 for one in SCENARIOS.values())
+def test_every_load_is_bounded_in_time_and_messages() -> None:
+    assert all(0 < one.seconds <= 3_600 and 0 < one.max_messages <= 1_000_000 for one in SCENARIOS.values())
 
 
-def test_the_record_gives_rates_times_and_what_was_refused(ledger: Path, arrived: list[SinkEntry]) -> None:
-    done = course.read(ledger, arrived)
+def test_the_record_has_rates_times_and_refusals(ledger: Path, arrived: list[SinkEntry]) -> None:
+    done = load_record.read(ledger, arrived)
 
-    assert (done.seconds, len(done.ways), done.copies, done.strangers) == (2.0, 2, 0, 0)
-    assert course.by_name(done)["send"] == {
+    assert (done.seconds, len(done.recipients), done.copies, done.unexpected) == (2.0, 2, 0, 0)
+    assert load_record.by_name(done)["send"] == {
         "requests": 3, "failed": {"429": 1}, "per_s": 1.5, "ms": {"p50": 10.0, "p95": 30.0, "p99": 30.0, "max": 30.0},
     }  # fmt: skip
-    [group] = course.groups(done).values()
+    [group] = load_record.groups(done).values()
     assert group["accepted"] == 2
     assert group["deliver_ms"] == {"p50": 100.0, "p95": 500.0, "p99": 500.0, "max": 500.0}
 
 
-def test_a_copy_too_many_and_an_unasked_arrival_are_seen(ledger: Path, arrived: list[SinkEntry]) -> None:
-    done = course.read(ledger, [*arrived, arrived[0], entry("other@a.test", "2026-09-21T14:13:21.000Z")])
+def test_extra_copies_and_unexpected_arrivals_are_counted(ledger: Path, arrived: list[SinkEntry]) -> None:
+    done = load_record.read(ledger, [*arrived, arrived[0], entry("other@a.test", "2026-09-21T14:13:21.000Z")])
 
-    assert (done.copies, done.strangers) == (1, 1)
+    assert (done.copies, done.unexpected) == (1, 1)
 
 
-def test_a_load_that_never_began_is_no_result(tmp_path: Path) -> None:
+def test_reading_a_load_that_never_began_raises_value_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="never began"):
-        course.read(tmp_path, [])
+        load_record.read(tmp_path, [])
 
 
-def test_rates_count_each_second_and_weigh_what_a_request_took() -> None:
-    assert course.rates([0.1, 0.2, 1.9, 7.0], 3, [1.0, 100.0, 1.0, 1.0]) == [(0.5, 101.0), (1.5, 1.0), (2.5, 0.0)]
+def test_rates_are_per_second_and_weighted() -> None:
+    assert load_record.rates([0.1, 0.2, 1.9, 7.0], 3, [1.0, 100.0, 1.0, 1.0]) == [(0.5, 101.0), (1.5, 1.0), (2.5, 0.0)]
 
 
-def test_the_cpu_of_a_process_that_ended_meanwhile_still_counts() -> None:
+def test_cpu_of_a_process_that_ended_counts() -> None:
     assert samples.spent(moments(), BEGAN, BEGAN + 2) == {"api": 200.0, "locust": 400.0}
 
 
 def test_tables_of_queue_and_processes_count_seconds_from_the_first_send(tmp_path: Path) -> None:
-    samples.keep(moments(), tmp_path, BEGAN)
+    samples.write_tables(moments(), tmp_path, BEGAN)
 
     assert (tmp_path / "queue.csv").read_text("utf-8").splitlines()[1] == "0.0,4,1,0.50,0"
     assert (tmp_path / "processes.csv").read_text("utf-8").splitlines()[1] == "1.0,api,10.0,50.0"
 
 
-def test_the_page_needs_nothing_beside_it_and_escapes_what_it_is_told() -> None:
+def test_the_page_is_self_contained_and_escapes_its_values() -> None:
     picture = b"\x89PNG\r\n"
     found = {
         "scenario": "single", "about": "<b>sends</b>", "users": 2, "rate": None, "seconds": 2.0, "accepted": 2,
@@ -166,17 +168,17 @@ def test_the_page_needs_nothing_beside_it_and_escapes_what_it_is_told() -> None:
 
 
 @pytest.mark.parametrize("url", ["http://192.0.2.1:8080", "https://mail.example.com", "http://localhost.example.com"])
-def test_load_stays_on_this_machine(url: str) -> None:
+def test_a_load_accepts_only_loopback_targets(url: str) -> None:
     with pytest.raises(bounds.LoadFailed, match="loopback"):
-        bounds.refuse(SCENARIOS["single"], url, "key")
+        bounds.check_target(SCENARIOS["single"], url, "key")
 
 
-def test_a_load_with_accounts_of_its_own_does_not_go_to_a_service_that_runs() -> None:
-    with pytest.raises(bounds.LoadFailed, match="of its own"):
-        bounds.refuse(SCENARIOS["tails"], "http://127.0.0.1:8080", "key")
+def test_a_load_with_its_own_accounts_refuses_a_running_service() -> None:
+    with pytest.raises(bounds.LoadFailed, match="own accounts"):
+        bounds.check_target(SCENARIOS["tails"], "http://127.0.0.1:8080", "key")
 
 
-def test_an_unknown_load_is_named_with_those_there_are() -> None:
+def test_an_unknown_load_is_refused_with_the_list_of_loads() -> None:
     found = CliRunner().invoke(loadtest, ["nosuch"])
 
     assert found.exit_code == 1
@@ -193,12 +195,12 @@ def test_ratios_are_taken_within_a_pair() -> None:
             for name, rate in (("ours", ours), ("theirs", theirs))
         }
 
-    found = comparison.summed([pair(1000, 200), pair(100, 50), pair(900, 300)])
+    found = comparison.summarize([pair(1000, 200), pair(100, 50), pair(900, 300)])
 
     assert (found["times_the_rate"], found["times_less_cpu"], found["times_less_in_signatures"]) == (3.0, 3.0, 3.0)
 
 
-def test_a_peers_configuration_leaves_no_name_unfilled(tmp_path: Path) -> None:
+def test_every_name_in_a_peer_configuration_is_replaced(tmp_path: Path) -> None:
     place = PeerPlace(tmp_path, 2601, 2602, 2603, tmp_path / "key.pem")
 
     for file in CONFIGURATIONS.rglob("*"):
@@ -209,7 +211,7 @@ def test_a_peers_configuration_leaves_no_name_unfilled(tmp_path: Path) -> None:
             assert not re.search(r"@[A-Z_]+@", place.filled(text, {"MILTER": "", "FILTER": ""})), file
 
 
-def test_a_peer_that_is_not_installed_is_said_and_left_out(
+def test_a_missing_peer_is_reported_and_skipped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
@@ -227,7 +229,7 @@ def test_a_peer_that_is_not_installed_is_said_and_left_out(
 @pytest.mark.journey
 @pytest.mark.skipif(not CAN_LOAD, reason="the packages of the group load are not installed: `ops loadtest` does that")
 @pytest.mark.timeout(110)
-def test_a_short_load_is_accounted_for_and_leaves_its_report(tmp_path: Path) -> None:
+def test_a_short_load_passes_its_checks_and_writes_a_report(tmp_path: Path) -> None:
     environ = {name: text for name, text in os.environ.items() if not name.startswith(PREFIX)}
     script = (
         "import sys; from pathlib import Path; from loadtests.runner.run import run;"
@@ -248,7 +250,9 @@ def test_a_short_load_is_accounted_for_and_leaves_its_report(tmp_path: Path) -> 
 
 
 def test_a_check_that_fails_makes_the_load_fail() -> None:
-    done = course.LoadRecord(BEGAN, BEGAN + 1, [], [], [], 0, 0)
-    found = figures.summed(done, samples.Sampler(None, {}, ()), [CheckResult("whole", False, "broken")], [0.2, 0.2], {})
+    done = load_record.LoadRecord(BEGAN, BEGAN + 1, [], [], [], 0, 0)
+    found = figures.summarize(
+        done, samples.Sampler(None, {}, ()), [CheckResult("whole", False, "broken")], [0.2, 0.2], {}
+    )
 
     assert found["checked"] is False

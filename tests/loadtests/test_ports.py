@@ -11,7 +11,7 @@ from loadtests.ports import _LOCAL_RANGE, _lowest_local, reserve_ports
 _SHOW = "from loadtests.ports import reserve_ports; print(*reserve_ports(200)); input()"
 
 
-def test_reserved_ports_are_free_different_and_out_of_reach_of_outgoing_connections() -> None:
+def test_reserved_ports_are_free_different_and_below_the_ephemeral_range() -> None:
     ports = reserve_ports(100)
 
     assert len(set(ports)) == 100
@@ -22,7 +22,7 @@ def test_reserved_ports_are_free_different_and_out_of_reach_of_outgoing_connecti
 
 
 @pytest.mark.skipif(not _LOCAL_RANGE.exists(), reason="this kernel has no abstract names to hold ports with")
-def test_no_other_process_is_given_a_reserved_port() -> None:
+def test_a_port_is_reserved_by_one_process_only() -> None:
     own = set(reserve_ports(200))
     with subprocess.Popen([sys.executable, "-c", _SHOW], stdin=-1, stdout=-1, text=True) as other:
         out, _ = other.communicate("\n", timeout=100)

@@ -10,28 +10,28 @@ import pytest
 
 from loadtests.drill import catalogue, command
 from loadtests.drill.open_connections import OpenConnections
-from loadtests.drill.paced import Sent
+from loadtests.drill.paced_client import PacedAnswer
 from loadtests.drill.silent_cases import SilentCase, SilentServerKind, Stage, address, records, remote_pattern
-from loadtests.drill.silent_servers import SilentServers
-from loadtests.drill.silent_sites import DEFAULT_CASES, cases
-from loadtests.drill.silent_verdict import (
+from loadtests.drill.silent_checks import (
+    DeliveryTimes,
     HarmfulMailCost,
     HealthySender,
-    Series,
     SilentMailCount,
-    judged,
     limit_ms,
+    report_of_case,
     series,
 )
+from loadtests.drill.silent_servers import SilentServers
+from loadtests.drill.silent_sites import DEFAULT_CASES, cases
 from loadtests.ports import reserve_port
 
-STEADY = Series(sent=100, accepted=100, arrived=100, p50_ms=20.0, p99_ms=60.0, worst_ms=70.0)
+STEADY = DeliveryTimes(sent=100, accepted=100, arrived=100, p50_ms=20.0, p99_ms=60.0, worst_ms=70.0)
 CASE = SilentCase(kind=SilentServerKind.SILENT, sites=300)
 COUNT = SilentMailCount(
     sent=500, accepted=500, arrived=200, waiting=300, bounced=0, lost=0, copies=0, broken_logs=0, accounts=2
 )  # fmt: skip
 LOAD = HarmfulMailCost(
-    queued_s=1.0, most_open=100, most_to_one=1, opened=300, mta_restarted=False, peak_before_mb=60.0, peak_after_mb=70.0
+    queued_s=1.0, max_open=100, max_to_one=1, opened=300, mta_restarted=False, peak_before_mb=60.0, peak_after_mb=70.0
 )
 WAIT_S = 10.0
 QUIET_S = 0.1
@@ -80,7 +80,7 @@ def test_every_domain_has_its_own_mx_name_and_by_default_its_own_address() -> No
     assert all(len(one) == 1 and one[0].startswith("127.100.") for one in found)
 
 
-def test_names_share_addresses_when_told_to() -> None:
+def test_names_share_addresses_with_the_option_addresses() -> None:
     answer = records(SilentCase(kind=SilentServerKind.SILENT, sites=1_000, addresses=3))
 
     assert {str(answer(f"mx.s{number}.silent.test", "A")) for number in range(1_000)} == {
@@ -138,7 +138,7 @@ async def test_a_dripping_server_sends_a_reply_without_end(port: int) -> None:
     assert said == [b"220 silent.test ESMTP\r\n", b"250-wait\r\n", b"250-wait\r\n"]
 
 
-async def test_half_of_a_mix_is_dead_and_its_connections_are_counted(port: int) -> None:
+async def test_half_of_the_mixed_servers_are_dead_and_connections_are_counted(port: int) -> None:
     async with (
         SilentServers(SilentCase(kind=SilentServerKind.MIXED, sites=2), port),
         OpenConnections(remote_pattern(port)) as counted,
@@ -149,20 +149,20 @@ async def test_half_of_a_mix_is_dead_and_its_connections_are_counted(port: int) 
             dead.setblocking(False)
             connecting = asyncio.create_task(asyncio.get_running_loop().sock_connect(dead, (address(1), port)))
             async with asyncio.timeout(WAIT_S):
-                while counted.most_open < 2:
+                while counted.max_open < 2:
                     await asyncio.sleep(0.05)
             assert not connecting.done()
             connecting.cancel()
 
-    assert (counted.opened, counted.most_open, counted.most_to_one) == (2, 2, 1)
+    assert (counted.opened, counted.max_open, counted.max_to_one) == (2, 2, 1)
 
 
 # -- rules ------------------------------------------------------------------------------------
 
 
 def test_mail_that_has_not_arrived_counts_with_the_time_it_has_waited() -> None:
-    sent = [Sent(f"t{number}", 100.0, 202, f"msg_{number}", "") for number in range(99)]
-    sent += [Sent("late", 100.0, 202, "msg_late", ""), Sent("refused", 100.0, 503, None, "busy")]
+    sent = [PacedAnswer(f"t{number}", 100.0, 202, f"msg_{number}", "") for number in range(99)]
+    sent += [PacedAnswer("late", 100.0, 202, "msg_late", ""), PacedAnswer("refused", 100.0, 503, None, "busy")]
 
     found = series(sent, {f"t{number}": 100.01 for number in range(99)}, until=160.0)
 
@@ -176,32 +176,32 @@ def test_the_limit_is_twice_the_baseline_and_never_below_the_floor() -> None:
 
 
 def test_a_case_without_a_fault_passes() -> None:
-    assert judged(CASE, [sender()], COUNT, LOAD).passed
-    assert judged(CASE, [sender(p99_ms=119.9)], COUNT, LOAD).passed
+    assert report_of_case(CASE, [sender()], COUNT, LOAD).passed
+    assert report_of_case(CASE, [sender(p99_ms=119.9)], COUNT, LOAD).passed
 
 
 @pytest.mark.parametrize("changed", [{"p99_ms": 120.0}, {"arrived": 99}, {"accepted": 49, "sent": 49}], ids=str)
 def test_healthy_mail_that_suffers_fails_the_drill(changed: dict[str, object]) -> None:
-    assert not judged(CASE, [sender(), sender(**changed)], COUNT, LOAD).passed
+    assert not report_of_case(CASE, [sender(), sender(**changed)], COUNT, LOAD).passed
 
 
 @pytest.mark.parametrize("changed", [{"p99_ms": 501.0}, {"arrived": 99}, {"arrived": 40, "sent": 40}], ids=str)
-def test_a_baseline_that_says_nothing_fails_the_drill(changed: dict[str, object]) -> None:
+def test_an_unusable_baseline_fails_the_drill(changed: dict[str, object]) -> None:
     unsteady = msgspec.structs.replace(sender(), baseline=msgspec.structs.replace(STEADY, **changed))
 
-    assert not judged(CASE, [unsteady], COUNT, LOAD).passed
+    assert not report_of_case(CASE, [unsteady], COUNT, LOAD).passed
 
 
 @pytest.mark.parametrize(
     "changed", [{"lost": 1}, {"copies": 1}, {"broken_logs": 1}, {"bounced": 1}, {"accepted": 499}], ids=str
 )
 def test_a_loss_a_copy_or_a_broken_log_fails_the_drill(changed: dict[str, int]) -> None:
-    assert not judged(CASE, [sender()], msgspec.structs.replace(COUNT, **changed), LOAD).passed
+    assert not report_of_case(CASE, [sender()], msgspec.structs.replace(COUNT, **changed), LOAD).passed
 
 
 def test_a_second_connection_for_one_message_fails_the_drill() -> None:
-    twice = msgspec.structs.replace(LOAD, most_to_one=2)
+    twice = msgspec.structs.replace(LOAD, max_to_one=2)
 
-    assert not judged(CASE, [sender()], COUNT, twice).passed
+    assert not report_of_case(CASE, [sender()], COUNT, twice).passed
     shared = SilentCase(kind=SilentServerKind.SILENT, sites=300, addresses=3)
-    assert judged(shared, [sender()], COUNT, twice).passed
+    assert report_of_case(shared, [sender()], COUNT, twice).passed

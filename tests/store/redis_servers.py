@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from engine.store import redis as redis_store
-from loadtests.drill.valkeys import Valkey, form_cluster, valkeys
+from loadtests.drill.valkey_servers import Valkey, form_cluster, valkey_servers
 
-__all__ = ["Valkey", "clustered", "eventually", "form_cluster", "valkeys"]
+__all__ = ["Valkey", "clustered", "eventually", "form_cluster", "valkey_servers"]
 
 
 @asynccontextmanager
 async def clustered() -> AsyncIterator[tuple[list[Valkey], redis_store.RedisClient]]:
     """Three primaries with all slots among them, and a client that knows two of them."""
-    with valkeys(3, clustered=True) as servers:
+    with valkey_servers(3, clustered=True) as servers:
         await asyncio.to_thread(form_cluster, servers)
         client = redis_store.connect("redis+cluster://" + ",".join(one.address for one in servers[:2]))
         try:

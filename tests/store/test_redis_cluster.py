@@ -12,7 +12,7 @@ from engine.delivery.partition import hint_stream
 from engine.store.rate_limits import RateLimiter
 from engine.store.redis import RedisClient, RedisUnavailable
 from engine.store.redis_cluster import SLOTS, read_slots
-from loadtests.drill.valkeys import Valkey, move_slot
+from loadtests.drill.valkey_servers import Valkey, move_slot
 from tests.harness.patience import PATIENCE_S
 from tests.store.redis_servers import clustered, eventually
 
@@ -75,12 +75,12 @@ async def a_slot_on_its_way_is_written_to_as_a_guest(servers: list[Valkey], hint
     slot = key_slot(hint_stream(fresh).encode())
     source = next(one for one in servers if knows(one, slot) == one.port)
     target = next(one for one in servers if one is not source)
-    target.tell("CLUSTER", "SETSLOT", slot, "IMPORTING", source.tell("CLUSTER", "MYID"))
-    source.tell("CLUSTER", "SETSLOT", slot, "MIGRATING", target.tell("CLUSTER", "MYID"))
+    target.command("CLUSTER", "SETSLOT", slot, "IMPORTING", source.command("CLUSTER", "MYID"))
+    source.command("CLUSTER", "SETSLOT", slot, "MIGRATING", target.command("CLUSTER", "MYID"))
 
     messages = await announce(hints, [fresh])
 
-    assert target.tell("CLUSTER", "COUNTKEYSINSLOT", slot) == 1
+    assert target.command("CLUSTER", "COUNTKEYSINSLOT", slot) == 1
     assert ids_of(await reader.read([fresh])) == set(messages.values())
     await asyncio.to_thread(move_slot, slot, source, target)
 
@@ -89,8 +89,8 @@ async def a_flush_costs_hints_and_scripts_and_heals(
     servers: list[Valkey], client: RedisClient, hints: Hints, reader: HintReader
 ) -> None:
     for server in servers:
-        server.tell("FLUSHALL")
-        server.tell("SCRIPT", "FLUSH")
+        server.command("FLUSHALL")
+        server.command("SCRIPT", "FLUSH")
     await reader.read(range(SHARDS))  # NOGROUP: the next read makes the groups anew
     messages = await announce(hints)
 
@@ -150,16 +150,16 @@ def ids_of(hints: list[Hint]) -> set[UUID]:
 
 
 def owner(servers: list[Valkey], slot: int) -> Valkey:
-    return next(one for one in servers if one.tell("CLUSTER", "COUNTKEYSINSLOT", slot))
+    return next(one for one in servers if one.command("CLUSTER", "COUNTKEYSINSLOT", slot))
 
 
 def held(servers: list[Valkey], slot: int) -> bool:
-    return any(one.tell("CLUSTER", "COUNTKEYSINSLOT", slot) for one in servers)
+    return any(one.command("CLUSTER", "COUNTKEYSINSLOT", slot) for one in servers)
 
 
 def knows(server: Valkey, slot: int) -> int:
     """The port of the primary that has the slot, as this server knows it."""
-    for one in server.tell("CLUSTER", "SHARDS"):
+    for one in server.command("CLUSTER", "SHARDS"):
         shard = dict(zip(one[::2], one[1::2], strict=True)) if isinstance(one, list) else one
         ranges = shard["slots"]
         if any(first <= slot <= last for first, last in zip(ranges[::2], ranges[1::2], strict=True)):

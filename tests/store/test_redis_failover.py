@@ -10,7 +10,7 @@ from engine.delivery.hints import HintReader, Hints, Wakes, WokenShards
 from engine.store import redis as redis_store
 from engine.store.redis import RedisClient, RedisUnavailable
 from engine.store.redis_primary import read_role
-from loadtests.drill.valkeys import Valkey, linked, until, valkeys
+from loadtests.drill.valkey_servers import Valkey, linked, until, valkey_servers
 from tests.harness.patience import PATIENCE_S
 from tests.store.redis_servers import eventually
 
@@ -18,9 +18,9 @@ from tests.store.redis_servers import eventually
 @pytest.fixture
 def pair() -> Iterator[list[Valkey]]:
     """A primary and its replica."""
-    with valkeys(2) as servers:
+    with valkey_servers(2) as servers:
         primary, replica = servers
-        replica.tell("REPLICAOF", "127.0.0.1", primary.port)
+        replica.command("REPLICAOF", "127.0.0.1", primary.port)
         until(lambda: linked(replica), 10, "the replica did not follow")
         yield servers
 
@@ -60,7 +60,7 @@ async def test_a_promotion_after_the_primarys_death_is_followed(pair: list[Valke
     assert not await announced(hints, 1)
     with pytest.raises(RedisUnavailable):
         await client.ping()
-    replica.tell("REPLICAOF", "NO", "ONE")
+    replica.command("REPLICAOF", "NO", "ONE")
     await arrives(hints, 1)
     await client.ping()
     await eventually(woken._event.is_set)  # it listens at the new one
@@ -80,20 +80,20 @@ async def test_a_primary_that_is_made_a_replica_is_left_at_its_first_refusal(
     primary, replica = pair
     hints = Hints(client)
     assert await announced(hints, 1)
-    replica.tell("REPLICAOF", "NO", "ONE")
-    primary.tell("REPLICAOF", "127.0.0.1", replica.port)
+    replica.command("REPLICAOF", "NO", "ONE")
+    primary.command("REPLICAOF", "127.0.0.1", replica.port)
 
     await arrives(hints, 1)
 
-    assert replica.says("role") == "master"
-    assert int(replica.tell("XLEN", "wb:{s1}:hints")) >= 1
+    assert replica.info("role") == "master"
+    assert int(replica.command("XLEN", "wb:{s1}:hints")) >= 1
 
 
 async def test_of_two_primaries_the_one_promoted_last_is_taken_by_everybody(
     pair: list[Valkey], client: RedisClient
 ) -> None:
     primary, replica = pair
-    replica.tell("REPLICAOF", "NO", "ONE")  # and the old one goes on
+    replica.command("REPLICAOF", "NO", "ONE")  # and the old one goes on
     await client.one("SET", "who", "wrote")
     other = redis_store.connect(f"redis://{primary.address},{replica.address}")
     try:
@@ -101,8 +101,8 @@ async def test_of_two_primaries_the_one_promoted_last_is_taken_by_everybody(
     finally:
         await other.aclose()
 
-    assert replica.tell("GET", "who") == "wrote"
-    assert primary.tell("GET", "who") is None
+    assert replica.command("GET", "who") == "wrote"
+    assert primary.command("GET", "who") is None
 
 
 async def test_a_lone_url_of_a_demoted_server_answers_with_its_refusal_and_follows_the_name(
@@ -112,7 +112,7 @@ async def test_a_lone_url_of_a_demoted_server_answers_with_its_refusal_and_follo
     try:
         assert not await announced(hints, 1)
         assert hints.away
-        pair[1].tell("REPLICAOF", "NO", "ONE")
+        pair[1].command("REPLICAOF", "NO", "ONE")
         assert await announced(hints, 1)
         assert not hints.away
     finally:

@@ -1,4 +1,4 @@
-"""What a case is: a request that the running API reads, or octets that a parser takes in this process."""
+"""The kinds of cases: a request to the running API, or input for a parser in this process."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ SIZE_BYTES = 2 * 1024 * 1024
 
 
 class ReaderTarget(Struct, frozen=True):
-    """The API under measurement, and a key that may do everything."""
+    """The API under measurement, with a key that has all scopes."""
 
     host: str
     port: int
@@ -18,14 +18,14 @@ class ReaderTarget(Struct, frozen=True):
 
 
 class RawRequest(Struct, frozen=True):
-    """What goes over a socket. With `apart` each piece is a TCP segment of its own."""
+    """The octets to send over a socket. With `apart` each piece is a TCP segment of its own."""
 
     pieces: Sequence[bytes]
     apart: bool = False
 
 
 class HttpCase(Struct, frozen=True):
-    """A request at its worst for one reader; `bound` says what ends it."""
+    """The worst request for one reader; `bound` names the limit that ends it."""
 
     reader: str
     worst: str
@@ -34,7 +34,7 @@ class HttpCase(Struct, frozen=True):
 
 
 class FunctionCase(Struct, frozen=True):
-    """Input at its worst for one function; what `read` raises counts as an answer."""
+    """The worst input for one function; an exception of `read` counts as an answer."""
 
     reader: str
     worst: str

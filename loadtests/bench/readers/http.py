@@ -1,4 +1,4 @@
-"""Requests that cost the HTTP side most: framing, heads, query strings, cookies."""
+"""Requests with the highest cost in HTTP processing: framing, headers, query strings, cookies."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ HEAD_BYTES = 60_000  # below the 64 KB at which the server refuses a target
 
 
 def head(target: ReaderTarget, *fields: str, start: str = "POST /v1/emails", key: bool = True) -> bytes:
-    """A request's head, with the key where the operation asks for one."""
+    """Return a request's header, with the API key unless `key` is False."""
     lines = [f"{start} HTTP/1.1", f"Host: {target.host}", "Connection: close"]
     if key:
         lines.append(f"Authorization: Bearer {target.key}")

@@ -1,4 +1,4 @@
-"""Bodies of JSON that cost most: decoding, validating, and what sends make of them."""
+"""JSON bodies with the highest cost in decoding, validation and sending."""
 
 from collections.abc import Callable, Mapping
 
@@ -32,7 +32,7 @@ def _email(fields: Mapping[str, object]) -> Body:
 
 
 def _raw_field(name: str, value: bytes) -> Body:
-    """A message with one more field, whose value is given as it is written."""
+    """Return a message with one more field whose value is raw JSON."""
     return lambda target: _email({})(target)[:-1] + b',"%b":%b}' % (name.encode(), value)
 
 
@@ -57,7 +57,7 @@ def _template(piece: str) -> Body:
 
 
 def _broken_batch(target: ReaderTarget) -> bytes:
-    """Each message is right but for its last recipient."""
+    """Return a batch in which only the last recipient of each message is invalid."""
     message = orjson.loads(_email({"to": [*["a@people.test"] * 1_000, 1]})(target))
     return orjson.dumps({"messages": [message] * 100})
 

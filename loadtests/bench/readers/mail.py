@@ -1,4 +1,4 @@
-"""Messages, headers, addresses and templates that cost most to read: what the SMTP doors and customers hand in."""
+"""Messages, headers, addresses and templates with the highest parsing cost."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,12 +21,12 @@ _TO = [Mailbox("", "c@d.test")]
 
 
 def submission(content: bytes) -> None:
-    """Read a submitted message as the SMTP door does."""
+    """Read a submitted message as the SMTP submission server does."""
     submitted.read(content, _TO, smtputf8=False, host="mail.test")
 
 
 def feed(content: bytes, step: int) -> None:
-    """Hand content to the SMTP reader in pieces of `step` octets, as TCP segments of that size would."""
+    """Pass content to the SMTP reader in pieces of `step` octets, like TCP segments of that size."""
 
     async def run() -> None:
         async def nothing() -> None:
@@ -46,10 +46,10 @@ def feed(content: bytes, step: int) -> None:
 
 class _Transport(asyncio.ReadTransport):
     def pause_reading(self) -> None:
-        """Nothing is held back here."""
+        """Do nothing."""
 
     def resume_reading(self) -> None:
-        """Nothing was."""
+        """Do nothing."""
 
 
 def _filled(piece: bytes, before: bytes = b"", after: bytes = b"", size: int = SIZE_BYTES) -> Callable[[], bytes]:
@@ -57,7 +57,7 @@ def _filled(piece: bytes, before: bytes = b"", after: bytes = b"", size: int = S
 
 
 def _header(piece: bytes, name: bytes = b"To") -> Callable[[], bytes]:
-    """A header of the largest size, folded where its lines would get too long."""
+    """Return a header of the maximum size, folded into lines of legal length."""
     line = piece * (900 // len(piece)) + (b"" if b"\r\n" in piece else b"\r\n ")
     start = b"From: a@b.test\r\n%b: c@d.test" % name
     return lambda: start + line * ((MAX_HEADER - 200) // len(line)) + b"x\r\n\r\nx\r\n"

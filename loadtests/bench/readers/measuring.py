@@ -1,4 +1,4 @@
-"""One case measured: the request goes over a socket of its own, and the API's CPU is read before and after."""
+"""Measure one case: send the request over a socket and read the API's CPU before and after."""
 
 import os
 import select
@@ -22,7 +22,7 @@ _SETTLE_S: Final = 0.05  # after an answer: the connection's end costs a little,
 
 
 class Cost(Struct, frozen=True):
-    """What one case cost; `octets` are those that the reader took of one input."""
+    """The cost of one case; `octets` is the part of the input that the reader accepted."""
 
     case: Case
     answer: str
@@ -31,12 +31,12 @@ class Cost(Struct, frozen=True):
 
     @property
     def us_per_octet(self) -> float:
-        """CPU for each octet, in µs."""
+        """Return the CPU per octet in µs."""
         return self.cpu_ms * 1000 / max(1, self.octets)
 
 
 def measured(case: Case, target: ReaderTarget, pids: Iterable[int]) -> Cost:
-    """Repeat a case until its cost is known; the median would hide nothing, the mean is what a client can buy."""
+    """Repeat a case until its cost is measurable; return the mean per repetition."""
     if isinstance(case, FunctionCase):
         return _of_function(case)
     return _of_request(case, target, list(pids))
@@ -69,7 +69,7 @@ def _of_request(case: HttpCase, target: ReaderTarget, pids: list[int]) -> Cost:
 
 
 def _exchange(target: ReaderTarget, request: RawRequest) -> tuple[str, int]:
-    """(status, octets that went out) of a request that is written until it is answered."""
+    """Send a request until it is answered; return (status, octets sent)."""
     with socket.create_connection((target.host, target.port), timeout=ANSWER_S) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sent = 0
@@ -104,7 +104,8 @@ def _status(connection: socket.socket) -> str:
 
 
 def cpu_s(pids: Iterable[int]) -> float:
-    """CPU of all threads of these processes (the kernel's sched-stats.rst: the first figure, in ns)."""
+    """Return the CPU of all threads of these processes in seconds (kernel documentation sched-stats.rst, first
+    field)."""
     spent = 0
     for pid in pids:
         for thread in Path(f"/proc/{pid}/task").iterdir():
@@ -114,5 +115,5 @@ def cpu_s(pids: Iterable[int]) -> float:
 
 
 def cores() -> int:
-    """Cores of this machine."""
+    """Return the number of cores of this machine."""
     return os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Answers of other people's servers that cost most to read: SMTP replies, DNS packets, policies, tokens."""
+"""Answers of remote servers with the highest parsing cost: SMTP replies, DNS packets, policies, tokens."""
 
 import contextlib
 import struct
@@ -15,14 +15,14 @@ PACKET_BYTES = 65_535  # RFC 1035 4.2.2: the largest packet over TCP
 
 
 def replies(octets: bytes) -> None:
-    """Read what a server says as the session does, in segments of 1,460 octets."""
+    """Read SMTP replies as a session does, in segments of 1,460 octets."""
     reader = ReplyReader()
     for at in range(0, len(octets), 1_460):
         reader.feed(octets[at : at + 1_460])
 
 
 def judge(text: bytes) -> None:
-    """Classify a reply of this text."""
+    """Classify a 550 reply with this text."""
     classify(Answer(Phase.RCPT, Reply(550, text.decode()[:1_000])))
 
 

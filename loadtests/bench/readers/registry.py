@@ -1,6 +1,6 @@
-"""The worst inputs of every reader, in one list: add a reader's cases here when the reader is added.
+"""The worst inputs of every reader in one list; add the cases of a new reader here.
 
-Each door of the service has a module with its cases: a tuple `CASES`.
+Each module holds the cases of one interface in a tuple `CASES`.
 """
 
 from loadtests.bench.readers import http, json_bodies, mail, peers

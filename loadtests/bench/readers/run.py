@@ -1,4 +1,4 @@
-"""The command: every case against a service of its own, one after the other, as a table."""
+"""Run every reader case against a separate service and print a table."""
 
 import asyncio
 import os
@@ -27,32 +27,34 @@ _UNLIMITED: Final = 1_000_000_000
 
 
 def run(*, as_json: bool, only: str | None = None) -> int:
-    """Measure and print; the exit status is 0 when no reader costs more than the mark. `only`: cases whose reader or
-    input holds this text."""
-    voice = report.Progress()
+    """Measure and print; return exit status 0 when no case exceeds the limit.
+
+    `only` selects cases whose reader or input contains this text.
+    """
+    progress = report.Progress()
     try:
-        costs = asyncio.run(_measured(only, voice))
+        costs = asyncio.run(_measure(only, progress))
     except (CannotServe, PortTaken, StartFailed, Refusal, DatabaseUnavailable) as error:
-        voice.fail(str(error) or type(error).__name__)
+        progress.fail(str(error) or type(error).__name__)
         return 1
     _show(costs, as_json=as_json)
     return 1 if any(above_mark(cost) for cost in costs) else 0
 
 
 def above_mark(cost: Cost) -> bool:
-    """Whether a client can buy too much CPU with this input."""
+    """Return True if this input costs more CPU than the limit."""
     return cost.us_per_octet > MAX_US_PER_OCTET and cost.cpu_ms > MAX_MS
 
 
-async def _measured(only: str | None, voice: report.Progress) -> list[Cost]:
+async def _measure(only: str | None, progress: report.Progress) -> list[Cost]:
     given = structs.replace(settings.load(os.environ).settings, unauthenticated_rate=_UNLIMITED, api_workers=1)
-    async with own_service(given, voice.say, delivering=False, tls=False) as service:
+    async with own_service(given, progress.say, delivering=False, tls=False) as service:
         target = ReaderTarget(service.settings.api_host, service.settings.api_port, service.access.key, SENDER)
         pids = measure.tree_of(service.pids()["api"])
         costs = []
         for case in ALL_CASES:
             if only is None or only in f"{case.reader} {case.worst}":
-                voice.say(f"{case.reader}: {case.worst}")
+                progress.say(f"{case.reader}: {case.worst}")
                 costs.append(await asyncio.to_thread(measured, case, target, pids))
         return costs
 

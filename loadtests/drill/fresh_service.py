@@ -1,6 +1,6 @@
-"""Where a drill plays: a service of its own in a folder of its own, an account on it, and the end of both.
+"""Run a drill on a new service in a temporary folder, with accounts to send from.
 
-The folder of a drill that failed stays, and is named on standard error.
+The folder of a failed drill is kept and named on standard error.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from engine.base import ids
 from engine.base.plans import Plan
 from engine.delivery.hints import unfinished
 from engine.store import redis as redis_store
+from loadtests.drill.drill_network import DrillNetwork
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.sends import ApiAccess
+from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service, clear, make_folder
-from loadtests.drill.world import DrillWorld
 from mta.outbound.fetch import LEFT_EVERY_S, LEFT_LONG_S
 from ops import operate
 
@@ -30,31 +30,31 @@ EMPTY_S: Final = 300.0  # how long the queue may take to empty after the last se
 ASK_S: Final = 0.25
 _PENDING_S: Final = LEFT_LONG_S + LEFT_EVERY_S + 20.0  # for hints to be finished once nothing is queued
 
-Play = Callable[[Service], Awaitable[DrillReport]]
-PlayInWorld = Callable[[Service, DrillWorld], Awaitable[DrillReport]]
+RunOnService = Callable[[Service], Awaitable[DrillReport]]
+RunWithNetwork = Callable[[Service, DrillNetwork], Awaitable[DrillReport]]
 
 
-def played(play: Play, more: Mapping[str, str] | None = None) -> DrillReport:
-    """The drill `play` on a fresh service with `more` settings; the service's own end is judged too.
+def run_on_service(play: RunOnService, more: Mapping[str, str] | None = None) -> DrillReport:
+    """Run `play` on a new service with `more` settings; the report also checks that the service stops cleanly.
 
-    Call from the main thread. Raises what the start of a service raises.
+    Call from the main thread. Raises what starting a service raises.
     """
     return _kept_if_failed(lambda folder: asyncio.run(_play(Service(folder, _settings(more)), play)))
 
 
-def played_in_world(play: PlayInWorld, more: Mapping[str, str] | None = None) -> DrillReport:
-    """The same with a world of mail servers and names between the service and its sink."""
+def run_with_network(play: RunWithNetwork, more: Mapping[str, str] | None = None) -> DrillReport:
+    """Like `run_on_service`, with DNS and SMTP proxies of the drill between the service and its sink."""
 
     def on(service: Service) -> DrillReport:
-        with DrillWorld(service) as world:
-            service.set("DNS_SERVERS", f"127.0.0.1:{world.dns_port}")
-            return asyncio.run(_play(service, lambda one: play(one, world)))
+        with DrillNetwork(service) as network:
+            service.set("DNS_SERVERS", f"127.0.0.1:{network.dns_port}")
+            return asyncio.run(_play(service, lambda one: play(one, network)))
 
     return _kept_if_failed(lambda folder: on(Service(folder, _settings(more))))
 
 
 async def new_access(service: Service, name: str, *, daily_cap: int | None = 1_000_000) -> ApiAccess:
-    """Another account with a key for everything and a verified domain; `name` sets it apart."""
+    """Create another account with an API key and a verified domain, both named after `name`."""
     settings = service.settings
     async with operate.opened(settings) as pool:
         made = await operate.create_account(
@@ -67,32 +67,32 @@ async def new_access(service: Service, name: str, *, daily_cap: int | None = 1_0
 
 
 def first_access(service: Service) -> ApiAccess:
-    """The account that the service made at its first start."""
+    """Return the account that the service created at its first start."""
     made = service.first_run
     return ApiAccess(made["accountId"], made["apiKey"], f"drill@{made['domain']}")
 
 
 def account_id(access: ApiAccess) -> UUID:
-    """For the database."""
+    """Return the account's UUID."""
     return ids.parse_id(ids.Kind.ACCOUNT, access.account)
 
 
 def database_url(service: Service) -> str:
-    """Of its database."""
+    """Return the URL of the service's database."""
     url = service.settings.database_url
     assert url is not None
     return url
 
 
 def redis_url(service: Service) -> str:
-    """Of its Valkey."""
+    """Return the URL of the service's Valkey."""
     url = service.settings.redis_url
     assert url is not None
     return url
 
 
 async def until_empty(url: str, timeout_s: float = EMPTY_S) -> None:
-    """Wait until no delivery is pending, or until the patience ends: what hangs then shows in the verdict."""
+    """Wait until no delivery is pending, at most `timeout_s`; reconciliation reports the rest."""
     ends = time.monotonic() + timeout_s
     while time.monotonic() < ends:
         with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):  # it may just be coming back
@@ -108,8 +108,8 @@ async def until_empty(url: str, timeout_s: float = EMPTY_S) -> None:
 
 
 async def pending_hints(service: Service) -> int:
-    """Stream entries that were read and not acknowledged, over all shards; asked until there are none or the
-    patience ends."""
+    """Return the stream entries read but not acknowledged, over all shards; waits for zero, -1: Valkey did not
+    answer."""
     client = redis_store.connect(redis_url(service), timeout_s=2)
     try:
         ends = time.monotonic() + _PENDING_S
@@ -124,7 +124,7 @@ async def pending_hints(service: Service) -> int:
         await client.aclose()
 
 
-async def _play(service: Service, play: Play) -> DrillReport:
+async def _play(service: Service, play: RunOnService) -> DrillReport:
     with service:
         began = time.monotonic()
         report = await play(service)
@@ -132,7 +132,7 @@ async def _play(service: Service, play: Play) -> DrillReport:
         status = await asyncio.to_thread(service.stop)
         left = len(service.everything())
         report.checks.append(
-            Check("it stops when told to, and nothing outlives it", status == left == 0, f"{left} left")
+            Check("the service stops cleanly and leaves no process", status == left == 0, f"{left} left")
         )
     return report
 
@@ -150,6 +150,6 @@ def _kept_if_failed(run: Callable[[Path], DrillReport]) -> DrillReport:
         return report
     finally:
         if keep:
-            print(f"what this drill left is in {folder}", file=sys.stderr)
+            print(f"the files of this failed drill are in {folder}", file=sys.stderr)
         else:
             clear(folder)

@@ -1,4 +1,4 @@
-"""An SMTP client for Locust's users: TLS at once, one AUTH, then MAIL, RCPT and DATA in one write (RFC 2920)."""
+"""SMTP submission for Locust users: TLS from the first octet, one AUTH, pipelined messages (RFC 2920)."""
 
 import itertools
 import socket
@@ -14,9 +14,9 @@ from typing import Any, Final
 import gevent
 from locust import User, events
 
-from loadtests.users.ledger import sending
+from loadtests.users.load_plan import LoadSender
+from loadtests.users.load_run import load_run
 from loadtests.users.messages import HTML, SUBJECT, TEXT
-from loadtests.users.world import LoadSender
 
 _TIMEOUT_S: Final = 60.0
 _MARK: Final = "recipient-of-this-one@mark.test"
@@ -25,11 +25,11 @@ _turns = itertools.count()
 
 
 class UnexpectedReply(Exception):  # noqa: N818 - named for what happened
-    """A reply that was not of the class expected."""
+    """A reply with another code than expected."""
 
 
 class RelaySession:
-    """One connection; raises OSError when it breaks, and Refused."""
+    """One SMTP session; raises OSError when the connection breaks and UnexpectedReply for a refusal."""
 
     def __init__(self, address: tuple[str, int], key: str) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -43,7 +43,7 @@ class RelaySession:
         self._command(b"AUTH PLAIN " + b64encode(b"\0apikey\0" + key.encode()), b"235")
 
     def send(self, sender: str, recipient: str, content: bytes) -> None:
-        """One message; returns when the service has committed it."""
+        """Send one message; returns when the service has committed it."""
         self._socket.sendall(f"MAIL FROM:<{sender}>\r\nRCPT TO:<{recipient}>\r\nDATA\r\n".encode())
         for code in (b"250", b"250", b"354"):
             self._expect(code)
@@ -51,7 +51,7 @@ class RelaySession:
         self._expect(b"250")
 
     def close(self) -> None:
-        """Leave without waiting for the reply."""
+        """Send QUIT and close the connection without waiting for the reply."""
         with suppress(OSError):
             self._socket.sendall(b"QUIT\r\n")
         self._lines.close()
@@ -72,31 +72,31 @@ class RelaySession:
 
 
 class RelayUser(User):
-    """Base of the users that send over SMTP submission."""
+    """Base class of users that send over SMTP submission."""
 
     abstract = True
 
     def __init__(self, environment: Any) -> None:
         super().__init__(environment)
-        self.sender = sending.world.senders[next(_turns) % len(sending.world.senders)]
+        self.sender = load_run.plan.senders[next(_turns) % len(load_run.plan.senders)]
         self._parts = _parts(self.sender)
         self._session: RelaySession | None = None
         self._sent = 0
         self._due = 0.0
 
     def on_stop(self) -> None:
-        """The session ends with the user."""
+        """Close the session."""
         if self._session is not None:
             self._session.close()
 
     def send(self) -> None:
-        """One message, on a new session where there is none; the opening is a request of its own."""
-        while sending.waiting:
+        """Send one message, on a new session if necessary; opening a session is recorded as a separate request."""
+        while load_run.waiting:
             gevent.sleep(0.02)
-        if sending.over or not sending.offer(1):
+        if load_run.over or not load_run.offer(1):
             gevent.sleep(0.1)
             return
-        recipient = sending.recipient()
+        recipient = load_run.recipient()
         context: dict[str, Any] = {"recipients": [recipient], "accepted": []}
         if self._session is None or self._sent >= _EACH:
             self._open()
@@ -116,10 +116,10 @@ class RelayUser(User):
 
     def _open(self) -> None:
         self._drop()
-        assert sending.world.smtp is not None
+        assert load_run.plan.smtp is not None
         began, problem = time.perf_counter(), None
         try:
-            self._session = RelaySession(sending.world.smtp, self.sender.key)
+            self._session = RelaySession(load_run.plan.smtp, self.sender.key)
         except (OSError, UnexpectedReply) as error:
             problem = error
         self._sent = 0
@@ -141,7 +141,7 @@ def _fire(name: str, began: float, context: dict[str, Any], problem: Exception |
 
 
 def _parts(sender: LoadSender) -> tuple[bytes, bytes]:
-    """The message around its recipient, dot-stuffed."""
+    """Return the dot-stuffed message in two parts: before and after the recipient's address."""
     made = EmailMessage(SMTP)
     made["From"], made["To"], made["Subject"] = f"The Shop <{sender.address}>", _MARK, SUBJECT
     made.set_content(TEXT)

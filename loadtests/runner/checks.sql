@@ -1,13 +1,13 @@
 -- name: count_outcomes
--- Recipients by status, of every account, and how many of them are not at domains $1.
-SELECT status, count(*) AS rows, count(*) FILTER (WHERE split_part(address, '@', 2) <> ALL ($1::text[])) AS well
+-- Recipients by status, of every account, and how many of them are not at the slow domains $1.
+SELECT status, count(*) AS rows, count(*) FILTER (WHERE split_part(address, '@', 2) <> ALL ($1::text[])) AS healthy
 FROM recipients GROUP BY status;
 
 -- name: count_accepted
 -- Messages stored, and `accepted` events in the logs.
 SELECT (SELECT count(*) FROM messages) AS messages, (SELECT count(*) FROM events WHERE type = 'accepted') AS accepted;
 
--- name: count_shown
+-- name: count_tail_events
 -- Events that live tails show, of accounts $1.
 SELECT count(*) AS rows FROM events WHERE account_id = ANY ($1::uuid[]) AND position('.' IN type) = 0;
 

@@ -1,4 +1,4 @@
-"""The world of a load test on a service of its own: accounts with verified domains, tails' keys, webhook endpoints."""
+"""Prepare a separate service for a load test: accounts with verified domains, keys for tails, webhook endpoints."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ from engine.flows.accounts.api_keys import give_key
 from engine.flows.people.open_account import open_account
 from loadtests.bench.service import CAP, BenchService
 from loadtests.runner.catalogue import Scenario
-from loadtests.users.world import LoadSender, LoadWorld
+from loadtests.users.load_plan import LoadPlan, LoadSender
 from ops import launch, operate
 from ops.fleet import ROOT
 
@@ -32,7 +32,7 @@ _AT_ONCE: Final = 8
 
 
 class LoadAccount(Struct, frozen=True):
-    """One that sends."""
+    """An account that sends mail, with its API key and sender address."""
 
     id: UUID
     key: str
@@ -40,7 +40,7 @@ class LoadAccount(Struct, frozen=True):
 
 
 class Receivers(Struct, frozen=True):
-    """The webhook receiver's process: where it answers at once, and where never."""
+    """The running webhook receiver: `quick` is the port that answers, `never` the port that never answers."""
 
     pid: int
     quick: int
@@ -48,13 +48,13 @@ class Receivers(Struct, frozen=True):
     hanging: list[UUID]  # endpoints
 
     def arrivals(self) -> list[tuple[str, float]]:
-        """Delivery id and wall-clock time of every post that came."""
+        """Return the delivery id and the wall-clock time (s) of every post received."""
         text = urllib.request.urlopen(f"http://127.0.0.1:{self.quick}/arrivals", timeout=30).read().decode()
         return [(line.split()[0], int(line.split()[1]) / 1000) for line in text.splitlines()]
 
 
 def settings_for(scenario: Scenario, given: Settings, users: int) -> Settings:
-    """The operator's settings, with room for what the scenario opens."""
+    """Return the operator's settings with limits high enough for the sessions and tails of the scenario."""
     return structs.replace(
         given,
         relay_sessions_each=max(given.relay_sessions_each, users + 10),
@@ -62,7 +62,7 @@ def settings_for(scenario: Scenario, given: Settings, users: int) -> Settings:
     )
 
 
-async def make_world(
+async def make_plan(
     scenario: Scenario,
     service: BenchService,
     accounts: list[LoadAccount],
@@ -70,16 +70,16 @@ async def make_world(
     users: int,
     rate: float | None,
     seconds: float,
-    most: int,
+    max_messages: int,
     folder: str,
-) -> LoadWorld:
-    """What Locust is told; makes the scenario's stream on every account."""
+) -> LoadPlan:
+    """Create the scenario's stream on every account and return the plan that Locust reads."""
     base = f"http://{service.settings.api_host}:{service.settings.api_port}"
     if scenario.stream is not None:
         for one in accounts:
             body = {"id": scenario.stream, "name": scenario.stream.capitalize()}
             await asyncio.to_thread(operate.call_api, base, "POST", "/v1/streams", one.key, body)
-    return LoadWorld(
+    return LoadPlan(
         url=base,
         senders=[LoadSender(one.key, one.address) for one in accounts],
         readers=[accounts[number // TAILS_EACH].key for number in range(scenario.readers)],
@@ -88,13 +88,13 @@ async def make_world(
         rate=rate,
         seconds=seconds,
         cool_s=scenario.cool_s,
-        most=most,
+        max_messages=max_messages,
         smtp=(service.settings.submission_host, service.settings.submission_tls_port) if scenario.relay else None,
     )
 
 
 async def make_accounts(service: BenchService, count: int) -> list[LoadAccount]:
-    """So many, each with a domain that DNS confirmed."""
+    """Create `count` accounts, each with a verified domain."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def one(number: int) -> LoadAccount:
@@ -123,7 +123,7 @@ async def _account(service: BenchService, number: int) -> LoadAccount:
 async def receiving(
     scenario: Scenario, service: BenchService, accounts: list[LoadAccount]
 ) -> AsyncIterator[Receivers | None]:
-    """The receiver's process with the scenario's endpoints on it; None where it has none."""
+    """Run the webhook receiver and register the scenario's endpoints; yields None if the scenario has none."""
     if not scenario.hooks:
         yield None
         return
@@ -146,7 +146,7 @@ async def receiving(
 async def _endpoints(
     scenario: Scenario, service: BenchService, accounts: list[UUID], ports: dict[str, int]
 ) -> list[UUID]:
-    """Answering ones on every account, hanging ones over all of them; gives the hanging ones."""
+    """Register answering endpoints on every account and hanging ones in turn; return the ids of the hanging ones."""
     pepper = service.settings.key_pepper
     assert pepper is not None
 

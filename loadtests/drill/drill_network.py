@@ -1,7 +1,8 @@
-"""The part of the world that a drill puts between the service and its sink: names that misbehave, wires that are cut.
+"""The network between a drill's service and its sink: a DNS responder with failures, and SMTP proxies.
 
-The DNS responder answers from a zone of its own and asks the service's responder for everything else. A wire is a TCP
-proxy on another address of loopback, at the sink's port: the names that point there have their mail go through it.
+The DNS responder answers from its own zone and asks the service's responder for other names. A proxy listens on
+another
+loopback address at the sink's port; mail for domains that point there goes through it.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ import dns.message
 import dns.rcode
 
 from loadtests.drill.service import Service
-from loadtests.drill.wire import Wire
+from loadtests.drill.smtp_proxy import SmtpProxy
 from loadtests.ports import reserve_port
 from ops.local.dns import Responder
 
@@ -27,17 +28,19 @@ _HOST: Final = "127.0.0.1"
 Answer = TypeVar("Answer")
 
 
-class DrillWorld:
-    """A context manager; wires are laid once the service runs. It lives in a loop of its own, in a thread, because it
-    must answer while whoever uses it waits for the service to start."""
+class DrillNetwork:
+    """DNS responder and proxies, in a loop and thread of their own; a context manager.
+
+    The thread is needed because the responder must answer while the caller waits for the service to start.
+    """
 
     def __init__(self, service: Service) -> None:
         self.dns_port = reserve_port()
         self.names = Responder(fallback=self._ask, cache=True)
         self._service = service
-        self._wires: list[Wire] = []
+        self._proxies: list[SmtpProxy] = []
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="world", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="drill network", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -47,34 +50,34 @@ class DrillWorld:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for wire in self._wires:
-            self._do(wire.stop())
+        for proxy in self._proxies:
+            self._do(proxy.stop())
         self._do(self.names.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_PATIENCE_S)
         self._loop.close()
 
-    def wire(self, *domains: str) -> Wire:
-        """A wire on an address of its own; the mail of these domains goes through it."""
-        host = f"127.77.0.{len(self._wires) + 1}"
-        wire = Wire((host, self._service.sink_port), (_HOST, self._service.sink_port))
-        self._do(wire.start())
-        self._wires.append(wire)
+    def add_proxy(self, *domains: str) -> SmtpProxy:
+        """Start a proxy on a new address and direct the mail of these domains through it."""
+        host = f"127.77.0.{len(self._proxies) + 1}"
+        proxy = SmtpProxy((host, self._service.sink_port), (_HOST, self._service.sink_port))
+        self._do(proxy.start())
+        self._proxies.append(proxy)
         for domain in domains:
             self.point(domain, host)
-        return wire
+        return proxy
 
     def _do(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE_S)
 
     def point(self, domain: str, *hosts: str) -> None:
-        """One mail server for this domain, with these addresses."""
+        """Set one mail server for this domain, with these addresses."""
         self.names.set(domain, "MX", [f"10 mx.{domain}."])
         self.names.set(f"mx.{domain}", "A", list(hosts))
         self.names.set(f"mx.{domain}", "AAAA", [])
 
     async def _ask(self, name: str, rdtype: str) -> list[str] | None:
-        """What the service's own responder says; a failure of that is no record."""
+        """Return the records of the service's own responder; [] when it fails, None for NXDOMAIN."""
         query = dns.message.make_query(name, rdtype)
         try:
             answer, _ = await dns.asyncquery.udp_with_fallback(

@@ -1,6 +1,6 @@
-"""A client as it should be: every send has an idempotency key and is repeated until there is an answer.
+"""A well-behaved client: every send has an idempotency key and is repeated until it is answered.
 
-What was answered is written down; the verdict compares it with what arrived.
+The answers are recorded; `reconciliation` compares them with what arrived.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from msgspec import Struct, json
 CONCURRENCY: Final = 32
 DOMAINS: Final = 20
 ATTEMPT_S: Final = 20.0  # above the time the API gives its own commit
-# No answer for so long: the client gives up. A process that is struck whenever it is back pauses 10 s after each death.
+# No answer for so long: the client gives up. A process that is killed whenever it is back pauses 10 s after each death.
 PATIENCE_S: Final = 600.0
 PAUSE_S: Final = (0.05, 0.25)  # between two tries, drawn evenly
 MIX: Final = 50  # of so many messages one is refused by its mail server and one greylisted
@@ -26,7 +26,7 @@ _HANG_UP_S: Final = (0.001, 0.03)  # around the time that a send takes: before a
 
 
 class ApiAccess(Struct, frozen=True):
-    """An account to send from."""
+    """An account to send from: id, API key and sender address."""
 
     account: str  # acc_…
     key: str
@@ -34,7 +34,7 @@ class ApiAccess(Struct, frozen=True):
 
 
 class Send(Struct):
-    """One message and what the client was told. Times are wall clock, as the sink's are."""
+    """One message and the answer the client received. Times are wall clock, as the sink's."""
 
     run: str
     number: int
@@ -44,11 +44,11 @@ class Send(Struct):
     tries: int = 0
     status: int = 0  # 202 and 200 carry an id; 0: no answer at all
     message_id: str | None = None
-    said: str = ""  # of a refusal
+    refusal: str = ""  # of a refusal
 
 
 class SendAttempt(Struct, frozen=True):
-    """One request and its answer; status 0: none."""
+    """One request and its answer; status 0: no answer."""
 
     status: int
     took_s: float
@@ -56,35 +56,34 @@ class SendAttempt(Struct, frozen=True):
 
 
 def plan(count: int, run: str) -> list[Send]:
-    """So many messages, each to an address of its own, over `DOMAINS` domains of the sink. `run` sets the keys and
-    addresses of several runs on one service apart."""
+    """Return `count` messages to different addresses at `DOMAINS` domains; `run` is part of keys and addresses."""
     return [planned(run, number) for number in range(count)]
 
 
 def planned(run: str, number: int) -> Send:
-    """One message of such a plan."""
+    """Return message `number` of such a plan."""
     return Send(run, number, f"{_word(number)}+{run}-{number}@d{number % DOMAINS}.test")
 
 
 def expects_refusal(send: Send) -> bool:
-    """True for those whose mail server answers 550."""
+    """Return True for a message that its mail server refuses with 550."""
     return send.number % MIX == _REFUSED_AT
 
 
 def expects_greylisting(send: Send) -> bool:
-    """True for those whose mail server answers 451 first."""
+    """Return True for a message that its mail server defers with 451 first."""
     return send.number % MIX == _GREYLISTED_AT
 
 
 def key_of(send: Send) -> str:
-    """The idempotency key, which is the `X-Test-Id` too."""
+    """Return the idempotency key, which is also the `X-Test-Id`."""
     return f"{send.run}-{send.number}"
 
 
 class SendClient:
-    """Sends a plan over the API, `CONCURRENCY` at a time, spread to `rate` messages a second; 0: as fast as it goes.
+    """Sends a plan over the API with `CONCURRENCY` connections, at `rate` messages per second (0: unlimited).
 
-    Of the share `cut` the client hangs up before it can have read the first answer, as one whose network fails.
+    For the share `cut` of the sends, the client closes the connection before it can have read the first answer.
     """
 
     def __init__(
@@ -114,15 +113,14 @@ class SendClient:
             ]
 
     async def run(self, until: asyncio.Event | None = None) -> None:
-        """Send the plan, and more of the kind until the event is set; returns when each has its answer or was given
-        up."""
+        """Send the plan, then further messages until the event is set; return when each is answered or given up."""
         work = self._endless(until) if until is not None else iter(list(self.sends))
         async with self.session() as session, asyncio.TaskGroup() as tasks:
             for _ in range(CONCURRENCY):
                 tasks.create_task(self._work(session, work))
 
     async def replay(self, sends: Iterable[Send]) -> list[Send]:
-        """Repeat sends that were accepted; those whose answer was not 200 with the same id as before."""
+        """Repeat accepted sends; return those not answered by 200 with the same id."""
         wrong = []
         async with self.session() as session:
             for send in sends:
@@ -134,7 +132,7 @@ class SendClient:
 
     @staticmethod
     def session() -> aiohttp.ClientSession:
-        """Connections for a client that waits as long as the API may take."""
+        """Return an HTTP session with a timeout above the API's own."""
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=CONCURRENCY),
             timeout=aiohttp.ClientTimeout(total=ATTEMPT_S),
@@ -184,11 +182,11 @@ class SendClient:
                 text = repr(error)
             finally:
                 self.tried.append(SendAttempt(status, time.monotonic() - began, retry_after))
-            send.said = text[:200]
+            send.refusal = text[:200]
             await asyncio.sleep(self._rng.uniform(*PAUSE_S))
 
     async def _hang_up(self, session: aiohttp.ClientSession, body: object) -> None:
-        """The request goes out, and the connection breaks at some moment of its being worked on."""
+        """Send a request and close the connection at a random moment while it is processed."""
         patience = aiohttp.ClientTimeout(total=self._rng.uniform(*_HANG_UP_S))
         with suppress(aiohttp.ClientError, OSError):
             async with session.post(self._url, json=body, headers=self._headers, timeout=patience):
@@ -201,7 +199,7 @@ def _write_down(send: Send, status: int, text: str) -> None:
     if status in (200, 202):
         send.message_id = _ANSWER.decode(text).id
     else:
-        send.said = text[:200]
+        send.refusal = text[:200]
 
 
 class _SendAnswer(Struct):
@@ -212,5 +210,5 @@ _ANSWER = json.Decoder(_SendAnswer)
 
 
 def _word(number: int) -> str:
-    """What the sink shall do with it; see `ops.local.sink`."""
+    """Return the local part that selects the sink's behaviour (`ops.local.sink`)."""
     return {_REFUSED_AT: "bounce", _GREYLISTED_AT: "defer"}.get(number % MIX, "reader")

@@ -1,7 +1,6 @@
-"""Drills of the machine itself: a disk without room, a disk that fails to write.
+"""Drills of disk faults: a full disk and a disk that fails to write. Linux and root only.
 
-What a drill needs of the machine it takes for itself alone: a small tmpfs over its database's folder, a tracer on its
-own service's PostgreSQL.
+The faults affect only the drill's own service: a small tmpfs over its database folder, a tracer on its PostgreSQL.
 """
 
 import asyncio
@@ -17,14 +16,14 @@ from pathlib import Path
 from typing import Final
 
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.faults import Struck
-from loadtests.drill.relay_sends import RelayClient
+from loadtests.drill.faults import InjectedFault
+from loadtests.drill.fresh_service import SETTINGS, first_access, new_access, run_on_service
+from loadtests.drill.kill_drills import reconcile_when_idle, report_after_faults
+from loadtests.drill.reconciliation import Reconciliation, checks_of
+from loadtests.drill.relay_client import RelayClient
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.run import counted, judged
-from loadtests.drill.sends import SendClient, plan
+from loadtests.drill.send_client import SendClient, plan
 from loadtests.drill.service import Service, ServicePart, child_pids, clear, make_folder
-from loadtests.drill.stage import SETTINGS, first_access, new_access, played
-from loadtests.drill.verdict import DrillVerdict, checks_of
 
 DISK_MB: Final = 400
 ROOM_BYTES: Final = 3 << 20  # what the ballast leaves: less than the next WAL segment takes
@@ -34,21 +33,21 @@ RATE: Final = 80.0
 RELAY_RATE: Final = 8.0
 BETWEEN_S: Final = 4.0
 TRACED_S: Final = 6.0
-_COPIES: Final = 50  # a dying PostgreSQL takes the commits of all that was on the wire with it
+_COPIES: Final = 50  # messages on the wire whose commit is lost with PostgreSQL
 
 
 # -- row 12 ------------------------------------------------------------------------------------------------------------
 
 
 def disk_full(order: DrillOrder) -> DrillReport:
-    """Row 12: PostgreSQL's files, its WAL among them, and the logs have no room left, and then they have again."""
+    """Fill the disks of PostgreSQL (with its WAL) and of the logs, then free them (fault 12)."""
     folder = make_folder()
     keep = True
     try:
         with _small_disk(folder) as (service, ballast):
             report = asyncio.run(_disk_full(service, order, ballast))
             status = service.stop()
-            report.checks.append(Check("it stops when told to", status == 0, f"status {status}"))
+            report.checks.append(Check("the service stops cleanly", status == 0, f"status {status}"))
             keep = not report.passed
         return report
     finally:
@@ -58,7 +57,7 @@ def disk_full(order: DrillOrder) -> DrillReport:
 
 @contextmanager
 def _small_disk(folder: Path) -> Iterator[tuple[Service, tuple[Path, ...]]]:
-    """A running service whose database and logs lie on small file systems of their own; and the files to fill them."""
+    """Run a service with database and logs on small file systems; yield it and the files that fill them."""
     service = Service(folder, SETTINGS)
     log = service.state / "log"
     mounted: list[Path] = []
@@ -90,7 +89,7 @@ async def _disk_full(service: Service, order: DrillOrder, ballast: Sequence[Path
     relay = RelayClient(
         service.submission_tls_port, other, plan(order.messages // 10, "disk-relay"), rate=RELAY_RATE, rng=order.rng
     )
-    struck, over = [], asyncio.Event()
+    injected, over = [], asyncio.Event()
 
     async def fill() -> None:
         try:
@@ -102,7 +101,7 @@ async def _disk_full(service: Service, order: DrillOrder, ballast: Sequence[Path
                 await asyncio.sleep(FULL_S)
                 for file in ballast:
                     file.unlink()
-                struck.append(Struck("the disk was full", at, time.time()))
+                injected.append(InjectedFault("the disk was full", at, time.time()))
             await asyncio.sleep(BETWEEN_S)
         finally:
             over.set()
@@ -112,20 +111,22 @@ async def _disk_full(service: Service, order: DrillOrder, ballast: Sequence[Path
         tasks.create_task(relay.run(over))
         tasks.create_task(fill())
 
-    async def also(_: DrillVerdict) -> list[Check]:
-        by_relay = await judged(service, other, relay.sends, struck, name="disk-relay")
+    async def extra_checks(_: Reconciliation) -> list[Check]:
+        by_relay = await reconcile_when_idle(service, other, relay.sends, injected, name="disk-relay")
         return [
             *_refusals(client, relay),
             *[Check(f"relay: {one.what}", one.ok, one.found) for one in checks_of(by_relay)],
         ]
 
-    report = await counted(service, access, client, struck, name="disk-full", most_copies=_COPIES, also=also)
+    report = await report_after_faults(
+        service, access, client, injected, name="disk-full", max_copies=_COPIES, extra_checks=extra_checks
+    )
     report.figures["answers"] = dict(Counter(one.status for one in client.tried))
     return report
 
 
 def _fill(file: Path) -> None:
-    """A file that leaves no room but a little."""
+    """Fill the file system except for `ROOM_BYTES`."""
     room = os.statvfs(file.parent)
     with file.open("wb") as taken:
         os.posix_fallocate(taken.fileno(), 0, max(4096, room.f_bavail * room.f_frsize - ROOM_BYTES))
@@ -137,14 +138,12 @@ def _fill(file: Path) -> None:
 def _refusals(client: SendClient, relay: RelayClient) -> list[Check]:
     strange = Counter(one.status for one in client.tried if one.status not in (0, 200, 202, 503))
     refused = sum(one.status == 503 for one in client.tried)
-    codes = Counter(found[1] for send in relay.sends if (found := re.search(r"Refused\(['\"](\d{3})", send.said)))
+    codes = Counter(found[1] for send in relay.sends if (found := re.search(r"Refused\(['\"](\d{3})", send.refusal)))
     permanent = {code: count for code, count in codes.items() if not code.startswith("4")}
     return [
-        Check(
-            "a send without room is refused by 503, or not at all", not strange, f"{refused} by 503, {dict(strange)}"
-        ),
-        Check("some were refused: the disk was full", refused > 0, f"{refused}"),
-        Check("the relay refuses for the time being only", not permanent, f"{dict(codes)}"),
+        Check("a full disk refuses sends by 503 only", not strange, f"{refused} by 503, {dict(strange)}"),
+        Check("some sends were refused while the disk was full", refused > 0, f"{refused}"),
+        Check("the relay refuses only temporarily", not permanent, f"{dict(codes)}"),
     ]
 
 
@@ -156,20 +155,20 @@ def _done(*words: str) -> None:
 
 
 def write_error(order: DrillOrder) -> DrillReport:
-    """Row 13: the disk says EIO when PostgreSQL's log is to be made safe; it must stop at once and recover."""
+    """Fail PostgreSQL's fdatasync with EIO (fault 13); it must stop at once and recover."""
 
     async def play(service: Service) -> DrillReport:
         access = first_access(service)
         client = SendClient(service.base_url, access, plan(order.messages, "write-error"), rate=RATE, rng=order.rng)
         log = service.state / "log" / "postgres.log"
-        struck, over = [], asyncio.Event()
+        injected, over = [], asyncio.Event()
 
         async def strikes() -> None:
             try:
                 for _ in range(order.rounds):
                     await asyncio.sleep(BETWEEN_S)
                     at = time.time()
-                    struck.append(Struck(await asyncio.to_thread(_fail_syncs, service), at, time.time()))
+                    injected.append(InjectedFault(await asyncio.to_thread(_fail_syncs, service), at, time.time()))
                 await asyncio.sleep(BETWEEN_S)
             finally:
                 over.set()
@@ -178,26 +177,28 @@ def write_error(order: DrillOrder) -> DrillReport:
             tasks.create_task(client.run(over))
             tasks.create_task(strikes())
 
-        async def also(_: DrillVerdict) -> list[Check]:
+        async def extra_checks(_: Reconciliation) -> list[Check]:
             panics = log.read_text("utf-8", "replace").count("PANIC:")
-            return [Check("PostgreSQL panics rather than go on", panics > 0, f"{panics} in {log.name}")]
+            return [Check("PostgreSQL stops with PANIC", panics > 0, f"{panics} in {log.name}")]
 
-        return await counted(service, access, client, struck, name="write-error", most_copies=_COPIES, also=also)
+        return await report_after_faults(
+            service, access, client, injected, name="write-error", max_copies=_COPIES, extra_checks=extra_checks
+        )
 
-    return played(play)
+    return run_on_service(play)
 
 
 def _fail_syncs(service: Service) -> str:
-    """Every process of PostgreSQL gets EIO at its next fdatasync or fsync, for as long as TRACED_S."""
+    """Make every fdatasync and fsync of PostgreSQL fail with EIO for TRACED_S; return a description."""
     pids = [pid for main in service.pids(ServicePart.POSTGRES) for pid in child_pids(main)]
     words = ["strace", "-f", "-qq", "-e", "trace=fdatasync,fsync", "-e", "inject=fdatasync,fsync:error=EIO"]
     for pid in pids:
         words += ["-p", str(pid)]
     tracer = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
-        _, said = tracer.communicate(timeout=TRACED_S)
+        _, output = tracer.communicate(timeout=TRACED_S)
     except subprocess.TimeoutExpired:
         tracer.terminate()
-        _, said = tracer.communicate(timeout=10)
-    injected = said.count(b"(INJECTED)")
+        _, output = tracer.communicate(timeout=10)
+    injected = output.count(b"(INJECTED)")
     return f"EIO for {injected} syncs of {len(pids)} processes"

@@ -1,7 +1,8 @@
-"""`ops drill names`: the DNS of recipients fails in every way, and what that means for their mail is checked.
+"""`ops drill names`: the recipients' DNS fails in different ways; check what happens to their mail.
 
-The service asks a responder of the drill's own. Failures that may pass are deferred and delivered once they have;
-what says that there is no mail server ends at once; what points into a private network is never connected to.
+The service uses the drill's own DNS responder. Temporary failures must defer mail and deliver it after recovery,
+answers
+that rule out a mail server must end it at once, and private addresses must never be connected to.
 """
 
 import asyncio
@@ -13,12 +14,12 @@ import asyncpg
 from msgspec import Struct
 
 from loadtests.drill.catalogue import DrillOrder
+from loadtests.drill.drill_network import DrillNetwork
+from loadtests.drill.fresh_service import account_id, database_url, first_access, run_with_network
+from loadtests.drill.kill_drills import report_after_faults
 from loadtests.drill.report import Check, DrillReport, combined
-from loadtests.drill.run import counted
-from loadtests.drill.sends import ApiAccess, Send, SendClient
+from loadtests.drill.send_client import ApiAccess, Send, SendClient
 from loadtests.drill.service import Service, ServicePart
-from loadtests.drill.stage import account_id, database_url, first_access, played_in_world
-from loadtests.drill.world import DrillWorld
 from loadtests.ports import reserve_port
 from ops.local.dns import DnsBehaviour, Responder
 
@@ -34,11 +35,11 @@ _ARRIVES: Final = frozenset({"delivered"})
 
 
 class DnsFailure(Struct, frozen=True):
-    """A domain whose DNS fails in one way; `comes_to`: the statuses its mail may have, while it fails."""
+    """A domain whose DNS fails in one way; `allowed_statuses` holds the statuses that its mail may have meanwhile."""
 
     domain: str
     what: str
-    comes_to: frozenset[str]
+    allowed_statuses: frozenset[str]
 
 
 CASES: Final = (
@@ -50,14 +51,14 @@ CASES: Final = (
     DnsFailure("gone.test", "NXDOMAIN", _ENDS),
     DnsFailure("null.test", "null MX", _ENDS),
     DnsFailure("bare.test", "neither MX nor address", _ENDS),
-    DnsFailure("cut.test", "truncated over UDP, whole over TCP", _ARRIVES),
+    DnsFailure("cut.test", "truncated over UDP, complete over TCP", _ARRIVES),
     DnsFailure("many.test", "a thousand MX", _ARRIVES),
     DnsFailure("plain.test", "an address and no MX", _ARRIVES),
     DnsFailure("half.test", "SERVFAIL for AAAA only", _ARRIVES),
     DnsFailure("second.test", "the first of two mail servers does not exist", _ARRIVES),
     DnsFailure("late.test", "answers a second late", _ARRIVES),
 )
-HEALS: Final = {case.domain: case for case in CASES if case.comes_to is _DEFERS}
+HEALS: Final = {case.domain: case for case in CASES if case.allowed_statuses is _DEFERS}
 PRIVATE: Final = {
     "loopback.test": ["127.0.0.1"], "ten.test": ["10.1.2.3"], "metadata.test": ["169.254.169.254"],
     "zero.test": ["0.0.0.0"], "six.test": ["::1"], "mapped.test": ["::ffff:127.0.0.1"],  # noqa: S104 - an answer
@@ -66,14 +67,14 @@ PRIVATE: Final = {
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Row 26."""
+    """Run the temporary and permanent failures, then the private addresses (fault 26)."""
     return combined(NAME, [_failing(order), _private(order)])
 
 
 def _failing(order: DrillOrder) -> DrillReport:
-    async def play(service: Service, world: DrillWorld) -> DrillReport:
+    async def play(service: Service, network: DrillNetwork) -> DrillReport:
         for case in CASES:
-            _misbehave(world.names, case.domain)
+            _misbehave(network.names, case.domain)
         access = first_access(service)
         sends = [
             Send(NAME, place * EACH + number, f"reader+{number}@{case.domain}")
@@ -84,23 +85,24 @@ def _failing(order: DrillOrder) -> DrillReport:
         await client.run()
         seen = await _seen(service, access, sends)
         for domain in HEALS:
-            _heal(world.names, domain)
-        report = await counted(service, access, client, [], name="failing")
+            _heal(network.names, domain)
+        report = await report_after_faults(service, access, client, [], name="failing")
         return _with_cases(report, sends, seen)
 
-    return played_in_world(play)
+    return run_with_network(play)
 
 
 def _with_cases(report: DrillReport, sends: list[Send], seen: Mapping[str, str]) -> DrillReport:
     for case in CASES:
         found = sorted({seen.get(send.address, "?") for send in sends if send.address.endswith("@" + case.domain)})
-        ok = set(found) <= case.comes_to
-        report.checks.append(Check(f"{case.what}: {' or '.join(sorted(case.comes_to))}", ok, ", ".join(found)))
+        ok = set(found) <= case.allowed_statuses
+        report.checks.append(Check(f"{case.what}: {' or '.join(sorted(case.allowed_statuses))}", ok, ", ".join(found)))
     return report
 
 
 async def _seen(service: Service, access: ApiAccess, sends: list[Send]) -> dict[str, str]:
-    """The status of every address once all that can be decided is, and what failed has been tried."""
+    """Return the status of each address once all decidable mail is settled and deferred mail was tried, or after
+    SEEN_S."""
     connection = await asyncpg.connect(database_url(service))
     decided = {send.address for send in sends if send.address.partition("@")[2] not in HEALS}
     try:
@@ -123,7 +125,7 @@ async def _seen(service: Service, access: ApiAccess, sends: list[Send]) -> dict[
 
 
 def _misbehave(names: Responder, domain: str) -> None:
-    """As CASES say of it."""
+    """Configure the DNS records and failures of one domain of CASES."""
     server = f"mx.{domain}"
     names.set(domain, "MX", [f"10 {server}."])
     names.set(server, "A", [_LOCAL])
@@ -179,13 +181,13 @@ def _heal(names: Responder, domain: str) -> None:
 
 
 def _private(order: DrillOrder) -> DrillReport:
-    """The service in live mode, where mail servers have public addresses or none."""
+    """Send to domains that point to private addresses, with the service in live mode."""
 
-    async def play(service: Service, world: DrillWorld) -> DrillReport:
+    async def play(service: Service, network: DrillNetwork) -> DrillReport:
         access = first_access(service)
         for domain, addresses in PRIVATE.items():
-            _point(world.names, domain, addresses)
-        world.names.set("literal.test", "MX", ["10 127.0.0.1."])
+            _point(network.names, domain, addresses)
+        network.names.set("literal.test", "MX", ["10 127.0.0.1."])
         connections = 0
 
         async def canary(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -197,22 +199,22 @@ def _private(order: DrillOrder) -> DrillReport:
         port = reserve_port()
         service.set("DELIVERY", "live")
         service.set("SMTP_PORT", str(port))
-        service.start()  # in the main thread, as it must be; the world has a thread of its own
+        service.start()  # must run in the main thread; the network has its own
         sends = [
             Send("private", number, f"reader@{domain}") for number, domain in enumerate([*PRIVATE, "literal.test"])
         ]
         async with await asyncio.start_server(canary, _LOCAL, port):
             client = SendClient(service.base_url, access, sends, rng=order.rng)
             await client.run()
-            report = await counted(service, access, client, [], name="private", parts=_LIVE_PARTS)
+            report = await report_after_faults(service, access, client, [], name="private", parts=_LIVE_PARTS)
         bounced = report.bounced == len(sends)
         report.checks += [
             Check("mail for a private address is refused at once", bounced, f"{report.bounced} of {len(sends)}"),
-            Check("and nobody is connected to", connections == 0, f"{connections} connections"),
+            Check("no private address is connected to", connections == 0, f"{connections} connections"),
         ]
         return report
 
-    return played_in_world(play)
+    return run_with_network(play)
 
 
 def _point(names: Responder, domain: str, addresses: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a drill comes to: what the client was told, held against the database, the account log and the sink's store."""
+"""Compare the client's record of a drill with the database, the account log and the sink's store."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,28 +13,28 @@ from msgspec import Struct
 from engine.base import ids
 from engine.base.events import SETTLED, EventType, Status
 from engine.ledger import log
-from loadtests.drill.faults import Struck
+from loadtests.drill.faults import InjectedFault
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.sends import Send, expects_greylisting, key_of
+from loadtests.drill.send_client import Send, expects_greylisting, key_of
 from ops.local.sink_store import SinkEntry, entries
 
 _PAGE = 5_000
 _HEAD_BYTES = 64 * 1024
 
 
-class Ledger(Struct):
-    """The account log, recomputed."""
+class AccountLogSummary(Struct):
+    """The result of reading an account log and recomputing its hashes."""
 
     events: int
     intact: bool  # hashes follow from one another, places without gap, the head is the last event
     accepted: int  # `accepted` events
-    accepted_today: int  # of them on the UTC day that is counted
+    accepted_today: int  # of them on the UTC day that the account head counts
     accepted_twice: int  # messages with more than one
     sent_today: int
 
 
-class DrillVerdict(Struct, kw_only=True):
-    """The figures of one drill. Times in seconds."""
+class Reconciliation(Struct, kw_only=True):
+    """The counts and gaps of one drill. Times in seconds."""
 
     drill: str
     sent: int
@@ -65,32 +65,34 @@ class DrillVerdict(Struct, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """Nothing lost, nothing invented, nothing left hanging, and a log that proves it."""
+        """Return True if no message was lost and every common rule held."""
         return self.lost == 0 and all(check.ok for check in checks_of(self))
 
 
-def checks_of(found: DrillVerdict) -> list[Check]:
-    """The rules that hold after every fault."""
+def checks_of(found: Reconciliation) -> list[Check]:
+    """Return the checks that must hold after every fault."""
     hanging = found.waiting + found.unsettled
     counts = found.accepted_events == found.accepted and found.accepted_today == found.sent_today
     events = f"{found.events} events, {found.accepted_events} accepted, {found.sent_today} counted today"
     return [
-        Check("what was accepted arrived or was refused by its server", found.lost == 0, f"{found.lost} lost"),
+        Check("every accepted message arrived or was refused by its server", found.lost == 0, f"{found.lost} lost"),
         Check(
-            "and is settled, with nothing queued", hanging == 0, f"{found.waiting} waiting, {found.unsettled} unsettled"
+            "every accepted message is settled, and none is queued",
+            hanging == 0,
+            f"{found.waiting} waiting, {found.unsettled} unsettled",
         ),
-        Check("nothing that was not accepted arrived or is stored", found.unknown == 0, f"{found.unknown}"),
+        Check("no message that was not accepted arrived or is stored", found.unknown == 0, f"{found.unknown}"),
         Check(
-            "every send got its answer", found.unanswered == 0, f"{found.unanswered} without, {found.retried} repeated"
+            "every send was answered", found.unanswered == 0, f"{found.unanswered} without, {found.retried} repeated"
         ),
-        Check("copies carry the same Message-ID", found.same_message_id, f"{found.copies} copies too many"),
-        Check("the log is a whole chain", found.chain_intact, f"{found.events} events"),
-        Check("one accepted event and one of the day's count for each", counts, events),
+        Check("copies carry the same Message-ID", found.same_message_id, f"{found.copies} extra copies"),
+        Check("the account log is intact", found.chain_intact, f"{found.events} events"),
+        Check("events and the daily counter match the accepted messages", counts, events),
     ]
 
 
-def report_of(found: DrillVerdict) -> DrillReport:
-    """The verdict as every drill gives it."""
+def report_of(found: Reconciliation) -> DrillReport:
+    """Return the reconciliation as a drill report."""
     return DrillReport(
         drill=found.drill,
         sent=found.sent,
@@ -113,22 +115,25 @@ def report_of(found: DrillVerdict) -> DrillReport:
     )
 
 
-async def judge(
+async def reconcile(
     database_url: str,
     store: Path,
     account: UUID,
     sends: Sequence[Send],
-    kills: Sequence[Struck],
+    kills: Sequence[InjectedFault],
     *,
     drill: str,
     took_s: float,
-) -> DrillVerdict:
-    """Compare the three accounts of what happened; call once the queue is empty. `account` has no mail but `sends`."""
+) -> Reconciliation:
+    """Compare the client's record with database, log and sink; call once the queue is empty.
+
+    `account` must have no mail but `sends`.
+    """
     connection = await asyncpg.connect(database_url)
     try:
         statuses = await _statuses(connection, account)
         queued = await _queued(connection, account)
-        ledger = await read_ledger(connection, account)
+        ledger = await read_account_log(connection, account)
     finally:
         await connection.close()
     own = {key_of(send) for send in sends}
@@ -146,7 +151,7 @@ async def judge(
     strange += [f"{message}: in the database only" for message in set(statuses) - known]
     at_once = {send.address for send in accepted if not expects_greylisting(send)}
     arrivals = sorted(_seconds(copy.at) for address in at_once & arrived.keys() for copy in arrived[address])
-    return DrillVerdict(
+    return Reconciliation(
         drill=drill,
         sent=len(sends),
         retried=sum(send.tries > 1 for send in sends),
@@ -162,7 +167,7 @@ async def judge(
         duplicated=len(twice),
         copies=sum(len(copies) - 1 for copies in twice.values()),
         same_message_id=all(len(_message_ids(store, copies)) == 1 for copies in twice.values()),
-        kills=[kill.who for kill in kills],
+        kills=[kill.label for kill in kills],
         accept_gap_s=longest_gap(sorted(send.answered_at for send in accepted), kills),
         delivery_gap_s=longest_gap(arrivals, kills),
         longest_wait_s=_longest_wait(accepted, arrived),
@@ -173,15 +178,15 @@ async def judge(
         accepted_today=ledger.accepted_today,
         sent_today=ledger.sent_today,
         examples=[
-            *_told("lost", lost, statuses),
-            *_told("waiting", waiting, statuses),
-            *_told("unsettled", unsettled, statuses),
+            *_description("lost", lost, statuses),
+            *_description("waiting", waiting, statuses),
+            *_description("unsettled", unsettled, statuses),
             *strange[:5],
         ],
     )
 
 
-async def read_ledger(connection: asyncpg.Connection, account: UUID) -> Ledger:
+async def read_account_log(connection: asyncpg.Connection, account: UUID) -> AccountLogSummary:
     """Recompute the hash chain of an account's log from its first event."""
     last, events, intact, day = bytes(32), 0, True, ""
     accepted: dict[UUID, int] = defaultdict(int)
@@ -206,7 +211,7 @@ async def read_ledger(connection: asyncpg.Connection, account: UUID) -> Ledger:
         "SELECT seq, hash, day, sent_today FROM account_heads WHERE account_id = $1", account
     )
     intact = intact and head is not None and head["seq"] == events and head["hash"] == last
-    return Ledger(
+    return AccountLogSummary(
         events=events,
         intact=intact,
         accepted=sum(accepted.values()),
@@ -227,7 +232,7 @@ async def _queued(connection: asyncpg.Connection, account: UUID) -> set[str]:
 
 
 def _is_lost(send: Send, statuses: Mapping[str, Status], arrived: Collection[str]) -> bool:
-    """Accepted, and neither at the sink nor refused by it; `delivered` without an arrival is a lie and a loss."""
+    """Return True for accepted mail neither at the sink nor bounced; `delivered` without an arrival is a loss too."""
     return send.address not in arrived and statuses.get(send.message_id or "") is not Status.BOUNCED
 
 
@@ -250,17 +255,18 @@ def _message_ids(store: Path, copies: Iterable[SinkEntry]) -> set[str]:
     return found
 
 
-def longest_gap(times: Sequence[float], kills: Sequence[Struck]) -> float:
-    """The longest pause that ends after the first kill; without one there was nothing to recover from."""
+def longest_gap(times: Sequence[float], kills: Sequence[InjectedFault]) -> float:
+    """Return the longest pause (s) that ends after the first fault, without the time of the faults; 0 without
+    faults."""
     if not kills:
         return 0.0
     ends = [later - earlier - _held(earlier, later, kills) for earlier, later in pairwise(times) if later > kills[0].at]
     return max(ends, default=0.0)
 
 
-def _held(start: float, end: float, struck: Iterable[Struck]) -> float:
-    """How much of this time a fault lasted: nothing can recover before that is over."""
-    return sum(max(0.0, min(end, one.until) - max(start, one.at)) for one in struck)
+def _held(start: float, end: float, injected: Iterable[InjectedFault]) -> float:
+    """Return the seconds from `start` to `end` during which a fault lasted: recovery can only begin afterwards."""
+    return sum(max(0.0, min(end, one.until) - max(start, one.at)) for one in injected)
 
 
 def _longest_wait(accepted: Iterable[Send], arrived: Mapping[str, Sequence[SinkEntry]]) -> float:
@@ -276,7 +282,7 @@ def _seconds(at: str) -> float:
     return datetime.fromisoformat(at).timestamp()
 
 
-def _told(word: str, sends: Iterable[Send], statuses: Mapping[str, Status]) -> list[str]:
-    """A few of them, for whoever looks for the reason."""
+def _description(word: str, sends: Iterable[Send], statuses: Mapping[str, Status]) -> list[str]:
+    """Return up to five lines that describe these messages."""
     lines = [f"{word}: {send.message_id} to {send.address}, {statuses.get(send.message_id or '')}" for send in sends]
     return lines[:5]

@@ -1,5 +1,4 @@
-"""What a load did, read back from its ledger and from the sink: one place for the report and the check. Pure but for
-reading files."""
+"""Read back what a load test recorded, from its CSV files and the sink's index, for the report and the checks."""
 
 import bisect
 import csv
@@ -18,7 +17,7 @@ PARTS: Final = (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
 
 
 class RecordedRequest(Struct, frozen=True):
-    """One request of the ledger; `at` is when it ended."""
+    """One request of the load test; `at` is the wall-clock time of its end."""
 
     at: float
     name: str
@@ -29,13 +28,13 @@ class RecordedRequest(Struct, frozen=True):
     accepted: int
 
     @property
-    def well(self) -> bool:
-        """Answered as hoped."""
+    def succeeded(self) -> bool:
+        """Return True for a 2xx or 3xx answer that the user accepted."""
         return self.status[:1] in {"2", "3"} and not self.status.endswith("!")
 
 
-class Way(Struct, frozen=True):
-    """One accepted recipient: when its answer came, and when it arrived (None: it has not)."""
+class LoadRecipient(Struct, frozen=True):
+    """One accepted recipient: the time of the answer, and of the arrival (None: not arrived)."""
 
     recipient: str
     group: str
@@ -44,35 +43,35 @@ class Way(Struct, frozen=True):
 
     @property
     def ms(self) -> float:
-        """From the answer to the sink's 250, which may come first."""
+        """Return the time from the answer to the sink's 250 in ms; 0 if the 250 came first, NaN without arrival."""
         return math.nan if self.arrived_at is None else max(0.0, self.arrived_at - self.accepted_at) * 1000
 
 
 class LoadRecord(Struct):
-    """Everything that was written down. Times are wall-clock seconds."""
+    """Everything that one load test recorded. Times are wall-clock seconds."""
 
     began: float
     ended: float  # of the sending
     requests: list[RecordedRequest]
-    ways: list[Way]
+    recipients: list[LoadRecipient]
     arrivals: list[float]  # of every copy at the sink
     copies: int  # at the sink beyond the first of each
-    strangers: int  # at the sink without an answer that took them
+    unexpected: int  # at the sink without an answer that took them
     tailed: list[tuple[float, float]] = field(default_factory=list)  # (at, ms) of events on live tails
     posted: list[float] = field(default_factory=list)  # arrivals at webhook endpoints
 
     @property
     def seconds(self) -> float:
-        """How long was sent."""
+        """Return the duration of sending in seconds."""
         return max(0.001, self.ended - self.began)
 
     def second(self, at: float) -> float:
-        """Since the beginning."""
+        """Convert a wall-clock time to seconds since the start."""
         return at - self.began
 
 
 def read(folder: Path, entries: Iterable[SinkEntry]) -> LoadRecord:
-    """From the ledger in `folder` and the sink's index. Raises ValueError when the load never began."""
+    """Read the CSV files in `folder` and the sink's index; raises ValueError when the load never began."""
     spans = {what: float(at) for at, what in _rows(folder / "span.csv")}
     if "began" not in spans:
         raise ValueError("the load never began")
@@ -87,25 +86,25 @@ def read(folder: Path, entries: Iterable[SinkEntry]) -> LoadRecord:
         for recipient in entry.recipients:
             arrivals.append(at)
             first.setdefault(recipient, at)
-    ways = [
-        Way(recipient, group, float(at), first.get(recipient))
+    recipients = [
+        LoadRecipient(recipient, group, float(at), first.get(recipient))
         for at, recipient, group in _rows(folder / "accepted.csv")
     ]
-    known = {way.recipient for way in ways}
+    known = {recipient.recipient for recipient in recipients}
     return LoadRecord(
         began=spans["began"],
         ended=spans.get("ended", max((one.at for one in requests), default=spans["began"])),
         requests=requests,
-        ways=ways,
+        recipients=recipients,
         arrivals=sorted(arrivals),
         copies=len(arrivals) - len(first),
-        strangers=len(first.keys() - known),
+        unexpected=len(first.keys() - known),
         tailed=[(float(at), float(ms)) for at, ms, _ in _rows(folder / "tailed.csv")],
     )
 
 
 def percentiles(values: Iterable[float]) -> dict[str, float] | None:
-    """p50, p95, p99 and the largest by nearest rank; None without a value."""
+    """Return p50, p95, p99 and maximum by nearest rank; None without values."""
     ordered = sorted(value for value in values if not math.isnan(value))
     if not ordered:
         return None
@@ -114,7 +113,7 @@ def percentiles(values: Iterable[float]) -> dict[str, float] | None:
 
 
 def by_second(points: Iterable[tuple[float, float]], window_s: float = 1.0) -> dict[float, dict[str, float]]:
-    """Percentiles of the values of every window, by the window's start."""
+    """Return the percentiles of each window of `window_s`, keyed by the start of the window."""
     windows: dict[float, list[float]] = defaultdict(list)
     for at, value in points:
         windows[math.floor(at / window_s) * window_s].append(value)
@@ -122,7 +121,7 @@ def by_second(points: Iterable[tuple[float, float]], window_s: float = 1.0) -> d
 
 
 def rates(times: Sequence[float], until: float, weights: Sequence[float] | None = None) -> list[tuple[float, float]]:
-    """How much happened in each second from 0 to `until`; `times` count from the beginning."""
+    """Return the events per second from 0 to `until`; `times` are seconds since the start."""
     counts = [0.0] * max(1, math.ceil(until))
     for place, at in enumerate(times):
         if 0 <= at < len(counts):
@@ -130,35 +129,35 @@ def rates(times: Sequence[float], until: float, weights: Sequence[float] | None 
     return [(second + 0.5, count) for second, count in enumerate(counts)]
 
 
-def groups(course: LoadRecord) -> dict[str, dict[str, Any]]:
-    """For each kind of mail: how many were accepted, and the times to the answer and to the arrival."""
+def groups(record: LoadRecord) -> dict[str, dict[str, Any]]:
+    """Return for each group of mail the accepted count and the percentiles of answer and delivery times."""
     answers: dict[str, list[float]] = defaultdict(list)
-    for one in course.requests:
-        if one.well and one.offered:
+    for one in record.requests:
+        if one.succeeded and one.offered:
             answers[one.group].append(one.ms)
-    ways: dict[str, list[float]] = defaultdict(list)
-    for way in course.ways:
-        ways[way.group].append(way.ms)
+    recipients: dict[str, list[float]] = defaultdict(list)
+    for recipient in record.recipients:
+        recipients[recipient.group].append(recipient.ms)
     return {
         group: {"accepted": len(times), "accept_ms": percentiles(answers[group]), "deliver_ms": percentiles(times)}
-        for group, times in ways.items()  # in the order of their beginning
+        for group, times in recipients.items()  # in the order of their beginning
     }
 
 
-def by_name(course: LoadRecord) -> dict[str, dict[str, Any]]:
-    """For each kind of request: how many, how many failed and with which answer, a second, and the times in ms."""
+def by_name(record: LoadRecord) -> dict[str, dict[str, Any]]:
+    """Return for each request name its count, failures by answer, rate per second and times in ms."""
     found: dict[str, list[RecordedRequest]] = defaultdict(list)
-    for one in course.requests:
+    for one in record.requests:
         found[one.name].append(one)
-    return {name: _summed(requests, course.seconds) for name, requests in sorted(found.items())}
+    return {name: _summed(requests, record.seconds) for name, requests in sorted(found.items())}
 
 
-def written(course: LoadRecord, folder: Path) -> None:
-    """`percentiles.csv`: the times of every second, of answers and of deliveries, by when each was accepted."""
+def write_percentiles(record: LoadRecord, folder: Path) -> None:
+    """Write `percentiles.csv`: percentiles per second of answer, delivery and live tail times."""
     series = {
-        "accept": [(course.second(one.at), one.ms) for one in course.requests if one.offered and one.well],
-        "deliver": [(course.second(way.accepted_at), way.ms) for way in course.ways],
-        "tail": [(course.second(at), ms) for at, ms in course.tailed],
+        "accept": [(record.second(one.at), one.ms) for one in record.requests if one.offered and one.succeeded],
+        "deliver": [(record.second(recipient.accepted_at), recipient.ms) for recipient in record.recipients],
+        "tail": [(record.second(at), ms) for at, ms in record.tailed],
     }
     with (folder / "percentiles.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -169,25 +168,25 @@ def written(course: LoadRecord, folder: Path) -> None:
 
 
 def between(times: Sequence[float], since: float, until: float) -> int:
-    """How many of the ordered times lie within."""
+    """Return how many of the sorted `times` lie from `since` to `until`."""
     return bisect.bisect_right(times, until) - bisect.bisect_left(times, since)
 
 
 def _summed(requests: list[RecordedRequest], seconds: float) -> dict[str, Any]:
     failed: dict[str, int] = defaultdict(int)
     for one in requests:
-        if not one.well:
+        if not one.succeeded:
             failed[one.status] += 1
     return {
         "requests": len(requests),
         "failed": dict(failed),
         "per_s": round(len(requests) / seconds, 1),
-        "ms": percentiles(one.ms for one in requests if one.well),
+        "ms": percentiles(one.ms for one in requests if one.succeeded),
     }
 
 
 def _rows(file: Path) -> list[list[str]]:
-    """Without the head; [] where there is no such file. A line cut off by a crash is left out."""
+    """Return the data rows of a CSV file, [] if it is missing; rows that a crash cut short are left out."""
     if not file.exists():
         return []
     with file.open(newline="", encoding="utf-8") as lines:

@@ -1,11 +1,11 @@
-"""The rules of `ops drill silent-sites`: the delivery times of healthy mail, and that nothing is lost."""
+"""The rules of `ops drill silent-sites`: delivery times of healthy mail, and no lost message."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
 
-from loadtests.drill.paced import Sent, percentile
+from loadtests.drill.paced_client import PacedAnswer, percentile
 from loadtests.drill.report import Check, DrillReport
 from loadtests.drill.silent_cases import SilentCase, SilentServerKind
 
@@ -13,13 +13,15 @@ WITHIN: Final = 2.0  # times the baseline
 # Below it a p99 is not judged: beside a burst of other work on two cores, single messages of an unharmed service take
 # this long, and twice a baseline of 20 ms would judge the scheduler.
 FLOOR_MS: Final = 100.0
-MAX_BASELINE_MS: Final = 500.0  # a p99 above it says that the machine is too busy for this rule
+MAX_BASELINE_MS: Final = 500.0  # above it the machine is too busy for this rule
 MIN_SAMPLES: Final = 50
 
 
-class Series(Struct, kw_only=True):
-    """Healthy mail of one sender in one phase. Times in milliseconds from the 202 to the arrival; a message that has
-    not arrived counts with the time that it has waited."""
+class DeliveryTimes(Struct, kw_only=True):
+    """Healthy mail of one sender in one phase, in ms from the 202 to the arrival.
+
+    A message that has not arrived counts with the time that it has waited.
+    """
 
     sent: int
     accepted: int
@@ -30,7 +32,7 @@ class Series(Struct, kw_only=True):
 
     @property
     def shown(self) -> str:
-        """The figures in one line."""
+        """Return the figures in one line."""
         missing = self.accepted - self.arrived
         at_least = f", at least, because {missing} have not arrived" if missing else ""
         return (
@@ -40,16 +42,16 @@ class Series(Struct, kw_only=True):
 
 
 class HealthySender(Struct, kw_only=True):
-    """One sender of healthy mail: before the fault, during it, and during it once all harmful mail was queued."""
+    """The delivery times of one sender: before the fault, during it, and after all harmful mail was queued."""
 
     name: str
-    baseline: Series
-    during: Series
-    after_queueing: Series | None
+    baseline: DeliveryTimes
+    during: DeliveryTimes
+    after_queueing: DeliveryTimes | None
 
 
 class SilentMailCount(Struct, kw_only=True):
-    """What became of all messages, healthy or not."""
+    """Counts of all messages, healthy or not, by their state at the end."""
 
     sent: int
     accepted: int
@@ -63,23 +65,23 @@ class SilentMailCount(Struct, kw_only=True):
 
 
 class HarmfulMailCost(Struct, kw_only=True):
-    """What the harmful mail cost."""
+    """The resources that the harmful mail used."""
 
     queued_s: float  # from its first request to its last answer
-    most_open: int  # connections to its servers at once
-    most_to_one: int  # of them to one address
+    max_open: int  # connections to its servers at once
+    max_to_one: int  # of them to one address
     opened: int
     mta_restarted: bool
     peak_before_mb: float  # most memory of one mta process
     peak_after_mb: float
 
 
-def series(sent: Sequence[Sent], arrived: Mapping[str, float], until: float) -> Series:
-    """Return the figures of some messages as they stood at `until` (wall clock)."""
+def series(sent: Sequence[PacedAnswer], arrived: Mapping[str, float], until: float) -> DeliveryTimes:
+    """Return the delivery times of some messages, as of `until` (wall clock)."""
     accepted = [one for one in sent if one.message_id is not None]
     waits = sorted(max(0.0, arrived.get(one.test_id, until) - one.answered_at) * 1_000 for one in accepted)
     p50, p99, worst = (percentile(waits, part) for part in (0.50, 0.99, 1.0)) if waits else (0.0, 0.0, 0.0)
-    return Series(
+    return DeliveryTimes(
         sent=len(sent),
         accepted=len(accepted),
         arrived=sum(one.test_id in arrived for one in accepted),
@@ -89,12 +91,12 @@ def series(sent: Sequence[Sent], arrived: Mapping[str, float], until: float) -> 
     )
 
 
-def limit_ms(baseline: Series) -> float:
-    """Return the p99 that healthy mail must stay below during the fault."""
+def limit_ms(baseline: DeliveryTimes) -> float:
+    """Return the limit for the p99 of healthy mail during the fault."""
     return max(FLOOR_MS, WITHIN * baseline.p99_ms)
 
 
-def judged(
+def report_of_case(
     case: SilentCase, senders: Sequence[HealthySender], count: SilentMailCount, load: HarmfulMailCost
 ) -> DrillReport:
     """Return the report of one case."""
@@ -139,9 +141,9 @@ def _of_count(case: SilentCase, count: SilentMailCount) -> list[Check]:
     found = f"{count.accepted} accepted, {count.arrived} arrived, {count.waiting} queued, {count.bounced} bounced"
     checks = [
         Check("every message is accepted", count.accepted == count.sent, f"{count.accepted} of {count.sent}"),
-        Check("what was accepted arrived or waits", count.lost == 0, f"{found}, {count.lost} lost"),
-        Check("no message arrives twice", count.copies == 0, f"{count.copies} copies too many"),
-        Check("the logs are whole chains", count.broken_logs == 0, f"{count.broken_logs} broken of {count.accounts}"),
+        Check("every accepted message arrived or is queued", count.lost == 0, f"{found}, {count.lost} lost"),
+        Check("no message arrives twice", count.copies == 0, f"{count.copies} extra copies"),
+        Check("the account logs are intact", count.broken_logs == 0, f"{count.broken_logs} broken of {count.accounts}"),
     ]
     if case.kind is not SilentServerKind.WELL:
         checks.append(Check("no message bounces within minutes", count.bounced == 0, f"{count.bounced}"))
@@ -152,7 +154,7 @@ def _of_load(case: SilentCase, load: HarmfulMailCost) -> list[Check]:
     checks = [Check("no mta process ends", not load.mta_restarted, "restarted" if load.mta_restarted else "none")]
     if case.has_servers and case.used_addresses == case.sites:  # each server has one message
         checks.append(
-            Check("one message opens one connection at a time", load.most_to_one <= 1, f"{load.most_to_one} at once")
+            Check("one message opens one connection at a time", load.max_to_one <= 1, f"{load.max_to_one} at once")
         )
     return checks
 
@@ -168,7 +170,7 @@ def _figures(
             found[f"{one.name}, during the fault, sent after the last harmful message"] = one.after_queueing.shown
     return found | {
         "harmful messages queued within": f"{load.queued_s:.1f} s",
-        "most connections to their servers at once": f"{load.most_open}, {load.most_to_one} to one address",
+        "most connections to their servers at once": f"{load.max_open}, {load.max_to_one} to one address",
         "connections opened for a harmful message": f"{load.opened / case.sites:.2f}",
         "messages in the queue at the end": count.waiting,
         "most memory of one mta process, MB": f"{load.peak_before_mb:.0f} before, {load.peak_after_mb:.0f} after",

@@ -1,7 +1,7 @@
-"""The load's own record: every request with its time and outcome, and every recipient that was accepted.
+"""Record every request of a load test with its time and status, and every accepted recipient.
 
-Locust's statistics round and forget. From this record the report reckons percentiles of every second, and compares
-what was accepted with what the service stored and delivered. Times are wall-clock seconds, as in the sink's index.
+Locust's own statistics are rounded and not per recipient. The report computes percentiles per second from these files
+and compares them with what the service stored and delivered. Times are wall-clock seconds, as in the sink's index.
 """
 
 import csv
@@ -15,7 +15,7 @@ import gevent
 from locust import events
 from locust.env import Environment
 
-from loadtests.users.world import LoadWorld, load
+from loadtests.users.load_plan import LoadPlan, read_plan
 
 REQUESTS: Final = "requests.csv"
 ACCEPTED: Final = "accepted.csv"
@@ -30,11 +30,11 @@ _FIELDS: Final = {
 }
 
 
-class LoadLedger:
-    """The course of one load: when it begins, what was offered, when it is over."""
+class LoadRun:
+    """The state of one load test in the Locust process (begun, messages offered, over) and its CSV files."""
 
-    def __init__(self, world: LoadWorld) -> None:
-        self.world = world
+    def __init__(self, plan: LoadPlan) -> None:
+        self.plan = plan
         self.offered = 0
         self.began = 0.0
         self.over = False
@@ -44,65 +44,67 @@ class LoadLedger:
 
     @property
     def waiting(self) -> bool:
-        """True until every user is there."""
+        """Return True until all users have been spawned."""
         return self.began == 0.0
 
     @property
     def elapsed_s(self) -> float:
-        """Since the load began."""
+        """Return the seconds since the load began, 0 before."""
         return time.time() - self.began if self.began else 0.0
 
     def recipient(self, local: str = "m", domain: str | None = None) -> str:
-        """A fresh address; by turns under the world's domains."""
+        """Return a new recipient address; without `domain`, the domains of the plan are used in turn."""
         number = next(self._numbers)
-        return f"{local}+{number}@{domain or f'load-{number % self.world.domains}.test'}"
+        return f"{local}+{number}@{domain or f'load-{number % self.plan.domains}.test'}"
 
     def offer(self, count: int) -> bool:
-        """Room for so many more messages; the load is over when there is none."""
-        self.over = self.over or self.offered + count > self.world.most
+        """Reserve `count` messages; return False, and end the load, when the maximum would be exceeded."""
+        self.over = self.over or self.offered + count > self.plan.max_messages
         if not self.over:
             self.offered += count
         return not self.over
 
     def begin(self) -> None:
-        """Every user is there."""
+        """Record the start of the load; called when all users have been spawned."""
         self.began = time.time()
         self.write(SPAN, self.began, "began")
 
     def end(self) -> None:
-        """Nobody sends from here on."""
+        """End the load and record its end; users send nothing afterwards."""
         self.over = True
         self.write(SPAN, time.time(), "ended")
 
     def write(self, file: str, *cells: Any) -> None:
-        """One line."""
+        """Append one row to a CSV file, with a header row if it is new."""
         writer = self._writers.get(file)
         if writer is None:
-            stream = Path(self.world.folder, file).open("w", newline="", encoding="utf-8")  # noqa: SIM115 - to the end
+            stream = Path(self.plan.folder, file).open("w", newline="", encoding="utf-8")  # noqa: SIM115 - to the end
             self._files[file] = stream
             writer = self._writers[file] = csv.writer(stream)
             writer.writerow(_FIELDS[file])
         writer.writerow(cells)
 
     def flush(self) -> None:
-        """To the files."""
+        """Flush all CSV files."""
         for stream in self._files.values():
             stream.flush()
 
 
-sending: Final = LoadLedger(load())
+load_run: Final = LoadRun(read_plan())
 
 
-def told(*, name: str, group: str, ms: float, status: str, offered: int = 0, accepted: Sequence[str] = ()) -> None:
-    """One request has ended; `accepted` are the recipients that the answer took."""
+def record_request(
+    *, name: str, group: str, ms: float, status: str, offered: int = 0, accepted: Sequence[str] = ()
+) -> None:
+    """Record a request that ended; `accepted` are the recipients that the service accepted."""
     at = time.time()
-    sending.write(REQUESTS, f"{at:.4f}", name, group, f"{ms:.2f}", status, offered, len(accepted))
+    load_run.write(REQUESTS, f"{at:.4f}", name, group, f"{ms:.2f}", status, offered, len(accepted))
     for recipient in accepted:
-        sending.write(ACCEPTED, f"{at:.4f}", recipient, group)
+        load_run.write(ACCEPTED, f"{at:.4f}", recipient, group)
 
 
 @events.request.add_listener
-def _told_by_locust(
+def _record_locust_request(
     *,
     name: str,
     response_time: float,
@@ -111,9 +113,9 @@ def _told_by_locust(
     response: Any = None,
     **_: Any,
 ) -> None:
-    """Every HTTP and SMTP request comes by here."""
+    """Record a request that Locust reports; HTTP and SMTP users both report here."""
     status = str(getattr(response, "status_code", 0) or context.get("status") or "lost")
-    told(
+    record_request(
         name=name,
         group=context.get("group", "all"),
         ms=response_time,
@@ -125,29 +127,29 @@ def _told_by_locust(
 
 @events.spawning_complete.add_listener
 def _begin(**_: Any) -> None:
-    sending.begin()
+    load_run.begin()
 
 
 @events.test_start.add_listener
 def _watch(environment: Environment, **_: Any) -> None:
-    gevent.spawn(_course, environment)
+    gevent.spawn(_run_load, environment)
 
 
 @events.quitting.add_listener
 def _close(**_: Any) -> None:
-    sending.flush()
+    load_run.flush()
 
 
-def _course(environment: Environment) -> None:
-    """From the first send to the last, then the cooling; Locust's own time limit stands behind it."""
-    while sending.waiting:
+def _run_load(environment: Environment) -> None:
+    """Wait for the start, the end of sending and the cooling time, then stop Locust."""
+    while load_run.waiting:
         gevent.sleep(0.02)
-    while not sending.over and sending.elapsed_s < sending.world.seconds:
+    while not load_run.over and load_run.elapsed_s < load_run.plan.seconds:
         gevent.sleep(0.1)
-        if int(sending.elapsed_s / _FLUSH_S) > int((sending.elapsed_s - 0.1) / _FLUSH_S):
-            sending.flush()
-    sending.end()
-    gevent.sleep(sending.world.cool_s)
+        if int(load_run.elapsed_s / _FLUSH_S) > int((load_run.elapsed_s - 0.1) / _FLUSH_S):
+            load_run.flush()
+    load_run.end()
+    gevent.sleep(load_run.plan.cool_s)
     if environment.runner is not None:
         environment.runner.quit()
-    sending.flush()
+    load_run.flush()

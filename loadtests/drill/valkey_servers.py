@@ -1,6 +1,6 @@
-"""Valkeys on loopback, from the embedded program: several primaries of a cluster, or a primary and its replicas.
+"""Valkey servers on loopback: the primaries of a cluster, or a primary and its replicas.
 
-They keep nothing on disk and end with the process that started them.
+They keep no data on disk and end with the process that started them.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ _BUS: Final = 10_000  # the cluster bus of a port, by default
 
 
 class Valkey:
-    """One server on 127.0.0.1."""
+    """One Valkey server on 127.0.0.1."""
 
     def __init__(self, folder: Path, port: int, *, clustered: bool) -> None:
         self.port = port
@@ -37,17 +37,17 @@ class Valkey:
 
     @property
     def address(self) -> str:
-        """`host:port`."""
+        """Return `host:port`."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def pid(self) -> int:
-        """Of the server that runs, or ran last."""
+        """Return the pid of the current or last server process."""
         assert self._process is not None
         return self._process.pid
 
     def start(self) -> None:
-        """Start it and wait until it answers. A cluster's server still knows its place."""
+        """Start the server and wait until it answers; a cluster node keeps its configuration."""
         options = {
             "bind": "127.0.0.1", "port": str(self.port), "dir": str(self._folder), "save": "", "appendonly": "no",
             "maxmemory-policy": "noeviction", "daemonize": "no", "repl-diskless-sync-delay": "0",
@@ -69,36 +69,36 @@ class Valkey:
         until(self.answers, READY_S, f"Valkey on port {self.port} did not answer")
 
     def kill(self) -> None:
-        """As a power cut would."""
+        """Kill the server, as a power cut would."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def signal(self, number: signal.Signals) -> None:
-        """SIGSTOP, SIGCONT."""
+        """Send a signal, such as SIGSTOP, to the server."""
         assert self._process is not None
         self._process.send_signal(number)
 
     def answers(self) -> bool:
-        """True when it answers a PING."""
+        """Return True if it answers a PING."""
         try:
-            return bool(self.tell("PING"))
+            return bool(self.command("PING"))
         except (redis.RedisError, OSError):
             return False
 
-    def tell(self, *words: Any) -> Any:
-        """One command's answer; raises RedisError."""
+    def command(self, *words: Any) -> Any:
+        """Execute one command and return its answer; raises RedisError."""
         with redis.Redis(host="127.0.0.1", port=self.port, socket_timeout=5, decode_responses=True) as client:
             return client.execute_command(*words)
 
-    def says(self, field: str, section: str = "replication") -> str:
-        """One field of INFO."""
-        return str(self.tell("INFO", section)[field])
+    def info(self, field: str, section: str = "replication") -> str:
+        """Return one field of INFO."""
+        return str(self.command("INFO", section)[field])
 
 
 @contextlib.contextmanager
-def valkeys(count: int, *, clustered: bool = False) -> Iterator[list[Valkey]]:
-    """So many servers in a temporary folder, started and yet strangers to each other. Enter from the main thread."""
+def valkey_servers(count: int, *, clustered: bool = False) -> Iterator[list[Valkey]]:
+    """Start `count` independent servers in a temporary folder. Enter from the main thread."""
     folder = Path(tempfile.mkdtemp(prefix="waybill-valkeys-"))
     folder.chmod(0o711)
     servers = [Valkey(folder, port, clustered=clustered) for port in reserve_ports(count)]
@@ -113,45 +113,45 @@ def valkeys(count: int, *, clustered: bool = False) -> Iterator[list[Valkey]]:
 
 
 def form_cluster(primaries: Sequence[Valkey], replicas: Sequence[Valkey] = ()) -> None:
-    """Part the slots evenly among the primaries, and let replica n follow primary n; returns when all agree."""
+    """Divide the slots among the primaries and let replica n follow primary n; return when all agree."""
     first = primaries[0]
     each = SLOTS // len(primaries)
     for number, server in enumerate(primaries):
         last = SLOTS - 1 if server is primaries[-1] else (number + 1) * each - 1
-        server.tell("CLUSTER", "ADDSLOTSRANGE", number * each, last)
-        server.tell("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+        server.command("CLUSTER", "ADDSLOTSRANGE", number * each, last)
+        server.command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
     for server in [*primaries[1:], *replicas]:
-        server.tell("CLUSTER", "MEET", "127.0.0.1", first.port, _bus_of(first))
+        server.command("CLUSTER", "MEET", "127.0.0.1", first.port, _bus_of(first))
     count = len(primaries) + len(replicas)
-    everybody = [*primaries, *replicas]
-    until(lambda: all(_known(one) == count for one in everybody), READY_S, "the servers did not find each other")
+    servers = [*primaries, *replicas]
+    until(lambda: all(_known(one) == count for one in servers), READY_S, "the servers did not find each other")
     for primary, replica in zip(primaries, replicas, strict=False):
-        replica.tell("CLUSTER", "REPLICATE", primary.tell("CLUSTER", "MYID"))
-    until(lambda: all(_well(one) for one in everybody), READY_S, "the cluster did not come up")
+        replica.command("CLUSTER", "REPLICATE", primary.command("CLUSTER", "MYID"))
+    until(lambda: all(_well(one) for one in servers), READY_S, "the cluster did not come up")
     until(lambda: all(linked(one) for one in replicas), READY_S, "a replica did not follow")
 
 
-def move_slot(slot: int, source: Valkey, target: Valkey, *, most_keys: int = 1_000) -> int:
-    """Move a slot with its keys as an operator's tool does, under load; returns how many keys went."""
-    source_id, target_id = source.tell("CLUSTER", "MYID"), target.tell("CLUSTER", "MYID")
-    target.tell("CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
-    source.tell("CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
+def move_slot(slot: int, source: Valkey, target: Valkey, *, max_keys: int = 1_000) -> int:
+    """Move a slot with its keys under load, as an operator's tool does; return the number of keys moved."""
+    source_id, target_id = source.command("CLUSTER", "MYID"), target.command("CLUSTER", "MYID")
+    target.command("CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
+    source.command("CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
     moved = 0
-    while keys := source.tell("CLUSTER", "GETKEYSINSLOT", slot, most_keys):
-        source.tell("MIGRATE", "127.0.0.1", target.port, "", 0, 5_000, "KEYS", *keys)
+    while keys := source.command("CLUSTER", "GETKEYSINSLOT", slot, max_keys):
+        source.command("MIGRATE", "127.0.0.1", target.port, "", 0, 5_000, "KEYS", *keys)
         moved += len(keys)
     for server in (target, source):
-        server.tell("CLUSTER", "SETSLOT", slot, "NODE", target_id)
+        server.command("CLUSTER", "SETSLOT", slot, "NODE", target_id)
     return moved
 
 
 def linked(replica: Valkey) -> bool:
-    """True when it follows a primary and has caught up once."""
-    return replica.answers() and replica.tell("INFO", "replication").get("master_link_status") == "up"
+    """Return True if the replica follows a primary and its first synchronisation has ended."""
+    return replica.answers() and replica.command("INFO", "replication").get("master_link_status") == "up"
 
 
 def until(rule: Any, within_s: float, otherwise: str) -> None:
-    """Wait for something that happens in another process; raises TimeoutError with the sentence given."""
+    """Wait until `rule` returns a true value; raises TimeoutError with the text `otherwise` after `within_s`."""
     ends = time.monotonic() + within_s
     while not rule():
         if time.monotonic() > ends:
@@ -169,7 +169,7 @@ def _well(server: Valkey) -> bool:
 
 
 def _cluster_info(server: Valkey) -> dict[str, str]:
-    answer = server.tell("CLUSTER", "INFO")
+    answer = server.command("CLUSTER", "INFO")
     return dict(answer) if isinstance(answer, dict) else dict(line.split(":", 1) for line in answer.split())
 
 

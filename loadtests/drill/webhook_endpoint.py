@@ -1,4 +1,4 @@
-"""A receiver of webhooks for drills: refuses an event's first post, takes the next, and notes the time of each."""
+"""A webhook endpoint for drills: it refuses the first post of an event, accepts the next, and records each."""
 
 import hashlib
 import hmac
@@ -14,8 +14,8 @@ from msgspec import Struct
 _HOST: Final = "127.0.0.1"
 
 
-class Posted(Struct, frozen=True):
-    """One post as it came. Times are Unix seconds: of this machine's clock, and as the signature says."""
+class ReceivedPost(Struct, frozen=True):
+    """One post received. Times are Unix seconds: `at` by this machine's clock, `signed_at` from the signature."""
 
     event: str
     attempt: int
@@ -24,11 +24,11 @@ class Posted(Struct, frozen=True):
     genuine: bool  # signed by the endpoint's secret
 
 
-class Hook:
-    """An endpoint on loopback; a context manager. `secret` is known once the endpoint has been registered."""
+class RecordingEndpoint:
+    """A webhook endpoint on loopback; an asynchronous context manager. Set `secret` once it is registered."""
 
     def __init__(self) -> None:
-        self.posts: list[Posted] = []
+        self.posts: list[ReceivedPost] = []
         self.secret = ""
         self.url = ""
 
@@ -46,15 +46,15 @@ class Hook:
     ) -> None:
         await self._runner.cleanup()
 
-    def by_event(self) -> dict[str, list[Posted]]:
-        """The posts of each event, in the order of their coming."""
-        found: dict[str, list[Posted]] = {}
+    def by_event(self) -> dict[str, list[ReceivedPost]]:
+        """Return the posts of each event in order of arrival."""
+        found: dict[str, list[ReceivedPost]] = {}
         for post in self.posts:
             found.setdefault(post.event, []).append(post)
         return found
 
     def waits_s(self) -> Iterator[float]:
-        """From each event's first post to its second."""
+        """Yield the seconds from each event's first post to its second."""
         for posts in self.by_event().values():
             if len(posts) > 1:
                 yield posts[1].at - posts[0].at
@@ -65,5 +65,7 @@ class Hook:
         made = hmac.new(self.secret.encode(), f"{parts['t']}.".encode() + body, hashlib.sha256).hexdigest()
         attempt = int(request.headers["Service-Attempt"])
         event = str(json.loads(body)["id"])
-        self.posts.append(Posted(event, attempt, time.time(), int(parts["t"]), hmac.compare_digest(made, parts["v1"])))
+        self.posts.append(
+            ReceivedPost(event, attempt, time.time(), int(parts["t"]), hmac.compare_digest(made, parts["v1"]))
+        )
         return web.Response(status=503 if attempt == 1 else 200)

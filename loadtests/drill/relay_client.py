@@ -1,6 +1,6 @@
-"""The same client as in `sends`, over SMTP: every message has an idempotency key and is repeated until it is answered.
+"""A client like `send_client`, over SMTP: every message has an idempotency key and is repeated until answered.
 
-A 250 carries the message's id, as a 202 does.
+The 250 carries the message id, as a 202 does.
 """
 
 import asyncio
@@ -13,18 +13,18 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from loadtests.drill.sends import ATTEMPT_S, CONCURRENCY, PATIENCE_S, PAUSE_S, ApiAccess, Send, key_of, planned
+from loadtests.drill.send_client import ATTEMPT_S, CONCURRENCY, PATIENCE_S, PAUSE_S, ApiAccess, Send, key_of, planned
 
 _ID: Final = re.compile(rb"250 \S+ (\S+) (?:as|of) (msg_[0-9a-z]+)")
 _Session = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class RefusedCommand(Exception):  # noqa: N818 - an answer
-    """A reply that is none of success."""
+    """A reply other than the expected success."""
 
 
 class RelayClient:
-    """Sends a plan over `CONCURRENCY` sessions that stay open while they can."""
+    """Sends a plan over `CONCURRENCY` SMTP sessions that stay open."""
 
     def __init__(self, port: int, access: ApiAccess, sends: list[Send], *, rate: float, rng: random.Random) -> None:
         self.sends = sends
@@ -34,7 +34,7 @@ class RelayClient:
         self._rng = rng
 
     async def run(self, until: asyncio.Event) -> None:
-        """Send the plan, and more of the kind until the event is set."""
+        """Send the plan, then further messages until the event is set."""
         work = self._endless(until)
         async with asyncio.TaskGroup() as tasks:
             for _ in range(CONCURRENCY):
@@ -60,7 +60,7 @@ class RelayClient:
                         await self._one(session, send)
                     break
                 except (OSError, EOFError, RefusedCommand) as error:  # the time-out is an OSError
-                    send.said = repr(error)[:200]
+                    send.refusal = repr(error)[:200]
                     if session is not None:
                         session[1].transport.abort()
                         session = None

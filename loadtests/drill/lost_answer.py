@@ -1,7 +1,7 @@
-"""`ops drill lost-answer`: a client whose network fails in the middle repeats what it sent, and nothing is sent twice.
+"""`ops drill lost-answer`: clients repeat requests whose answer was lost, and no message is sent twice.
 
-Every send has an idempotency key. Of a third of them the client hangs up at a random moment, before or after the
-commit, and API workers die meanwhile. Then fifty clients at once post one key, and ten post one batch.
+Every send has an idempotency key. For a third of them the client closes the connection at a random moment, before or
+after the commit, while API workers are killed. Then fifty clients post one key at once, and ten post one batch.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ import aiohttp
 import msgspec
 
 from loadtests.drill.catalogue import DrillOrder
-from loadtests.drill.faults import FAULTS, Struck, strike
+from loadtests.drill.faults import FAULTS, InjectedFault, inject
+from loadtests.drill.fresh_service import first_access, run_on_service
+from loadtests.drill.kill_drills import RATE, report_after_faults, under_load
+from loadtests.drill.reconciliation import Reconciliation
 from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.run import RATE, counted, under_load
-from loadtests.drill.sends import PAUSE_S, ApiAccess, Send, SendClient, plan, planned
+from loadtests.drill.send_client import PAUSE_S, ApiAccess, Send, SendClient, plan, planned
 from loadtests.drill.service import Service
-from loadtests.drill.stage import first_access, played
-from loadtests.drill.verdict import DrillVerdict
 
 NAME: Final = "lost-answer"
 CUT: Final = 1 / 3
@@ -32,36 +32,36 @@ _GONE: Final = (0, 429, 502, 503, 504)
 
 
 def run(order: DrillOrder) -> DrillReport:
-    """Row 2, and the rule of keys (I4); a round is a killed worker, and a key posted by fifty at once."""
+    """Run the drill (fault 2); each round kills a worker and posts one key fifty times at once."""
 
     async def play(service: Service) -> DrillReport:
         access = first_access(service)
         client = SendClient(service.base_url, access, plan(order.messages, NAME), rate=RATE, cut=CUT, rng=order.rng)
-        struck = await under_load(service, client, FAULTS["kill-api"], rounds=order.rounds, rng=order.rng)
+        injected = await under_load(service, client, FAULTS["kill-api"], rounds=order.rounds, rng=order.rng)
         checks = []
         for number in range(order.rounds):
             checks.append(await _parallel(service, access, client.sends))
             if number % 2:
-                checks.append(await _parallel(service, access, client.sends, struck, order.rng))
+                checks.append(await _parallel(service, access, client.sends, injected, order.rng))
             checks.append(await _batches(service, access, client.sends))
         wrong = [check for check in checks if not check.ok]
 
-        async def also(_: DrillVerdict) -> list[Check]:
+        async def extra_checks(_: Reconciliation) -> list[Check]:
             return wrong or [Check("parallel posts of one key make one message", True, f"{len(checks)} times")]  # noqa: FBT003 - a field
 
-        return await counted(service, access, client, struck, name=NAME, also=also)
+        return await report_after_faults(service, access, client, injected, name=NAME, extra_checks=extra_checks)
 
-    return played(play)
+    return run_on_service(play)
 
 
 async def _parallel(
     service: Service,
     access: ApiAccess,
     sends: list[Send],
-    struck: list[Struck] | None = None,
+    injected: list[InjectedFault] | None = None,
     rng: random.Random | None = None,
 ) -> Check:
-    """Fifty at once; with `struck` a worker dies among them, and who got no answer asks again."""
+    """Post one key fifty times at once; with `struck` a worker is killed meanwhile and lost answers are retried."""
     send = planned(NAME, len(sends))
     body = {
         "from": access.sender, "to": send.address, "subject": "Once", "text": "Once.\n",
@@ -69,20 +69,20 @@ async def _parallel(
     }  # fmt: skip
     async with SendClient.session() as session, asyncio.TaskGroup() as tasks:
         posts = [tasks.create_task(_post(session, service, access, "/v1/emails", body)) for _ in range(PARALLEL)]
-        if struck is not None and rng is not None:
-            struck.append(await asyncio.to_thread(strike, FAULTS["kill-api"], service, rng))
+        if injected is not None and rng is not None:
+            injected.append(await asyncio.to_thread(inject, FAULTS["kill-api"], service, rng))
     answers = [post.result() for post in posts]
     statuses = Counter(status for status, _ in answers)
     found = {answer.get("id") for _, answer in answers}
     _write_down(send, answers, sends)
-    # Whose connection died with the worker may have been the one that would have been told 202.
-    firsts = (0, 1) if struck is not None else (1,)
+    # The lost answer of the killed worker may have been the 202.
+    firsts = (0, 1) if injected is not None else (1,)
     ok = len(found) == 1 and statuses[202] in firsts and statuses[200] == PARALLEL - statuses[202]
     return Check("parallel posts of one key make one message", ok, f"{dict(statuses)}, {len(found)} ids")
 
 
 async def _batches(service: Service, access: ApiAccess, sends: list[Send]) -> Check:
-    """The same ten messages in ten batches at once."""
+    """Post the same ten messages in ten batches at once."""
     batch = [planned(NAME, len(sends) + number) for number in range(KEYS)]
     messages = [
         {
@@ -109,7 +109,7 @@ async def _batches(service: Service, access: ApiAccess, sends: list[Send]) -> Ch
 async def _post(
     session: aiohttp.ClientSession, service: Service, access: ApiAccess, path: str, body: dict[str, Any]
 ) -> tuple[int, dict[str, Any]]:
-    """The first answer that is one."""
+    """Post until an answer other than a temporary refusal arrives; return status and body."""
     headers = {"Authorization": f"Bearer {access.key}"}
     status, answer = 0, b"{}"
     for _ in range(_TRIES):
@@ -125,10 +125,10 @@ async def _post(
 
 
 def _write_down(send: Send, answers: list[tuple[int, dict[str, Any]]], sends: list[Send]) -> None:
-    """What the client takes for true: the first id it was told."""
-    told = [answer["id"] for _, answer in answers if "id" in answer]
-    send.message_id = told[0] if told else None
-    send.status = 202 if told else answers[0][0]
+    """Record the first id that the client received."""
+    ids = [answer["id"] for _, answer in answers if "id" in answer]
+    send.message_id = ids[0] if ids else None
+    send.status = 202 if ids else answers[0][0]
     send.tries = 1
     send.first_at = send.answered_at = time.time()
     sends.append(send)

@@ -1,4 +1,4 @@
-"""Plain requests to the API for drills that look at each answer, and the state that the drill compares them with."""
+"""Plain API requests for drills that check each answer, and the stored state to compare the answers with."""
 
 import asyncio
 import time
@@ -12,11 +12,11 @@ import asyncpg
 import msgspec
 
 from engine.base import ids
+from loadtests.drill.fresh_service import account_id, database_url
+from loadtests.drill.reconciliation import read_account_log
 from loadtests.drill.report import Check
-from loadtests.drill.sends import ApiAccess
+from loadtests.drill.send_client import ApiAccess
 from loadtests.drill.service import Service
-from loadtests.drill.stage import account_id, database_url
-from loadtests.drill.verdict import read_ledger
 from ops.local.sink_store import SinkEntry, entries
 
 _ANSWER_S: Final = 30.0
@@ -24,8 +24,8 @@ _CONNECTIONS: Final = 100
 _ON_ITS_WAY: Final = ("queued", "sending")
 
 
-class KeyCaller:
-    """One key's requests; a context manager."""
+class ApiCaller:
+    """Sends requests with one API key. An asynchronous context manager."""
 
     def __init__(self, service: Service, access: ApiAccess) -> None:
         self.access = access
@@ -45,29 +45,29 @@ class KeyCaller:
         await self._session.close()
 
     async def call(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
-        """Status and JSON of the answer."""
+        """Send a request; return the status and the JSON body."""
         async with self._session.request(method, self._base + path, json=body) as answer:
             content = await answer.read()
             return answer.status, msgspec.json.decode(content) if content else {}
 
     async def send(self, to: str, **fields: object) -> tuple[int, dict[str, Any]]:
-        """A message of no account but for its address, which is its `X-Test-Id` too."""
+        """Send a short message; its address is also its `X-Test-Id`."""
         body = {
-            "from": self.access.sender, "to": to, "subject": "Race", "text": "Who comes first?\n",
+            "from": self.access.sender, "to": to, "subject": "Race", "text": "A message of a race.\n",
             "headers": {"X-Test-Id": to},
         }  # fmt: skip
         return await self.call("POST", "/v1/emails", body | fields)
 
 
 class AccountState:
-    """What PostgreSQL and the sink hold of an account."""
+    """Reads the stored state of one account from PostgreSQL and the sink."""
 
     def __init__(self, service: Service, access: ApiAccess) -> None:
         self._service = service
         self._account = account_id(access)
 
     async def statuses(self) -> dict[str, str]:
-        """Of its messages, by id."""
+        """Return the status of each message by id."""
         connection = await self._open()
         try:
             rows = await connection.fetch("SELECT id, status FROM messages WHERE account_id = $1", self._account)
@@ -76,7 +76,7 @@ class AccountState:
         return {ids.format_id(ids.Kind.MESSAGE, row["id"]): row["status"] for row in rows}
 
     async def until_settled(self, messages: Collection[str], timeout_s: float) -> None:
-        """Wait until none of these is on its way any more; what still is then shows in `statuses`."""
+        """Wait until none of these messages is queued or being sent, at most `timeout_s`."""
         ends = time.monotonic() + timeout_s
         while time.monotonic() < ends:
             statuses = await self.statuses()
@@ -85,7 +85,7 @@ class AccountState:
             await asyncio.sleep(0.25)
 
     async def events(self, kind: str) -> list[UUID]:
-        """The messages of its events of this kind."""
+        """Return the message ids of the account's events of this type."""
         connection = await self._open()
         try:
             rows = await connection.fetch(
@@ -96,7 +96,7 @@ class AccountState:
         return [row["message_id"] for row in rows]
 
     async def execute(self, statement: str, *values: object) -> None:
-        """A change that no request can make; `$1` is the account."""
+        """Execute a statement; `$1` is the account id."""
         connection = await self._open()
         try:
             await connection.execute(statement, self._account, *values)
@@ -104,7 +104,7 @@ class AccountState:
             await connection.close()
 
     async def read(self, statement: str, *values: object) -> Any:
-        """One value; `$1` is the account."""
+        """Return one value from the database; `$1` is the account id."""
         connection = await self._open()
         try:
             return await connection.fetchval(statement, self._account, *values)
@@ -112,26 +112,26 @@ class AccountState:
             await connection.close()
 
     async def arrivals(self) -> dict[str, list[SinkEntry]]:
-        """What came to the sink, by address."""
+        """Return the sink's entries by recipient address."""
         found: dict[str, list[SinkEntry]] = {}
         for entry in await asyncio.to_thread(lambda: list(entries(self._service.sink))):
             for address in entry.recipients:
                 found.setdefault(address, []).append(entry)
         return found
 
-    async def books(self, accepted: int) -> list[Check]:
-        """That the log is whole and counts what was accepted."""
+    async def check_account_log(self, accepted: int) -> list[Check]:
+        """Check that the account log is intact and that events and counters match `accepted`."""
         connection = await self._open()
         try:
-            ledger = await read_ledger(connection, self._account)
+            ledger = await read_account_log(connection, self._account)
         finally:
             await connection.close()
         whole = ledger.intact and not ledger.accepted_twice
         counted = accepted == ledger.accepted and ledger.accepted_today == ledger.sent_today
         counts = f"{accepted} accepted, {ledger.accepted} events, {ledger.sent_today} counted"
         return [
-            Check("the log is a whole chain", whole, f"{ledger.events} events"),
-            Check("events and the day's count agree", counted, counts),
+            Check("the account log is intact", whole, f"{ledger.events} events"),
+            Check("events and the daily counter agree", counted, counts),
         ]
 
     async def _open(self) -> asyncpg.Connection:

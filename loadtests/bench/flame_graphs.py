@@ -1,4 +1,4 @@
-"""Flame graphs of the counted run: py-spy beside one api worker and one mta process."""
+"""Record flame graphs of the counted run, with py-spy on one api worker and one mta process."""
 
 import asyncio
 import contextlib
@@ -19,11 +19,11 @@ _WRITE_S: Final = 30.0
 
 
 class NoProfiler(RuntimeError):  # noqa: N818 - named for what it says
-    """py-spy is not installed, or may not look."""
+    """py-spy is not installed or has no permission."""
 
 
 def program() -> str:
-    """The path of py-spy; raises NoProfiler."""
+    """Return the path of py-spy; raises NoProfiler."""
     beside = Path(sys.executable).with_name("py-spy")
     found = str(beside) if beside.is_file() else shutil.which("py-spy")
     if found is None:
@@ -31,11 +31,11 @@ def program() -> str:
     return found
 
 
-class Recorders:
-    """Records from entering to leaving; the files are there afterwards. Without targets it does nothing."""
+class FlameRecorders:
+    """Records while entered and writes the files on exit; does nothing without targets."""
 
     def __init__(self, targets: dict[str, int], folder: Path) -> None:
-        """`targets`: process id by the name that its files get."""
+        """Prepare to record `targets`: process id by file name."""
         self._targets = targets
         self._folder = folder
         self._processes: list[asyncio.subprocess.Process] = []

@@ -1,4 +1,4 @@
-"""Mail servers of a drill's own, one for each site: they count the connections that are open at once."""
+"""Mail servers of a drill, one for each site, which count their open connections."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -21,26 +21,26 @@ class SiteSink(Sink):
         self._numbers = numbers  # of the files in the store that all of them share
         self._run = "drill"
         self.domain = domain
-        self.most_open = 0
+        self.max_open = 0
         self._here: set[SinkSession] = set()
 
     def joined(self, conversation: SinkSession) -> bool:
-        """Count, as the sink does."""
+        """Accept a connection as the sink does, and count it."""
         welcome = super().joined(conversation)
         self._here.add(conversation)
-        self.most_open = max(self.most_open, len(self._here))
+        self.max_open = max(self.max_open, len(self._here))
         return welcome
 
     def left(self, conversation: SinkSession) -> None:
-        """Likewise."""
+        """Remove a closed connection from the count."""
         super().left(conversation)
         self._here.discard(conversation)
 
 
 class SinkSites:
-    """Mail servers for some domains, all at `port`, and a store for what comes. An asynchronous context manager.
+    """Mail servers for some domains, all at `port`, and a store for their mail. An asynchronous context manager.
 
-    `point` says to the DNS where a domain's mail server is (`World.point`); each final dot takes `delay_s`.
+    `point` sets the address of a domain's mail server in DNS (`DrillNetwork.point`); each final dot takes `delay_s`.
     """
 
     def __init__(
@@ -69,12 +69,12 @@ class SinkSites:
         await self._opened.aclose()
 
     def pace(self, delay_s: float) -> None:
-        """From now on each final dot takes so long."""
+        """Change the delay of each final dot from now on."""
         for sink in self.sinks:
             sink.scripts.clear()
             sink.script(".", delay_s=delay_s)
 
     @property
-    def most_open(self) -> int:
-        """Connections that one site had open at once, at most."""
-        return max(sink.most_open for sink in self.sinks)
+    def max_open(self) -> int:
+        """Return the highest number of connections that one site had open at once."""
+        return max(sink.max_open for sink in self.sinks)

@@ -1,4 +1,4 @@
-"""A user that speaks to the REST API over one keep-alive connection, at the pace that the world sets."""
+"""Base class of Locust users that call the REST API over one keep-alive connection, at the rate of the plan."""
 
 import itertools
 import time
@@ -8,7 +8,7 @@ from typing import Any
 import gevent
 from locust import FastHttpUser
 
-from loadtests.users.ledger import sending
+from loadtests.users.load_run import load_run
 from loadtests.users.messages import message
 
 _turns = itertools.count()
@@ -16,41 +16,41 @@ _AWAY_S = 0.1
 
 
 class ApiUser(FastHttpUser):
-    """Base of the users that send over HTTP. `share` of the world's rate belongs to this class' users."""
+    """Base class of users that send over HTTP. `share` is the part of the plan's rate for this class."""
 
     abstract = True
-    host = sending.world.url
+    host = load_run.plan.url
     connection_timeout = 30.0
     network_timeout = 60.0
     share = 1.0
 
     def __init__(self, environment: Any) -> None:
         super().__init__(environment)
-        self.sender = sending.world.senders[next(_turns) % len(sending.world.senders)]
+        self.sender = load_run.plan.senders[next(_turns) % len(load_run.plan.senders)]
         self._headers = {"Authorization": f"Bearer {self.sender.key}"}
         self._due = 0.0
 
     def wait_time(self) -> float:
-        """Users begin spread over one interval, then keep to it whatever the answers take."""
-        rate = sending.world.rate
+        """Return the seconds until the next request is due; slow answers do not reduce the rate."""
+        rate = load_run.plan.rate
         if rate is None:
             return 0.0
-        every_s = sending.world.users / (rate * self.share)
+        every_s = load_run.plan.users / (rate * self.share)
         now = time.monotonic()
         self._due = max(self._due + every_s, now - every_s) if self._due else now
         return max(0.0, self._due - now)
 
     def ready(self) -> bool:
-        """True while it is time to send; waits for the load to begin, and rests once it is over."""
-        while sending.waiting:
+        """Wait for the start of the load; return False once it is over."""
+        while load_run.waiting:
             gevent.sleep(0.02)
-        if sending.over:
+        if load_run.over:
             gevent.sleep(_AWAY_S)
-        return not sending.over
+        return not load_run.over
 
     def send(self, recipient: str, *, name: str = "send", group: str = "all", **more: Any) -> str | None:
-        """One message; its id when it was accepted."""
-        if not sending.offer(1):
+        """Send one message; return its id, or None when it was not accepted."""
+        if not load_run.offer(1):
             return None
         accepted: list[str] = []  # Locust copies the context, not what is in it
         context = {"group": group, "recipients": [recipient], "accepted": accepted}
@@ -66,8 +66,8 @@ class ApiUser(FastHttpUser):
             return str(answer.json()["id"])
 
     def send_batch(self, recipients: Sequence[str], *, name: str = "batch", group: str = "all", **more: Any) -> None:
-        """Several messages in one request."""
-        if not sending.offer(len(recipients)):
+        """Send one message to each recipient in one batch request."""
+        if not load_run.offer(len(recipients)):
             return
         accepted: list[str] = []
         context = {"group": group, "recipients": recipients, "accepted": accepted}
@@ -86,7 +86,7 @@ class ApiUser(FastHttpUser):
                 answer.success()
 
     def read(self, path: str, name: str) -> dict[str, Any]:
-        """One GET."""
+        """Send a GET request; return the JSON body, or {} after an error."""
         with self.client.get(
             path, headers=self._headers, name=name, context={"group": "read"}, catch_response=True
         ) as answer:

@@ -1,4 +1,4 @@
-"""Mail at an even pace, whatever the answers take, and the time from each 202 to the arrival at the sink."""
+"""Send mail at a constant rate, however long answers take, and read arrival times from the sink."""
 
 import asyncio
 import time
@@ -10,7 +10,7 @@ from typing import Final, Self
 import aiohttp
 from msgspec import Struct, json
 
-from loadtests.drill.sends import ApiAccess
+from loadtests.drill.send_client import ApiAccess
 from ops.local.sink_store import entries
 
 _ATTEMPT_S: Final = 20.0
@@ -18,25 +18,25 @@ _LOOK_S: Final = 0.25
 _CONNECTIONS: Final = 64
 
 
-class Letter(Struct, frozen=True):
-    """One message to send; `test_id` becomes its `X-Test-Id`, by which the sink's index knows it."""
+class PacedMessage(Struct, frozen=True):
+    """One message to send; `test_id` becomes its `X-Test-Id`, which the sink records."""
 
     test_id: str
     address: str
 
 
-class Sent(Struct):
-    """What the API answered. `answered_at` is wall clock, as the sink's times are; status 0: no answer."""
+class PacedAnswer(Struct):
+    """The API's answer to one message. `answered_at` is wall clock, as the sink's times; status 0: no answer."""
 
     test_id: str
     answered_at: float
     status: int
     message_id: str | None
-    said: str  # of a refusal
+    refusal: str  # of a refusal
 
 
 class PacedClient:
-    """Sends from one account. An asynchronous context manager."""
+    """Sends mail from one account. An asynchronous context manager."""
 
     def __init__(self, base_url: str, access: ApiAccess) -> None:
         self._url = f"{base_url}/v1/emails"
@@ -55,35 +55,35 @@ class PacedClient:
     async def __aexit__(self, *_: object) -> None:
         await self._session.close()
 
-    async def send(self, letters: Sequence[Letter], rate: float) -> list[Sent]:
-        """Send `rate` letters a second and return every answer, in the order of the letters."""
+    async def send(self, messages: Sequence[PacedMessage], rate: float) -> list[PacedAnswer]:
+        """Send `rate` messages per second and return every answer, in order."""
         began = time.monotonic()
         async with asyncio.TaskGroup() as tasks:
             under_way = []
-            for number, letter in enumerate(letters):
+            for number, message in enumerate(messages):
                 await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
-                under_way.append(tasks.create_task(self._one(letter)))
+                under_way.append(tasks.create_task(self._one(message)))
         return [task.result() for task in under_way]
 
-    async def send_batch(self, letters: Sequence[Letter]) -> list[Sent]:
-        """Send up to 100 letters in one request."""
-        body = {"messages": [self._body(letter) for letter in letters]}
+    async def send_batch(self, messages: Sequence[PacedMessage]) -> list[PacedAnswer]:
+        """Send up to 100 messages in one request and return every answer, in order."""
+        body = {"messages": [self._body(message) for message in messages]}
         status, text = await self._post(f"{self._url}/batch", body)
         at = time.time()
         if status != 200:
-            return [Sent(letter.test_id, at, status, None, text[:200]) for letter in letters]
+            return [PacedAnswer(message.test_id, at, status, None, text[:200]) for message in messages]
         items = _BATCH.decode(text).data
         return [
-            Sent(letter.test_id, at, 202 if item.id else 400, item.id, item.status)
-            for letter, item in zip(letters, items, strict=True)
+            PacedAnswer(message.test_id, at, 202 if item.id else 400, item.id, item.status)
+            for message, item in zip(messages, items, strict=True)
         ]
 
-    async def _one(self, letter: Letter) -> Sent:
-        status, text = await self._post(self._url, self._body(letter))
+    async def _one(self, message: PacedMessage) -> PacedAnswer:
+        status, text = await self._post(self._url, self._body(message))
         at = time.time()
         if status != 202:
-            return Sent(letter.test_id, at, status, None, text[:200])
-        return Sent(letter.test_id, at, status, _ITEM.decode(text).id, "")
+            return PacedAnswer(message.test_id, at, status, None, text[:200])
+        return PacedAnswer(message.test_id, at, status, _ITEM.decode(text).id, "")
 
     async def _post(self, url: str, body: object) -> tuple[int, str]:
         try:
@@ -92,15 +92,15 @@ class PacedClient:
         except (aiohttp.ClientError, OSError) as error:  # the time-out is an OSError
             return 0, repr(error)
 
-    def _body(self, letter: Letter) -> dict[str, object]:
+    def _body(self, message: PacedMessage) -> dict[str, object]:
         return {
-            "from": self._sender, "to": letter.address, "subject": "Drill", "text": "Never mind the neighbours.\n",
-            "headers": {"X-Test-Id": letter.test_id},
+            "from": self._sender, "to": message.address, "subject": "Drill", "text": "Never mind the neighbours.\n",
+            "headers": {"X-Test-Id": message.test_id},
         }  # fmt: skip
 
 
 async def arrivals(store: Path, wanted: Collection[str], patience_s: float) -> dict[str, float]:
-    """Return when each message (by test id) arrived, as wall clock; waits until all have or the patience ends."""
+    """Return the arrival time (wall clock) of each message by test id; waits for all, at most `patience_s`."""
     ends = time.monotonic() + patience_s
     while True:
         found = {
@@ -114,7 +114,8 @@ async def arrivals(store: Path, wanted: Collection[str], patience_s: float) -> d
 
 
 def percentile(ordered: Sequence[float], part: float) -> float:
-    """Return the value below which `part` (0 to 1) of the sorted values lie, to a tenth; raises IndexError for none."""
+    """Return the value below which `part` (0 to 1) of the sorted values lie, rounded to 0.1; raises IndexError if
+    empty."""
     return round(ordered[min(len(ordered) - 1, int(part * len(ordered)))], 1)
 
 

@@ -1,6 +1,6 @@
-"""A TCP proxy in front of the sink that knows one thing of SMTP: the reply that says a message is kept.
+"""A TCP proxy in front of the sink that recognises the reply to an accepted message.
 
-TLS would hide it, so the wire takes STARTTLS out of what the sink offers.
+TLS would hide the reply, so the proxy removes STARTTLS from the sink's extensions.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ _CONNECT_S: Final = 10.0
 _REMEMBERED: Final = 10_000
 
 
-class Wire:
-    """Carries conversations from `address` to `target`.
+class SmtpProxy:
+    """Forwards connections from `address` to `target`.
 
-    `on_kept` is awaited with the sink's 250 in hand; False cuts the connection instead of passing it on.
+    `on_kept` is awaited before the sink's 250 is forwarded; if it returns False the connection is cut instead.
     """
 
     def __init__(self, address: tuple[str, int], target: tuple[str, int]) -> None:
@@ -41,13 +41,13 @@ class Wire:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Return the port on which it listens."""
         assert self._server is not None
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
     async def start(self) -> None:
-        """Listen, in this loop; everything else may be called from other threads."""
+        """Listen in this loop; all other methods except `stop` may be called from other threads."""
         self._loop = asyncio.get_running_loop()
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -56,7 +56,7 @@ class Wire:
         self._server = await asyncio.start_server(self._serve, sock=listener, backlog=512, limit=_CHUNK)
 
     async def stop(self) -> None:
-        """Cut everything."""
+        """Close the listener and all connections."""
         if self._server is not None:
             self._server.close()
         for task in tuple(self._tasks):
@@ -66,12 +66,12 @@ class Wire:
             await self._server.wait_closed()
 
     def stall(self, limit: int) -> None:
-        """From now on read no more than so many octets of a connection."""
+        """Read at most `limit` octets of each connection from now on."""
         self._limit = limit
         self._in_loop(self._flowing.clear)
 
     def flow(self) -> None:
-        """Read on."""
+        """Read without limit again."""
         self._in_loop(self._flowing.set)
 
     def _in_loop(self, change: Callable[[], None]) -> None:
@@ -79,7 +79,7 @@ class Wire:
         self._loop.call_soon_threadsafe(change)
 
     def passed_since(self, at: float) -> int:
-        """How many such replies have been passed on since then (monotonic)."""
+        """Return how many such replies have been forwarded since `at` (monotonic)."""
         return sum(moment >= at for moment in self._passed.copy())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -108,7 +108,7 @@ class Wire:
             self._tasks.discard(task)
 
     async def _up(self, reader: asyncio.StreamReader, behind: asyncio.StreamWriter) -> None:
-        """From the service to the sink."""
+        """Forward from the service to the sink."""
         read = 0
         with suppress(OSError):
             while True:
@@ -130,7 +130,7 @@ class Wire:
             self.stalled -= 1
 
     async def _down(self, behind: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """From the sink to the service."""
+        """Forward from the sink to the service."""
         with suppress(OSError):
             while data := await behind.read(_CHUNK):
                 if b"STARTTLS" in data:

@@ -1,0 +1,126 @@
+"""Stop mta processes for longer than their lease, and find the cause of each duplicate copy.
+
+The sink records the client port of every arrival, and the open connections of a stopped process are known. So each
+copy
+can be assigned: the new owner sent it because the message was on the wire or not settled at the stop, which is
+allowed,
+or the stopped process sent it after it continued, which is an error.
+"""
+
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from engine.base import clock
+from loadtests.drill.faults import stop_mta
+from loadtests.drill.report import Check
+from loadtests.drill.send_client import Send, key_of
+from loadtests.drill.service import Service
+from ops.local.sink_store import entries
+
+_ANEW_S: Final = 0.25  # before a process that goes on could have got anything anew
+_SETTLED_S: Final = 2.0  # after its arrival a message is history
+_MAX_TOLD: Final = 3
+
+
+class DuplicateCause(StrEnum):
+    """The cause of a second copy."""
+
+    ON_THE_WIRE = "on the wire"  # sent before the stop, taken by its server during it
+    UNSETTLED = "delivered but not settled"
+    WRONG = "sent after the lease was lost"
+    OTHER = "for another reason"
+
+
+class ProcessStop(Struct, frozen=True):
+    """One stop, by the wall clock; `ports` are the local ports of the process's connections at that time."""
+
+    began: float
+    ended: float
+    ports: frozenset[int]
+
+
+class ArrivedCopy(Struct, frozen=True):
+    """One copy: arrival time by the wall clock, and the client's port."""
+
+    at: float
+    port: int
+
+
+class ProcessStops:
+    """A fault that stops processes and records each stop. A final dot takes the mail servers `dot_s`."""
+
+    def __init__(self, dot_s: float = 0.0) -> None:
+        self.made: list[ProcessStop] = []
+        self._dot_s = dot_s
+
+    def inject(self, service: Service, rng: random.Random) -> str:
+        """Stop one mta process and continue it."""
+        found: list[tuple[float, frozenset[int]]] = []
+        port = service.sink_port
+        pid, ended = stop_mta(service, rng, lambda stopped: found.append((time.time(), connections_of(stopped, port))))
+        [(began, ports)] = found
+        self.made.append(ProcessStop(began, ended, ports))
+        return f"mta {pid} stopped"
+
+    def check_copies(self, store: Path, sends: Iterable[Send]) -> Check:
+        """Check the cause of every second copy in a sink's store."""
+        own, came = {key_of(send) for send in sends}, defaultdict[str, list[ArrivedCopy]](list)
+        for one in entries(store):
+            if one.test_id in own:
+                came[one.test_id].append(ArrivedCopy(clock.parse_iso(one.at).timestamp(), one.port))
+        why = {
+            test_id: cause_of_copies(copies, self.made, self._dot_s) for test_id, copies in came.items() if copies[1:]
+        }
+        counts = Counter(why.values())
+        wrong = [test_id for test_id, one in why.items() if one is DuplicateCause.WRONG]
+        found = ", ".join(f"{counts[one]} {one}" for one in DuplicateCause)
+        summary = "; ".join(
+            f"{test_id} {_description(came[test_id], self.made[0].began)}" for test_id in wrong[:_MAX_TOLD]
+        )
+        return Check("no process sends after it has lost its lease", not wrong, f"{found} {summary}".strip())
+
+
+def cause_of_copies(copies: Sequence[ArrivedCopy], stops: Iterable[ProcessStop], dot_s: float) -> DuplicateCause:
+    """Return the worst cause of the copies of one message.
+
+    A copy over a connection of a stopped process, after it continued and before it could have claimed anything new, is
+    that process's error.
+    """
+    found = DuplicateCause.OTHER
+    for stop in stops:
+        own = [one.at for one in copies if one.port in stop.ports]
+        if any(stop.ended < at <= stop.ended + _ANEW_S + dot_s for at in own):
+            return DuplicateCause.WRONG
+        if any(stop.began < at <= stop.ended for at in own):
+            found = DuplicateCause.ON_THE_WIRE
+        elif found is DuplicateCause.OTHER and any(stop.began - _SETTLED_S <= at <= stop.began for at in own):
+            found = DuplicateCause.UNSETTLED
+    return found
+
+
+def connections_of(pid: int, port: int) -> frozenset[int]:
+    """Return the local ports of a process's established connections to `port` (proc(5), net/tcp)."""
+    inodes = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            target = str(entry.readlink())
+            if target.startswith("socket:["):
+                inodes.add(target[8:-1])
+    found = set()
+    for line in Path(f"/proc/{pid}/net/tcp").read_text("utf-8").splitlines()[1:]:
+        words = line.split()
+        if words[9] in inodes and int(words[2].partition(":")[2], 16) == port:
+            found.add(int(words[1].partition(":")[2], 16))
+    return frozenset(found)
+
+
+def _description(copies: Iterable[ArrivedCopy], began: float) -> str:
+    return ", ".join(f"{one.at - began:+.3f} s over {one.port}" for one in copies)
