@@ -20,7 +20,7 @@ import uvloop
 
 from engine.base import logs
 from engine.base.settings import BadSetting, Settings, load
-from engine.delivery.hints import HintReader, Wakes, WokenShards
+from engine.delivery.hints import HintReader, WakeListener, WokenShards
 from engine.flows.sending.settle import Attempt, Settler
 from engine.store import metrics, socket_activation
 from engine.store import redis as redis_store
@@ -179,7 +179,7 @@ class DeliveryProcess:
         )  # fmt: skip
         self._presence = ProcessRegistration(pool, kind="mta", name=name, figures=self._figures)
         self._stamps = Stamps(pool, [envelopes.keys, self.member.cache, *self.outbound.caches])
-        self._wakes = Wakes(stores.listener)
+        self._wakes = WakeListener(stores.listener)
 
     @classmethod
     async def start(cls, settings: Settings, name: str, stores: Stores) -> "DeliveryProcess":

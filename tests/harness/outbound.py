@@ -15,7 +15,7 @@ import redis.asyncio as redis
 from engine.areas.emails.types import SendRequest
 from engine.base import ids
 from engine.base.settings import HostPort, Settings
-from engine.delivery.hints import HintReader, Hints, Wakes, WokenShards
+from engine.delivery.hints import HintReader, Hints, WakeListener, WokenShards
 from engine.delivery.partition import hint_stream, shard_of
 from engine.flows.sending.accept import Acceptor, Origin
 from engine.flows.sending.settle import Attempt, Settler
@@ -104,7 +104,7 @@ class Mta:
             on_release=self.outbound.release, on_fenced=self.outbound.fenced,
         )  # fmt: skip
         self.stamps = Stamps(pool, [envelopes.keys, self.member.cache, *self.outbound.caches])
-        self._work = asyncio.create_task(self._run(self.stamps, Wakes(listener), woken))
+        self._work = asyncio.create_task(self._run(self.stamps, WakeListener(listener), woken))
         return self
 
     async def stop(self, grace_s: float = 5.0) -> None:
@@ -123,7 +123,7 @@ class Mta:
         await self.outbound.tasks.finish(5)
         await self._opened.aclose()
 
-    async def _run(self, stamps: Stamps, wakes: Wakes, woken: WokenShards) -> None:
+    async def _run(self, stamps: Stamps, wakes: WakeListener, woken: WokenShards) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.member.run())
             tasks.create_task(stamps.run())

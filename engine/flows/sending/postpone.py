@@ -50,7 +50,7 @@ async def set_aside(pool: asyncpg.Pool, held: Sequence[tuple[Row, Hold]]) -> Non
 
 async def hold_rows(connection: Conn, held: Sequence[tuple[Row, Hold]], now: datetime) -> int:
     """The same within the caller's transaction; returns how many rows are newly under their hold."""
-    standing = {one["id"] for one in await holds.STILL_STANDING.records(connection, [hold.id for _, hold in held])}
+    standing = {one["id"] for one in await holds.LOCK_HOLDS.records(connection, [hold.id for _, hold in held])}
     wanted = {row.key: (row, hold) for row, hold in held if hold.id in standing}
     if not wanted:
         return 0
@@ -72,7 +72,7 @@ async def tell(connection: Conn, told: Iterable[tuple[Row, dict[str, object]]], 
         log.Entry(
             row.account_id,
             EventType.QUEUED,
-            log.detail_text(row.whose | detail),
+            log.detail_text(row.event_scope | detail),
             at,
             row.message_id,
             ids.format_id(ids.Kind.MESSAGE, row.message_id),

@@ -123,7 +123,7 @@ async def bounce(pool: asyncpg.Pool, on: Chosen, *, reason: str, heard_s: float 
     very moment may still arrive.
     """
     last = ids.floor_of(clock.milliseconds(clock.now()) + 1)  # what is accepted from now on goes its way
-    standing = {(one.kind, one.target) for one in await holds.STANDING.fetch(pool)}
+    standing = {(one.kind, one.target) for one in await holds.IN_FORCE.fetch(pool)}
     lent = (on.kind.value, on.target) not in standing
     if lent:
         await _lay(pool, on, reason, clock.now() + BOUNCING, quiet=True)
@@ -146,7 +146,7 @@ async def finish(pool: asyncpg.Pool) -> None:
 
 async def standing(pool: asyncpg.Pool) -> list[Hold]:
     """The holds in force, the oldest first."""
-    return await holds.STANDING.fetch(pool)
+    return await holds.IN_FORCE.fetch(pool)
 
 
 # -- holds ----------------------------------------------------------------------------------------

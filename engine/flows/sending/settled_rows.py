@@ -69,7 +69,7 @@ def plan(attempt: Attempt) -> SettlingPlan:
         entries.append(log.Entry(row.account_id, kind, text, at, row.message_id, message))
 
     if attempt.conversation is not None:
-        talk = attempt.conversation if row.total == 1 else row.whose | attempt.conversation
+        talk = attempt.conversation if row.total == 1 else row.event_scope | attempt.conversation
         add(EventType.ATTEMPTED, log.detail_text(talk), attempt.started_at)
     statuses = []
     for result in attempt.results:
