@@ -22,7 +22,7 @@ _SQL = Queries.beside(__file__, "splits.sql")
 
 
 class SplitAuthor(StrEnum):
-    """The author of a split: the operator, or the rule that follows the load."""
+    """The author of a split or of a shard assignment: the operator, or the rule that follows the load."""
 
     OPERATOR = "operator"
     RULE = "rule"

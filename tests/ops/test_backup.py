@@ -157,7 +157,7 @@ async def test_what_was_under_way_is_held_until_the_operator_lets_go(kept: Backe
         told = await pool.fetchval(
             "SELECT count(*) FROM events WHERE type = 'queued' AND payload LIKE '%restored from%'"
         )
-        back = await queue_admin.resume(pool, queue_admin.chosen(HoldKind.SITE, holds.EVERYWHERE))
+        back = await queue_admin.resume(pool, queue_admin.queue_target(HoldKind.SITE, holds.EVERYWHERE))
         verdict = await audit.verify(pool, kept.account.id)
     finally:
         await pool.close()

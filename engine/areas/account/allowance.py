@@ -60,7 +60,7 @@ async def read(connection: Conn, account: UUID, at: datetime) -> Allowance:
     if quota.due_for_review(head, at.date()):
         counts = await _SETTLED_ON.first(connection, account, at.date() - timedelta(days=1))
     counts = counts or _DayCounts(0, 0, 0, 0)
-    quota.turn_to(
+    quota.advance_to(
         head,
         at.date(),
         bounced=counts.bounced,
@@ -83,6 +83,6 @@ async def _below(connection: Conn, own: Allowance, head: Head, parent_id: UUID, 
     parent = await heads.read(connection, parent_id)
     if parent is None:
         return own
-    quota.turn_to(parent, at.date())
+    quota.advance_to(parent, at.date())
     left = max(0, quota.monthly_cap(parent) - parent.sent_this_month)
     return replace(own, monthly_limit=quota.monthly_cap(head, parent), left_of_parent=left)

@@ -194,7 +194,7 @@ async def lay(connection: Conn, account: UUID, cause: Cause, reason: str, *, at:
 async def lift(connection: Conn, account: UUID, lifted: Collection[Cause], *, at: datetime, actor: str) -> None:
     """Lift causes from an account; those below it go on with it where nothing else stands against them.
 
-    Held mail goes out after the commit, at the next `levers.finish`.
+    Held mail goes out after the commit, at the next `queue_admin.finish`.
     """
     family = await locked_family(connection, account)
     gone = {row["cause"] for row in await _LIFT.records(connection, [account], [cause.value for cause in lifted])}

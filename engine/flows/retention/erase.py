@@ -23,7 +23,7 @@ from engine.base import clock, ids
 from engine.base.events import AccountEvent
 from engine.delivery import holds
 from engine.flows.accounts import suspend
-from engine.flows.sending.queue_admin import HEARD_S
+from engine.flows.sending.queue_admin import HOLD_KNOWN_S
 from engine.ledger import heads
 from engine.ledger.events import record_event
 from engine.store import caches
@@ -68,7 +68,7 @@ class ErasurePace(Struct, frozen=True):
     """How long this call may work (by the monotonic clock), and how long the others take to hear of something."""
 
     ends: float
-    heard_s: float
+    hold_known_s: float
 
 
 class OutOfTime(Exception):  # noqa: N818 - named for what happened
@@ -76,18 +76,18 @@ class OutOfTime(Exception):  # noqa: N818 - named for what happened
 
 
 async def erase_due(
-    pool: asyncpg.Pool, at: datetime, *, budget_s: float = BUDGET_S, heard_s: float = HEARD_S
+    pool: asyncpg.Pool, at: datetime, *, budget_s: float = BUDGET_S, hold_known_s: float = HOLD_KNOWN_S
 ) -> list[UUID]:
     """Erase what is due at `at`, and what was begun; returns the accounts that are gone.
 
     Nothing is returned while another process is at it. What the budget leaves over is left for the next call.
-    `heard_s`: until every process has heard of a change and put aside what it had in hand.
+    `hold_known_s`: until every process has heard of a change and put aside what it had in hand.
     """
     gone: list[UUID] = []
     async with _alone(pool) as alone:
         if not alone:
             return gone
-        pace = ErasurePace(time.monotonic() + budget_s, heard_s)
+        pace = ErasurePace(time.monotonic() + budget_s, hold_known_s)
         for due in await store.DUE.fetch(pool, at, MAX_DUE):
             try:
                 gone += await _erase_family(pool, due, pace)
@@ -104,7 +104,7 @@ async def _erase_family(pool: asyncpg.Pool, due: DeletionRow, pace: ErasurePace)
     """One account, its sub-accounts first; it may be gone already, with the account above it."""
     family = await _close(pool, due.account_id)
     if family:
-        await asyncio.sleep(pace.heard_s)  # by then every process knows of the end of the keys and of the hold
+        await asyncio.sleep(pace.hold_known_s)  # by then every process knows of the end of the keys and of the hold
     gone = []
     for account in family:
         if await _erase(pool, account, pace):
@@ -137,7 +137,7 @@ async def _erase(pool: asyncpg.Pool, account: UUID, pace: ErasurePace) -> bool:
         swept = await _sweep(pool, account, pace)
         await _erase_people(pool, account, pace)
         if swept:  # so that an outcome on its way does not find the account gone between two of its statements
-            await asyncio.sleep(pace.heard_s)
+            await asyncio.sleep(pace.hold_known_s)
             continue
         try:
             if await _bury(pool, account):
