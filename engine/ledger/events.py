@@ -11,7 +11,7 @@ from engine.base import clock
 from engine.base.errors import not_found
 from engine.base.events import AccountEvent
 from engine.ledger import heads, log
-from engine.ledger.heads import Head
+from engine.ledger.heads import AccountHead
 from engine.ledger.log import Entry, LogRow
 from engine.store.queries import Conn
 
@@ -26,7 +26,7 @@ async def append_events(connection: Conn, entries: Sequence[Entry]) -> list[LogR
     return await append_locked(connection, await heads.lock(connection, {one.account_id for one in entries}), entries)
 
 
-async def append_locked(connection: Conn, locked: dict[UUID, Head], entries: Iterable[Entry]) -> list[LogRow]:
+async def append_locked(connection: Conn, locked: dict[UUID, AccountHead], entries: Iterable[Entry]) -> list[LogRow]:
     """Append the entries of the accounts whose heads are in `locked`, and save the heads."""
     events = log.seal_all(locked, [one for one in entries if one.account_id in locked])
     if events:

@@ -15,7 +15,7 @@ from engine.store.row_sets import Column, RowSet
 _SQL = Queries.beside(__file__, "heads.sql")
 
 
-class Head(Struct):
+class AccountHead(Struct):
     """One account head with the fields of its account that decisions need."""
 
     account_id: UUID
@@ -39,7 +39,7 @@ class Head(Struct):
 # The columns that counting and sealing change.
 HEAD = RowSet(
     "head",
-    Head,
+    AccountHead,
     Column("account_id"),
     Column("seq", "bigint"),
     Column("hash"),
@@ -51,23 +51,23 @@ HEAD = RowSet(
     Column("scheduled", "integer"),
 )
 # The columns that sealing alone changes.
-TIP = RowSet("tip", Head, Column("account_id"), Column("seq", "bigint"), Column("hash"))
+TIP = RowSet("tip", AccountHead, Column("account_id"), Column("seq", "bigint"), Column("hash"))
 
-LOCK = _SQL.rows("lock_heads", Head)
-LOCK_COUNTED = _SQL.rows("lock_counted", Head)
-READ = _SQL.rows("read_head", Head)
+LOCK = _SQL.rows("lock_heads", AccountHead)
+LOCK_COUNTED = _SQL.rows("lock_counted", AccountHead)
+READ = _SQL.rows("read_head", AccountHead)
 SAVE = _SQL.wide("save_heads", HEAD)
 
 _WITHOUT_PARENT: set[UUID] = set()  # accounts known to have no parent; accounts never get one later
 _MAX_WITHOUT_PARENT = 100_000
 
 
-async def lock(connection: Conn, accounts: Collection[UUID]) -> dict[UUID, Head]:
+async def lock(connection: Conn, accounts: Collection[UUID]) -> dict[UUID, AccountHead]:
     """Lock the heads of these accounts until the transaction ends, and return them."""
     return {head.account_id: head for head in await LOCK.fetch(connection, sorted(accounts))}
 
 
-async def lock_counted(connection: Conn, accounts: Collection[UUID]) -> dict[UUID, Head]:
+async def lock_counted(connection: Conn, accounts: Collection[UUID]) -> dict[UUID, AccountHead]:
     """Lock the heads of these accounts and of their parents, as required to count messages.
 
     Do not lock a sub-account's head first and its parent's later: a parent is mostly older, so its head is locked
@@ -83,11 +83,11 @@ async def lock_counted(connection: Conn, accounts: Collection[UUID]) -> dict[UUI
     return locked
 
 
-async def read(connection: Conn, account: UUID) -> Head | None:
+async def read(connection: Conn, account: UUID) -> AccountHead | None:
     """Return the head as last committed, without a lock."""
     return await READ.first(connection, account)
 
 
-async def save(connection: Conn, heads: Iterable[Head]) -> None:
+async def save(connection: Conn, heads: Iterable[AccountHead]) -> None:
     """Store locked heads."""
     await SAVE.run(connection, HEAD.of(heads))

@@ -14,7 +14,7 @@ import orjson
 from msgspec import Struct
 
 from engine.base import clock, ids
-from engine.ledger.heads import Head
+from engine.ledger.heads import AccountHead
 from engine.store.database_errors import MissingPartition
 from engine.store.queries import Conn, Queries
 from engine.store.row_sets import Column, RowSet
@@ -76,7 +76,7 @@ def payload_of(entry: Entry) -> str:
     return f'{{"type":"{entry.type}","messageId":{message},"detail":{entry.detail}}}'
 
 
-def seal(head: Head, entries: Iterable[Entry], event_ids: Iterable[UUID]) -> list[LogRow]:
+def seal(head: AccountHead, entries: Iterable[Entry], event_ids: Iterable[UUID]) -> list[LogRow]:
     """Number and hash the entries of one account, continuing from the head, and advance the head."""
     rows = []
     seq, last = head.seq, head.hash
@@ -100,7 +100,7 @@ def seal(head: Head, entries: Iterable[Entry], event_ids: Iterable[UUID]) -> lis
     return rows
 
 
-def seal_all(heads: dict[UUID, Head], entries: list[Entry]) -> list[LogRow]:
+def seal_all(heads: dict[UUID, AccountHead], entries: list[Entry]) -> list[LogRow]:
     """Seal the entries of several accounts, in order within each."""
     event_ids = ids.uuid7s(len(entries))
     by_account: dict[UUID, list[Entry]] = {}

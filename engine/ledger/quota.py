@@ -10,19 +10,19 @@ from datetime import date, datetime, timedelta
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
 from engine.base.plans import CAPS, DAILY_LADDER, Plan
-from engine.ledger.heads import Head
+from engine.ledger.heads import AccountHead
 
 USED_TO_RISE = 0.8  # share of the cap that must have been used the day before
 COMPLAINTS_TO_RISE, BOUNCES_TO_RISE = 0.001, 0.05
 COMPLAINTS_TO_FALL, BOUNCES_TO_FALL = 0.003, 0.10
 
 
-def daily_cap(head: Head) -> int:
+def daily_cap(head: AccountHead) -> int:
     """Return how many messages the account may send on its head's day."""
     return DAILY_LADDER[head.rung] if head.daily_cap is None else head.daily_cap
 
 
-def monthly_cap(head: Head, parent: Head | None = None) -> int:
+def monthly_cap(head: AccountHead, parent: AccountHead | None = None) -> int:
     """Return how many messages the account may send in its head's month.
 
     A sub-account without a limit of its own has its parent's. An Enterprise agreement never lowers the plan's
@@ -53,7 +53,7 @@ def reviewed_rung(rung: int, *, sent: int, bounced: int, complained: int, cap: i
     return rung
 
 
-def due_for_review(head: Head, day: date) -> bool:
+def due_for_review(head: AccountHead, day: date) -> bool:
     """Return True on the first send of `day` if the account sent on the day before; after idle days the step is
     unchanged.
     """
@@ -61,7 +61,7 @@ def due_for_review(head: Head, day: date) -> bool:
 
 
 def advance_to(
-    head: Head, day: date, *, bounced: int = 0, complained: int = 0, settled: int = 0, simulated: int = 0
+    head: AccountHead, day: date, *, bounced: int = 0, complained: int = 0, settled: int = 0, simulated: int = 0
 ) -> None:
     """Advance the head to `day`: review the day before if there is a new day, reset the count if there is a new
     month.
@@ -88,7 +88,7 @@ def advance_to(
         head.sent_this_month = 0
 
 
-def take(head: Head, at: datetime, parent: Head | None = None) -> Refusal | None:
+def take(head: AccountHead, at: datetime, parent: AccountHead | None = None) -> Refusal | None:
     """Count one message on the heads, or return the refusal. The heads must have been advanced to `at`."""
     refusal = used_up(head, at, parent=parent)
     if refusal is None:
@@ -98,7 +98,9 @@ def take(head: Head, at: datetime, parent: Head | None = None) -> Refusal | None
     return refusal
 
 
-def used_up(head: Head, at: datetime, *, of: datetime | None = None, parent: Head | None = None) -> Refusal | None:
+def used_up(
+    head: AccountHead, at: datetime, *, of: datetime | None = None, parent: AccountHead | None = None
+) -> Refusal | None:
     """Return the refusal if a message at `of` (None: at `at`, the present) exceeds a cap that is already used up,
     else None.
 
@@ -122,7 +124,7 @@ def used_up(head: Head, at: datetime, *, of: datetime | None = None, parent: Hea
     return None
 
 
-def untake(head: Head, parent: Head | None = None) -> None:
+def untake(head: AccountHead, parent: AccountHead | None = None) -> None:
     """Uncount one message within the same transaction, after the platform's ceiling refused it."""
     head.sent_today -= 1
     for one in _by_month(head, parent):
@@ -138,12 +140,12 @@ def platform_refusal() -> Refusal:
     )
 
 
-def _by_month(head: Head, parent: Head | None) -> tuple[Head, ...]:
+def _by_month(head: AccountHead, parent: AccountHead | None) -> tuple[AccountHead, ...]:
     """Return the heads whose monthly count a message adds to."""
     return (head,) if parent is None else (head, parent)
 
 
-def _month_used_up(spent: Head, at: datetime, *, parent: Head | None) -> Refusal:
+def _month_used_up(spent: AccountHead, at: datetime, *, parent: AccountHead | None) -> Refusal:
     """Return the 429 of a used-up month; for a sub-account, `allowance` names whose allowance it is."""
     limit = monthly_cap(spent)
     words = (

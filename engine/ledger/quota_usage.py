@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from engine.ledger import quota
-from engine.ledger.heads import Head
+from engine.ledger.heads import AccountHead
 from engine.store.queries import Conn, Queries, columns
 
 _SQL = Queries.beside(__file__, "quota_usage.sql")
@@ -33,7 +33,7 @@ class Simulated(Struct, frozen=True):
     complained: int = 0
 
 
-async def advance_all(connection: Conn, locked: dict[UUID, Head], day: date) -> None:
+async def advance_all(connection: Conn, locked: dict[UUID, AccountHead], day: date) -> None:
     """Advance locked heads to the day; reads the figures of the day before only for heads due for review."""
     reviewed = [account for account, head in locked.items() if quota.due_for_review(head, day)]
     counts = {}

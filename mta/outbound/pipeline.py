@@ -16,7 +16,7 @@ import structlog
 from engine.base.settings import Settings
 from engine.delivery.hints import HintReader, WokenShards
 from engine.delivery.sites_store import SiteRules
-from engine.flows.sending.settle import Attempt
+from engine.flows.sending.settle import DeliveryAttempt
 from engine.mail.simulator import domain_of
 from engine.store import metrics
 from engine.store.database_errors import DatabaseUnavailable
@@ -74,7 +74,7 @@ class OutboundPipeline:
         envelopes: EnvelopeBuilder,
         settler: AttemptSettler,
         security: TransportSecurity,
-        simulated: "asyncio.Queue[Attempt]",
+        simulated: "asyncio.Queue[DeliveryAttempt]",
         loading: asyncpg.Pool | None = None,
     ) -> None:
         self._pool = pool

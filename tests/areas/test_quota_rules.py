@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 from engine.base.errors import ErrorType
 from engine.base.plans import CAPS, DAILY_LADDER, Plan
 from engine.ledger import quota
-from engine.ledger.heads import Head
+from engine.ledger.heads import AccountHead
 
 TODAY = date(2026, 11, 20)
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -32,8 +32,8 @@ def head(
     plan: str = "growth",
     daily_cap: int | None = None,
     monthly_cap: int | None = None,
-) -> Head:
-    return Head(
+) -> AccountHead:
+    return AccountHead(
         UUID(int=1), 0, bytes(32), rung, day, sent_today, month, sent_this_month, plan, "active", daily_cap, monthly_cap
     )
 

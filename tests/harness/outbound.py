@@ -18,7 +18,7 @@ from engine.base.settings import HostPort, Settings
 from engine.delivery.hints import HintReader, Hints, WakeListener, WokenShards
 from engine.delivery.partition import hint_stream, shard_of
 from engine.flows.sending.accept import Acceptor, Origin
-from engine.flows.sending.settle import Attempt, Settler
+from engine.flows.sending.settle import DeliveryAttempt, Settler
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.postgres import close_pool, open_pool
@@ -83,7 +83,7 @@ class Mta:
         simulator = await Simulator.start(settings, pool, slow_s=SLOW_S)
         self._opened.push_async_callback(simulator.close)
         ownership = ShardOwnership(settings.shards)
-        simulated: asyncio.Queue[Attempt] = asyncio.Queue()
+        simulated: asyncio.Queue[DeliveryAttempt] = asyncio.Queue()
         complaints = self.complaints = SimulatedComplaints(pool, simulator.domain, simulated, delay_s=COMPLAINT_S)
         self._opened.push_async_callback(complaints.drain)
         router = Router.from_settings(settings, resolver, simulator_port=simulator.port)

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from engine.ledger import heads, quota
-from engine.ledger.heads import Head
+from engine.ledger.heads import AccountHead
 from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__, "allowance.sql")
@@ -78,7 +78,7 @@ async def read(connection: Conn, account: UUID, at: datetime) -> Allowance:
     return own if head.parent_id is None else await _below(connection, own, head, head.parent_id, at)
 
 
-async def _below(connection: Conn, own: Allowance, head: Head, parent_id: UUID, at: datetime) -> Allowance:
+async def _below(connection: Conn, own: Allowance, head: AccountHead, parent_id: UUID, at: datetime) -> Allowance:
     """A sub-account's allowance, bounded by what its parent has left of the month."""
     parent = await heads.read(connection, parent_id)
     if parent is None:

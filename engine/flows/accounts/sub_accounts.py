@@ -19,7 +19,7 @@ from engine.flows.accounts import close_account, suspend
 from engine.flows.accounts.suspend import Cause, FamilyMember
 from engine.ledger import heads
 from engine.ledger.events import record_event
-from engine.ledger.heads import Head
+from engine.ledger.heads import AccountHead
 from engine.ledger.plan_limits import limit_reached
 from engine.store import caches
 from engine.store.database_clock import new_id
@@ -111,7 +111,7 @@ async def _change_fields(
         await suspend.tell(connection, structs.replace(one, name=name), AccountEvent.ACCOUNT_UPDATED, told, actor)
 
 
-async def _locked_parent(connection: Conn, parent: UUID) -> Head:
+async def _locked_parent(connection: Conn, parent: UUID) -> AccountHead:
     """Lock and return the parent's head, so that its sub-accounts are counted exactly; raises 403 unless it is
     active.
     """
@@ -132,7 +132,7 @@ async def _locked_child(connection: Conn, parent: UUID, child: UUID) -> FamilyMe
     return next(one for one in family if one.id == child)
 
 
-async def _check_room(connection: Conn, parent: Head) -> None:
+async def _check_room(connection: Conn, parent: AccountHead) -> None:
     limit = CAPS[Plan(parent.plan)].sub_accounts
     used = await store.count(connection, parent.account_id)
     if limit is not None and used >= limit:

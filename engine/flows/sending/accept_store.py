@@ -21,7 +21,7 @@ from engine.base.errors import ErrorType, Refusal, not_found
 from engine.flows.sending import accepted_rows
 from engine.flows.sending.admission import Pending, Replays, decide
 from engine.ledger import heads, log, quota_usage
-from engine.ledger.heads import Head
+from engine.ledger.heads import AccountHead
 from engine.ledger.quota_usage import Ceiling, Simulated
 from engine.store.database_errors import DatabaseUnavailable, MissingPartition
 from engine.store.queries import Conn, Queries, Source, columns
@@ -95,7 +95,7 @@ class Storer:
         self._simulator = f"@{simulator}"
         self._shards = shards
         self._fresh_due = timedelta(seconds=fresh_due_s)
-        self._cached: dict[UUID, Head] = {}
+        self._cached: dict[UUID, AccountHead] = {}
         self._backoff = FastPathBackoff()
 
     async def store(
@@ -171,11 +171,11 @@ class Storer:
         message = item.message
         return goes_now(message) and all(one.mailbox.address.endswith(self._simulator) for one in message.recipients)
 
-    def _cached_heads(self, accounts: Collection[UUID], day: date) -> dict[UUID, Head] | None:
+    def _cached_heads(self, accounts: Collection[UUID], day: date) -> dict[UUID, AccountHead] | None:
         """Return copies of the heads of these accounts and their parents, if all are cached and at that day; else
         None.
         """
-        held: dict[UUID, Head] = {}
+        held: dict[UUID, AccountHead] = {}
         month = clock.first_of_month(day)
         for account in accounts:
             one: UUID | None = account
@@ -187,7 +187,9 @@ class Storer:
                 one = head.parent_id if one is account else None
         return held
 
-    def _decide(self, batch: Sequence[Pending], held: dict[UUID, Head], replays: Replays, at: datetime) -> BatchResult:
+    def _decide(
+        self, batch: Sequence[Pending], held: dict[UUID, AccountHead], replays: Replays, at: datetime
+    ) -> BatchResult:
         """Decide the messages in order, counting them on the heads."""
         result = BatchResult()
         room = self._ceiling.room(at.date())
@@ -215,7 +217,7 @@ class Storer:
         self,
         connection: Conn,
         result: BatchResult,
-        held: dict[UUID, Head],
+        held: dict[UUID, AccountHead],
         split: Mapping[str, int],
         unlocked: Preconditions | None = None,
     ) -> bool:
@@ -278,7 +280,7 @@ class FastPathBackoff:
         self._locking = 2**self._misses - 1
 
 
-def _expected(held: Mapping[UUID, Head], *, checked: bool) -> list[ExpectedHead]:
+def _expected(held: Mapping[UUID, AccountHead], *, checked: bool) -> list[ExpectedHead]:
     if not checked:
         return [ExpectedHead(account) for account in held]
     return [ExpectedHead(account, head.version, head.account_version) for account, head in held.items()]

@@ -11,7 +11,7 @@ from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.plans import CAPS, Plan
 from engine.ledger import quota
-from engine.ledger.heads import Head
+from engine.ledger.heads import AccountHead
 from engine.ledger.plan_limits import limit_reached
 
 
@@ -27,7 +27,7 @@ Replays = dict[tuple[UUID, str], tuple[UUID, bytes]]
 
 
 def decide(
-    item: Pending, head: Head, replays: Replays, *, room: int, at: datetime, parent: Head | None = None
+    item: Pending, head: AccountHead, replays: Replays, *, room: int, at: datetime, parent: AccountHead | None = None
 ) -> Decision:
     """Decide on one message; count it on its head, and on the parent's, if it is accepted.
 
@@ -68,7 +68,7 @@ def _suppressed(address: str, reason: str) -> Refusal:
     )
 
 
-def beyond_window(head: Head, wanted: datetime, at: datetime) -> Refusal | None:
+def beyond_window(head: AccountHead, wanted: datetime, at: datetime) -> Refusal | None:
     """Return the 400 for a time beyond the plan's schedule window, or None."""
     days = CAPS[Plan(head.plan)].schedule_days
     if wanted <= at + timedelta(days=days):
@@ -83,7 +83,7 @@ def beyond_window(head: Head, wanted: datetime, at: datetime) -> Refusal | None:
     )
 
 
-def _schedule(head: Head, at: datetime, wanted: datetime, parent: Head | None) -> Refusal | None:
+def _schedule(head: AccountHead, at: datetime, wanted: datetime, parent: AccountHead | None) -> Refusal | None:
     """Count a message as scheduled, or return the refusal.
 
     Messages count as sent at their release. Scheduled messages have a limit too, and one cannot be scheduled for a day

@@ -22,7 +22,7 @@ from engine.delivery.holds import Hold, HoldKind
 from engine.delivery.outcome import Category, Outcome, Scope, Verdict
 from engine.delivery.queue import Row
 from engine.flows.sending import postpone, settle
-from engine.flows.sending.settle import Attempt, Result
+from engine.flows.sending.settle import DeliveryAttempt, Result
 from engine.ledger import heads
 from engine.ledger.events import record_event
 from engine.mail.address import domain_name
@@ -278,7 +278,7 @@ def _too_late(row: Row) -> str | None:
     return EXPIRED if row.deliver_by is not None and row.deliver_by <= clock.now() else None
 
 
-def _attempt(row: Row, diagnostic: str) -> Attempt:
+def _attempt(row: Row, diagnostic: str) -> DeliveryAttempt:
     """Return an attempt that ends the row without a delivery try."""
     now = clock.now()
     outcome = Outcome(
@@ -291,7 +291,7 @@ def _attempt(row: Row, diagnostic: str) -> Attempt:
         diagnostic=diagnostic,
     )
     results = tuple(Result(place, address, outcome) for place, address in row.pairs)
-    return Attempt(
+    return DeliveryAttempt(
         row=row,
         started_at=now,
         ended_at=now,

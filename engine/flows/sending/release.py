@@ -25,7 +25,7 @@ from engine.delivery import partition, splits
 from engine.flows.sending.accepted_rows import QUEUED, QueuedRow, by_domain
 from engine.ledger import heads, log, quota, quota_usage
 from engine.ledger.events import append_locked
-from engine.ledger.heads import Head
+from engine.ledger.heads import AccountHead
 from engine.ledger.quota_usage import Ceiling, Simulated
 from engine.mail.address import canonical
 from engine.mail.simulator import domain_of
@@ -220,7 +220,13 @@ async def _load(connection: Conn, taken: Sequence[DueMessage]) -> list[WaitingMe
 
 
 def decide(
-    one: WaitingMessage, head: Head, *, room: int, at: datetime, grace: timedelta, parent: Head | None = None
+    one: WaitingMessage,
+    head: AccountHead,
+    *,
+    room: int,
+    at: datetime,
+    grace: timedelta,
+    parent: AccountHead | None = None,
 ) -> ReleaseDecision:
     """Decide on a due message; count it on its head, and its parent's, if it is released. Otherwise pure."""
     if head.status != "active":
@@ -247,7 +253,7 @@ def decide(
     )
 
 
-def _shortage(head: Head, room: int, at: datetime, parent: Head | None) -> dict[str, object] | None:
+def _shortage(head: AccountHead, room: int, at: datetime, parent: AccountHead | None) -> dict[str, object] | None:
     """Return the event detail of a used-up allowance, with its figures, or None."""
     refusal = quota.used_up(head, at, parent=parent)
     if refusal is None:

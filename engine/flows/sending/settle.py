@@ -17,14 +17,14 @@ from engine.areas.suppressions import store as suppressions
 from engine.base import clock, ids
 from engine.base.events import AccountEvent, Status
 from engine.flows.sending import settled_rows
-from engine.flows.sending.settled_rows import Attempt, Result, SettlingPlan, plan
+from engine.flows.sending.settled_rows import DeliveryAttempt, Result, SettlingPlan, plan
 from engine.ledger import heads, log, quota_usage
 from engine.mail.address import canonical
 from engine.store.database_errors import BadData, ConstraintViolation, DatabaseUnavailable, MissingPartition
 from engine.store.group_commit import GroupCommit
 from engine.store.queries import Conn, Queries, columns
 
-__all__ = ["Attempt", "Fenced", "Result", "Settler", "SettlingPlan", "plan", "write"]
+__all__ = ["DeliveryAttempt", "Fenced", "Result", "Settler", "SettlingPlan", "plan", "write"]
 
 _log = structlog.get_logger("settle")
 
@@ -63,7 +63,7 @@ class Settler:
         self._member = member
         self._on_flush = on_flush
         self._planned: dict[int, float] = {}  # by session, when it last discarded its plans
-        self._group: GroupCommit[Attempt, bool] = GroupCommit(
+        self._group: GroupCommit[DeliveryAttempt, bool] = GroupCommit(
             self._flush,
             most_waiting=1_000_000,
             least_interval_s=MIN_INTERVAL_S,
@@ -75,7 +75,7 @@ class Settler:
         """Return the number of attempts not yet in a transaction."""
         return self._group.waiting
 
-    def settle(self, attempt: Attempt) -> "asyncio.Future[bool]":
+    def settle(self, attempt: DeliveryAttempt) -> "asyncio.Future[bool]":
         """Return a future of True once committed, or False if another process settled the row; raises Fenced."""
         return self._group.enqueue(attempt)
 
@@ -83,7 +83,7 @@ class Settler:
         """Wait until all submitted attempts are committed."""
         await self._group.idle()
 
-    async def _flush(self, batch: Sequence[Attempt]) -> list[bool | Exception]:
+    async def _flush(self, batch: Sequence[DeliveryAttempt]) -> list[bool | Exception]:
         """Settle a batch. Retries until Postgres is back, since the results exist only in memory."""
         started = asyncio.get_running_loop().time()
         plans = [plan(attempt) for attempt in batch]
@@ -112,7 +112,7 @@ class Settler:
                 return await self._settle_unchanged(connection, plans, locked)
 
     async def _settle_unchanged(
-        self, connection: Conn, plans: Sequence[SettlingPlan], locked: Mapping[UUID, heads.Head]
+        self, connection: Conn, plans: Sequence[SettlingPlan], locked: Mapping[UUID, heads.AccountHead]
     ) -> list[bool | Exception]:
         """Settle the attempts whose queue rows are unchanged since the attempt."""
         owed = await self._owed(connection, plans)
@@ -186,7 +186,11 @@ async def write(connection: Conn, plans: list[SettlingPlan]) -> None:
 
 
 async def _write(
-    connection: Conn, plans: list[SettlingPlan], heads_held: Mapping[UUID, heads.Head], *, member: UUID | None = None
+    connection: Conn,
+    plans: list[SettlingPlan],
+    heads_held: Mapping[UUID, heads.AccountHead],
+    *,
+    member: UUID | None = None,
 ) -> bool:
     """Return True if all attempts were settled; False, with none settled, if a queue row or `member` is gone."""
     accounts = {one.attempt.row.account_id for one in plans}

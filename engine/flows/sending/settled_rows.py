@@ -27,7 +27,7 @@ class Result(Struct, frozen=True):
     suppressed: str | None = None
 
 
-class Attempt(Struct, frozen=True, kw_only=True):
+class DeliveryAttempt(Struct, frozen=True, kw_only=True):
     """An attempt at a queue row. `conversation` is None if no connection was tried."""
 
     row: Row
@@ -45,7 +45,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
 class SettlingPlan(Struct):
     """The statuses and events that result from an attempt."""
 
-    attempt: Attempt
+    attempt: DeliveryAttempt
     statuses: list[tuple[Result, Status]]
     entries: list[log.Entry]
 
@@ -55,7 +55,7 @@ class SettlingPlan(Struct):
         return [result for result, status in self.statuses if status is Status.SENDING]
 
 
-def plan(attempt: Attempt) -> SettlingPlan:
+def plan(attempt: DeliveryAttempt) -> SettlingPlan:
     """Return the statuses and events of an attempt."""
     row = attempt.row
     message = ids.format_id(ids.Kind.MESSAGE, row.message_id)
@@ -85,7 +85,7 @@ def _consequence(result: Result, *, again: bool) -> tuple[EventType, Status]:
     return (EventType.DEFERRED, Status.SENDING) if again else (EventType.FAILED, Status.FAILED)
 
 
-def _detail(result: Result, attempt: Attempt, kind: EventType) -> str:
+def _detail(result: Result, attempt: DeliveryAttempt, kind: EventType) -> str:
     found: dict[str, object] = {"recipient": result.address}
     if result.outcome is None:
         found |= {"address": result.address, "reason": result.suppressed, "phase": "delivery"}
