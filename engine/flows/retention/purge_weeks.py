@@ -28,7 +28,7 @@ SKEW = timedelta(days=1)  # the largest difference between the clocks of hosts t
 _log = structlog.get_logger("purge")
 
 
-class LogEnd(Struct):
+class WeekLogEnd(Struct):
     """The last event of an account's log within a week."""
 
     account_id: UUID
@@ -39,7 +39,7 @@ class LogEnd(Struct):
 
 _UNSENT = _SQL.command("unsent_below")
 _UNFINISHED = _SQL.command("unfinished")
-_ENDS = _SQL.rows("log_ends", LogEnd)
+_ENDS = _SQL.rows("log_ends", WeekLogEnd)
 _MOVE = _SQL.command("move_beginnings")
 
 
