@@ -132,7 +132,7 @@ def untake(head: AccountHead, parent: AccountHead | None = None) -> None:
 
 
 def platform_refusal() -> Refusal:
-    """Return the 503 of a platform that has reached its daily ceiling."""
+    """Return the 429 of a platform that has reached its daily ceiling."""
     return Refusal(
         ErrorType.PLATFORM_PAUSED,
         "The platform has reached its daily ceiling; your account is not the cause. Try again later.",

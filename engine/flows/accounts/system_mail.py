@@ -167,9 +167,10 @@ class Mailer:
         return standing.allowed
 
     async def _allow_reset(self, mail: DueMail, at: datetime) -> bool:
-        """Store the token of a password link if the address has a person; return False otherwise.
+        """Store the token of a password link; return False, and drop the mail, for an address without a person.
 
-        The mail remembers that the token was stored, so that a second try does not revive a used link.
+        Also drops it if the person has a link younger than FRESH. The mail remembers that the token was stored, so that
+        a second try does not revive a used link.
         """
         if "user" in orjson.loads(mail.detail):
             return True
