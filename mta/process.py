@@ -20,8 +20,8 @@ import uvloop
 
 from engine.base import logs
 from engine.base.settings import BadSetting, Settings, load
-from engine.delivery.hints import HintReader, Wakes, WokenShards
-from engine.flows.sending.settle import Attempt, Settler
+from engine.delivery.hints import HintReader, WakeListener, WokenShards
+from engine.flows.sending.settle import DeliveryAttempt, Settler
 from engine.store import metrics, socket_activation
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
@@ -159,7 +159,7 @@ class DeliveryProcess:
         self, settings: Settings, name: str, stores: Stores, simulator: Simulator, ownership: ShardOwnership
     ) -> None:
         process, pool = process_name(settings, name), stores.pool
-        simulated: asyncio.Queue[Attempt] = asyncio.Queue(MAX_WAITING)
+        simulated: asyncio.Queue[DeliveryAttempt] = asyncio.Queue(MAX_WAITING)
         envelopes = EnvelopeBuilder(pool, settings, PoisonGuard(settings.state / "mta" / f"{name}.hand"))
         self._simulator = simulator
         self._complaints = SimulatedComplaints(pool, simulator.domain, simulated)
@@ -179,7 +179,7 @@ class DeliveryProcess:
         )  # fmt: skip
         self._presence = ProcessRegistration(pool, kind="mta", name=name, figures=self._figures)
         self._stamps = Stamps(pool, [envelopes.keys, self.member.cache, *self.outbound.caches])
-        self._wakes = Wakes(stores.listener)
+        self._wakes = WakeListener(stores.listener)
 
     @classmethod
     async def start(cls, settings: Settings, name: str, stores: Stores) -> "DeliveryProcess":

@@ -25,7 +25,7 @@ from engine.base.plans import Plan
 from engine.base.scopes import SCOPES
 from engine.base.settings import Settings
 from engine.flows.accounts import platform_account
-from engine.flows.accounts.api_keys import give_key
+from engine.flows.accounts.api_keys import create_api_key
 from engine.flows.people import open_account
 from engine.mail.address import parse_mailbox
 from engine.store.postgres import open_pool
@@ -93,7 +93,7 @@ async def create_key(
     pool: asyncpg.Pool, settings: Settings, *, account: str, name: str, scopes: list[str]
 ) -> dict[str, Any]:
     """A new API key; `scopes` may be `["all"]`."""
-    made = await give_key(
+    made = await create_api_key(
         pool,
         ids.parse_id(ids.Kind.ACCOUNT, account),
         name=name,
@@ -140,7 +140,7 @@ async def set_platform(pool: asyncpg.Pool, settings: Settings, *, account: str, 
 
 async def show_platform(pool: asyncpg.Pool, settings: Settings) -> dict[str, Any]:
     """The account that the service's own mail comes from, and what of it waits."""
-    return _platform(await platform_account.standing(pool, settings))
+    return _platform(await platform_account.state(pool, settings))
 
 
 def call_api(base_url: str, method: str, path: str, key: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def _shown(checks: Sequence[CheckedRecord]) -> list[dict[str, Any]]:
     ]
 
 
-def _platform(found: platform_account.PlatformStanding) -> dict[str, Any]:
+def _platform(found: platform_account.PlatformState) -> dict[str, Any]:
     return {
         "accountId": None if found.account_id is None else ids.format_id(ids.Kind.ACCOUNT, found.account_id),
         "from": found.sender,

@@ -13,7 +13,7 @@ from engine.base import clock, ids
 from engine.base.settings import Settings
 from engine.delivery.holds import EVERYWHERE, Hold, HoldKind
 from engine.flows.sending import queue_admin
-from engine.flows.sending.queue_admin import Chosen
+from engine.flows.sending.queue_admin import QueueTarget
 from engine.store.database_clock import DatabaseClock
 from engine.store.queries import Queries
 from engine.store.resolver import Resolver
@@ -65,7 +65,7 @@ async def depths(pool: asyncpg.Pool, settings: Settings, *, by: str, limit: int)
         "by": by,
         "rows": found[0].total if found else 0,
         "waiting": [_shown(one, by, now) for one in found[:limit]],
-        "holds": [_hold(one) for one in await queue_admin.standing(pool)],
+        "holds": [_hold(one) for one in await queue_admin.holds_in_force(pool)],
     }
 
 
@@ -107,12 +107,14 @@ async def bounce(pool: asyncpg.Pool, settings: Settings, on: tuple[HoldKind, str
     return {"bounced": target.kind.value, "target": target.target, "rows": rows}
 
 
-async def _chosen(pool: asyncpg.Pool, settings: Settings, on: tuple[HoldKind, str], *, routed: bool = True) -> Chosen:
+async def _chosen(
+    pool: asyncpg.Pool, settings: Settings, on: tuple[HoldKind, str], *, routed: bool = True
+) -> QueueTarget:
     kind, target = on
     if kind is not HoldKind.SITE or not routed or target == EVERYWHERE:
-        return queue_admin.chosen(kind, target)
+        return queue_admin.queue_target(kind, target)
     sites = await _sites(pool, settings)
-    return queue_admin.chosen(kind, target, [domain for domain, site in sites.items() if site == target.lower()])
+    return queue_admin.queue_target(kind, target, [domain for domain, site in sites.items() if site == target.lower()])
 
 
 async def _by_site(pool: asyncpg.Pool, settings: Settings, now: datetime) -> list[Waiting]:

@@ -18,7 +18,7 @@ from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery import splits
 from engine.delivery.partition import parts_of
-from engine.delivery.splits import Split, Whose
+from engine.delivery.splits import Split, SplitAuthor
 from engine.mail.address import BadAddress, domain_name
 from engine.store.queries import Conn, Queries
 from shards import lease, live_map, load
@@ -230,11 +230,11 @@ async def plan_balance(pool: asyncpg.Pool, settings: Settings, *, by_count: bool
     if sum(known.rates.values()) <= 0:
         raise ValueError("no load was measured in the last minute; `--by-count` shares out the shards evenly")
     why = f"{sum(known.rates.values()):.1f}/s measured"
-    planned = live_map.Plan(known.rates, Whose.OPERATOR.value, why, clock.now())
+    planned = live_map.Plan(known.rates, SplitAuthor.OPERATOR.value, why, clock.now())
     live = LiveMap(known.live.pins, known.live.places, planned)
     return _placing(
         known, live, {"balance": "by load", "measured": why},
-        lambda db: live_map.write_plan(db, known.rates, whose=Whose.OPERATOR, why=why),
+        lambda db: live_map.write_plan(db, known.rates, whose=SplitAuthor.OPERATOR, why=why),
     )  # fmt: skip
 
 
@@ -256,7 +256,9 @@ async def plan_split(pool: asyncpg.Pool, settings: Settings, domain: str, parts:
         if parts is None:
             await splits.forget(connection, name, shards=settings.shards)
         else:
-            await splits.change(connection, name, parts, shards=settings.shards, whose=Whose.OPERATOR, why=_short(why))
+            await splits.change(
+                connection, name, parts, shards=settings.shards, whose=SplitAuthor.OPERATOR, why=_short(why)
+            )
 
     async def left(pool: asyncpg.Pool) -> int:
         return await _under_way(pool, name)

@@ -10,7 +10,16 @@ from msgspec import Struct
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery import sites_store
-from engine.delivery.sites import EVERYWHERE, FIELDS, PROVIDERS, Limits, Rule, RuleBook, checked_name, rule_from_json
+from engine.delivery.sites import (
+    EVERYWHERE,
+    FIELDS,
+    PROVIDERS,
+    Limits,
+    RuleBook,
+    SiteRule,
+    checked_name,
+    rule_from_json,
+)
 from engine.delivery.sources import source_key
 from engine.store.resolver import Resolver
 from mta.outbound.mx_routes import Router
@@ -142,11 +151,11 @@ def _rules(limits: Limits) -> list[dict[str, Any]]:
     ]
 
 
-def _plain(rule: Rule) -> dict[str, Any]:
+def _plain(rule: SiteRule) -> dict[str, Any]:
     return dict(msgspec.to_builtins(rule))
 
 
-def _words(rule: Rule) -> str:
+def _words(rule: SiteRule) -> str:
     return " ".join(f"{name}={_listed(value)}" for name, value in _plain(rule).items())
 
 

@@ -11,7 +11,7 @@ from engine.areas.account_deletion import store as closing
 from engine.areas.sub_accounts import store as sub_accounts
 from engine.base import clock, ids
 from engine.flows.accounts import suspend as suspending
-from engine.flows.accounts.suspend import Cause, StandingCause
+from engine.flows.accounts.suspend import ActiveCause, Cause
 
 MAX_BELOW = 1_000  # sub-accounts shown
 
@@ -82,5 +82,5 @@ def _line(row: AccountRow) -> dict[str, Any]:
     }
 
 
-def _cause(one: StandingCause) -> dict[str, Any]:
+def _cause(one: ActiveCause) -> dict[str, Any]:
     return {"cause": one.cause, "reason": one.reason, "since": clock.iso(one.created_at)}

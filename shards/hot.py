@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from engine.delivery.splits import Whose
+from engine.delivery.splits import SplitAuthor
 from shards.ring import assign, burdens, costs
 
 LET_GO = 0.5  # of the bounds at which a domain is hot: below it, it is not any more
@@ -56,7 +56,7 @@ def judge_domain(
 ) -> Hot:
     """A domain with `rate` messages a second, that `share` of all mail goes to, in `parts` on the word of `whose`
     (None: on nobody's). Without a second member there is nobody to share it with."""
-    if whose == Whose.OPERATOR:
+    if whose == SplitAuthor.OPERATOR:
         return Hot(Watched())
     over = rate >= bounds.split_rate and share >= bounds.split_share
     under = rate < LET_GO * bounds.split_rate or share < LET_GO * bounds.split_share

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from engine.base.settings import Settings
 from engine.delivery import splits
-from engine.delivery.splits import Whose
+from engine.delivery.splits import SplitAuthor
 from engine.store import process_registry
 from engine.store.queries import Conn, Queries, columns
 from shards import lease, live_map, load
@@ -81,7 +81,9 @@ async def _domains(
         )  # fmt: skip
         found[domain] = hot.watched
         if hot.parts is not None:
-            await splits.change(connection, domain, hot.parts, shards=settings.shards, whose=Whose.RULE, why=hot.why)
+            await splits.change(
+                connection, domain, hot.parts, shards=settings.shards, whose=SplitAuthor.RULE, why=hot.why
+            )
             _log.info("split" if hot.parts > 1 else "merged", domain=domain, parts=hot.parts, why=hot.why)
     return found
 
@@ -96,7 +98,7 @@ async def _balance(connection: Conn, settings: Settings, bounds: Bounds, watched
         rates=rates, at=at, bounds=bounds,
     )  # fmt: skip
     if found.wanted:
-        await live_map.write_plan(connection, rates, whose=Whose.RULE, why=found.why)
+        await live_map.write_plan(connection, rates, whose=SplitAuthor.RULE, why=found.why)
         _log.info("balanced by load", why=found.why)
     return found.watched
 

@@ -12,7 +12,7 @@ import msgspec
 import orjson
 from msgspec import Struct
 
-from engine.delivery.splits import Whose
+from engine.delivery.splits import SplitAuthor
 from engine.store.caches import Cache, bump
 from engine.store.queries import Conn, Queries, Source
 from shards.lease import MemberRow
@@ -173,7 +173,7 @@ async def place(connection: Conn, name: str, *, weight: float, draining: bool, w
     await bump(connection, KIND)
 
 
-async def write_plan(connection: Conn, loads: Mapping[int, float], *, whose: Whose, why: str) -> None:
+async def write_plan(connection: Conn, loads: Mapping[int, float], *, whose: SplitAuthor, why: str) -> None:
     """From now on the map reckons with these loads."""
     text = orjson.dumps({str(shard): round(load, 3) for shard, load in sorted(loads.items()) if load > 0})
     await _WRITE_PLAN.execute(connection, text.decode(), whose.value, why)

@@ -1,1 +1,3 @@
-"""How deliveries are spread, hinted at, retried and judged."""
+"""Delivery: queue rows, shards, hints, the retry schedule, the meaning of replies, limits of sites, source
+addresses.
+"""

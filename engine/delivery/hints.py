@@ -1,8 +1,9 @@
-"""Hints in Redis streams: "look now" for a shard's owner. Losing one costs seconds, never a message.
+"""Hints in Redis streams: announce fresh queue rows to the mta process that owns their shard.
 
-One stream per shard (engine.delivery.partition.hint_stream), one consumer group. An entry holds the ids of
-fresh messages, 16 bytes each. A pub/sub message then names the shards to look at, so that nobody has to block
-on hundreds of streams; no command names two shards' keys (Redis Cluster).
+A lost hint delays a delivery by seconds, until its due time; it never loses a message. Each shard has one stream
+(`partition.hint_stream`), read by one consumer group. An entry holds the ids of fresh messages, 16 bytes each. A
+pub/sub message then names the shards to look at, so that no process has to block on hundreds of streams. No command
+names the keys of two shards, because Redis Cluster may keep them on different servers.
 """
 
 import asyncio
@@ -19,17 +20,17 @@ from engine.store.redis import RedisClient, RedisCommand, RedisRefused, RedisUna
 
 GROUP = "mta"
 WAKE_CHANNEL = "wb:wake"
-KEPT_ENTRIES = 10_000  # per stream; what is trimmed away is found through the queue's due times
-SILENCE_S = 5.0  # on the wake channel, before its server is asked whether it is there still
-GATHER_S = 0.008  # from one sending to the next: each costs the sender, the server and every listener 0.1 ms
-MAX_UNSENT = 50_000  # message ids a process keeps for a Redis that is slow; beyond, the queue row suffices
+KEPT_ENTRIES = 10_000  # per stream; deliveries whose hints are trimmed are found through the queue's due times
+SILENCE_S = 5.0  # without a message on the wake channel, after which its server is pinged
+GATHER_S = 0.008  # between two batches of hints: each batch costs the sender, Redis and every listener 0.1 ms
+MAX_UNSENT = 50_000  # message ids that a process buffers while Redis is slow; beyond, the due times find the rows
 _FIELD = b"m"
 
 _log = structlog.get_logger("hints")
 
 
 class Hints:
-    """Announces fresh queue rows. Never raises and never waits: announcing is off the accepting path."""
+    """Writes the hints of one process; buffers them while Redis is slow. Announcing never raises and never waits."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
@@ -42,18 +43,18 @@ class Hints:
 
     @property
     def away(self) -> bool:
-        """True from the first failure until Redis answers again."""
+        """Return True from the first failure until Redis answers again."""
         return self._failing
 
     async def probe(self) -> None:
-        """While Redis is away and nobody announces anything: ask whether it is back."""
+        """Ask Redis whether it is back if it failed and nothing is being sent."""
         if self._failing:
             with suppress(RedisUnavailable):
                 await self._client.ping()
                 self._failing = False
 
     def announce(self, hinted: Mapping[int, Iterable[UUID]]) -> None:
-        """Tell the owners of these shards about these messages."""
+        """Queue hints about these messages, keyed by shard, for sending in the background."""
         for shard, messages in hinted.items():
             fresh = list(messages)
             if self._count + len(fresh) > MAX_UNSENT:
@@ -65,7 +66,7 @@ class Hints:
             self._task = asyncio.create_task(self._send_all())
 
     async def drain(self) -> None:
-        """Wait until what was announced has been sent or given up."""
+        """Wait until all announced hints were sent or dropped."""
         if self._task is not None:
             await self._task
 
@@ -85,7 +86,9 @@ class Hints:
             self._failing = bool(failed)
 
     async def _send(self, batch: Mapping[int, list[UUID]]) -> Mapping[int, Exception]:
-        """Write the entries and wake their owners; returns the shards whose entry could not be written."""
+        """Write the entries and wake the shards' owners; return the errors of the shards whose entry could not be
+        written.
+        """
         commands = []
         for shard, messages in batch.items():
             stream = hint_stream(shard)
@@ -95,13 +98,13 @@ class Hints:
         answers = await self._client.ask(commands)
         return {
             shard: answer
-            for shard, answer in zip(batch, answers, strict=False)  # the last one is the wake-up's
+            for shard, answer in zip(batch, answers, strict=False)  # the last answer is that of PUBLISH
             if isinstance(answer, RedisRefused | RedisUnavailable)
         }
 
 
 class Hint(Struct, frozen=True):
-    """One stream entry."""
+    """One entry of a shard's stream."""
 
     shard: int
     entry: bytes
@@ -109,35 +112,38 @@ class Hint(Struct, frozen=True):
 
 
 class HintReader:
-    """Reads the hints of the shards a process owns, as one consumer of the group."""
+    """Reads the hints of the shards that a process owns, as one consumer of the group."""
 
     def __init__(self, client: RedisClient, consumer: str) -> None:
         self._client = client
         self._consumer = consumer
         self._grouped: set[int] = set()
         self._generation = client.generation
-        self._left: set[int] = set()  # shards whose stream another server keeps by now
+        self._left: set[int] = set()  # shards whose stream has moved to another server
         self._putting_off = False
 
-    async def read(self, shards: Iterable[int], *, most: int = 64) -> list[Hint]:
-        """Fresh entries of these shards, at most `most` a shard. Those of shards whose server is away are left out:
-        their due times find them. Raises RedisUnavailable when that is true of all."""
+    async def read(self, shards: Iterable[int], *, max_each: int = 64) -> list[Hint]:
+        """Return fresh entries of these shards, at most `max_each` per shard.
+
+        Shards whose Redis server is away are left out: their due times find the deliveries. Raises RedisUnavailable if
+        no server answers.
+        """
         wanted = list(shards)
         if not wanted:
             return []
         await self._clear_up(wanted)
         await self._ensure_groups(wanted)
-        answers = await self._client.ask([self._read_one(shard, most) for shard in wanted])
+        answers = await self._client.ask([self._read_one(shard, max_each) for shard in wanted])
         hints: list[Hint] = []
         for shard, answer in zip(wanted, answers, strict=True):
-            if isinstance(answer, RedisRefused):  # NOGROUP: the stream was flushed away, or was never copied
+            if isinstance(answer, RedisRefused):  # NOGROUP: the stream was flushed or never replicated
                 self._grouped.discard(shard)
             elif answer and not isinstance(answer, RedisUnavailable):
                 hints += [_hint(shard, entry, fields) for entry, fields in answer[0][1]]
         return hints
 
     async def take_over(self, shards: Iterable[int]) -> list[Hint]:
-        """What earlier owners of these shards had read and not finished: now this consumer's."""
+        """Claim and return the entries that earlier owners of these shards read and did not acknowledge."""
         wanted = list(shards)
         if not wanted:
             return []
@@ -152,8 +158,11 @@ class HintReader:
         ]
 
     async def left_long(self, shards: Iterable[int], idle_s: float) -> dict[int, list[bytes]]:
-        """Entries of these shards that somebody read `idle_s` ago and did not finish, some of each shard: the answer
-        to the reader was lost, or its word that they are done. They are this consumer's now, and of fresh age."""
+        """Claim entries of these shards that were read `idle_s` ago and not acknowledged; return some ids of each
+        shard.
+
+        Such entries remain when the reply to a read or to an acknowledgement was lost.
+        """
         wanted = list(shards)
         if not wanted:
             return {}
@@ -165,7 +174,9 @@ class HintReader:
         }
 
     async def ack(self, entries: Mapping[int, list[bytes]]) -> bool:
-        """Finish entries whose messages are settled; False when Redis is away and it should be tried again."""
+        """Acknowledge entries whose messages are settled; return False if Redis is away, so that the caller tries
+        again.
+        """
         if not entries:
             return True
         commands = [
@@ -177,13 +188,15 @@ class HintReader:
         except RedisUnavailable as error:
             away = error
         if away is not None and not self._putting_off:
-            _log.warning("acknowledgements put off until Redis is back", error=str(away))
+            _log.warning("acknowledgement postponed until redis is back", error=str(away))
         self._putting_off = away is not None
         return away is None
 
     async def _clear_up(self, shards: list[int]) -> None:
-        """A server that was promoted may not have heard of acknowledgements: what it holds to be unfinished is
-        finished, for it is settled, in hand, or found by its due time."""
+        """Acknowledge all pending entries of a server that was promoted and may have missed acknowledgements.
+
+        No delivery depends on these entries: each is settled, in memory, or found by its due time.
+        """
         if self._generation != self._client.generation:
             self._generation = self._client.generation
             self._left |= self._grouped
@@ -208,9 +221,9 @@ class HintReader:
             if not isinstance(answer, RedisRefused | RedisUnavailable) or "BUSYGROUP" in str(answer):
                 self._grouped.add(shard)
 
-    def _read_one(self, shard: int, most: int) -> RedisCommand:
+    def _read_one(self, shard: int, max_each: int) -> RedisCommand:
         stream = hint_stream(shard)
-        words = ("XREADGROUP", "GROUP", GROUP, self._consumer, "COUNT", most, "STREAMS", stream, ">")
+        words = ("XREADGROUP", "GROUP", GROUP, self._consumer, "COUNT", max_each, "STREAMS", stream, ">")
         return RedisCommand(stream, words)
 
     def _claim_one(self, shard: int, idle_s: float = 0, *how: str) -> RedisCommand:
@@ -220,25 +233,30 @@ class HintReader:
 
 
 async def unfinished(client: RedisClient, shards: Iterable[int]) -> int:
-    """Return how many entries of these shards were read and not acknowledged. Raises RedisUnavailable when
-    not every shard can be asked."""
+    """Return how many entries of these shards were read and not acknowledged.
+
+    Raises RedisUnavailable unless every shard can be asked.
+    """
     streams = [hint_stream(shard) for shard in shards]
     answers = await client.ask([RedisCommand(stream, ("XPENDING", stream, GROUP)) for stream in streams])
     for answer in answers:
         if isinstance(answer, RedisUnavailable):
             raise answer
-    return sum(int(answer[0]) for answer in answers if isinstance(answer, list))  # others: no such stream or group
+    return sum(
+        int(answer[0]) for answer in answers if isinstance(answer, list)
+    )  # an error: there is no such stream or group
 
 
-class Wakes:
-    """Listens which shards have fresh hints; survives Redis going away, and the server it listens at dying or falling
-    behind."""
+class WakeListener:
+    """Listens on the wake channel for shards that have fresh hints; reconnects when Redis fails, restarts or falls
+    behind.
+    """
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
 
     async def run(self, woken: "WokenShards") -> None:
-        """Feed `woken` until cancelled."""
+        """Pass the announced shards to `woken` until cancelled."""
         while True:
             try:
                 await self._listen(woken)
@@ -247,7 +265,9 @@ class Wakes:
                 await asyncio.sleep(1)
 
     async def _listen(self, woken: "WokenShards") -> None:
-        """Until the channel may be deaf: another server is primary, or its own does not answer."""
+        """Listen until another server is primary; raise RedisUnavailable if the channel's server does not answer a
+        ping.
+        """
         generation = self._client.generation
         async with await self._client.pubsub() as channel:
             await channel.subscribe(WAKE_CHANNEL, timeout_s=SILENCE_S)
@@ -257,7 +277,7 @@ class Wakes:
                 message = await channel.get_message(timeout_s=SILENCE_S)
                 if message is None:
                     if asked:
-                        raise RedisUnavailable("the server of the wake channel does not answer")
+                        raise RedisUnavailable("Redis does not answer on the wake channel")
                     await channel.ping(timeout_s=SILENCE_S)
                 asked = message is None
                 if message is not None and message["type"] == "message":
@@ -265,7 +285,7 @@ class Wakes:
 
 
 class WokenShards:
-    """Shards somebody has hinted at since they were last taken."""
+    """The shards with new hints since the last `take`."""
 
     def __init__(self) -> None:
         self._shards: set[int] = set()
@@ -273,17 +293,17 @@ class WokenShards:
         self._event = asyncio.Event()
 
     def some(self, shards: Iterable[int]) -> None:
-        """These shards have hints."""
+        """Mark these shards as having hints."""
         self._shards.update(shards)
         self._event.set()
 
     def all(self) -> None:
-        """Any shard may have hints."""
+        """Mark all shards, for use when hints may have been missed."""
         self._every = True
         self._event.set()
 
     def take(self, owned: Iterable[int]) -> list[int]:
-        """Those of the owned shards to look at now; forgets them."""
+        """Return the marked shards among `owned` and clear all marks."""
         found = list(owned) if self._every else [shard for shard in owned if shard in self._shards]
         self._shards.clear()
         self._every = False
@@ -291,7 +311,7 @@ class WokenShards:
         return found
 
     async def wait(self, timeout_s: float) -> None:
-        """Until a hint comes, or the time is up."""
+        """Wait until a shard is marked, at most `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._event.wait()
@@ -300,12 +320,12 @@ class WokenShards:
 
 
 def _numbers(data: bytes) -> list[int]:
-    """Shards named on the wake channel; whatever else somebody publishes there names none."""
+    """Return the shards that a message on the wake channel names; ignore anything that is not a number."""
     return [int(part) for part in data.split(b",") if part.isdigit()]
 
 
 def _hint(shard: int, entry: bytes, fields: Sequence[bytes] | None) -> Hint:
-    """An entry as the server gives it, names and values in turn; None when it was trimmed away."""
+    """Return a stream entry as a Hint; `fields` alternates names and values and is None for a trimmed entry."""
     named = dict(zip(fields[::2], fields[1::2], strict=True)) if fields else {}
     packed = named.get(_FIELD, b"")
     whole = len(packed) - len(packed) % 16

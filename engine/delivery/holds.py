@@ -1,7 +1,7 @@
-"""What the operator holds back: holds on a domain, an account, a message or a site, known to every delivering process.
+"""Holds: an operator's orders to keep mail in the queue, by domain, account, message or site.
 
-A hold is a row in Postgres, so it outlives every process; each process has all of them in memory and hears of a
-change by the stamp `holds`. Rows under a hold fall due late: at the hold's end, or once a day to be looked at again.
+A hold is a row in Postgres, so it survives every process. Each delivering process keeps all holds in memory and reloads
+them when the stamp `holds` changes. Rows under a hold fall due at its end, or once a day for a check if it has no end.
 """
 
 from datetime import datetime
@@ -19,26 +19,27 @@ from engine.store.caches import Cache
 from engine.store.database_clock import DatabaseClock
 from engine.store.queries import Queries
 
-KIND = "holds"  # of the stamp
+KIND = "holds"  # the stamp's name
 MAX_REASON = 200  # characters
-EVERYWHERE = "*"  # the target of a hold on every site there is: nothing leaves, webhook posts and TLS reports included
-WAITING = "operator_hold"  # the row's reason to wait, and that of its `queued` event
+EVERYWHERE = "*"  # the target that holds every site, and stops webhook posts and TLS reports too
+WAITING = "operator_hold"  # the value of `queue.waiting`, and the reason in the `queued` event
 
 _SQL = Queries.beside(__file__, "holds.sql")
 
 
 class HoldKind(StrEnum):
-    """What a hold is laid on."""
+    """The kind of a hold's target."""
 
-    DOMAIN = "domain"  # of recipients
+    DOMAIN = "domain"  # the recipients' domain
     ACCOUNT = "account"
     MESSAGE = "message"
-    SITE = "site"  # the name that deliveries give a set of mail servers, or EVERYWHERE
+    SITE = "site"  # the site's name as attempts show it, or EVERYWHERE
 
 
 class Hold(Struct, frozen=True):
-    """One hold. `target` is a domain in A-labels, a public id, or a site's name; without `until` it stands until it
-    is resumed."""
+    """One hold. `target` is a domain in A-labels, a public id, or a site's name; with `until` None it lasts until
+    resumed.
+    """
 
     id: UUID
     kind: str
@@ -48,26 +49,26 @@ class Hold(Struct, frozen=True):
     until: datetime | None
 
 
-STANDING = _SQL.rows("standing_holds", Hold)
+IN_FORCE = _SQL.rows("holds_in_force", Hold)
 ENDED = _SQL.rows("ended_holds", Hold)
 PUT = _SQL.rows("put_hold", Hold)
 END = _SQL.rows("end_hold", Hold)
 FORGET = _SQL.command("forget_hold")
-STILL_STANDING = _SQL.command("still_standing")
+LOCK_HOLDS = _SQL.command("lock_holds")
 ROWS_TO_HOLD = _SQL.command("rows_to_hold")
 HOLD_ROWS = _SQL.command("hold_rows")
 
 
 class Holds:
-    """The holds as one process knows them: `refresh` before and while it works, `of` for each delivery.
+    """The holds as one process knows them, at most half a second old.
 
-    `cache` is for the process's Stamps; what changes is known within half a second.
+    Call `refresh` before and during work, and `of` for each delivery. `cache` belongs to the process's Stamps.
     """
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
         self.cache: Cache[str, tuple[Hold, ...]] = Cache(KIND, self._load)
-        self._clock: DatabaseClock  # of the last look at the holds, by which their ends are judged
+        self._clock: DatabaseClock  # read with the holds; decides whether a hold has ended
         self._known: tuple[Hold, ...] = ()
         self._by_target: dict[tuple[str, str], Hold] = {}
 
@@ -75,7 +76,7 @@ class Holds:
         return bool(self._known)
 
     async def refresh(self) -> bool:
-        """Take over what the database says; True when that is something new. Raises DatabaseUnavailable."""
+        """Load the holds if they changed; return True if they differ. Raises DatabaseUnavailable."""
         found = await self.cache.get(KIND)
         if found is self._known:
             return False
@@ -85,20 +86,20 @@ class Holds:
         return changed
 
     def of(self, row: Row, site: str | None = None) -> Hold | None:
-        """The hold that keeps a delivery back, None where none does. `site` once the delivery has been routed."""
+        """Return the hold that stops a delivery, or None. Pass `site` once the delivery has been routed."""
         if not self._known:
             return None
         found = (
-            self._standing(HoldKind.SITE, EVERYWHERE)
-            or self._standing(HoldKind.DOMAIN, a_labels(row.domain))
-            or self._standing(HoldKind.ACCOUNT, ids.format_id(ids.Kind.ACCOUNT, row.account_id))
-            or self._standing(HoldKind.MESSAGE, ids.format_id(ids.Kind.MESSAGE, row.message_id))
+            self._in_force(HoldKind.SITE, EVERYWHERE)
+            or self._in_force(HoldKind.DOMAIN, a_labels(row.domain))
+            or self._in_force(HoldKind.ACCOUNT, ids.format_id(ids.Kind.ACCOUNT, row.account_id))
+            or self._in_force(HoldKind.MESSAGE, ids.format_id(ids.Kind.MESSAGE, row.message_id))
         )
         if found is None and site is not None:
-            found = self._standing(HoldKind.SITE, site)
+            found = self._in_force(HoldKind.SITE, site)
         return found
 
-    def _standing(self, kind: HoldKind, target: str) -> Hold | None:
+    def _in_force(self, kind: HoldKind, target: str) -> Hold | None:
         hold = self._by_target.get((kind.value, target))
         if hold is None or (hold.until is not None and hold.until <= self._clock.now()):
             return None
@@ -106,12 +107,12 @@ class Holds:
 
     async def _load(self, _: str) -> tuple[Hold, ...]:
         self._clock = await DatabaseClock.read(self._pool)
-        return tuple(await STANDING.fetch(self._pool))
+        return tuple(await IN_FORCE.fetch(self._pool))
 
 
 @lru_cache(maxsize=10_000)
 def a_labels(domain: str) -> str:
-    """The domain as holds name it; one that can't be said in A-labels stays as it is."""
+    """Return the domain in A-labels, the form that holds store; in lower case if it has none."""
     try:
         return domain_name(domain)
     except BadAddress:

@@ -1,4 +1,4 @@
-"""When to try again: one ladder of waits, used by deliveries and by webhooks."""
+"""The retry schedule: waits between attempts, for deliveries and for webhooks. Pure."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -9,9 +9,8 @@ from msgspec import Struct
 class Ladder(Struct, frozen=True):
     """Waits between attempts, in seconds.
 
-    `steps_s[n]` follows attempt n + 1. After the last step the ladder ends, or with `repeat_last` goes on
-    with that step. `jitter` is a fraction of the wait, to either side. `limit_s`, counted from the moment
-    the work was accepted, ends everything.
+    `steps_s[n]` follows attempt n + 1. After the last step the schedule ends, or repeats that step with `repeat_last`.
+    `jitter` is a fraction of the wait, to either side. `limit_s`, counted from acceptance, ends the retries.
     """
 
     steps_s: tuple[float, ...]
@@ -20,9 +19,9 @@ class Ladder(Struct, frozen=True):
     limit_s: float | None = None
 
     def wait_s(self, attempts_made: int, *, jitter: float) -> float | None:
-        """Seconds from attempt number `attempts_made` (at least 1) to the next; None: there is none.
+        """Return the seconds from attempt number `attempts_made` (at least 1) to the next, or None after the last.
 
-        `jitter` in [0, 1) is the caller's randomness; 0.5 leaves the step as it stands.
+        `jitter` in [0, 1) is the caller's random number; 0.5 leaves the step unchanged.
         """
         index = max(0, attempts_made - 1)
         if index >= len(self.steps_s):
@@ -40,11 +39,10 @@ class Ladder(Struct, frozen=True):
         jitter: float,
         deadline: datetime | None = None,
     ) -> datetime | None:
-        """The next attempt's time, after `now` and never past the end; None: give up.
+        """Return the time of the next attempt, after `now` and at or before the end, or None to give up.
 
-        The end is `accepted_at` + `limit_s` or `deadline`, whichever comes first. A step that would pass it
-        is clamped to it, so the last attempt is made at the end itself and no promised time goes unused;
-        once `now` has reached the end there is no further attempt.
+        The end is `accepted_at` + `limit_s` or `deadline`, whichever comes first. A step beyond the end is shortened to
+        it, so that the last attempt is made exactly then. Once `now` has reached the end there is no further attempt.
         """
         wait_s = self.wait_s(attempts_made, jitter=jitter)
         if wait_s is None:
@@ -72,11 +70,12 @@ def next_attempt_at(
     jitter: float,
     deliver_by: datetime | None = None,
 ) -> datetime | None:
-    """When a deferred delivery is tried again; None: it has failed.
+    """Return the time of the next attempt of a deferred delivery, or None if it has failed.
 
-    The last step repeats until `give_up_s` after acceptance or until `deliver_by`. All times aware, UTC;
-    `jitter` in [0, 1). RFC 5321 4.5.4.1 advises 30 minutes between tries and 4-5 days in all; greylisting
-    and one-time codes want the first tries sooner, and nobody wants a transactional mail after three days.
+    The last step repeats until `give_up_s` after acceptance or until `deliver_by`. All times are aware, in UTC;
+    `jitter` is in [0, 1). RFC 5321 4.5.4.1 advises 30 minutes between tries and 4 to 5 days in all. The schedule is
+    shorter because greylisting and one-time codes need early retries, and a transactional message is useless after
+    three days.
     """
     ladder = Ladder(tuple(ladder_s), repeat_last=True, limit_s=give_up_s)
     return ladder.next_at(attempts_made, accepted_at, now, jitter=jitter, deadline=deliver_by)

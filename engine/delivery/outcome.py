@@ -1,9 +1,10 @@
-"""What a remote answer means: verdict, scope and class, decided here and nowhere else.
+"""Classify the replies of remote servers: verdict, scope and class. Used for every delivery attempt.
 
-A reply is read in steps, first finding wins: words that refuse us, words about the mailbox (`provider_replies.toml`),
-an enhanced status that tells (RFC 3463), general words, a vague status, the three-digit code. Then the phase corrects
-the scope: before RCPT nothing can be about a recipient, and after the content a code alone is about the message. The
-first digit of the code alone decides between deferred and bounced. `_read()` says what is clear enough to suppress.
+The first step that finds a meaning decides: words that refuse us, words about the mailbox (`provider_replies.toml`), a
+specific enhanced status, general words, a vague status, the three-digit code. Then the phase corrects the scope: before
+RCPT no reply can concern a recipient, and after the content a bare code concerns the message. The first digit of the
+code alone decides between deferred and bounced. `_read` decides whether a reply is clear enough to suppress the
+address.
 """
 
 import re
@@ -13,7 +14,7 @@ from msgspec import Struct
 
 from engine.delivery.reply_codes import (
     Category,
-    Finding,
+    ReplyMeaning,
     Scope,
     by_code,
     by_phase,
@@ -36,7 +37,7 @@ __all__ = ["Category", "Outcome", "Scope", "Verdict", "classify", "detail"]
 
 
 class Verdict(StrEnum):
-    """What becomes of the recipient after this attempt."""
+    """The result of an attempt for one recipient."""
 
     DELIVERED = "delivered"
     DEFERRED = "deferred"
@@ -44,7 +45,7 @@ class Verdict(StrEnum):
 
 
 class Outcome(Struct, frozen=True):
-    """One recipient's result. `suppress` says the address is dead; `diagnostic` is one printable line."""
+    """One recipient's outcome. `suppress` is True if the address proved invalid; `diagnostic` is one printable line."""
 
     verdict: Verdict
     scope: Scope
@@ -61,10 +62,10 @@ _DELIVERED, _RECIPIENT, _ACCEPTED = Verdict.DELIVERED, Scope.RECIPIENT, Category
 
 
 def classify(answer: Answer, *, alone: bool = True) -> Outcome:
-    """The outcome of one recipient's answer; total, never raises.
+    """Return the outcome of one recipient's answer; never raises.
 
-    `alone` says that the recipient had the transaction to itself; otherwise a refusal at DATA or BODY is
-    about the message, whatever it says of a mailbox. Only a 2xx to the final dot is a delivery.
+    `alone` is True if the recipient was the only one of the transaction; otherwise a refusal at DATA or BODY concerns
+    the message even if it names a mailbox. Only a 2xx to the final dot is a delivery.
     """
     said = answer.outcome
     if isinstance(said, Break):
@@ -83,7 +84,7 @@ def classify(answer: Answer, *, alone: bool = True) -> Outcome:
 
 
 def detail(outcome: Outcome) -> dict[str, str | int]:
-    """The outcome's share of an event's `data.detail`: snake_case, without what is unknown."""
+    """Return the outcome's part of an event's `data.detail`, in snake_case, without unknown values."""
     found: dict[str, str | int] = {"scope": outcome.scope.value, "class": outcome.category.value}
     if outcome.smtp_code is not None:
         found["smtp_code"] = outcome.smtp_code
@@ -98,14 +99,14 @@ def detail(outcome: Outcome) -> dict[str, str | int]:
 
 # --- replies -------------------------------------------------------------------------------------
 
-# Only these say that the address itself is dead. A full mailbox is bounced (the code is permanent) but
-# people empty mailboxes: a soft failure never suppresses.
+# Only these classes prove that the address itself is invalid. A full mailbox may bounce (the code is permanent), but
+# its owner can empty it, so it never suppresses.
 _DEAD = frozenset({
     Category.USER_UNKNOWN, Category.MAILBOX_DISABLED, Category.MAILBOX_UNAVAILABLE, Category.NULL_MX,
     Category.DNS,
 })  # fmt: skip
 
-# Before MAIL a reply knows nothing of the message: it is about the sending host.
+# Before MAIL the server has seen nothing of the message, so its reply concerns the sending host.
 _BEFORE_MAIL = frozenset({
     Phase.ROUTE, Phase.CONNECT, Phase.GREETING, Phase.EHLO, Phase.STARTTLS, Phase.TLS
 })  # fmt: skip
@@ -114,8 +115,8 @@ _BEFORE_MAIL = frozenset({
 # greeting: Postfix smtp_skip_5xx_greeting (default yes) goes to the next MX and defers when none is left,
 #   since the reply is often a busy server's or a block of our address that is lifted within the hours;
 # STARTTLS: Postfix defers with 4.7.5 when TLS is required and refused; without need we go on in plaintext.
-# Nor does one about the session, as too many recipients in it, while there are several: RFC 5321 4.5.3.1.10 has a 552
-# of that kind taken as temporary, and those left over go in another session.
+# A 5xx about the session (too many recipients) is not final either while the transaction has several: RFC 5321
+# 4.5.3.1.10 treats such a 552 as temporary, and the other recipients go in another session.
 _NEVER_FINAL = frozenset({Phase.CONNECT, Phase.GREETING, Phase.STARTTLS, Phase.TLS})
 
 _CLOSING = 421
@@ -126,7 +127,7 @@ _STATUS_IN_TEXT = re.compile(r"(?:^|[\s(#])([245]\.\d{1,3}\.\d{1,3})(?![\d.]*\d)
 def _refused(phase: Phase, reply: Reply, *, alone: bool) -> Outcome:
     severity = reply.code // 100
     diagnostic = _line(reply)
-    if severity not in {4, 5}:  # a reply out of its place: the conversation can't be trusted
+    if severity not in {4, 5}:  # a reply that does not fit the command: the session is out of step
         return Outcome(
             verdict=Verdict.DEFERRED,
             scope=Scope.SESSION,
@@ -143,7 +144,7 @@ def _refused(phase: Phase, reply: Reply, *, alone: bool) -> Outcome:
     else:
         found, sure = _read(phase, reply.code, status, words_of(reply.text))
         if reply.code == _CLOSING and phase is not Phase.RCPT and found.scope in {Scope.MESSAGE, Scope.RECIPIENT}:
-            # The server closes the connection (RFC 5321 3.8), so "mail from you" is about us, not about this sender.
+            # The server closes the connection (RFC 5321 3.8), so its words concern our host, not this sender.
             found = by_status(status, reply.code) or by_code(phase, reply.code) or found
         found = _within(phase, found, alone=alone)
     one_of_many = phase is Phase.RCPT and found.scope is Scope.SESSION and not alone
@@ -161,34 +162,37 @@ def _refused(phase: Phase, reply: Reply, *, alone: bool) -> Outcome:
 
 
 def _line(reply: Reply) -> str:
-    """The reply as one line, its enhanced status once."""
+    """Return the reply as one line that has its enhanced status once."""
     if reply.enhanced is None or reply.text.startswith(reply.enhanced):
         return f"{reply.code} {reply.text}"
     return f"{reply.code} {reply.enhanced} {reply.text}"
 
 
 def _status(reply: Reply, severity: int) -> str | None:
-    """The enhanced status, also one inside the text, as `550 #5.1.0 Address rejected` has it."""
+    """Return the enhanced status; also one inside the text, as in `550 #5.1.0 Address rejected`."""
     if reply.enhanced is not None and _STATUS.fullmatch(reply.enhanced):
         return reply.enhanced
     match = _STATUS_IN_TEXT.search(reply.text)
     return match[1] if match is not None and match[1].startswith(str(severity)) else None
 
 
-def _unroutable(status: str | None) -> Finding:
-    """A null MX is the owner's own word (RFC 7505). Other findings of our resolver never suppress: a
-    resolver gone wrong, or a domain lapsed for a day, must not cost a customer its whole list."""
+def _unroutable(status: str | None) -> ReplyMeaning:
+    """Return the finding for a domain without a usable mail server.
+
+    A null MX is the domain owner's own statement (RFC 7505). Other DNS failures never suppress: a faulty resolver, or a
+    domain that lapsed for a day, must not suppress a customer's whole list.
+    """
     if status == "5.1.10":
-        return Finding(Category.NULL_MX, Scope.RECIPIENT)
-    return Finding(Category.DNS, Scope.SITE)
+        return ReplyMeaning(Category.NULL_MX, Scope.RECIPIENT)
+    return ReplyMeaning(Category.DNS, Scope.SITE)
 
 
-def _read(phase: Phase, code: int, status: str | None, words: str) -> tuple[Finding, bool]:
-    """Return the finding of a reply, and whether it is clear enough to suppress an address.
+def _read(phase: Phase, code: int, status: str | None, words: str) -> tuple[ReplyMeaning, bool]:
+    """Return the meaning of a reply, and whether it is clear enough to suppress an address.
 
-    Words come before the status where they tell, and after it where they are general. A state that passes is no
-    reason to suppress, whatever the code is. Where nothing tells but a code, a reply that says no more suppresses, and
-    so does one that names a mailbox without a word about us.
+    Specific words come before the status, general words after it. A reply about a temporary state never suppresses,
+    whatever its code. If only the code has a meaning, the reply suppresses if it has no text of its own, or if it names
+    a mailbox and has no word about us.
     """
     if (refusal := REFUSALS.first(words, status)) is not None:
         return refusal, False
@@ -202,19 +206,19 @@ def _read(phase: Phase, code: int, status: str | None, words: str) -> tuple[Find
     return found, is_bare(words) or (names_a_mailbox_only(words) and not is_passing(words))
 
 
-def _within(phase: Phase, found: Finding, *, alone: bool) -> Finding:
-    """Narrow a finding to what a server can know at this phase."""
+def _within(phase: Phase, found: ReplyMeaning, *, alone: bool) -> ReplyMeaning:
+    """Limit a meaning to what a server can know at this phase."""
     if phase in _BEFORE_MAIL:
         if found.scope is Scope.SESSION:
             return found
         personal = found.scope is Scope.RECIPIENT
-        return Finding(Category.UNAVAILABLE if personal else found.category, Scope.SITE)
+        return ReplyMeaning(Category.UNAVAILABLE if personal else found.category, Scope.SITE)
     if found.scope is not Scope.RECIPIENT:
         return found
-    if phase is Phase.MAIL:  # the sender is all it has seen
-        return Finding(Category.SENDER_REFUSED, Scope.MESSAGE)
+    if phase is Phase.MAIL:  # the server has seen only the sender
+        return ReplyMeaning(Category.SENDER_REFUSED, Scope.MESSAGE)
     if phase is not Phase.RCPT and not alone:
-        return Finding(found.category, Scope.MESSAGE)
+        return ReplyMeaning(found.category, Scope.MESSAGE)
     return found
 
 
@@ -233,10 +237,10 @@ _SITE_WIDE = frozenset({BreakKind.TIMEOUT, BreakKind.REFUSED, BreakKind.TLS, Bre
 
 
 def _broken(phase: Phase, broken: Break) -> Outcome:
-    """A conversation without an answer is always tried again: only a reply can be final.
+    """Return the outcome of a session that ended without a reply: always deferred, because only a reply can be final.
 
-    A connection that closes in mid-transaction is that session's end; one that never comes up, or a peer
-    that stays silent, concerns the site.
+    A connection closed in mid-transaction concerns that session. One that is never established, or a silent peer,
+    concerns the site.
     """
     kind = broken.kind
     category = _BREAK_CATEGORY[kind]

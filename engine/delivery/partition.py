@@ -1,7 +1,7 @@
-"""Which shard a recipient's domain belongs to, and the names of a shard's streams. Pure.
+"""Map recipient domains to shards, and shards to the names of their Redis streams. Pure.
 
-The mapping is part of the stored data (queue rows carry their shard), so it must never change between
-versions, machines or processes: a keyed-less BLAKE2b of the lower-case domain, modulo the shard count.
+Queue rows store their shard, so the mapping must never change between versions, machines or processes: an unkeyed
+BLAKE2b hash of the lower-case domain, modulo the number of shards.
 """
 
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ def shard_of(
     split: Mapping[str, int] | None = None,
     message_id: UUID | None = None,
 ) -> int:
-    """The shard of `domain` (A-label or lower-case U-label form, as stored), in 0..shards-1.
+    """Return the shard of `domain` (A-labels or lower-case U-labels, as stored), from 0 to shards - 1.
 
-    A domain in `split` is spread over that many sub-shards (at most `shards`) by message id: sub-shard 0
-    is the domain's own shard, and all sub-shards are different.
+    A domain in `split` is spread by message id over that many sub-shards, at most `shards`. Sub-shard 0 is the domain's
+    own shard; all sub-shards are different.
     """
     home = _home(domain, shards)
     if not split or message_id is None:
@@ -36,13 +36,13 @@ def shard_of(
 
 
 def parts_of(domain: str, shards: int, parts: int) -> list[int]:
-    """The shards that a domain split into so many parts lies in, its own first."""
+    """Return the shards of a domain that is split into `parts`, its own shard first."""
     home, parts = _home(domain, shards), max(1, min(parts, shards))
     return [_part(home, part, parts, shards) for part in range(parts)]
 
 
 def _part(home: int, part: int, parts: int, shards: int) -> int:
-    # An even stride over the ring keeps sub-shards distinct, and apart even where owners hold ranges.
+    # An even stride keeps sub-shards distinct, and spreads them even if each owner holds a range of shards.
     return (home + part * shards // parts) % shards
 
 
@@ -53,5 +53,5 @@ def _home(domain: str, shards: int) -> int:
 
 
 def hint_stream(shard: int) -> str:
-    """The Redis stream that carries a shard's hints; `{s17}` is its hash tag (Redis Cluster)."""
+    """Return the name of a shard's hint stream; `{s17}` is its hash tag for Redis Cluster."""
     return f"wb:{{s{shard}}}:hints"

@@ -1,6 +1,6 @@
 """The queue of pending deliveries: one row per message and recipient domain, deleted when it is settled.
 
-A row is found by its hint while that is fresh, otherwise by its due time. Only the owner of its shard loads it.
+A hint leads to a fresh row; otherwise its due time does. Only the process that owns the row's shard loads it.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -17,7 +17,7 @@ _SQL = Queries.beside(__file__, "queue.sql")
 
 
 class Row(Struct):
-    """One delivery to make, with the message it carries."""
+    """One pending delivery with its message."""
 
     message_id: UUID
     domain: str
@@ -29,44 +29,46 @@ class Row(Struct):
     due_at: datetime
     attempts: int
     signature: bytes | None
-    waiting: str | None  # why it was held back, where that has been told
-    mime: bytes | None  # None: larger than LARGE_BYTES, fetched by `load_body` when it is its turn
+    waiting: str | None  # the reason for a delay, if an event has recorded it
+    mime: bytes | None  # None if larger than LARGE_BYTES: `load_body` reads it before the attempt
     smtputf8: bool
-    released_at: datetime | None = None  # of a scheduled message: its id is as old as its scheduling
-    deliver_by: datetime | None = None  # no try is made after it
-    min_tls: str | None = None  # the least TLS that the message asks for; None: as the recipient's domain wants it
-    priority: int = 1  # 0 goes first; mail_priority() in the database
-    suspect: bool = True  # one of the addresses may be suppressed; False: none was when the row was read
+    released_at: datetime | None = None  # of a scheduled message, whose id is as old as its acceptance
+    deliver_by: datetime | None = None  # no attempt is made after it
+    min_tls: str | None = None  # the TLS that the message requires; None: as the recipient's domain requires
+    priority: int = 1  # 0 goes first; mail_priority() in the database sets it
+    suspect: bool = True  # False: no address was suppressed when the row was read
 
     @property
     def accepted_at(self) -> datetime:
-        """When the message was accepted for delivery: what its retries are counted from."""
+        """Return the time from which retries are counted: acceptance, or release of a scheduled message."""
         return self.released_at or _made_at(self.message_id)
 
     @property
     def pairs(self) -> list[tuple[int, str]]:
-        """(place among the message's recipients, address) of those still to settle."""
+        """Return (place in the message, address) of each recipient that is not settled."""
         return [(place, address) for place, address in orjson.loads(self.recipients)]
 
     @property
-    def whose(self) -> dict[str, object]:
-        """Whom an event about this delivery as such concerns, said where the message has other recipients."""
+    def event_scope(self) -> dict[str, object]:
+        """Return the `to_domain` for an event about this delivery, or nothing if it covers all recipients of the
+        message.
+        """
         return {} if self.total == 1 or self.total == len(self.pairs) else {"to_domain": self.domain}
 
     @property
     def key(self) -> tuple[UUID, str]:
-        """What identifies the row."""
+        """Return the primary key."""
         return self.message_id, self.domain
 
 
 class Body(Struct, frozen=True):
-    """A message as it was composed."""
+    """A message as composed."""
 
     mime: bytes
 
 
 class DueKey(Struct, frozen=True):
-    """A row that has fallen due."""
+    """The key of a due row."""
 
     message_id: UUID
     domain: str
@@ -74,7 +76,7 @@ class DueKey(Struct, frozen=True):
 
 
 class Outline(Struct, frozen=True):
-    """Whose a row is, without its content."""
+    """A row's key, owner and priority, without its content."""
 
     message_id: UUID
     shard: int
@@ -84,14 +86,14 @@ class Outline(Struct, frozen=True):
 
 
 class Holder(Struct, frozen=True):
-    """An account's mail of one priority in a shard."""
+    """An account's mail of one priority within a shard."""
 
     priority: int
     account_id: UUID
 
 
 class FairKey(Struct, frozen=True):
-    """A due row found while the accounts of a shard took turns; without a message, an account that has none due."""
+    """A due row found by a round over a shard's accounts; `message_id` is None for an account that has none due."""
 
     message_id: UUID | None
     domain: str | None
@@ -102,7 +104,7 @@ class FairKey(Struct, frozen=True):
 
 BEFORE_ALL = Holder(-1, UUID(int=0))
 _NOW = timedelta()
-LARGE_BYTES = 256 * 1024  # the queries say so too
+LARGE_BYTES = 256 * 1024  # the queries repeat this number
 BODY = _SQL.rows("load_body", Body)
 LOAD = _SQL.rows("load_rows", Row)
 LOAD_LIGHT = _SQL.rows("load_light", Row)
@@ -116,7 +118,7 @@ SHOW_NEXT = _SQL.command("show_next")
 
 
 class Depth(Struct):
-    """What waits in one shard."""
+    """The number of rows in one shard, and their earliest due time."""
 
     shard: int
     rows: int
@@ -128,7 +130,7 @@ DEPTHS = _SQL.rows("depths", Depth)
 
 
 async def load(connection: Source, keys: Collection[tuple[UUID, str]]) -> list[Row]:
-    """Rows by key; those settled meanwhile are left out."""
+    """Load rows by key; rows settled meanwhile are missing from the result."""
     if not keys:
         return []
     messages = [key[0] for key in keys]
@@ -136,33 +138,36 @@ async def load(connection: Source, keys: Collection[tuple[UUID, str]]) -> list[R
 
 
 async def load_light(connection: Source, keys: Collection[tuple[UUID, str]]) -> list[Row]:
-    """Rows by key without their bodies, to be put back; those settled meanwhile are left out."""
+    """Load rows by key without their bodies, for rows to be postponed; settled rows are missing from the result."""
     return await LOAD_LIGHT.fetch(connection, *columns(list(keys), 2)) if keys else []
 
 
 async def load_hinted(connection: Source, messages: Collection[UUID], shards: Collection[int]) -> list[Row]:
-    """Rows of the hinted messages that lie in the given shards."""
+    """Load the rows of these messages that lie in the given shards."""
     if not messages:
         return []
     return await HINTED.fetch(connection, list(messages), list(shards), min(messages), max(messages))
 
 
 async def load_body(connection: Source, message: UUID) -> bytes | None:
-    """The message's bytes, whatever their number; None when it is gone."""
+    """Return the message's bytes, of any size, or None if the message no longer exists."""
     found = await BODY.first(connection, message)
     return None if found is None else found.mime
 
 
 async def due(
-    connection: Source, shards: Collection[int], *, most_each: int, but: Collection[UUID], ahead: timedelta = _NOW
+    connection: Source, shards: Collection[int], *, max_each: int, exclude: Collection[UUID], ahead: timedelta = _NOW
 ) -> list[DueKey]:
-    """Rows of the shards that are due now, oldest first within each, without the messages already in hand; with `ahead`
-    also fresh rows whose hints still have so much time."""
-    return await DUE.fetch(connection, list(shards), most_each, list(but), ahead)
+    """Return rows of the shards that are due, oldest first within each, at most `max_each` per shard.
+
+    Skips the messages `exclude`. With `ahead`, also returns fresh rows that fall due within that time: their hints are
+    late.
+    """
+    return await DUE.fetch(connection, list(shards), max_each, list(exclude), ahead)
 
 
 async def outline(connection: Source, messages: Collection[UUID], shards: Collection[int]) -> list[Outline]:
-    """Whose the hinted messages' rows in the given shards are."""
+    """Return owner and priority of the rows of these messages in the given shards."""
     return await OUTLINE.fetch(connection, list(messages), list(shards))
 
 
@@ -171,11 +176,13 @@ async def due_fairly(
     behind: Mapping[int, Holder],
     *,
     holders: int,
-    most_each: int,
-    but: Collection[UUID],
+    max_each: int,
+    exclude: Collection[UUID],
 ) -> list[FairKey]:
-    """Due rows of shards, account by account and priority by priority: for each shard so many holders behind the one
-    given, `most_each` rows of each, in the order of the walk."""
+    """Return due rows of shards in rounds over accounts and priorities.
+
+    For each shard, returns up to `max_each` rows of each of the next `holders` holders behind the given one, in order.
+    """
     starts = list(behind.values())
     return await DUE_FAIRLY.fetch(
         connection,
@@ -183,21 +190,24 @@ async def due_fairly(
         [one.priority for one in starts],
         [one.account_id for one in starts],
         holders,
-        most_each,
-        list(but),
+        max_each,
+        list(exclude),
     )
 
 
 async def postpone(connection: Source, keys: Collection[tuple[UUID, str]], until: datetime, reason: str | None) -> None:
-    """Look at these rows again at `until` by this host's clock, from now on reckoned by the database's; no attempt is
-    counted."""
+    """Set the due time of rows to `until` (by this host's clock, converted to the database's), without counting an
+    attempt.
+    """
     wait = until - clock.now()
     await POSTPONE.execute(connection, [key[0] for key in keys], [key[1] for key in keys], wait, reason)
 
 
 async def show_next(connection: Source, rows: Iterable[tuple[Row, datetime | None]]) -> None:
-    """Recipients that were tried before are next tried then, or nobody can tell when: what their message shows of them
-    must not be a moment that has passed."""
+    """Show the new time of the next attempt on recipients that were tried before; None if it is not known yet.
+
+    Without this, a message would show a time that has passed.
+    """
     shown = [(row.message_id, place, at) for row, at in rows if row.attempts for place, _ in row.pairs]
     if shown:
         messages = [one[0] for one in shown]
@@ -205,12 +215,12 @@ async def show_next(connection: Source, rows: Iterable[tuple[Row, datetime | Non
 
 
 async def bury(connection: Source, key: tuple[UUID, str], until: datetime, reason: str) -> None:
-    """Set a row aside until `until` (as in `postpone`) whose outcome could not be stored; counts as an attempt."""
+    """Postpone a row whose outcome could not be stored until `until`, and count an attempt."""
     await BURY.execute(connection, *key, until - clock.now(), reason)
 
 
 async def oldest_due(connection: Source, shards: int) -> datetime | None:
-    """The earliest due time of all shards: one look at the index for each."""
+    """Return the earliest due time of all shards, by one index lookup per shard."""
     return (await OLDEST.records(connection, shards))[0]["oldest_due"]  # type: ignore[no-any-return]
 
 

@@ -1,8 +1,8 @@
 -- name: load_rows
--- Queue rows with messages $1 and domains $2, and their bodies; $3 and $4 bound the ids for partition pruning. The
--- fences (OFFSET 0) have each row and body looked up by its id: joined, the planner reads all bodies between the bounds,
--- and a plan that was made for an empty queue reads all of a full one. An address is suspect where it is suppressed for
--- whatever reason, or not ASCII: only for those is `canonical` more than lower case.
+-- Return the queue rows with messages $1 and domains $2, with their bodies; $3 and $4 bound the ids for partition
+-- pruning. OFFSET 0 makes the planner look up each row and body by its id: joined, it would read all bodies between the
+-- bounds, and a plan made for an empty queue would read all of a full one. `suspect` is true if an address is
+-- suppressed for any reason or is not ASCII (only then does `canonical` differ from lower case).
 SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipients::text, q.total, q.due_at, q.attempts,
        q.signature, q.waiting,
        CASE WHEN octet_length(b.mime) <= 262144 THEN b.mime END AS mime, b.smtputf8, q.accepted_at AS released_at, q.deliver_by,
@@ -29,7 +29,7 @@ CROSS JOIN LATERAL (
 ) AS x;
 
 -- name: load_light
--- Queue rows with messages $1 and domains $2 without their bodies.
+-- Return the queue rows with messages $1 and domains $2, without their bodies.
 SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipients::text, q.total, q.due_at, q.attempts,
        q.signature, q.waiting, NULL::bytea AS mime, false AS smtputf8, q.accepted_at AS released_at, q.deliver_by,
        q.min_tls, q.priority, true AS suspect
@@ -37,7 +37,8 @@ FROM unnest($1::uuid[], $2::text[]) AS n (message_id, domain)
 JOIN queue q ON q.message_id = n.message_id AND q.domain = n.domain;
 
 -- name: load_hinted
--- Queue rows of messages $1 in shards $2, and their bodies, as in load_rows; $3 and $4 bound the ids for partition pruning.
+-- Return the queue rows of messages $1 in shards $2, with their bodies, as in load_rows; $3 and $4 bound the ids for
+-- partition pruning.
 SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipients::text, q.total, q.due_at, q.attempts,
        q.signature, q.waiting,
        CASE WHEN octet_length(b.mime) <= 262144 THEN b.mime END AS mime, b.smtputf8, q.accepted_at AS released_at, q.deliver_by,
@@ -64,13 +65,13 @@ CROSS JOIN LATERAL (
 WHERE q.shard = ANY($2::int[]);
 
 -- name: load_body
--- The body of message $1.
+-- Return the body of message $1.
 SELECT mime FROM message_bodies WHERE message_id = $1;
 
 -- name: due_rows
--- Rows of shards $1 due by the database's clock, at most $2 a shard, without messages $3: a hashed subquery, because a
--- generic plan compares every row with every member of an array. Rows that were never tried nor put off also when they
--- fall due within $4.
+-- Return rows of shards $1 that are due by the database's clock, at most $2 per shard, without messages $3. Rows that
+-- were never tried or postponed are returned up to $4 before they fall due. The excluded messages are a hashed
+-- subquery, because a generic plan compares every row with every member of an array.
 WITH held AS MATERIALIZED (SELECT unnest($3::uuid[]) AS id)
 SELECT r.message_id, r.domain, r.shard
 FROM unnest($1::int[]) AS s (shard)
@@ -83,8 +84,8 @@ CROSS JOIN LATERAL (
 ) AS r;
 
 -- name: outline_hinted
--- Whose the queue rows of messages $1 in shards $2 are. Behind the fence too: before it, the planner goes through all
--- rows of the shards once for each message.
+-- Return owner and priority of the queue rows of messages $1 in shards $2. OFFSET 0 as in load_rows: without it the
+-- planner scans all rows of the shards once for each message.
 SELECT q.message_id, q.shard, q.account_id, q.priority, q.domain
 FROM unnest($1::uuid[]) AS n (message_id)
 CROSS JOIN LATERAL (
@@ -93,8 +94,9 @@ CROSS JOIN LATERAL (
 WHERE q.shard = ANY($2::int[]);
 
 -- name: due_fairly
--- The shards $1 account by account, from behind priorities $2 and accounts $3: at most $4 holders of a shard, and of
--- each at most $5 rows due by the database's clock, without messages $6. Holders are found by skipping through the index.
+-- Walk through the shards $1 account by account, starting after priorities $2 and accounts $3: at most $4 holders
+-- (priority and account) per shard, and of each at most $5 rows due by the database's clock, without messages $6.
+-- Holders are found by skipping through the index.
 WITH RECURSIVE held AS MATERIALIZED (
     SELECT unnest($6::uuid[]) AS id
 ), walk AS (
@@ -120,29 +122,29 @@ WHERE w.step > 0
 ORDER BY w.step;
 
 -- name: postpone_rows
--- Rows with messages $1 and domains $2 wait for $3 from now on by the database's clock, for reason $4.
+-- Set the due time of rows with messages $1 and domains $2 to $3 from now, by the database's clock, with reason $4.
 UPDATE queue q SET due_at = clock_timestamp() + $3::interval, waiting = coalesce($4, q.waiting)
 FROM unnest($1::uuid[], $2::text[]) AS n (message_id, domain)
 WHERE q.message_id = n.message_id AND q.domain = n.domain;
 
 -- name: show_next
--- Recipients $1 (messages) and $2 (places) that wait for another try have it at $3 (null: nobody knows when); $4 and $5
--- bound the ids for partition pruning, of both sides as in update_recipients.
+-- Set the time of the next attempt of recipients $1 (messages) and $2 (places) to $3 (null: unknown); $4 and $5 bound
+-- the ids for partition pruning, on both sides as in update_recipients.
 UPDATE recipients r SET next_attempt_at = n.next_attempt_at
 FROM unnest($1::uuid[], $2::smallint[], $3::timestamptz[]) AS n (message_id, n, next_attempt_at)
 WHERE r.message_id = n.message_id AND r.n = n.n AND r.status = 'sending'
   AND r.message_id BETWEEN $4 AND $5 AND n.message_id BETWEEN $4 AND $5;
 
 -- name: depths
--- Rows and oldest due time by shard.
+-- Count the rows of each shard and return their oldest due time.
 SELECT shard, count(*) AS rows, min(due_at) AS oldest_due FROM queue GROUP BY shard;
 
 -- name: bury_row
--- The row of message $1 and domain $2 waits for $3 from now on by the database's clock, for reason $4, one attempt more
--- on its count.
+-- Postpone the row of message $1 and domain $2 by $3 from now, by the database's clock, with reason $4, and count an
+-- attempt.
 UPDATE queue SET due_at = clock_timestamp() + $3::interval, waiting = $4, attempts = attempts + 1 WHERE message_id = $1 AND domain = $2;
 
 -- name: oldest_due
--- The earliest due time over the shards 0 to $1 - 1.
+-- Return the earliest due time over the shards 0 to $1 - 1.
 SELECT min(q.due_at) AS oldest_due FROM generate_series(0, $1::int - 1) AS s (shard)
 CROSS JOIN LATERAL (SELECT due_at FROM queue WHERE queue.shard = s.shard ORDER BY due_at LIMIT 1) AS q;

@@ -1,7 +1,4 @@
-"""The rules of `provider_replies.toml`, compiled once: what the words of a reply mean.
-
-Called by `outcome.py`, which decides when the words come before the codes.
-"""
+"""The rules of `provider_replies.toml`, compiled once: meanings of the words of a reply. Used by `outcome.py`."""
 
 import tomllib
 from pathlib import Path
@@ -10,14 +7,14 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from engine.delivery.reply_codes import Category, Finding, Scope
+from engine.delivery.reply_codes import Category, ReplyMeaning, Scope
 from engine.delivery.reply_text import Phrase, index, plain
 
-__all__ = ["HINTS", "RECIPIENTS", "REFUSALS", "Rules", "is_bare", "is_passing", "names_a_mailbox_only", "words_of"]
+__all__ = ["HINTS", "RECIPIENTS", "REFUSALS", "ReplyRules", "is_bare", "is_passing", "names_a_mailbox_only", "words_of"]
 
 
-class Rule(Struct, frozen=True, forbid_unknown_fields=True):
-    """One rule as `provider_replies.toml` holds it; the head of that file says what each field means."""
+class ReplyRule(Struct, frozen=True, forbid_unknown_fields=True):
+    """One rule of `provider_replies.toml`; the head of that file explains each field."""
 
     phrase: str
     category: Category = msgspec.field(name="class")
@@ -34,31 +31,31 @@ class _Table(Struct, frozen=True, forbid_unknown_fields=True):
     passing: tuple[str, ...]
     about_us: tuple[str, ...]
     sets: dict[str, tuple[str, ...]]
-    refusals: tuple[Rule, ...]
-    recipients: tuple[Rule, ...]
-    hints: tuple[Rule, ...]
+    refusals: tuple[ReplyRule, ...]
+    recipients: tuple[ReplyRule, ...]
+    hints: tuple[ReplyRule, ...]
 
 
 class _Compiled(NamedTuple):
     phrase: Phrase
     status: str | None
-    finding: Finding
+    finding: ReplyMeaning
 
 
-class Rules:
-    """Rules of one kind in their order. An index by first word spares most of them for a given text."""
+class ReplyRules:
+    """Rules of one kind in their order, indexed by first word, so that few of them are tried on a text."""
 
     __slots__ = ("_compiled", "_places", "table")
 
-    def __init__(self, table: tuple[Rule, ...], sets: dict[str, tuple[str, ...]]) -> None:
+    def __init__(self, table: tuple[ReplyRule, ...], sets: dict[str, tuple[str, ...]]) -> None:
         self.table = table
         self._compiled = tuple(
-            _Compiled(Phrase(rule.phrase, sets), rule.status, Finding(rule.category, rule.scope)) for rule in table
+            _Compiled(Phrase(rule.phrase, sets), rule.status, ReplyMeaning(rule.category, rule.scope)) for rule in table
         )
         self._places = index([rule.phrase for rule in self._compiled])
 
-    def first(self, words: str, status: str | None) -> Finding | None:
-        """Return what the first rule that matches `words` means; `status` is the enhanced status of the reply."""
+    def first(self, words: str, status: str | None) -> ReplyMeaning | None:
+        """Return the meaning of the first rule that matches `words`; `status` is the reply's enhanced status."""
         places = self._places
         candidates = {place for word in set(words.split()) for place in places.get(word, ())}
         for place in sorted(candidates):
@@ -73,9 +70,9 @@ class Rules:
 
 
 _TABLE = msgspec.convert(tomllib.loads((Path(__file__).parent / "provider_replies.toml").read_text("utf-8")), _Table)
-REFUSALS = Rules(_TABLE.refusals, _TABLE.sets)
-RECIPIENTS = Rules(_TABLE.recipients, _TABLE.sets)
-HINTS = Rules(_TABLE.hints, _TABLE.sets)
+REFUSALS = ReplyRules(_TABLE.refusals, _TABLE.sets)
+RECIPIENTS = ReplyRules(_TABLE.recipients, _TABLE.sets)
+HINTS = ReplyRules(_TABLE.hints, _TABLE.sets)
 
 
 class _Words:
@@ -102,13 +99,13 @@ def words_of(text: str) -> str:
 
 
 def is_bare(words: str) -> bool:
-    """Return True if a reply says no more than its code, apart from the addresses and hosts that it names."""
+    """Return True if a reply has no text besides its code and the addresses and hosts that it names."""
     said = " ".join(word for word in words.split() if word not in {"@", "@host"})
     return f" {said} " in _BARE
 
 
 def is_passing(words: str) -> bool:
-    """Return True if a reply speaks of a state that passes, such as a full mailbox, whatever its code says."""
+    """Return True if a reply describes a temporary state, such as a full mailbox, whatever its code."""
     return _PASSING.any_in(words)
 
 

@@ -1,8 +1,8 @@
-"""Read the words of an SMTP reply. Pure; called by `outcome.py`.
+"""Reduce the text of an SMTP reply to plain words, and find phrases in it. Pure; used by `reply_rules.py`.
 
-`plain()` reduces a reply to lower-case words without accents. Addresses, host names, IP addresses and links were chosen
-by somebody else and become placeholders: `<spam@b.test> unknown` does not speak of spam. A `Phrase` is a sequence of
-whole words; `provider_replies.toml` holds all of them and describes how they are written.
+`plain` returns lower-case words without accents. Addresses, host names, IP addresses and links become placeholders,
+because others chose them: `<spam@b.test> unknown` does not mention spam. A `Phrase` is a sequence of whole words;
+`provider_replies.toml` lists all phrases and explains how to write them.
 """
 
 import re
@@ -12,7 +12,7 @@ from unicodedata import combining, normalize
 
 __all__ = ["Phrase", "index", "plain"]
 
-MAX_TEXT = 1_000  # characters that are read; a session keeps no more of a reply
+MAX_TEXT = 1_000  # characters; a session keeps no more of a reply
 MAX_GAP = 6  # words that "…" may stand for
 
 
@@ -63,7 +63,7 @@ def _unquoted(found: re.Match[str]) -> str:
 
 
 def _folded(text: str) -> str:
-    """`text` without accents, each ideograph a word, "¿" for every octet that was not UTF-8."""
+    """Return `text` without accents, each ideograph as a word, and "¿" for every octet that was not UTF-8."""
     letters = (letter for letter in normalize("NFKD", text.replace("¿", " ")) if not combining(letter))
     return _IDEOGRAPH.sub(r" \1 ", "".join(letters).replace("\ufffd", "¿"))
 
@@ -85,7 +85,7 @@ _PIECE = re.compile(r"\)\?|[()|…]|\{\w+\}|[^\s()|…{}]+")
 
 
 class Phrase:
-    """A sequence of words to find in a text that `plain()` returned; `openings` are those it can begin with."""
+    """A compiled phrase for texts that `plain` returned; `openings` are the words that it can begin with."""
 
     __slots__ = ("_find", "openings")
 
@@ -100,12 +100,14 @@ class Phrase:
 
 
 def _openings(pieces: list[str], sets: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """The first words of the alternatives that the phrase begins with."""
+    """Yield the first words of the alternatives that the phrase begins with."""
     first = [pieces[0]]
     if pieces[0] == "(":
         end = next(at for at, piece in enumerate(pieces) if piece in {")", ")?"})
         if pieces[end] == ")?":
-            raise ValueError(f"a phrase begins with the optional words {pieces[1:end]}; begin it with a word")
+            raise ValueError(
+                f"The phrase begins with the optional words {pieces[1:end]}. Begin it with a required word."
+            )
         first = [piece for before, piece in pairwise(pieces[:end]) if before in {"(", "|"}]
     for piece in first:
         for word in sets[piece[1:-1]] if piece.startswith("{") else (piece,):
@@ -129,7 +131,9 @@ def _word(text: str) -> str:
 
 
 def _one_of(words: Sequence[str]) -> str:
-    """Any of `words`, grouped by their first letter: a tenth of the comparisons of a plain alternation."""
+    """Return an expression for any of `words`, grouped by first letter: a tenth of the comparisons of a plain
+    alternation.
+    """
     by_letter: dict[str, list[str]] = {}
     for word in words:
         expression = _word(word)
@@ -138,7 +142,7 @@ def _one_of(words: Sequence[str]) -> str:
 
 
 def _gap(elsewhere: Sequence[str]) -> str:
-    """Up to MAX_GAP words, none of them in `elsewhere`: those begin to speak about somebody else."""
+    """Return an expression for up to MAX_GAP words, none of them in `elsewhere`: such words begin another subject."""
     unless = f"(?!{_one_of(elsewhere)})" if elsewhere else ""
     return f"(?:{unless}[^ ]+ ){{0,{MAX_GAP}}}?"
 

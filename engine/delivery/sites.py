@@ -1,7 +1,9 @@
-"""How much a site is asked to take: rules by mail hosts' names, shipped and the operator's, merged field by field.
+"""Limits of sites, merged field by field from shipped rules and the operator's. Pure; used by the pacer and `ops
+sites`.
 
-Pure. A rule says what it knows and leaves the rest to wider ones: the site itself, then the longest name that its
-most preferred host ends in (the operator's before the shipped ones), then the operator's `*`, then the settings.
+A rule sets some fields. Each field comes from the first rule that sets it: a rule for the site itself, then for the
+longest name that its most preferred host ends in (the operator's before the shipped ones), then the operator's `*`,
+then the settings.
 """
 
 import re
@@ -18,7 +20,7 @@ from engine.base.settings import Settings
 
 EVERYWHERE = "*"
 MAX_NAME = 255
-MAX_RECIPIENTS = 100  # RFC 5321 4.5.3.1.8: what every server takes in one transaction; a message has 50
+MAX_RECIPIENTS = 100  # RFC 5321 4.5.3.1.8: every server takes so many in a transaction; a message has at most 50
 _NAME = re.compile(r"\*|(?!\.)[a-z0-9_.-]{1,240}(?:#[0-9a-f]{8})?", re.ASCII)
 _HERE = Path(__file__).parent
 
@@ -28,7 +30,7 @@ _Rate = Annotated[float, Meta(gt=0, le=1_000_000)]
 
 
 class Family(StrEnum):
-    """Which addresses of a mail host are tried, and first."""
+    """The address families of a mail host to try, and their order."""
 
     IPV4 = "ipv4"  # IPv4 first
     IPV6 = "ipv6"  # IPv6 first
@@ -36,36 +38,36 @@ class Family(StrEnum):
     IPV6_ONLY = "ipv6-only"
 
 
-class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What one source says of a site; None: nothing."""
+class SiteRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One source's values for a site; None leaves a field to wider rules."""
 
-    connections: Annotated[int, Meta(ge=1, le=10_000)] | None = None  # at once, over all processes
+    connections: Annotated[int, Meta(ge=1, le=10_000)] | None = None  # at the same time, over all processes
     messages_per_connection: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
-    per_second: _Rate | None = None  # messages begun, over all processes
+    per_second: _Rate | None = None  # transactions begun, over all processes
     per_minute: _Rate | None = None
     per_hour: _Rate | None = None
-    recipients: Annotated[int, Meta(ge=1, le=1_000)] | None = None  # of one transaction
+    recipients: Annotated[int, Meta(ge=1, le=1_000)] | None = None  # per transaction
     family: Family | None = None
-    ladder_s: Annotated[tuple[_Seconds, ...], Meta(min_length=1, max_length=40)] | None = None  # waits between tries
-    back_off: Annotated[tuple[_Text, ...], Meta(max_length=50)] | None = None  # said in an answer: slow down
+    ladder_s: Annotated[tuple[_Seconds, ...], Meta(min_length=1, max_length=40)] | None = None  # retry schedule
+    back_off: Annotated[tuple[_Text, ...], Meta(max_length=50)] | None = None  # words in a reply that ask for less mail
     together: bool | None = None  # all MX sets under the rule's name share one window
 
 
-FIELDS = Rule.__struct_fields__
+FIELDS = SiteRule.__struct_fields__
 
 
 class NamedRule(Struct, frozen=True):
-    """A rule, the names of mail hosts it is for, and on whose word."""
+    """A rule with the names of mail hosts that it covers, and its author."""
 
     names: tuple[str, ...]
-    rule: Rule
-    whose: str  # 'operator', or the provider's title
+    rule: SiteRule
+    whose: str  # `operator`, or the provider's title
     why: str = ""
     sources: dict[str, str] = {}
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What holds for a site. `key` names its window; `origins` says for each field on whose word."""
+    """The merged limits of a site. `key` names its window; `origins` names the rule behind each field."""
 
     key: str
     connections: int
@@ -73,43 +75,45 @@ class Limits(Struct, frozen=True, kw_only=True):
     recipients: int
     family: Family
     ladder_s: tuple[float, ...]
-    rates: tuple[tuple[float, float], ...]  # (messages, in so many seconds)
+    rates: tuple[tuple[float, float], ...]  # (messages, per so many seconds)
     back_off: tuple[str, ...]
     origins: dict[str, str]
 
-    def asks_to_slow_down(self, said: str) -> bool:
-        """True when an answer contains what the rules count as a wish for less mail."""
-        return bool(self.back_off) and any(words in said.lower() for words in self.back_off)
+    def asks_to_slow_down(self, reply: str) -> bool:
+        """Return True if a reply contains words that the rules list in `back_off`."""
+        return bool(self.back_off) and any(words in reply.lower() for words in self.back_off)
 
 
 class Provider(Struct, frozen=True, forbid_unknown_fields=True):
-    """A record of the shipped file."""
+    """One record of `sites.toml`."""
 
     title: str
     names: tuple[str, ...]
-    rule: Rule
+    rule: SiteRule
     sources: dict[str, str]
 
 
-class _Shipped(Struct, frozen=True, forbid_unknown_fields=True):
+class _ShippedSites(Struct, frozen=True, forbid_unknown_fields=True):
     provider: tuple[Provider, ...]
 
 
-PROVIDERS = msgspec.convert(tomllib.loads((_HERE / "sites.toml").read_text("utf-8")), _Shipped).provider
+PROVIDERS = msgspec.convert(tomllib.loads((_HERE / "sites.toml").read_text("utf-8")), _ShippedSites).provider
 SHIPPED = tuple(NamedRule(one.names, one.rule, one.title, "shipped", one.sources) for one in PROVIDERS)
 
 
 class RuleBook:
-    """All rules at one moment."""
+    """An immutable set of rules: the operator's at one moment, and the shipped ones."""
 
     def __init__(self, operators: Iterable[NamedRule] = (), shipped: Sequence[NamedRule] = SHIPPED) -> None:
         self._by_name: dict[str, list[NamedRule]] = {}
-        for rule in (*operators, *shipped):  # the operator's come first
+        for rule in (*operators, *shipped):  # the operator's come before the shipped ones
             for name in rule.names:
                 self._by_name.setdefault(name, []).append(rule)
 
     def of(self, site: str, hosts: Sequence[str]) -> list[tuple[str, NamedRule]]:
-        """(Name, rule) that are about a site, the most telling first. `hosts`: the most preferred one first."""
+        """Return (name, rule) of the rules that cover a site, most specific first. `hosts` starts with the most
+        preferred one.
+        """
         names = [site] if "#" in site else []
         if hosts:
             labels = hosts[0].lower().rstrip(".").split(".")
@@ -120,19 +124,21 @@ class RuleBook:
         return found + [(EVERYWHERE, rule) for rule in self._by_name.get(EVERYWHERE, ())]
 
     def limits(self, site: str, hosts: Sequence[str], settings: Settings) -> Limits:
-        """What holds for a site; the first rule that speaks of a field decides it, answers to heed add up."""
+        """Return the merged limits of a site: the first rule that sets a field decides it; `back_off` lists are
+        joined.
+        """
         values: dict[str, Any] = {}
         origins: dict[str, str] = {}
         key, heeded = site, []
         for name, named in self.of(site, hosts):
-            for field, value in _said(named.rule):
+            for field, value in _fields_set(named.rule):
                 if field == "back_off":
                     heeded += [words.lower() for words in value]
                 elif field not in values and field == "together" and value:
                     key = _shared_key(named, name, site)
                 values.setdefault(field, value)
                 origins.setdefault(field, _origin(name, named, field))
-        merged = Rule(**values)
+        merged = SiteRule(**values)
         return Limits(
             key=key,
             connections=merged.connections or settings.site_connections,
@@ -147,31 +153,31 @@ class RuleBook:
 
 
 def checked_name(text: str) -> str:
-    """The name of an operator's rule as it is stored; raises ValueError for what no site can have."""
+    """Return the name of an operator's rule as stored; raises ValueError for a name that no site or host can have."""
     name = text.strip().lower().rstrip(".")
     if not _NAME.fullmatch(name):
         raise ValueError(
-            f"{text[:MAX_NAME]!r} is no name of a mail host or site: give one such as mx.example.com, or *"
+            f"{text[:MAX_NAME]!r} is not the name of a mail host or site. Use a name such as mx.example.com, or *."
         )
     return name
 
 
-def rule_from_json(text: str | bytes) -> Rule:
-    """A stored rule; raises msgspec.ValidationError for what is none."""
-    return msgspec.json.decode(text, type=Rule, strict=False)
+def rule_from_json(text: str | bytes) -> SiteRule:
+    """Return a stored rule; raises msgspec.ValidationError for invalid JSON or fields."""
+    return msgspec.json.decode(text, type=SiteRule, strict=False)
 
 
-def _said(rule: Rule) -> list[tuple[str, Any]]:
+def _fields_set(rule: SiteRule) -> list[tuple[str, Any]]:
     return [(field, value) for field in FIELDS if (value := getattr(rule, field)) is not None]
 
 
-def _rates(rule: Rule) -> tuple[tuple[float, float], ...]:
+def _rates(rule: SiteRule) -> tuple[tuple[float, float], ...]:
     each = ((rule.per_second, 1.0), (rule.per_minute, 60.0), (rule.per_hour, 3600.0))
     return tuple((messages, seconds) for messages, seconds in each if messages is not None)
 
 
 def _shared_key(named: NamedRule, name: str, site: str) -> str:
-    """One window for all names of a provider; `*` can't mean that everybody shares one."""
+    """Return the key of the window that all names of a provider share; a `*` rule shares no window."""
     return site if name == EVERYWHERE else f"{named.names[0]}/*"
 
 

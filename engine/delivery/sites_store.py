@@ -1,4 +1,6 @@
-"""Site rules and site states in Postgres. A changed rule is in force everywhere within a second."""
+"""Store the operator's site rules and the states of sites. Changed rules take effect in every process within a
+second.
+"""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -8,7 +10,7 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from engine.delivery.sites import NamedRule, Rule, RuleBook, rule_from_json
+from engine.delivery.sites import NamedRule, RuleBook, SiteRule, rule_from_json
 from engine.store.caches import Cache, bump
 from engine.store.queries import Queries, Source, columns
 
@@ -28,7 +30,7 @@ class RuleRow(Struct, frozen=True):
 
 
 class StateRow(Struct, frozen=True):
-    """What one process last saw of a site."""
+    """The state of a site as one process last reported it."""
 
     site: str
     process: str
@@ -47,16 +49,16 @@ _LIST_STATES = _SQL.rows("list_states", StateRow)
 _FORGET_STATES = _SQL.command("forget_states")
 
 
-class Rules:
-    """The rule book as one process holds it; `cache` belongs to the process's Stamps."""
+class SiteRules:
+    """The rule book of one process; `cache` belongs to the process's Stamps."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
         self.cache: Cache[None, RuleBook] = Cache(KIND, self._load)
-        self.latest = RuleBook()  # until the first look; then what was read last, should Postgres be away
+        self.latest = RuleBook()  # shipped rules until the first read, then the last rules read while Postgres is away
 
     async def book(self) -> RuleBook:
-        """The rules in force. Raises DatabaseUnavailable; `latest` still stands then."""
+        """Return the rules in force. Raises DatabaseUnavailable; `latest` remains usable then."""
         self.latest = await self.cache.get(None)
         return self.latest
 
@@ -65,31 +67,31 @@ class Rules:
 
 
 async def operators(source: Source) -> list[NamedRule]:
-    """The operator's rules; one that this version can't read is left out and told."""
+    """Return the operator's rules; log and leave out a rule that this version cannot read."""
     found = []
     for row in await _RULES.fetch(source):
         try:
             found.append(NamedRule((row.name,), rule_from_json(row.rule), "operator", row.why))
         except msgspec.ValidationError as error:
-            _log.error("site rule not understood", name=row.name, error=str(error))
+            _log.error("site rule not readable", name=row.name, error=str(error))
     return found
 
 
 async def rows(source: Source) -> list[RuleRow]:
-    """The operator's rules as stored."""
+    """Return the operator's rules as stored."""
     return await _RULES.fetch(source)
 
 
-async def change(pool: asyncpg.Pool, name: str, fields: dict[str, object], why: str | None) -> Rule:
-    """Set some fields of a name's rule (None takes a field back); gives the whole rule.
+async def change(pool: asyncpg.Pool, name: str, fields: dict[str, object], why: str | None) -> SiteRule:
+    """Set some fields of a name's rule (None removes a field) and return the whole rule.
 
-    Raises msgspec.ValidationError where a value is out of bounds; nothing is changed then.
+    Raises msgspec.ValidationError if a value is out of bounds; then nothing is changed.
     """
     async with pool.acquire() as connection, connection.transaction():
         row = await _RULE.first(connection, name)
         known = {} if row is None else msgspec.json.decode(row.rule)
         wanted = {field: value for field, value in (known | fields).items() if value is not None}
-        rule = msgspec.convert(wanted, Rule)
+        rule = msgspec.convert(wanted, SiteRule)
         reason = why if why is not None else "" if row is None else row.why
         await _WRITE.execute(connection, name, msgspec.json.encode(rule).decode(), reason)
         await bump(connection, KIND)
@@ -97,7 +99,7 @@ async def change(pool: asyncpg.Pool, name: str, fields: dict[str, object], why: 
 
 
 async def reset(pool: asyncpg.Pool, name: str) -> bool:
-    """Forget a name's rule; False when there was none."""
+    """Delete a name's rule; return False if there was none."""
     async with pool.acquire() as connection, connection.transaction():
         gone = await _DELETE.records(connection, name)
         if gone:
@@ -106,20 +108,20 @@ async def reset(pool: asyncpg.Pool, name: str) -> bool:
 
 
 async def write_states(source: Source, process: str, states: Sequence[tuple[str, str, str]]) -> None:
-    """(Site, hosts joined by commas, JSON) as this process sees them now."""
+    """Store this process's view of sites as (site, hosts joined by commas, JSON)."""
     await _WRITE_STATES.execute(source, process, *columns(states, 3))
 
 
 async def states(source: Source, names: Collection[str], since: datetime) -> list[StateRow]:
-    """What the processes saw of these sites, or of sites with these hosts."""
+    """Return the reported states of these sites, or of sites with these hosts."""
     return await _READ_STATES.fetch(source, list(names), since)
 
 
 async def all_states(source: Source, since: datetime, limit: int) -> list[StateRow]:
-    """What the processes saw of any site."""
+    """Return the reported states of all sites, the latest first."""
     return await _LIST_STATES.fetch(source, since, limit)
 
 
 async def forget_states(source: Source, before: datetime) -> None:
-    """Drop what nobody has seen since."""
+    """Delete states reported before a time."""
     await _FORGET_STATES.execute(source, before)

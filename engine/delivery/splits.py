@@ -1,8 +1,8 @@
-"""Which domains are split over several shards, as every process knows it, and how that changes.
+"""Split domains: busy recipient domains whose mail is spread over several shards.
 
-A split is a row in Postgres; who accepts mail reads it through a stamped cache, so that new mail goes its new way
-within half a second of the change. Mail that waits already is brought there by the owners of its shards
-(mta.outbound.resharding). A row in another shard than the split says is no error: who owns that shard delivers it.
+A split is a row in Postgres. Acceptance reads it through a stamped cache, so that new mail follows a change within half
+a second; the owners of the old shards move waiting mail (mta.outbound.resharding). A row in another shard than the
+split names is valid: the owner of that shard delivers it.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,20 +16,20 @@ from engine.delivery.partition import parts_of
 from engine.store.caches import Cache, bump
 from engine.store.queries import Conn, Queries, Source
 
-KIND = "splits"  # of the stamp
+KIND = "splits"  # the stamp's name
 
 _SQL = Queries.beside(__file__, "splits.sql")
 
 
-class Whose(StrEnum):
-    """On whose word something stands."""
+class SplitAuthor(StrEnum):
+    """The author of a split or of a shard assignment: the operator, or the rule that follows the load."""
 
     OPERATOR = "operator"
     RULE = "rule"
 
 
 class Split(Struct, frozen=True):
-    """What was said about a domain. One part: its mail lies in its own shard, and no rule shall change that."""
+    """The stored split of a domain. With one part, its mail stays in its own shard and the rule must not split it."""
 
     domain: str
     parts: int
@@ -53,14 +53,14 @@ _BEGIN = _SQL.command("begin_rehoming")
 
 
 class Splits:
-    """The splits as one process knows them; `cache` is for its Stamps."""
+    """The splits as one process knows them; `cache` belongs to the process's Stamps."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
         self.cache: Cache[str, Mapping[str, int]] = Cache(KIND, self._load)
 
     async def now(self) -> Mapping[str, int]:
-        """Parts by domain, of the domains that are split. Raises DatabaseUnavailable."""
+        """Return the number of parts of each split domain. Raises DatabaseUnavailable."""
         return await self.cache.get(KIND)
 
     async def _load(self, _: str) -> Mapping[str, int]:
@@ -68,20 +68,24 @@ class Splits:
 
 
 async def read(source: Source) -> Mapping[str, int]:
-    """The same of this moment."""
+    """Read the number of parts of each split domain from the database."""
     return {one.domain: one.parts for one in await SPLIT_DOMAINS.fetch(source)}
 
 
-async def change(connection: Conn, domain: str, parts: int, *, shards: int, whose: Whose, why: str) -> bool:
-    """Let `domain` have so many parts, from now on for new mail and soon for what waits; False when it has them
-    already, and only the reason is new. Call it within a transaction."""
+async def change(connection: Conn, domain: str, parts: int, *, shards: int, whose: SplitAuthor, why: str) -> bool:
+    """Set the number of parts of `domain`, within a transaction; return False if only the reason changed.
+
+    New mail follows at once; waiting mail is moved soon afterwards.
+    """
     before = await _locked(connection, domain)
     await _WRITE.execute(connection, domain, parts, whose.value, why)
     return await _changed(connection, domain, before, parts, shards)
 
 
 async def forget(connection: Conn, domain: str, *, shards: int) -> bool:
-    """One part, and the rule may split it again; False when nothing moves. Call it within a transaction."""
+    """Delete the split of `domain`, within a transaction, so that the rule may split it again; return False if
+    nothing moves.
+    """
     before = await _locked(connection, domain)
     await _FORGET.execute(connection, domain)
     return await _changed(connection, domain, before, 1, shards)
@@ -94,7 +98,9 @@ async def _locked(connection: Conn, domain: str) -> int:
 
 
 async def _changed(connection: Conn, domain: str, before: int, parts: int, shards: int) -> bool:
-    """Rows lie where they were; those that are made by the old split in the next moments will lie there too."""
+    """Announce a changed split; also mark the old shards, since mail accepted in the next moments may still go
+    there.
+    """
     if before == parts:
         return False
     stale: Collection[int] = parts_of(domain, shards, before)

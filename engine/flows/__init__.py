@@ -1,1 +1,1 @@
-"""Work that spans areas, by subject: sending, people, accounts, retention."""
+"""Flows: operations that span several areas, such as accepting a message, signing in, or erasing an account."""

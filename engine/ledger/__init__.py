@@ -1,1 +1,1 @@
-"""Append-only facts: the account log, quota counts, idempotency."""
+"""The account log, account heads, quota and plan limits."""

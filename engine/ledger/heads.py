@@ -1,6 +1,6 @@
-"""The head of an account: the tip of its log and its counts, locked by whoever adds to them.
+"""Account heads: the end of each account's log and its counters. Every transaction that adds to either locks them.
 
-Locks are taken in id order, so that two flushes that share accounts can't block each other.
+Locks are taken in the order of account ids, so that two transactions that share accounts cannot deadlock.
 """
 
 from collections.abc import Collection, Iterable
@@ -15,8 +15,8 @@ from engine.store.row_sets import Column, RowSet
 _SQL = Queries.beside(__file__, "heads.sql")
 
 
-class Head(Struct):
-    """One locked account head with what the decisions on it need to know of the account."""
+class AccountHead(Struct):
+    """One account head with the fields of its account that decisions need."""
 
     account_id: UUID
     seq: int
@@ -30,16 +30,16 @@ class Head(Struct):
     status: str
     daily_cap: int | None
     monthly_cap: int | None
-    scheduled: int = 0  # messages that wait for their release
-    parent_id: UUID | None = None  # of a sub-account: whose monthly allowance its mail counts against too
-    version: int = 0  # of the head's row: every change leaves another
-    account_version: int = 0  # of the account's row
+    scheduled: int = 0  # messages that are scheduled
+    parent_id: UUID | None = None  # of a sub-account, whose mail also counts against the parent's month
+    version: int = 0  # of the head's row (xmin): every change sets another
+    account_version: int = 0  # of the account's row (xmin)
 
 
-# What counting and sealing change on a head.
+# The columns that counting and sealing change.
 HEAD = RowSet(
     "head",
-    Head,
+    AccountHead,
     Column("account_id"),
     Column("seq", "bigint"),
     Column("hash"),
@@ -50,44 +50,44 @@ HEAD = RowSet(
     Column("sent_this_month", "integer"),
     Column("scheduled", "integer"),
 )
-# What sealing alone changes.
-TIP = RowSet("tip", Head, Column("account_id"), Column("seq", "bigint"), Column("hash"))
+# The columns that sealing alone changes.
+TIP = RowSet("tip", AccountHead, Column("account_id"), Column("seq", "bigint"), Column("hash"))
 
-LOCK = _SQL.rows("lock_heads", Head)
-LOCK_COUNTED = _SQL.rows("lock_counted", Head)
-READ = _SQL.rows("read_head", Head)
+LOCK = _SQL.rows("lock_heads", AccountHead)
+LOCK_COUNTED = _SQL.rows("lock_counted", AccountHead)
+READ = _SQL.rows("read_head", AccountHead)
 SAVE = _SQL.wide("save_heads", HEAD)
 
-_ALONE: set[UUID] = set()  # accounts without a parent, as this process has learned; that never changes
-_MAX_ALONE = 100_000
+_WITHOUT_PARENT: set[UUID] = set()  # accounts known to have no parent; accounts never get one later
+_MAX_WITHOUT_PARENT = 100_000
 
 
-async def lock(connection: Conn, accounts: Collection[UUID]) -> dict[UUID, Head]:
-    """Lock the heads of these accounts until the transaction ends."""
+async def lock(connection: Conn, accounts: Collection[UUID]) -> dict[UUID, AccountHead]:
+    """Lock the heads of these accounts until the transaction ends, and return them."""
     return {head.account_id: head for head in await LOCK.fetch(connection, sorted(accounts))}
 
 
-async def lock_counted(connection: Conn, accounts: Collection[UUID]) -> dict[UUID, Head]:
-    """The same with the heads of their parents: what counts messages of sub-accounts needs both.
+async def lock_counted(connection: Conn, accounts: Collection[UUID]) -> dict[UUID, AccountHead]:
+    """Lock the heads of these accounts and of their parents, as required to count messages.
 
-    A parent is mostly older than its sub-accounts, so its head comes first: whoever has locked a sub-account's head and
-    then wants the parent's risks a deadlock. Looking parents up costs 30 to 200 µs: accounts known to have none are
-    spared it.
+    Do not lock a sub-account's head first and its parent's later: a parent is mostly older, so its head is locked
+    first, and the reverse order risks a deadlock. Looking up parents costs 30 to 200 µs, so accounts known to have none
+    skip it.
     """
-    if _ALONE.issuperset(accounts):
+    if _WITHOUT_PARENT.issuperset(accounts):
         return await lock(connection, accounts)
     locked = {head.account_id: head for head in await LOCK_COUNTED.fetch(connection, sorted(accounts))}
-    if len(_ALONE) >= _MAX_ALONE:
-        _ALONE.clear()
-    _ALONE.update(account for account, head in locked.items() if head.parent_id is None)
+    if len(_WITHOUT_PARENT) >= _MAX_WITHOUT_PARENT:
+        _WITHOUT_PARENT.clear()
+    _WITHOUT_PARENT.update(account for account, head in locked.items() if head.parent_id is None)
     return locked
 
 
-async def read(connection: Conn, account: UUID) -> Head | None:
-    """The head as last committed, without a lock."""
+async def read(connection: Conn, account: UUID) -> AccountHead | None:
+    """Return the head as last committed, without a lock."""
     return await READ.first(connection, account)
 
 
-async def save(connection: Conn, heads: Iterable[Head]) -> None:
-    """Write locked heads back."""
+async def save(connection: Conn, heads: Iterable[AccountHead]) -> None:
+    """Store locked heads."""
     await SAVE.run(connection, HEAD.of(heads))

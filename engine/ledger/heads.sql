@@ -1,5 +1,5 @@
 -- name: lock_heads
--- Heads of the accounts $1 (ascending), locked; the order of locking is the order of ids.
+-- Lock and return the heads of the accounts $1 (ascending), in the order of ids.
 SELECT h.account_id, h.seq, h.hash, h.rung, h.day, h.sent_today, h.month, h.sent_this_month, a.plan, a.status, a.daily_cap,
        a.monthly_cap, h.scheduled, a.parent_id, h.xmin AS version, a.xmin AS account_version
 FROM account_heads h JOIN accounts a ON a.id = h.account_id
@@ -8,7 +8,7 @@ ORDER BY h.account_id
 FOR NO KEY UPDATE OF h;
 
 -- name: lock_counted
--- Heads of the accounts $1 and of their parents, locked in the order of ids.
+-- Lock and return the heads of the accounts $1 and of their parents, in the order of ids.
 SELECT h.account_id, h.seq, h.hash, h.rung, h.day, h.sent_today, h.month, h.sent_this_month, a.plan, a.status, a.daily_cap,
        a.monthly_cap, h.scheduled, a.parent_id, h.xmin AS version, a.xmin AS account_version
 FROM account_heads h JOIN accounts a ON a.id = h.account_id
@@ -19,14 +19,14 @@ ORDER BY h.account_id
 FOR NO KEY UPDATE OF h;
 
 -- name: read_head
--- The head of account $1 without a lock.
+-- Return the head of account $1 without a lock.
 SELECT h.account_id, h.seq, h.hash, h.rung, h.day, h.sent_today, h.month, h.sent_this_month, a.plan, a.status, a.daily_cap,
        a.monthly_cap, h.scheduled, a.parent_id, h.xmin AS version, a.xmin AS account_version
 FROM account_heads h JOIN accounts a ON a.id = h.account_id
 WHERE h.account_id = $1;
 
 -- name: save_heads
--- Write heads back.
+-- Store heads.
 UPDATE account_heads h
 SET seq = head.seq, hash = head.hash, rung = head.rung, day = head.day, sent_today = head.sent_today,
     month = head.month, sent_this_month = head.sent_this_month, scheduled = head.scheduled

@@ -1,8 +1,8 @@
 """The account log: one append-only, hash-chained list of events per account.
 
-hash = SHA-256(prevHash ‖ "\\n" ‖ seq ‖ "\\n" ‖ occurredAt ‖ "\\n" ‖ payload), hashes as lower-case hex;
-the first event's prevHash is 64 zeros. Sequence numbers start at 1 and have no gaps, because they are taken
-from the account's locked head.
+hash = SHA-256(prevHash ‖ "\\n" ‖ seq ‖ "\\n" ‖ occurredAt ‖ "\\n" ‖ payload), hashes as lower-case hex; the first
+event's prevHash is 64 zeros. Sequence numbers start at 1 and have no gaps, because they come from the account's locked
+head.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ import orjson
 from msgspec import Struct
 
 from engine.base import clock, ids
-from engine.ledger.heads import Head
+from engine.ledger.heads import AccountHead
 from engine.store.database_errors import MissingPartition
 from engine.store.queries import Conn, Queries
 from engine.store.row_sets import Column, RowSet
@@ -23,7 +23,7 @@ NO_DETAIL = "{}"
 
 
 class Entry(Struct):
-    """An event about to be written. `detail` is JSON text; `message` the message's public id, when there is one."""
+    """An event to be appended. `detail` is JSON text; `message` is the message's public id, if it has one."""
 
     account_id: UUID
     type: str
@@ -34,7 +34,7 @@ class Entry(Struct):
 
 
 class LogRow(Struct):
-    """One sealed event, in the order of the table's columns."""
+    """One sealed event, with the columns of the table in order."""
 
     id: UUID
     account_id: UUID
@@ -60,24 +60,24 @@ EVENT = RowSet(
 )
 
 _SQL = Queries.beside(__file__, "log.sql")
-# For statements that store more than events: it wants the row set EVENT and an expression `sealed` with its columns.
+# For statements that store more than events: it requires the row set EVENT and an expression `sealed` with its columns.
 APPEND_EVENTS = _SQL.fragment("append_events")
 _APPEND = _SQL.wide("append_events", EVENT, append_events=APPEND_EVENTS)
 
 
 def chained(previous: bytes, seq: int, occurred_at: datetime, payload: str) -> bytes:
-    """The hash of one event after the one with hash `previous`."""
+    """Return the hash of the event that follows the one with hash `previous`."""
     return sha256(f"{previous.hex()}\n{seq}\n{clock.iso(occurred_at)}\n{payload}".encode()).digest()
 
 
 def payload_of(entry: Entry) -> str:
-    """The exact text that is stored and hashed."""
+    """Return the exact text that is stored and hashed."""
     message = "null" if entry.message is None else f'"{entry.message}"'
     return f'{{"type":"{entry.type}","messageId":{message},"detail":{entry.detail}}}'
 
 
-def seal(head: Head, entries: Iterable[Entry], event_ids: Iterable[UUID]) -> list[LogRow]:
-    """Give the entries of one account their places after the head, and move the head to the last of them."""
+def seal(head: AccountHead, entries: Iterable[Entry], event_ids: Iterable[UUID]) -> list[LogRow]:
+    """Number and hash the entries of one account, continuing from the head, and advance the head."""
     rows = []
     seq, last = head.seq, head.hash
     for entry, event_id in zip(entries, event_ids, strict=False):
@@ -100,19 +100,20 @@ def seal(head: Head, entries: Iterable[Entry], event_ids: Iterable[UUID]) -> lis
     return rows
 
 
-def seal_all(heads: dict[UUID, Head], entries: list[Entry]) -> list[LogRow]:
-    """Seal entries of several accounts, keeping their order within each."""
-    fresh = ids.uuid7s(len(entries))
+def seal_all(heads: dict[UUID, AccountHead], entries: list[Entry]) -> list[LogRow]:
+    """Seal the entries of several accounts, in order within each."""
+    event_ids = ids.uuid7s(len(entries))
     by_account: dict[UUID, list[Entry]] = {}
     for entry in entries:
         by_account.setdefault(entry.account_id, []).append(entry)
-    return [row for account, own in by_account.items() for row in seal(heads[account], own, fresh)]
+    return [row for account, own in by_account.items() for row in seal(heads[account], own, event_ids)]
 
 
 async def append(connection: Conn, rows: list[LogRow]) -> None:
-    """Write sealed events in the caller's transaction, which holds the heads' locks and saves the heads.
+    """Store sealed events in the caller's transaction, which has locked the heads and saves them.
 
-    A savepoint keeps what the transaction has done where the week's partition is missing: that has been made by then.
+    If the week's partition is missing, a savepoint keeps the transaction usable; the second try finds the partition
+    made.
     """
     events = EVENT.of(rows)
     try:
@@ -123,5 +124,5 @@ async def append(connection: Conn, rows: list[LogRow]) -> None:
 
 
 def detail_text(detail: object) -> str:
-    """The JSON text of an event's detail."""
+    """Return an event's detail as JSON text."""
     return orjson.dumps(detail).decode()

@@ -1,6 +1,6 @@
 -- fragment: append_events
--- Common table expressions that store the sealed events of the expression `sealed`, whose columns are those of the row
--- set `event`, and queue a post to each webhook that wants one of them.
+-- Common table expressions that store the sealed events of the expression `sealed`, with the columns of the row set
+-- `event`, and queue a post to each webhook that subscribes to one of them.
 event_stored AS (
     INSERT INTO events (:event.names) SELECT * FROM sealed
     RETURNING id, account_id, seq, type

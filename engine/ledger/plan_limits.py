@@ -1,4 +1,4 @@
-"""Plan limits: the account's plan under its lock, and the refusal at a limit. Used by every service that creates."""
+"""Plan limits: lock the account's plan, and refuse at a limit. Used by every service that creates records."""
 
 from uuid import UUID
 
@@ -9,7 +9,7 @@ from engine.store.queries import Conn
 
 
 async def locked_plan(connection: Conn, account: UUID) -> Plan:
-    """Lock the account's head and return its plan, so that no other transaction creates before this one commits.
+    """Lock the account's head and return its plan; no other transaction can create records until this one commits.
 
     Raises a 404 if the account was erased meanwhile.
     """
@@ -20,10 +20,10 @@ async def locked_plan(connection: Conn, account: UUID) -> Plan:
 
 
 def limit_reached(resource: str, words: str, limit: int, used: int) -> Refusal:
-    """Return the 403 of a plan whose limit is used up: `resource` names it for programs, `words` for people."""
+    """Return the 403 for a plan limit that is reached: `resource` is for programs, `words` name it in the sentence."""
     sentence = (
-        f"This account has {used} of the {limit} {words} that its plan includes. Make room, or move to a larger one."
+        f"This account has {used} of the {limit} {words} that its plan includes. Delete some, or upgrade the plan."
     )
     if limit == 0:
-        sentence = f"This account's plan includes no {words}. Move to a larger one."
+        sentence = f"This account's plan includes no {words}. Upgrade the plan."
     return Refusal(ErrorType.PLAN_LIMIT_REACHED, sentence, resource=resource, limit=limit, used=used)

@@ -1,10 +1,8 @@
-"""Sending allowance of one account: daily ladder and monthly allowance, decided on its locked head.
+"""Quota of one account: daily cap by reputation step, monthly allowance, and the platform's refusal. Pure.
 
-A sub-account's messages count against its own ladder, its own monthly limit where it has one, and its parent's
-allowance: `parent` is the parent's head, locked with its own.
-
-Pure: the head is read and written by its caller inside the transaction that holds its lock, so that
-parallel sends are counted exactly.
+A sub-account's messages count against its own daily cap, its own monthly limit if it has one, and the allowance of its
+parent, whose head is passed as `parent`. The caller reads and writes the heads inside the transaction that locks them,
+so that parallel sends are counted exactly.
 """
 
 from datetime import date, datetime, timedelta
@@ -12,21 +10,24 @@ from datetime import date, datetime, timedelta
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
 from engine.base.plans import CAPS, DAILY_LADDER, Plan
-from engine.ledger.heads import Head
+from engine.ledger.heads import AccountHead
 
-USED_TO_RISE = 0.8  # share of the cap that the day before must have used
+USED_TO_RISE = 0.8  # share of the cap that must have been used the day before
 COMPLAINTS_TO_RISE, BOUNCES_TO_RISE = 0.001, 0.05
 COMPLAINTS_TO_FALL, BOUNCES_TO_FALL = 0.003, 0.10
 
 
-def daily_cap(head: Head) -> int:
-    """Messages the account may send on the day its head stands at."""
+def daily_cap(head: AccountHead) -> int:
+    """Return how many messages the account may send on its head's day."""
     return DAILY_LADDER[head.rung] if head.daily_cap is None else head.daily_cap
 
 
-def monthly_cap(head: Head, parent: Head | None = None) -> int:
-    """Messages the account may send in the month its head stands at; a sub-account without a limit of its own may send
-    what its parent may. An agreement on Enterprise never lowers what the plan includes."""
+def monthly_cap(head: AccountHead, parent: AccountHead | None = None) -> int:
+    """Return how many messages the account may send in its head's month.
+
+    A sub-account without a limit of its own has its parent's. An Enterprise agreement never lowers the plan's
+    allowance.
+    """
     plan = Plan(head.plan)
     if head.monthly_cap is None:
         return CAPS[plan].monthly_emails if parent is None else monthly_cap(parent)
@@ -36,10 +37,10 @@ def monthly_cap(head: Head, parent: Head | None = None) -> int:
 
 
 def reviewed_rung(rung: int, *, sent: int, bounced: int, complained: int, cap: int, settled: int = 0) -> int:
-    """The rung after a look at one day's figures: one up, one down, or held.
+    """Return the daily-cap step after a review of one day: one up, one down, or unchanged.
 
-    `sent` counts messages, the others recipients: rates are of the recipients, of whom there is at least one a
-    message whether or not it has been settled.
+    `sent` counts messages; the others count recipients. Rates are shares of the recipients, of which there is at least
+    one per message even before they are settled.
     """
     if sent == 0:
         return rung
@@ -52,19 +53,22 @@ def reviewed_rung(rung: int, *, sent: int, bounced: int, complained: int, cap: i
     return rung
 
 
-def due_for_review(head: Head, day: date) -> bool:
-    """True on the first send of `day` when the account sent on the day before; other idle days hold the rung."""
+def due_for_review(head: AccountHead, day: date) -> bool:
+    """Return True on the first send of `day` if the account sent on the day before; after idle days the step is
+    unchanged.
+    """
     return head.day == day - timedelta(days=1)
 
 
-def turn_to(
-    head: Head, day: date, *, bounced: int = 0, complained: int = 0, settled: int = 0, simulated: int = 0
+def advance_to(
+    head: AccountHead, day: date, *, bounced: int = 0, complained: int = 0, settled: int = 0, simulated: int = 0
 ) -> None:
-    """Bring the head to `day`: on a new day the review of the day before, on a new month a fresh count.
+    """Advance the head to `day`: review the day before if there is a new day, reset the count if there is a new
+    month.
 
-    `bounced`, `complained` and `settled` count recipients of the day before, without those simulated; `simulated`
-    counts the messages that went to nobody else: they were sent, and earn nothing. A head that is ahead of `day`
-    (the clock of another host) is left alone.
+    `bounced`, `complained` and `settled` count recipients of the day before, without simulated ones; `simulated` counts
+    messages to the simulator alone, which do not earn a higher cap. A head ahead of `day` (another host's clock) is
+    left unchanged.
     """
     if head.day < day:
         if due_for_review(head, day):
@@ -84,8 +88,8 @@ def turn_to(
         head.sent_this_month = 0
 
 
-def take(head: Head, at: datetime, parent: Head | None = None) -> Refusal | None:
-    """Count one message on the heads, or say why it can't be sent. They must have been turned to `at`."""
+def take(head: AccountHead, at: datetime, parent: AccountHead | None = None) -> Refusal | None:
+    """Count one message on the heads, or return the refusal. The heads must have been advanced to `at`."""
     refusal = used_up(head, at, parent=parent)
     if refusal is None:
         head.sent_today += 1
@@ -94,17 +98,20 @@ def take(head: Head, at: datetime, parent: Head | None = None) -> Refusal | None
     return refusal
 
 
-def used_up(head: Head, at: datetime, *, of: datetime | None = None, parent: Head | None = None) -> Refusal | None:
-    """Why nothing more can be sent at `of` (None: at `at`, the present) as far as is known by now.
+def used_up(
+    head: AccountHead, at: datetime, *, of: datetime | None = None, parent: AccountHead | None = None
+) -> Refusal | None:
+    """Return the refusal if a message at `of` (None: at `at`, the present) exceeds a cap that is already used up,
+    else None.
 
-    Days and months to come are not known yet. The heads must have been turned to `at`.
+    Future days and months have no counts yet. The heads must have been advanced to `at`.
     """
     day = (of or at).date()
     cap = daily_cap(head)
     if day <= head.day and head.sent_today >= cap:
         return Refusal(
             ErrorType.DAILY_LIMIT_REACHED,
-            f"This account has sent its {cap} messages of today (UTC). Try again after midnight UTC.",
+            f"This account has used its daily limit of {cap} messages. Try again after midnight UTC.",
             retry_after_s=clock.seconds_until_next_day(at),
             limit=cap,
             sentToday=head.sent_today,
@@ -117,45 +124,45 @@ def used_up(head: Head, at: datetime, *, of: datetime | None = None, parent: Hea
     return None
 
 
-def untake(head: Head, parent: Head | None = None) -> None:
-    """Give one counted message back within the same transaction (the platform's ceiling refused it)."""
+def untake(head: AccountHead, parent: AccountHead | None = None) -> None:
+    """Uncount one message within the same transaction, after the platform's ceiling refused it."""
     head.sent_today -= 1
     for one in _by_month(head, parent):
         one.sent_this_month -= 1
 
 
 def platform_refusal() -> Refusal:
-    """The platform as a whole has accepted what it may today."""
+    """Return the 429 of a platform that has reached its daily ceiling."""
     return Refusal(
         ErrorType.PLATFORM_PAUSED,
-        "The platform has reached its ceiling for today. This is not about your account; try again later.",
+        "The platform has reached its daily ceiling; your account is not the cause. Try again later.",
         retry_after_s=300,
     )
 
 
-def _by_month(head: Head, parent: Head | None) -> tuple[Head, ...]:
-    """The heads on which a message counts for the month."""
+def _by_month(head: AccountHead, parent: AccountHead | None) -> tuple[AccountHead, ...]:
+    """Return the heads whose monthly count a message adds to."""
     return (head,) if parent is None else (head, parent)
 
 
-def _month_used_up(spent: Head, at: datetime, *, parent: Head | None) -> Refusal:
-    """The 429 of a month; that of a sub-account says whose allowance it is, in `allowance`."""
+def _month_used_up(spent: AccountHead, at: datetime, *, parent: AccountHead | None) -> Refusal:
+    """Return the 429 of a used-up month; for a sub-account, `allowance` names whose allowance it is."""
     limit = monthly_cap(spent)
-    words = f"This account has used its {limit} messages of this month (UTC). A larger plan lifts this at once."
-    told: dict[str, object] = {}
+    words = (
+        f"This account has used its monthly limit of {limit} messages. Upgrade the plan, or wait for next month (UTC)."
+    )
+    extra: dict[str, object] = {}
     if spent is parent:
-        words = f"The account above this one has used its {limit} messages of this month (UTC), yours included."
-        told = {"allowance": "parent"}
+        words = f"The parent account has used its monthly limit of {limit} messages, which includes this account's."
+        extra = {"allowance": "parent"}
     elif parent is not None:
-        words = (
-            f"This sub-account has used its {limit} messages of this month (UTC). Its parent account sets the limit."
-        )
-        told = {"allowance": "own"}
+        words = f"This sub-account has used its monthly limit of {limit} messages. Its parent account sets the limit."
+        extra = {"allowance": "own"}
     return Refusal(
         ErrorType.MONTHLY_LIMIT_REACHED,
         words,
         retry_after_s=clock.seconds_until_next_month(at),
         limit=limit,
         sentThisMonth=spent.sent_this_month,
-        **told,
+        **extra,
     )

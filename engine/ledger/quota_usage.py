@@ -1,6 +1,6 @@
-"""Count accepted messages: move account heads to the present day, and lease from the platform's ceiling.
+"""Advance account heads to the present day, count simulated mail, and lease from the platform's ceiling.
 
-Acceptance and the release of scheduled messages count alike.
+Used by acceptance and by the release of scheduled messages.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from engine.ledger import quota
-from engine.ledger.heads import Head
+from engine.ledger.heads import AccountHead
 from engine.store.queries import Conn, Queries, columns
 
 _SQL = Queries.beside(__file__, "quota_usage.sql")
@@ -23,7 +23,7 @@ LEASE_CHUNK = 1_000
 
 
 class Simulated(Struct, frozen=True):
-    """What the simulator adds to an account's day: messages to nobody but its recipients, and these by their fate."""
+    """Simulated mail of an account's day: messages to simulator recipients alone, and their recipients by outcome."""
 
     account_id: UUID
     day: date
@@ -33,8 +33,8 @@ class Simulated(Struct, frozen=True):
     complained: int = 0
 
 
-async def turn_all(connection: Conn, locked: dict[UUID, Head], day: date) -> None:
-    """Turn locked heads to the day; the figures of the day before are read only for those that are reviewed."""
+async def advance_all(connection: Conn, locked: dict[UUID, AccountHead], day: date) -> None:
+    """Advance locked heads to the day; reads the figures of the day before only for heads due for review."""
     reviewed = [account for account, head in locked.items() if quota.due_for_review(head, day)]
     counts = {}
     if reviewed:
@@ -43,9 +43,9 @@ async def turn_all(connection: Conn, locked: dict[UUID, Head], day: date) -> Non
     for account, head in locked.items():
         row = counts.get(account)
         if row is None:
-            quota.turn_to(head, day)
+            quota.advance_to(head, day)
             continue
-        quota.turn_to(
+        quota.advance_to(
             head,
             day,
             bounced=row["bounced"],
@@ -56,14 +56,14 @@ async def turn_all(connection: Conn, locked: dict[UUID, Head], day: date) -> Non
 
 
 async def count_simulated(connection: Conn, counts: Iterable[Simulated]) -> None:
-    """Add to what was simulated, within the transaction that counts the same as any mail; heads must be locked."""
+    """Add to the counts of simulated mail, in the transaction that counts it as mail; the heads must be locked."""
     rows = [(one.account_id, one.day, one.messages, one.settled, one.bounced, one.complained) for one in counts]
     if rows:
         await _COUNT_SIMULATED.execute(connection, *columns(rows, 6))
 
 
 class Ceiling:
-    """The platform's daily ceiling as one process sees it: a lease of part of it."""
+    """One process's lease of the platform's daily ceiling."""
 
     def __init__(self, ceiling: int) -> None:
         self._ceiling = ceiling
@@ -71,11 +71,11 @@ class Ceiling:
         self._left = 0
 
     def room(self, day: date) -> int:
-        """Messages this process may still accept on that day without asking again."""
+        """Return how many messages this process may accept on that day without another lease."""
         return self._left if self._day == day else 0
 
     async def reserve(self, connection: Conn, day: date, need: int) -> None:
-        """Lease more when the room is smaller than the need; a lease is committed on its own."""
+        """Lease more if the room is smaller than `need`, in a transaction of its own."""
         if self.room(day) >= need:
             return
         async with connection.transaction():
@@ -91,7 +91,7 @@ class Ceiling:
             self._left -= count
 
     async def give_back(self, connection: Conn) -> None:
-        """Return what is unused."""
+        """Return the unused part of the lease."""
         if self._day is not None and self._left:
             await _ADD_LEASED.execute(connection, self._day, -self._left)
             self._left = 0

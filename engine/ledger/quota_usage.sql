@@ -1,5 +1,6 @@
 -- name: day_counts
--- What became of the mail of accounts $1 on day $2, without what was simulated, and how many messages that was.
+-- Return the outcomes of the mail of accounts $1 on day $2 without simulated mail, and the number of simulated
+-- messages.
 SELECT n.account_id, coalesce(d.bounced, 0) - coalesce(s.bounced, 0) AS bounced,
        coalesce(d.complained, 0) - coalesce(s.complained, 0) AS complained,
        coalesce(d.delivered + d.bounced + d.failed, 0) - coalesce(s.settled, 0) AS settled,
@@ -9,8 +10,8 @@ LEFT JOIN account_days d ON d.account_id = n.account_id AND d.day = $2
 LEFT JOIN simulated_days s ON s.account_id = n.account_id AND s.day = $2;
 
 -- name: lease_ceiling
--- Lease from day $1 at least $2 (need) and up to $3 (chunk) messages under the ceiling $4. Chunks shrink as the
--- ceiling comes near, so that little of it lies unused with other processes when it is reached.
+-- Lease from day $1 at least $2 (need) and up to $3 (chunk) messages under the ceiling $4. Chunks shrink near the
+-- ceiling, so that other processes hold little unused when it is reached.
 WITH day AS (
     INSERT INTO platform_days AS p (day) VALUES ($1) ON CONFLICT (day) DO UPDATE SET leased = p.leased RETURNING leased
 ), take AS (
@@ -20,11 +21,11 @@ WITH day AS (
 SELECT n AS granted FROM take;
 
 -- name: add_leased
--- Day $1: $2 more messages are leased (negative: given back).
+-- Add $2 leased messages to day $1 (negative: returned).
 UPDATE platform_days SET leased = leased + $2 WHERE day = $1;
 
 -- name: count_simulated
--- Of accounts $1 on days $2 there were so many simulated messages $3; recipients settled $4, bounced $5, complained $6.
+-- Add to accounts $1 on days $2 the simulated messages $3 and their recipients settled $4, bounced $5, complained $6.
 INSERT INTO simulated_days AS d (account_id, day, messages, settled, bounced, complained)
 SELECT account_id, day, sum(messages), sum(settled), sum(bounced), sum(complained)
 FROM unnest($1::uuid[], $2::date[], $3::int[], $4::int[], $5::int[], $6::int[])

@@ -22,7 +22,7 @@ from engine.base import clock, ids, settings
 from engine.base.errors import Refusal
 from engine.base.events import EventType
 from engine.base.plans import Plan
-from engine.flows.accounts.api_keys import give_key
+from engine.flows.accounts.api_keys import create_api_key
 from engine.flows.people.open_account import open_account
 from engine.ledger import log
 from engine.ledger.events import append_events
@@ -126,7 +126,7 @@ async def _accounts(service: BenchService, count: int) -> list[TailedAccount]:
             service.pool, name=f"Tailed {number}", email=f"tailed{number}@bench.test", password_hash="",
             plan=Plan.ENTERPRISE, daily_cap=_CAP, monthly_cap=_CAP, verified_at=clock.now(),
         )  # fmt: skip
-        key = await give_key(service.pool, account.id, name="tails", scopes=["messages:read"], pepper=pepper)
+        key = await create_api_key(service.pool, account.id, name="tails", scopes=["messages:read"], pepper=pepper)
         made.append(TailedAccount(account.id, key.token, ids.uuid7()))
     columns = [account.message for account in made], [account.id for account in made]
     await _MESSAGES.execute(service.pool, *columns)

@@ -14,7 +14,7 @@ from engine.areas.domains.store import FreshKey
 from engine.base import clock, ids
 from engine.base.plans import Plan
 from engine.base.scopes import SCOPES
-from engine.flows.accounts.api_keys import give_key
+from engine.flows.accounts.api_keys import create_api_key
 from engine.flows.people.open_account import open_account
 from engine.store import caches
 from loadtests.drill.send_client import ApiAccess
@@ -45,7 +45,7 @@ async def _open(pool: asyncpg.Pool, domain: str, keys: Sequence[FreshKey], peppe
         pool, name=domain, email=f"owner@{domain}", password_hash="", plan=Plan.SCALE,
         daily_cap=_DAILY_CAP, verified_at=clock.now(),
     )  # fmt: skip
-    key = await give_key(pool, account.id, name="drill", scopes=sorted(SCOPES), pepper=pepper)
+    key = await create_api_key(pool, account.id, name="drill", scopes=sorted(SCOPES), pepper=pepper)
     place = ids.uuid7()
     async with pool.acquire() as connection, connection.transaction():
         await domains.insert(connection, place, account.id, domain, pepper=pepper, keys=keys)

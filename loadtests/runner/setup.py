@@ -19,7 +19,7 @@ from engine.base import clock
 from engine.base.plans import Plan
 from engine.base.scopes import SCOPES
 from engine.base.settings import Settings
-from engine.flows.accounts.api_keys import give_key
+from engine.flows.accounts.api_keys import create_api_key
 from engine.flows.people.open_account import open_account
 from loadtests.bench.service import CAP, BenchService
 from loadtests.runner.catalogue import Scenario
@@ -114,7 +114,7 @@ async def _account(service: BenchService, number: int) -> LoadAccount:
         service.pool, name=f"Shop {number}", email=f"owner@{name}", password_hash="", plan=Plan.ENTERPRISE,
         daily_cap=CAP, monthly_cap=CAP, verified_at=clock.now(),
     )  # fmt: skip
-    key = await give_key(service.pool, made.id, name="load", scopes=sorted(SCOPES), pepper=pepper)
+    key = await create_api_key(service.pool, made.id, name="load", scopes=sorted(SCOPES), pepper=pepper)
     await operate.add_domain(service.pool, service.settings, account=made.public_id, name=name, verified=True)
     return LoadAccount(made.id, key.token, f"orders@{name}")
 

@@ -10,7 +10,7 @@ from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery.ladder import next_attempt_at
 from engine.delivery.outcome import Category, Outcome, Scope, Verdict, classify
-from engine.flows.sending.settle import Attempt, Result
+from engine.flows.sending.settle import DeliveryAttempt, Result
 from engine.mail.replies import Answer
 from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.poison_guard import MAX_DEATHS
@@ -41,7 +41,7 @@ def attempt_of(
     started: datetime,
     settings: Settings,
     ladder_s: Sequence[float] | None = None,
-) -> Attempt:
+) -> DeliveryAttempt:
     """Return an attempt with its outcomes by address, suppressed recipients among its results. `ladder_s` is the retry
     schedule of the site, where it has one of its own."""
     now = clock.now()
@@ -64,7 +64,7 @@ def attempt_of(
             jitter=random.random(),
             deliver_by=delivery.row.deliver_by,
         )
-    return Attempt(
+    return DeliveryAttempt(
         row=delivery.row,
         started_at=started,
         ended_at=now,
@@ -82,52 +82,52 @@ def refused_by_route(
     conversation: dict[str, object] | None,
     settings: Settings,
     ladder_s: Sequence[float] | None = None,
-) -> Attempt:
+) -> DeliveryAttempt:
     """Return an attempt with one answer for all recipients: no server exists, or none could be reached."""
     outcome = classify(answer)
     outcomes = dict.fromkeys(delivery.addresses, outcome)
     return attempt_of(delivery, outcomes, conversation, clock.now(), settings, ladder_s)
 
 
-def without_key(delivery: ActiveDelivery, settings: Settings) -> Attempt:
+def without_key(delivery: ActiveDelivery, settings: Settings) -> DeliveryAttempt:
     """Return a final failure: the domain was removed while the message waited, so that nothing can sign it."""
     return _untried(delivery, NO_KEY, settings)
 
 
-def without_recipients(delivery: ActiveDelivery) -> Attempt:
+def without_recipients(delivery: ActiveDelivery) -> DeliveryAttempt:
     """Return an attempt of which all recipients were suppressed after acceptance."""
     now = clock.now()
     results = tuple(Result(place, address, None, delivery.suppressed[address]) for place, address in delivery.pairs)
-    return Attempt(
+    return DeliveryAttempt(
         row=delivery.row, started_at=now, ended_at=now, results=results, conversation=None, signature=None, next_at=None
     )
 
 
-def without_room(delivery: ActiveDelivery, settings: Settings) -> Attempt:
+def without_room(delivery: ActiveDelivery, settings: Settings) -> DeliveryAttempt:
     """Return a final failure without a try: `deliverBy` passed and no source address had quota left."""
     return _untried(delivery, NO_ROOM, settings)
 
 
-def at_fault(delivery: ActiveDelivery, error: Exception, faults: int, settings: Settings) -> Attempt:
+def at_fault(delivery: ActiveDelivery, error: Exception, faults: int, settings: Settings) -> DeliveryAttempt:
     """Return an attempt that failed by an internal fault, the message's `faults`th. It is retried on the schedule and
     fails after `MAX_FAULTS`; deferrals by servers do not count among them."""
     words = f"an internal fault ({type(error).__name__}); the operator's log has the details"
     return _our_fault(delivery, words, settings, again=faults < MAX_FAULTS)
 
 
-def after_deaths(delivery: ActiveDelivery, deaths: int, settings: Settings) -> Attempt:
+def after_deaths(delivery: ActiveDelivery, deaths: int, settings: Settings) -> DeliveryAttempt:
     """Return an attempt during which the process died, the message's `deaths`th; counted apart from other faults."""
     words = f"the delivering process died while it prepared this message ({deaths} of {MAX_DEATHS} times)"
     return _our_fault(delivery, words, settings, again=deaths < MAX_DEATHS)
 
 
-def _untried(delivery: ActiveDelivery, outcome: Outcome, settings: Settings) -> Attempt:
+def _untried(delivery: ActiveDelivery, outcome: Outcome, settings: Settings) -> DeliveryAttempt:
     """Return a final outcome for a delivery that was not tried; it counts no attempt."""
     attempt = attempt_of(delivery, dict.fromkeys(delivery.addresses, outcome), None, clock.now(), settings)
     return msgspec.structs.replace(attempt, next_at=None, made=False)
 
 
-def _our_fault(delivery: ActiveDelivery, diagnostic: str, settings: Settings, *, again: bool) -> Attempt:
+def _our_fault(delivery: ActiveDelivery, diagnostic: str, settings: Settings, *, again: bool) -> DeliveryAttempt:
     outcome = Outcome(
         Verdict.DEFERRED,
         Scope.MESSAGE,

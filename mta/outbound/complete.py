@@ -15,7 +15,7 @@ from engine.base.settings import Settings
 from engine.delivery import queue
 from engine.delivery.hints import HintReader
 from engine.delivery.outcome import Verdict
-from engine.flows.sending.settle import Attempt, Fenced
+from engine.flows.sending.settle import DeliveryAttempt, Fenced
 from engine.store import metrics
 from engine.store.database_errors import DatabaseUnavailable
 from mta.outbound.active_queue import ActiveQueue
@@ -37,7 +37,7 @@ _log = structlog.get_logger("mta")
 class AttemptSettler(Protocol):
     """Settles attempts; a Settler, or a test's."""
 
-    def settle(self, attempt: Attempt) -> "asyncio.Future[bool]":
+    def settle(self, attempt: DeliveryAttempt) -> "asyncio.Future[bool]":
         """Store an attempt; see `Settler.settle`."""
 
     async def idle(self) -> None:
@@ -59,7 +59,7 @@ class CompleteStage:
         ownership: ShardOwnership,
         load: Load,
         site_stats: SiteStats,
-        simulated: "asyncio.Queue[Attempt]",
+        simulated: "asyncio.Queue[DeliveryAttempt]",
         tasks: DeliveryTasks,
     ) -> None:
         self._settings = settings
@@ -76,7 +76,7 @@ class CompleteStage:
         self._longest_s = 0.0
         self._faults: dict[tuple[UUID, str], int] = {}
 
-    def settle(self, delivery: ActiveDelivery, attempt: Attempt) -> None:
+    def settle(self, delivery: ActiveDelivery, attempt: DeliveryAttempt) -> None:
         """Hand an attempt to the settler; with the commit the delivery leaves the active queue. Do nothing for a
         delivery that was fenced, or settled already."""
         if not self._active.has(delivery) or delivery.settling:
@@ -145,7 +145,7 @@ class CompleteStage:
             metrics.SETTLE_SECONDS.observe(self._longest_s)
             self._longest_s = 0.0
 
-    def _offer(self, attempt: Attempt) -> None:
+    def _offer(self, attempt: DeliveryAttempt) -> None:
         """Hand a settled attempt at the simulator on; drop it where thousands wait already."""
         with suppress(asyncio.QueueFull):
             self._simulated.put_nowait(attempt)
@@ -162,7 +162,7 @@ class CompleteStage:
         self._active.drop(delivery)
 
 
-def _tell(attempt: Attempt) -> None:
+def _tell(attempt: DeliveryAttempt) -> None:
     """Count every recipient, and log each that was not delivered, without its address."""
     for result in attempt.results:
         outcome = result.outcome

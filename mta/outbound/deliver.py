@@ -15,7 +15,7 @@ from msgspec import Struct
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery.outcome import Outcome, Scope, Verdict, classify
-from engine.flows.sending.settle import Attempt
+from engine.flows.sending.settle import DeliveryAttempt
 from engine.mail.replies import Answer, Break, BreakKind, Reply
 from engine.store import metrics
 from engine.store.database_errors import DatabaseUnavailable
@@ -315,7 +315,7 @@ class DeliveryWorker:
             done.append(await connection.send(envelope, None, may_send) if connection.usable else not_reached(part))
         return joined(done)
 
-    def _attempt(self, delivery: ActiveDelivery, transaction: Transaction, started: datetime) -> Attempt:
+    def _attempt(self, delivery: ActiveDelivery, transaction: Transaction, started: datetime) -> DeliveryAttempt:
         alone = len(transaction.answers) == 1
         outcomes = {
             address: classify(answer, alone=alone)
@@ -332,7 +332,7 @@ class DeliveryWorker:
         }
         return attempt_of(delivery, outcomes, conversation, started, self._settings, self._pacer.limits.ladder_s)
 
-    def _learn(self, attempt: Attempt, began: float) -> None:
+    def _learn(self, attempt: DeliveryAttempt, began: float) -> None:
         """Learn about the site from an attempt: one push-back among its outcomes counts for all, and once."""
         pacer = self._pacer
         outcomes = [result.outcome for result in attempt.results if result.outcome is not None]

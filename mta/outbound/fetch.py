@@ -145,7 +145,7 @@ class FetchStage:
             self._read_at = time.monotonic()
 
     async def _read_hints(self, shards: list[int]) -> None:
-        hints = await self._reader.read(shards, most=MAX_HINTS)
+        hints = await self._reader.read(shards, max_each=MAX_HINTS)
         if not hints:
             return
         read = Counter([hint.shard for hint in hints])
@@ -307,7 +307,7 @@ class FetchStage:
         """Return what is due in shards that have little; of shards with a backlog, what is due to their accounts in
         turn. The latter are dug into afterwards."""
         each = max(2, 2 * room // len(owned))
-        found = await queue.due(self._pool, owned, most_each=each, but=but, ahead=self._ahead)
+        found = await queue.due(self._pool, owned, max_each=each, exclude=but, ahead=self._ahead)
         full = {shard for shard, count in Counter(one.shard for one in found).items() if count >= each}
         if not full:
             return found
@@ -329,7 +329,7 @@ class FetchStage:
             turn = dict([left.pop(0)])
             while left and sum(self._had.get(shard, DEEP_ROWS) for shard in turn) < room - len(chosen):
                 turn.update([left.pop(0)])
-            found = await queue.due(self._pool, list(turn), most_each=max(turn.values()), but=but, ahead=self._ahead)
+            found = await queue.due(self._pool, list(turn), max_each=max(turn.values()), exclude=but, ahead=self._ahead)
             taken = together(found)[: room - len(chosen)]
             chosen += taken
             self._wait_for_turn(turn, found, taken)
@@ -351,7 +351,7 @@ class FetchStage:
         single account, age is fair."""
         random.shuffle(shards)
         behind = {shard: self._reached.pop(shard, queue.BEFORE_ALL) for shard in shards}
-        found = await queue.due_fairly(self._pool, behind, holders=FAIR_HOLDERS, most_each=FAIR_ROWS, but=but)
+        found = await queue.due_fairly(self._pool, behind, holders=FAIR_HOLDERS, max_each=FAIR_ROWS, exclude=but)
         for row in found:  # in the order of the look
             self._reached[row.shard] = Holder(row.priority, row.account_id)
         walked = Counter(shard for shard, _, _ in {(row.shard, row.priority, row.account_id) for row in found})

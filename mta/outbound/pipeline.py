@@ -15,8 +15,8 @@ import structlog
 
 from engine.base.settings import Settings
 from engine.delivery.hints import HintReader, WokenShards
-from engine.delivery.sites_store import Rules
-from engine.flows.sending.settle import Attempt
+from engine.delivery.sites_store import SiteRules
+from engine.flows.sending.settle import DeliveryAttempt
 from engine.mail.simulator import domain_of
 from engine.store import metrics
 from engine.store.database_errors import DatabaseUnavailable
@@ -74,7 +74,7 @@ class OutboundPipeline:
         envelopes: EnvelopeBuilder,
         settler: AttemptSettler,
         security: TransportSecurity,
-        simulated: "asyncio.Queue[Attempt]",
+        simulated: "asyncio.Queue[DeliveryAttempt]",
         loading: asyncpg.Pool | None = None,
     ) -> None:
         self._pool = pool
@@ -89,7 +89,7 @@ class OutboundPipeline:
         self.active = active = ActiveQueue(settings.mta_active_limit, unspent)
         self._holds = holds = OperatorHolds(pool, active)
         self.sources = sources = SourceAddresses(settings, pool, unspent)
-        rules = Rules(pool)
+        rules = SiteRules(pool)
         self.table = table = SiteTable(settings, active, sources.health, rules.latest)
         self._windows = windows = SiteWindows(client, process, ownership)
         self._connections = connections = SiteConnections(settings, watch=site_stats.watch)

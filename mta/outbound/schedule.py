@@ -16,7 +16,7 @@ import structlog
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery import sites_store
-from engine.delivery.sites_store import Rules
+from engine.delivery.sites_store import SiteRules
 from engine.delivery.sources import next_midnight
 from engine.delivery.sources_store import WAITING
 from engine.store.database_errors import BadData, DatabaseUnavailable
@@ -57,7 +57,7 @@ class ScheduleStage:
         settings: Settings,
         pool: asyncpg.Pool,
         process: str,
-        rules: Rules,
+        rules: SiteRules,
         table: SiteTable,
         sources: SourceAddresses,
         unspent: UnspentQuota,

@@ -16,7 +16,7 @@ import structlog
 from engine.base import clock, ids
 from engine.delivery.outcome import Verdict
 from engine.flows.sending.complaint import complain
-from engine.flows.sending.settle import Attempt
+from engine.flows.sending.settle import DeliveryAttempt
 from engine.mail.simulator import Part, part_of
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Queries
@@ -37,7 +37,7 @@ class SimulatedComplaints:
     simulator that are on record."""
 
     def __init__(
-        self, pool: asyncpg.Pool, domain: str, settled: "asyncio.Queue[Attempt]", *, delay_s: float = DELAY_S
+        self, pool: asyncpg.Pool, domain: str, settled: "asyncio.Queue[DeliveryAttempt]", *, delay_s: float = DELAY_S
     ) -> None:
         self._pool = pool
         self._domain = domain
@@ -65,7 +65,7 @@ class SimulatedComplaints:
         while True:
             self._note(await self._settled.get())
 
-    def _note(self, attempt: Attempt) -> None:
+    def _note(self, attempt: DeliveryAttempt) -> None:
         for one in attempt.results:
             delivered = one.outcome is not None and one.outcome.verdict is Verdict.DELIVERED
             if delivered and part_of(one.address) is Part.COMPLAINED:

@@ -197,7 +197,7 @@ async def _hold(database_url: str, reason: str) -> int:
     """Put what waits under the hold that stands, each on its own waybill."""
     pool = await open_pool(database_url, name="restore", largest=2)
     try:
-        return await queue_admin.suspend(pool, queue_admin.chosen(HoldKind.SITE, holds.EVERYWHERE), reason=reason)
+        return await queue_admin.suspend(pool, queue_admin.queue_target(HoldKind.SITE, holds.EVERYWHERE), reason=reason)
     finally:
         await close_pool(pool)
 

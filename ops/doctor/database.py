@@ -239,7 +239,7 @@ async def _signing(connection: asyncpg.Connection, settings: Settings) -> Findin
 
 async def _system_mail(connection: asyncpg.Connection, settings: Settings) -> Finding:
     """Confirmations and links for passwords have an account to be sent from, and none waits for long."""
-    standing = await platform_account.standing(connection, settings)
+    standing = await platform_account.state(connection, settings)
     found = f"comes from {standing.sender}"
     if standing.account_id is None:
         mend = "Name the account that it is sent from: `python3 -m ops platform set --account acc_…`."

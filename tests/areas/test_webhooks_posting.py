@@ -39,7 +39,7 @@ async def test_nothing_is_posted_while_the_operator_holds_everything(
     async with world(settings, await new_database()) as own:
         endpoint = await own.endpoint(receiver.url)
         await own.event(endpoint.account)
-        everything = queue_admin.chosen(HoldKind.SITE, EVERYWHERE)
+        everything = queue_admin.queue_target(HoldKind.SITE, EVERYWHERE)
         await queue_admin.suspend(own.pool, everything, reason="restored")
         assert await store.DUE.fetch(own.pool) == []
         async with own.posting():

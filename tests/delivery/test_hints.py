@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from engine.base import ids
-from engine.delivery.hints import GROUP, Hint, HintReader, Hints, Wakes, WokenShards
+from engine.delivery.hints import GROUP, Hint, HintReader, Hints, WakeListener, WokenShards
 from engine.delivery.partition import hint_stream
 from engine.store.redis import OPEN_S, RedisClient, RedisUnavailable, connect
 from ops.embedded import Temporary
@@ -120,7 +120,7 @@ async def test_the_number_read_at_once_is_bounded(client: RedisClient, shard: in
     messages = [(await announce(hints, shard))[0] for _ in range(5)]
     reader = HintReader(client, "mta-1")
 
-    first, second, third = [messages_of(await reader.read([shard], most=2)) for _ in range(3)]
+    first, second, third = [messages_of(await reader.read([shard], max_each=2)) for _ in range(3)]
 
     assert (first, second, third) == (messages[:2], messages[2:4], messages[4:])
 
@@ -130,7 +130,7 @@ async def test_two_readers_never_get_the_same_hint(client: RedisClient, shard: i
     messages = [(await announce(hints, shard))[0] for _ in range(10)]
     one, two = HintReader(client, "mta-1"), HintReader(client, "mta-2")
 
-    found = [messages_of(await reader.read([shard], most=3)) for reader in (one, two, one, two)]
+    found = [messages_of(await reader.read([shard], max_each=3)) for reader in (one, two, one, two)]
 
     assert sorted(itertools.chain(*found)) == sorted(messages)
 
@@ -199,7 +199,7 @@ async def test_a_stream_stays_bounded(client: RedisClient, shard: int, monkeypat
 async def test_an_announcement_wakes_the_owner(redis_url: str, client: RedisClient, shard: int) -> None:
     listener = connect(redis_url, timeout_s=30)
     woken = WokenShards()
-    listening = asyncio.create_task(Wakes(listener).run(woken))
+    listening = asyncio.create_task(WakeListener(listener).run(woken))
     await until(woken._event.is_set)
     assert woken.take([1, 2, shard]) == [1, 2, shard]  # anything may have come before it listened
     await announce(Hints(client), shard)
@@ -319,7 +319,7 @@ async def test_the_wake_channel_survives_a_restart(
 ) -> None:
     listener = connect(disposable_servers.redis_url, timeout_s=30)
     woken = WokenShards()
-    listening = asyncio.create_task(Wakes(listener).run(woken))
+    listening = asyncio.create_task(WakeListener(listener).run(woken))
     await until(woken._event.is_set)
     woken.take([])
 

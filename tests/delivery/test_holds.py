@@ -69,11 +69,11 @@ async def test_a_retry_that_is_put_off_shows_when_it_will_be(door: Process) -> N
 async def test_a_hold_that_gets_another_end_is_shown_with_it(door: Process) -> None:
     sent = await door.send(await make_account(door.pool), to=["ann@peer.test"])
     await settle(door.pool, sent.id, ("ann@peer.test", 450, "4.2.1 later"), again_after=SOON)
-    message, on = message_id(sent), queue_admin.chosen(HoldKind.DOMAIN, "peer.test")
+    message, on = message_id(sent), queue_admin.queue_target(HoldKind.DOMAIN, "peer.test")
     shown = []
     for end in (clock.now() + LATER, clock.now() + 2 * LATER):
         await queue_admin.suspend(door.pool, on, reason="they asked", until=end)
-        [standing] = await queue_admin.standing(door.pool)
+        [standing] = await queue_admin.holds_in_force(door.pool)
         await postpone.set_aside(door.pool, [(row, standing) for row in await rows_of(door.pool, message)])
         shown.append(await next_tries(door.pool, message) == {"ann@peer.test": end})
     await queue_admin.resume(door.pool, on)
@@ -85,10 +85,10 @@ async def test_of_a_message_to_several_domains_each_step_names_its_own(door: Pro
     sent = await door.send(await make_account(door.pool), to=["ann@peer.test", "bob@kept.test"])
     later = (("ann@peer.test", 450, "4.2.1 later"), ("bob@kept.test", 450, "4.2.1 later"))
     await settle(door.pool, sent.id, *later, again_after=LATER)
-    message, on = message_id(sent), queue_admin.chosen(HoldKind.DOMAIN, "kept.test")
+    message, on = message_id(sent), queue_admin.queue_target(HoldKind.DOMAIN, "kept.test")
     before = await next_tries(door.pool, message)
     await queue_admin.suspend(door.pool, on, reason="they asked")
-    [standing] = await queue_admin.standing(door.pool)
+    [standing] = await queue_admin.holds_in_force(door.pool)
     rows = [(row, standing) for row in await rows_of(door.pool, message) if row.domain == "kept.test"]
     await postpone.set_aside(door.pool, rows)
     held = await next_tries(door.pool, message)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.delivery.outcome import Category, Outcome, Scope, Verdict, classify, detail
-from engine.delivery.reply_rules import HINTS, RECIPIENTS, REFUSALS, Rules, words_of
+from engine.delivery.reply_rules import HINTS, RECIPIENTS, REFUSALS, ReplyRules, words_of
 from engine.mail.replies import Answer, Break, BreakKind, Phase, Reply
 
 D, B = Verdict.DEFERRED, Verdict.BOUNCED
@@ -247,7 +247,7 @@ RULES = [
 
 
 @pytest.mark.parametrize(("rules", "place"), RULES)
-def test_every_rule_decides_its_example_and_has_a_source(rules: Rules, place: int) -> None:
+def test_every_rule_decides_its_example_and_has_a_source(rules: ReplyRules, place: int) -> None:
     rule = rules.table[place]
     outcome = said(Phase.RCPT, rule.example)
     assert (outcome.category, outcome.scope) == (rule.category, rule.scope)
@@ -256,7 +256,7 @@ def test_every_rule_decides_its_example_and_has_a_source(rules: Rules, place: in
 
 
 @pytest.mark.parametrize(("rules", "place"), RULES)
-def test_no_rule_matches_the_nearest_reply_that_means_something_else(rules: Rules, place: int) -> None:
+def test_no_rule_matches_the_nearest_reply_that_means_something_else(rules: ReplyRules, place: int) -> None:
     rule = rules.table[place]
     matched = rules.matches(place, words_of(rule.unlike)) and rule.status is None
     assert not matched

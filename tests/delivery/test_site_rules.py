@@ -8,15 +8,15 @@ import pytest
 
 from engine.base.settings import Settings
 from engine.delivery import sites_store
-from engine.delivery.sites import FIELDS, PROVIDERS, SHIPPED, NamedRule, Rule, RuleBook, checked_name
-from engine.delivery.sites_store import Rules
+from engine.delivery.sites import FIELDS, PROVIDERS, SHIPPED, NamedRule, RuleBook, SiteRule, checked_name
+from engine.delivery.sites_store import SiteRules
 from engine.store.caches import Stamps
 
 SETTINGS = Settings()
 
 
 def book(**rules: dict[str, Any]) -> RuleBook:
-    names = {name.replace("_", "."): Rule(**rule) for name, rule in rules.items()}
+    names = {name.replace("_", "."): SiteRule(**rule) for name, rule in rules.items()}
     return RuleBook([NamedRule((name,), rule, "operator", "because") for name, rule in names.items()])
 
 
@@ -75,13 +75,13 @@ def test_the_longer_name_goes_before_the_shorter_one() -> None:
 
 
 def test_the_site_itself_goes_before_every_name() -> None:
-    named = NamedRule(("peer.test#0a0b0c0d",), Rule(connections=2), "operator")
-    rules = RuleBook([named, NamedRule(("mx1.peer.test",), Rule(connections=8), "operator")])
+    named = NamedRule(("peer.test#0a0b0c0d",), SiteRule(connections=2), "operator")
+    rules = RuleBook([named, NamedRule(("mx1.peer.test",), SiteRule(connections=8), "operator")])
     assert rules.limits("peer.test#0a0b0c0d", ["mx1.peer.test"], SETTINGS).connections == 2
 
 
 def test_a_rule_for_all_yields_to_every_other() -> None:
-    rules = RuleBook([NamedRule(("*",), Rule(connections=4, together=True), "operator")])
+    rules = RuleBook([NamedRule(("*",), SiteRule(connections=4, together=True), "operator")])
     assert rules.limits("mx.peer.test", ["mx.peer.test"], SETTINGS).connections == 4
     assert rules.limits("mx.peer.test", ["mx.peer.test"], SETTINGS).key == "mx.peer.test"
     assert rules.limits("comcast.net", ["mx1.comcast.net"], SETTINGS).connections == 25
@@ -122,13 +122,13 @@ async def test_a_rule_out_of_bounds_changes_nothing(pool: asyncpg.Pool, fields: 
 async def test_fields_are_set_and_taken_back_one_by_one(pool: asyncpg.Pool) -> None:
     await sites_store.change(pool, "fields.test", {"connections": 5, "per_minute": 30.0}, "asked by them")
     rule = await sites_store.change(pool, "fields.test", {"connections": None, "recipients": 10}, None)
-    assert rule == Rule(per_minute=30.0, recipients=10)
+    assert rule == SiteRule(per_minute=30.0, recipients=10)
     [row] = [row for row in await sites_store.rows(pool) if row.name == "fields.test"]
     assert row.why == "asked by them"
 
 
 async def test_a_change_is_known_to_every_process_with_the_next_look(pool: asyncpg.Pool) -> None:
-    rules = Rules(pool)
+    rules = SiteRules(pool)
     stamps = Stamps(pool, [rules.cache])
     await stamps.check()
     before = await rules.book()

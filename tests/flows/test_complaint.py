@@ -68,7 +68,7 @@ async def test_a_complaint_is_told_and_counted_and_suppresses_for_good(
     account, message = await delivered(door, settler, pool, "Ann@people.test")
     reports = [complain(pool, message, 0, at=clock.now(), report={"source": "fbl.test"}) for _ in range(5)]
     came = await asyncio.gather(*reports)
-    assert sorted(came) == [Complaint.KNOWN] * 4 + [Complaint.WRITTEN]
+    assert sorted(came) == [Complaint.KNOWN] * 4 + [Complaint.RECORDED]
 
     assert (await status(pool, message), await statuses(pool, message)) == (
         "complained", {"Ann@people.test": "complained"},
@@ -93,7 +93,7 @@ async def test_a_simulated_complaint_is_told_and_counted_and_suppresses_nobody(
     door: Process, settler: Settler, pool: asyncpg.Pool
 ) -> None:
     account, message = await delivered(door, settler, pool)
-    assert await complain(pool, message, 0, at=clock.now(), simulated=True) is Complaint.WRITTEN
+    assert await complain(pool, message, 0, at=clock.now(), simulated=True) is Complaint.RECORDED
     assert await complain(pool, message, 0, at=clock.now()) is Complaint.KNOWN
 
     assert await status(pool, message) == "complained"
@@ -120,7 +120,7 @@ async def test_the_message_is_complained_about_once_every_recipient_is_settled(
     far, people = await rows_of(pool, message)
     assert await settler.settle(attempt_at(people, DELIVERED))
     assert await complain(pool, message, 1, at=clock.now()) is Complaint.EARLY
-    assert await complain(pool, message, 0, at=clock.now()) is Complaint.WRITTEN
+    assert await complain(pool, message, 0, at=clock.now()) is Complaint.RECORDED
     assert await status(pool, message) == "sending"
 
     assert await settler.settle(attempt_at(far, other))  # type: ignore[arg-type]
@@ -136,9 +136,9 @@ async def test_one_who_complains_after_another_bounced_makes_it_a_complaint(
     for row in await rows_of(pool, message):
         assert await settler.settle(attempt_at(row, DELIVERED if row.domain == "people.test" else BOUNCED))
     assert await status(pool, message) == "bounced"
-    assert await complain(pool, message, 0, at=clock.now()) is Complaint.WRITTEN
+    assert await complain(pool, message, 0, at=clock.now()) is Complaint.RECORDED
     assert await status(pool, message) == "complained"
-    assert await complain(pool, message, 1, at=clock.now()) is Complaint.WRITTEN  # who got it after all
+    assert await complain(pool, message, 1, at=clock.now()) is Complaint.RECORDED  # who got it after all
     assert (await statuses(pool, message))["bob@far.test"] == "bounced"
 
 
@@ -171,7 +171,7 @@ async def test_a_suspended_account_hears_of_complaints_too(door: Process, settle
         complain(pool, message, 0, at=clock.now(), simulated=True),
         suspend.suspend(pool, account.id, Cause.OPERATOR, "why", actor="operator"),
     )
-    assert came is Complaint.WRITTEN
+    assert came is Complaint.RECORDED
     assert await status(pool, message) == "complained"
 
 
@@ -194,9 +194,9 @@ async def test_a_complaint_that_meets_the_erasure_of_its_account_leaves_nothing(
             await asyncio.sleep(0.004)
         return came
 
-    came, gone = await asyncio.gather(reports(), erase.erase_due(pool, clock.now(), heard_s=0.05))
+    came, gone = await asyncio.gather(reports(), erase.erase_due(pool, clock.now(), hold_known_s=0.05))
     assert gone == [account.id]
-    assert came <= {Complaint.WRITTEN, Complaint.UNKNOWN}
+    assert came <= {Complaint.RECORDED, Complaint.UNKNOWN}
     for table in ("events", "messages", "recipients", "simulated_days", "account_days"):
         assert not await pool.fetchval(f"SELECT count(*) FROM {table} WHERE account_id = $1", account.id), table
 

@@ -113,7 +113,7 @@ async def due(pool: asyncpg.Pool, account: UUID) -> None:
 
 
 async def erased(pool: asyncpg.Pool) -> list[UUID]:
-    return await erase.erase_due(pool, clock.now(), heard_s=0.05)
+    return await erase.erase_due(pool, clock.now(), hold_known_s=0.05)
 
 
 async def exists(pool: asyncpg.Pool, account: UUID) -> bool:
@@ -168,10 +168,10 @@ async def test_what_is_not_due_or_was_canceled_stays(pool: asyncpg.Pool) -> None
         await close_account.schedule(pool, one.id, actor="operator")
     await close_account.cancel(pool, canceled.id, actor="operator")
 
-    early = await erase.erase_due(pool, clock.now() + timedelta(days=13, hours=23), heard_s=0.05)
+    early = await erase.erase_due(pool, clock.now() + timedelta(days=13, hours=23), hold_known_s=0.05)
     assert await exists(pool, waiting.id)
     await close_account.cancel(pool, waiting.id, actor="operator")
-    late = await erase.erase_due(pool, clock.now() + timedelta(days=15), heard_s=0.05)
+    late = await erase.erase_due(pool, clock.now() + timedelta(days=15), hold_known_s=0.05)
 
     assert not {waiting.id, canceled.id} & {*early, *late}  # other tests' accounts may well be due by then
     assert await exists(pool, waiting.id)
@@ -188,7 +188,7 @@ async def test_an_erasure_may_be_broken_off_anywhere(
     broken = 0
     for _ in range(60):
         doomed_pool = await open_pool(database, name="doomed_pool", largest=3)
-        work = asyncio.create_task(erase.erase_due(doomed_pool, clock.now(), heard_s=0.01))
+        work = asyncio.create_task(erase.erase_due(doomed_pool, clock.now(), hold_known_s=0.01))
         done, _ = await asyncio.wait({work}, timeout=rng.uniform(0.01, 0.12))
         if done:
             assert work.exception() is None
@@ -213,7 +213,7 @@ async def test_a_budget_that_ends_leaves_the_rest_for_the_next_call(pool: asyncp
     await due(pool, account.id)
     calls = 0
     while await exists(pool, account.id):
-        await erase.erase_due(pool, clock.now(), budget_s=0.0, heard_s=0.01)
+        await erase.erase_due(pool, clock.now(), budget_s=0.0, hold_known_s=0.01)
         status = await pool.fetchval("SELECT status FROM accounts WHERE id = $1", account.id)
         assert status in (None, "closing")
         calls += 1

@@ -307,11 +307,11 @@ async def test_queued_mail_waits_with_its_reason_and_goes_out_when_the_account_g
 
 async def test_a_hold_of_the_operators_own_outlives_the_suspension(pool: asyncpg.Pool) -> None:
     account = await make_account(pool)
-    on = queue_admin.chosen(HoldKind.ACCOUNT, account.public_id)
+    on = queue_admin.queue_target(HoldKind.ACCOUNT, account.public_id)
     await queue_admin.suspend(pool, on, reason="looking into it")
     await suspend.suspend(pool, account.id, Cause.OPERATOR, "why", actor="operator")
     await suspend.resume(pool, account.id, [Cause.OPERATOR], actor="operator")
 
-    held = [one for one in await queue_admin.standing(pool) if one.target == account.public_id]
+    held = [one for one in await queue_admin.holds_in_force(pool) if one.target == account.public_id]
     assert [one.reason for one in held] == ["looking into it"]
     await queue_admin.resume(pool, on)

@@ -333,7 +333,7 @@ async def test_only_an_account_that_may_send_so_becomes_the_platforms(here: Worl
         await platform_account.appoint(here.pool, here.settings, other.id, None)
     with pytest.raises(Refusal, match="no such account"):
         await platform_account.appoint(here.pool, here.settings, ids.uuid7(), None)
-    standing = await platform_account.standing(here.pool, here.settings)
+    standing = await platform_account.state(here.pool, here.settings)
     assert (standing.account_id, standing.domain_status) == (here.account.id, "verified")
 
 
@@ -345,17 +345,17 @@ async def test_a_local_service_makes_its_platform_account_once_and_completes_it(
             *[platform_account.ensure_local(here.pool, here.settings) for _ in range(2)]
         )
         assert first == again
-        standing = await platform_account.standing(here.pool, here.settings)
+        standing = await platform_account.state(here.pool, here.settings)
         assert (standing.domain, standing.domain_status) == (here.settings.mail_host, "verified")
         assert standing.sender == f"Waybill <no-reply@{here.settings.mail_host}>"
         assert await here.pool.fetchval("SELECT count(*) FROM domains WHERE account_id = $1", first) == 1
 
         moved = structs.replace(here.settings, mail_host="post.moved.test")
         assert await platform_account.ensure_local(here.pool, moved) == first
-        assert (await platform_account.standing(here.pool, moved)).domain_status == "verified"
+        assert (await platform_account.state(here.pool, moved)).domain_status == "verified"
         held = structs.replace(here.settings, mail_host=here.account.domain)  # verified on somebody's account
         assert await platform_account.ensure_local(here.pool, held) == first
-        assert (await platform_account.standing(here.pool, held)).domain_status is None
+        assert (await platform_account.state(here.pool, held)).domain_status is None
 
         mailer = Mailer(here.pool, here.settings)
         await wrote(here, SystemMailKind.PASSWORD_CHANGED, "ann@peer.test")

@@ -15,10 +15,10 @@ import redis.asyncio as redis
 from engine.areas.emails.types import SendRequest
 from engine.base import ids
 from engine.base.settings import HostPort, Settings
-from engine.delivery.hints import HintReader, Hints, Wakes, WokenShards
+from engine.delivery.hints import HintReader, Hints, WakeListener, WokenShards
 from engine.delivery.partition import hint_stream, shard_of
 from engine.flows.sending.accept import Acceptor, Origin
-from engine.flows.sending.settle import Attempt, Settler
+from engine.flows.sending.settle import DeliveryAttempt, Settler
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.postgres import close_pool, open_pool
@@ -83,7 +83,7 @@ class Mta:
         simulator = await Simulator.start(settings, pool, slow_s=SLOW_S)
         self._opened.push_async_callback(simulator.close)
         ownership = ShardOwnership(settings.shards)
-        simulated: asyncio.Queue[Attempt] = asyncio.Queue()
+        simulated: asyncio.Queue[DeliveryAttempt] = asyncio.Queue()
         complaints = self.complaints = SimulatedComplaints(pool, simulator.domain, simulated, delay_s=COMPLAINT_S)
         self._opened.push_async_callback(complaints.drain)
         router = Router.from_settings(settings, resolver, simulator_port=simulator.port)
@@ -104,7 +104,7 @@ class Mta:
             on_release=self.outbound.release, on_fenced=self.outbound.fenced,
         )  # fmt: skip
         self.stamps = Stamps(pool, [envelopes.keys, self.member.cache, *self.outbound.caches])
-        self._work = asyncio.create_task(self._run(self.stamps, Wakes(listener), woken))
+        self._work = asyncio.create_task(self._run(self.stamps, WakeListener(listener), woken))
         return self
 
     async def stop(self, grace_s: float = 5.0) -> None:
@@ -123,7 +123,7 @@ class Mta:
         await self.outbound.tasks.finish(5)
         await self._opened.aclose()
 
-    async def _run(self, stamps: Stamps, wakes: Wakes, woken: WokenShards) -> None:
+    async def _run(self, stamps: Stamps, wakes: WakeListener, woken: WokenShards) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.member.run())
             tasks.create_task(stamps.run())

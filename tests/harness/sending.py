@@ -19,7 +19,7 @@ from engine.delivery.hints import Hints
 from engine.delivery.outcome import Outcome, classify
 from engine.delivery.queue import Row
 from engine.flows.sending.accept import Acceptor, Origin
-from engine.flows.sending.settle import Attempt, Result, Settler
+from engine.flows.sending.settle import DeliveryAttempt, Result, Settler
 from engine.mail.replies import Answer, Phase, Reply
 from engine.store import redis as redis_store
 from engine.store.postgres import open_pool
@@ -144,7 +144,7 @@ def attempt_at(
     next_at: datetime | None = None,
     signature: bytes | None = None,
     suppressed: str | None = None,
-) -> Attempt:
+) -> DeliveryAttempt:
     """Make an attempt at a row: an outcome for each of its recipients in turn, the last repeated."""
     now = clock.now()
     results = tuple(
@@ -153,7 +153,7 @@ def attempt_at(
         else Result(place, address, outcomes[min(index, len(outcomes) - 1)])
         for index, (place, address) in enumerate(row.pairs)
     )
-    return Attempt(
+    return DeliveryAttempt(
         row=row,
         started_at=now,
         ended_at=now,

@@ -9,7 +9,7 @@ import orjson
 from engine.base import clock, ids
 from engine.delivery import queue
 from engine.delivery.outcome import classify
-from engine.flows.sending.settle import Attempt, Result, Settler
+from engine.flows.sending.settle import DeliveryAttempt, Result, Settler
 from engine.mail.replies import Answer, Phase, Reply
 
 
@@ -36,7 +36,7 @@ async def settle(
             for place, address in orjson.loads(row.recipients)
         )
         assert await settler.settle(
-            Attempt(
+            DeliveryAttempt(
                 row=row,
                 started_at=now,
                 ended_at=now,

@@ -41,7 +41,7 @@ async def test_a_domain_is_suspended_explained_partly_bounced_and_resumed(servic
 
     bounced = command(service, "queue", "bounce", "--message", first, "--reason", "sent by mistake", "--yes", "--json")
     assert bounced.json == {"bounced": "message", "target": first, "rows": 1}
-    assert "given up by the operator: sent by mistake" in command(service, "explain", first).out
+    assert "ended by the operator: sent by mistake" in command(service, "explain", first).out
     resumed = command(service, "queue", "resume", "--domain", "held.test", "--json")
     assert resumed.json["rowsBack"] == 1
     async with asyncio.timeout(PATIENCE_S):

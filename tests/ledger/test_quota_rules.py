@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 from engine.base.errors import ErrorType
 from engine.base.plans import CAPS, DAILY_LADDER, Plan
 from engine.ledger import quota
-from engine.ledger.heads import Head
+from engine.ledger.heads import AccountHead
 
 TODAY = date(2026, 11, 20)
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -32,8 +32,8 @@ def head(
     plan: str = "growth",
     daily_cap: int | None = None,
     monthly_cap: int | None = None,
-) -> Head:
-    return Head(
+) -> AccountHead:
+    return AccountHead(
         UUID(int=1), 0, bytes(32), rung, day, sent_today, month, sent_this_month, plan, "active", daily_cap, monthly_cap
     )
 
@@ -85,7 +85,7 @@ def test_the_bounds_of_a_review(sent: int, bounced: int, complained: int, after:
 
 def test_an_agreed_cap_is_what_four_fifths_are_taken_of() -> None:
     one = head(rung=2, day=TODAY - timedelta(days=1), sent_today=500, daily_cap=10_000)
-    quota.turn_to(one, TODAY)
+    quota.advance_to(one, TODAY)
 
     assert one.rung == 2  # 500 would have used the rung up, not the agreement
 
@@ -99,9 +99,9 @@ def test_turning_twice_is_turning_once(
 ) -> None:
     one = head(rung=rung, day=day, sent_today=sent, month=day.replace(day=1), sent_this_month=monthly)
     to = day + timedelta(days=later)
-    quota.turn_to(one, to, bounced=bounced, complained=complained)
+    quota.advance_to(one, to, bounced=bounced, complained=complained)
     once = asdict(one)
-    quota.turn_to(one, to, bounced=bounced, complained=complained)
+    quota.advance_to(one, to, bounced=bounced, complained=complained)
 
     assert asdict(one) == once
     assert (one.day, one.month) == (to, to.replace(day=1))
@@ -113,14 +113,14 @@ def test_turning_twice_is_turning_once(
 
 def test_a_new_day_within_the_month_keeps_the_months_count() -> None:
     one = head(day=TODAY - timedelta(days=1), sent_today=40, sent_this_month=400)
-    quota.turn_to(one, TODAY)
+    quota.advance_to(one, TODAY)
 
     assert (one.sent_today, one.sent_this_month) == (0, 400)
 
 
 def test_the_last_day_of_a_month_is_reviewed_on_the_first_of_the_next() -> None:
     one = head(rung=0, day=date(2026, 11, 30), sent_today=50, sent_this_month=900)
-    quota.turn_to(one, date(2026, 12, 1))
+    quota.advance_to(one, date(2026, 12, 1))
 
     assert (one.rung, one.sent_today, one.sent_this_month, one.month) == (1, 0, 0, date(2026, 12, 1))
 
@@ -129,7 +129,7 @@ def test_a_head_ahead_of_our_clock_is_left_alone() -> None:
     tomorrow = TODAY + timedelta(days=1)
     one = head(rung=3, day=tomorrow, sent_today=7, month=date(2026, 12, 1), sent_this_month=7)
     before = asdict(one)
-    quota.turn_to(one, TODAY, bounced=1_000)
+    quota.advance_to(one, TODAY, bounced=1_000)
 
     assert asdict(one) == before
 

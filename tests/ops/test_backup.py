@@ -153,11 +153,11 @@ async def test_what_was_under_way_is_held_until_the_operator_lets_go(kept: Backe
         await known.refresh()
         owed = await queue_admin._OWED.fetch(pool, 10, UUID(int=0), "", UUID(int=2**128 - 1), None, None, None, None)
         every = [known.of(row) is not None for row in owed]
-        standing = await holds.STANDING.fetch(pool)
+        standing = await holds.IN_FORCE.fetch(pool)
         told = await pool.fetchval(
             "SELECT count(*) FROM events WHERE type = 'queued' AND payload LIKE '%restored from%'"
         )
-        back = await queue_admin.resume(pool, queue_admin.chosen(HoldKind.SITE, holds.EVERYWHERE))
+        back = await queue_admin.resume(pool, queue_admin.queue_target(HoldKind.SITE, holds.EVERYWHERE))
         verdict = await audit.verify(pool, kept.account.id)
     finally:
         await pool.close()

@@ -166,10 +166,10 @@ async def test_a_real_message_is_explained_from_its_waybill(settings: Settings, 
         fresh = await explain.explain(door.pool, sent.id)
         assert "has not been tried yet" in fresh["explanation"]
         reason = "they asked us to wait"
-        await queue_admin.suspend(door.pool, queue_admin.chosen(HoldKind.DOMAIN, "c.test"), reason=reason)
+        await queue_admin.suspend(door.pool, queue_admin.queue_target(HoldKind.DOMAIN, "c.test"), reason=reason)
         held = await explain.explain(door.pool, sent.id)
         assert f"the operator of this service holds it back: {reason}" in held["explanation"]
-        await queue_admin.resume(door.pool, queue_admin.chosen(HoldKind.DOMAIN, "c.test"))
+        await queue_admin.resume(door.pool, queue_admin.queue_target(HoldKind.DOMAIN, "c.test"))
         await settle(door.pool, sent.id, (ANN, 550, "5.1.1 No such user"))
         told = await explain.explain(door.pool, sent.id)
 

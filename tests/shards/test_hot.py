@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from engine.delivery.splits import Whose
+from engine.delivery.splits import SplitAuthor
 from shards.hot import Balance, Bounds, Hot, Watched, judge_balance, judge_domain, parts_for
 from shards.load import MINUTE_S, Load
 from shards.ring import assign
@@ -47,20 +47,20 @@ def test_a_busy_domain_that_is_a_small_part_of_all_mail_stays_whole() -> None:
 def test_between_the_bounds_a_split_domain_stays_split() -> None:
     watched = Watched()
     for seconds in range(0, 10_000, 100):
-        hot = judged(watched, seconds, rate=30, parts=4, whose=Whose.RULE)  # above half, below the whole
+        hot = judged(watched, seconds, rate=30, parts=4, whose=SplitAuthor.RULE)  # above half, below the whole
         watched = hot.watched
         assert hot.parts is None
 
 
 def test_a_domain_that_has_cooled_is_merged_after_a_long_time() -> None:
-    first = judged(Watched(), 0, rate=3, parts=4, whose=Whose.RULE)
-    assert judged(first.watched, 899, rate=3, parts=4, whose=Whose.RULE).parts is None
-    assert judged(first.watched, 900, rate=3, parts=4, whose=Whose.RULE).parts == 1
+    first = judged(Watched(), 0, rate=3, parts=4, whose=SplitAuthor.RULE)
+    assert judged(first.watched, 899, rate=3, parts=4, whose=SplitAuthor.RULE).parts is None
+    assert judged(first.watched, 900, rate=3, parts=4, whose=SplitAuthor.RULE).parts == 1
 
 
 def test_the_rule_leaves_alone_what_the_operator_has_said() -> None:
-    whole = judged(Watched(over_since=START), 10_000, rate=500, parts=1, whose=Whose.OPERATOR)
-    split = judged(Watched(under_since=START), 10_000, rate=0, parts=8, whose=Whose.OPERATOR)
+    whole = judged(Watched(over_since=START), 10_000, rate=500, parts=1, whose=SplitAuthor.OPERATOR)
+    split = judged(Watched(under_since=START), 10_000, rate=0, parts=8, whose=SplitAuthor.OPERATOR)
 
     assert (whole.parts, split.parts) == (None, None)
 

@@ -9,7 +9,7 @@ import pytest
 
 from engine.delivery import splits
 from engine.delivery.partition import parts_of, shard_of
-from engine.delivery.splits import Splits, Whose
+from engine.delivery.splits import SplitAuthor, Splits
 from engine.store.caches import Stamps
 from shards import live_map
 from tests.harness.patience import PATIENCE_S
@@ -102,7 +102,7 @@ async def test_a_split_is_known_to_every_process_within_a_second(
     assert await one.now() == await two.now() == {}
 
     async with own_pool.acquire() as connection, connection.transaction():
-        assert await splits.change(connection, "hot.test", 4, shards=SHARDS, whose=Whose.OPERATOR, why="tests")
+        assert await splits.change(connection, "hot.test", 4, shards=SHARDS, whose=SplitAuthor.OPERATOR, why="tests")
 
     async with asyncio.timeout(PATIENCE_S):
         while not (await one.now() == await two.now() == {"hot.test": 4}):
@@ -113,9 +113,9 @@ async def test_a_split_is_known_to_every_process_within_a_second(
 
 async def test_a_second_change_sends_the_owners_of_all_earlier_parts(own_pool: asyncpg.Pool) -> None:
     async with own_pool.acquire() as connection, connection.transaction():
-        await splits.change(connection, "hot.test", 3, shards=SHARDS, whose=Whose.RULE, why="hot")
-        await splits.change(connection, "hot.test", 4, shards=SHARDS, whose=Whose.RULE, why="hotter")
-        assert not await splits.change(connection, "hot.test", 4, shards=SHARDS, whose=Whose.OPERATOR, why="mine")
+        await splits.change(connection, "hot.test", 3, shards=SHARDS, whose=SplitAuthor.RULE, why="hot")
+        await splits.change(connection, "hot.test", 4, shards=SHARDS, whose=SplitAuthor.RULE, why="hotter")
+        assert not await splits.change(connection, "hot.test", 4, shards=SHARDS, whose=SplitAuthor.OPERATOR, why="mine")
         await splits.forget(connection, "hot.test", shards=SHARDS)
 
     errands = {row["shard"] for row in await own_pool.fetch("SELECT shard FROM shard_rehomings")}

@@ -161,7 +161,9 @@ async def _postpone(door: Process, message: UUID) -> None:
 async def _give_up(door: Process, message: UUID) -> None:
     [row] = await rows_of(door.pool, message)
     assert (
-        await queue_admin.bounce(door.pool, queue_admin.chosen(HoldKind.DOMAIN, row.domain), reason="enough", heard_s=0)
+        await queue_admin.bounce(
+            door.pool, queue_admin.queue_target(HoldKind.DOMAIN, row.domain), reason="enough", hold_known_s=0
+        )
         == 1
     )
 
@@ -186,7 +188,7 @@ async def test_complaints_cancels_and_releases_are_written_into_the_new_week(doo
     await comes_due(door.pool, due)
 
     await lose(door.pool, *LATER)
-    assert await complaint.complain(door.pool, told, 0, at=clock.now()) is complaint.Complaint.WRITTEN
+    assert await complaint.complain(door.pool, told, 0, at=clock.now()) is complaint.Complaint.RECORDED
     await lose(door.pool, *LATER)
     await cancel_schedule(door.pool, account.id, canceled)
     await lose(door.pool, *LATER)

@@ -7,7 +7,7 @@ import pytest
 from redis.crc import key_slot
 
 from engine.base import ids
-from engine.delivery.hints import Hint, HintReader, Hints, Wakes, WokenShards
+from engine.delivery.hints import Hint, HintReader, Hints, WakeListener, WokenShards
 from engine.delivery.partition import hint_stream
 from engine.store.rate_limits import RateLimiter
 from engine.store.redis import RedisClient, RedisUnavailable
@@ -24,7 +24,7 @@ async def test_every_use_of_redis_is_right_on_a_cluster_that_changes() -> None:
     async with clustered() as (servers, client):
         hints, reader = Hints(client), HintReader(client, "mta-1")
         woken = WokenShards()
-        listening = asyncio.create_task(Wakes(client).run(woken))
+        listening = asyncio.create_task(WakeListener(client).run(woken))
         await eventually(woken._event.is_set)
         woken.take([])
 
@@ -44,7 +44,7 @@ async def test_every_use_of_redis_is_right_on_a_cluster_that_changes() -> None:
 
 async def everything_announced_is_read_and_finished(hints: Hints, reader: HintReader) -> None:
     messages = await announce(hints)
-    found = await reader.read(range(SHARDS), most=100)
+    found = await reader.read(range(SHARDS), max_each=100)
 
     assert {hint.shard: hint.messages for hint in found} == {shard: (one,) for shard, one in messages.items()}
     assert await reader.ack({hint.shard: [hint.entry] for hint in found})
@@ -66,7 +66,7 @@ async def a_slot_that_moves_takes_its_stream_along(servers: list[Valkey], hints:
     moved = await asyncio.to_thread(move_slot, slot, source, next(one for one in servers if one is not source))
 
     assert moved == 1
-    assert ids_of(await reader.read(range(SHARDS), most=100)) == set(messages.values())
+    assert ids_of(await reader.read(range(SHARDS), max_each=100)) == set(messages.values())
     assert hints.lost == 0
 
 
@@ -121,8 +121,8 @@ async def a_dead_primary_takes_only_its_own_keys_along(
         while is_away(hints):
             messages = await announce(hints)
             await asyncio.sleep(0.1)
-    await reader.read(theirs, most=100)  # NOGROUP
-    assert {messages[shard] for shard in theirs} <= ids_of(await reader.read(theirs, most=100))
+    await reader.read(theirs, max_each=100)  # NOGROUP
+    assert {messages[shard] for shard in theirs} <= ids_of(await reader.read(theirs, max_each=100))
 
 
 def test_a_map_with_a_gap_leaves_its_slots_to_nobody() -> None:

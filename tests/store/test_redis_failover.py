@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from engine.base import ids
-from engine.delivery.hints import HintReader, Hints, Wakes, WokenShards
+from engine.delivery.hints import HintReader, Hints, WakeListener, WokenShards
 from engine.store import redis as redis_store
 from engine.store.redis import RedisClient, RedisUnavailable
 from engine.store.redis_primary import read_role
@@ -51,7 +51,7 @@ async def test_a_promotion_after_the_primarys_death_is_followed(pair: list[Valke
     primary, replica = pair
     hints, reader = Hints(client), HintReader(client, "mta-1")
     woken = WokenShards()
-    listening = asyncio.create_task(Wakes(client).run(woken))
+    listening = asyncio.create_task(WakeListener(client).run(woken))
     await eventually(woken._event.is_set)
     assert await announced(hints, 1)
     assert len(await reader.read([1])) == 1

@@ -44,7 +44,7 @@ async def make_key(call: Call) -> MadeKey:
         if child.status == "closing":
             raise Refusal(ErrorType.INVALID_STATE, "This sub-account is being erased.", status=child.status)
         account = child.id
-    made = await giving.give_key(
+    made = await giving.create_api_key(
         call.services.pool,
         account,
         name=body.name,
@@ -53,7 +53,7 @@ async def make_key(call: Call) -> MadeKey:
         expires_at=expires_at,
         limits=KeyLimits(body.domains, body.streams, body.networks),
         actor=call.actor,
-        tell=person.account_id,
+        notify=person.account_id,
     )
     return MadeKey(token=made.token, **_fields(made.row))
 

@@ -23,7 +23,7 @@ async def post_send(call: Call) -> Mailed:
 async def post_email_change(call: Call) -> Mailed:
     """A link to the new address; the old one is told."""
     body: ChangeEmail = call.body
-    await change_email.ask(call.services, call.person, body.new_email, body.current_password)
+    await change_email.request_change(call.services, call.person, body.new_email, body.current_password)
     return Mailed()
 
 

@@ -44,9 +44,9 @@ async def get_start(call: Call) -> Raw:
 async def get_callback(call: Call) -> Raw:
     """Back from the provider: on to the console, to its sign-in page, or to the app."""
     query: Callback = call.query
-    came = identity.Came(query.state, query.code, query.error, query.iss)
+    came = identity.ProviderReturn(query.state, query.code, query.error, query.iss)
     browser = _known_browser(call)
-    landing = await identity.come_back(call.services, came, browser, auth.device(call.request))
+    landing = await identity.handle_return(call.services, came, browser, auth.device(call.request))
     if browser is not None and rules.browser_digest(browser) is not None:  # a ticket outlives the state by five minutes
         call.cookies = (_browser_cookie(call, browser),)
     if landing.session is not None:

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from engine.ledger import heads, quota
-from engine.ledger.heads import Head
+from engine.ledger.heads import AccountHead
 from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__, "allowance.sql")
@@ -58,7 +58,7 @@ async def read(connection: Conn, account: UUID, at: datetime) -> Allowance:
     if quota.due_for_review(head, at.date()):
         counts = await _SETTLED_ON.first(connection, account, at.date() - timedelta(days=1))
     counts = counts or _DayCounts(0, 0, 0, 0)
-    quota.turn_to(
+    quota.advance_to(
         head,
         at.date(),
         bounced=counts.bounced,
@@ -76,11 +76,11 @@ async def read(connection: Conn, account: UUID, at: datetime) -> Allowance:
     return own if head.parent_id is None else await _below(connection, own, head, head.parent_id, at)
 
 
-async def _below(connection: Conn, own: Allowance, head: Head, parent_id: UUID, at: datetime) -> Allowance:
+async def _below(connection: Conn, own: Allowance, head: AccountHead, parent_id: UUID, at: datetime) -> Allowance:
     """Limit a sub-account's allowance to what its parent has left of the month."""
     parent = await heads.read(connection, parent_id)
     if parent is None:
         return own
-    quota.turn_to(parent, at.date())
+    quota.advance_to(parent, at.date())
     left = max(0, quota.monthly_cap(parent) - parent.sent_this_month)
     return replace(own, monthly_limit=quota.monthly_cap(head, parent), left_of_parent=left)

@@ -18,7 +18,7 @@ from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
 from engine.ledger import heads, log
 from engine.ledger.events import append_locked
-from engine.ledger.heads import Head
+from engine.ledger.heads import AccountHead
 from engine.store.database_clock import new_time
 from engine.store.queries import Conn
 
@@ -97,7 +97,7 @@ def decide(
     return outcomes
 
 
-async def _locked(connection: Conn, account: UUID) -> dict[UUID, Head]:
+async def _locked(connection: Conn, account: UUID) -> dict[UUID, AccountHead]:
     locked = await heads.lock(connection, [account])
     if account not in locked:  # erased after its key was checked
         raise not_found("account")

@@ -1,1 +1,1 @@
-"""Work on accounts: API keys, teams, sub-accounts, suspension, deletion, the service's own mail."""
+"""Flows of accounts: API keys, teams, sub-accounts, suspension, deletion, system mail."""

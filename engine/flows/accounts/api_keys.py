@@ -1,6 +1,6 @@
-"""Giving an account API keys and taking them away: one transaction each, with its event, its stamp and its notice.
+"""Create and revoke API keys: one transaction each, with its event, its cache stamp and its notice.
 
-A key in use is known to every process of the service; the stamp has them ask again within a second.
+Every process caches the keys in use; the stamp makes them reload within a second.
 """
 
 from collections.abc import Iterable
@@ -33,31 +33,31 @@ from engine.store.queries import Conn, Source
 
 
 class CreatedApiKey(Struct, frozen=True):
-    """A key at its making; `token` is never shown again."""
+    """A newly created key; `token` is never shown again."""
 
     token: str
     row: KeyListRow
 
     @property
     def public_id(self) -> str:
-        """`key_…`."""
+        """Return the id as `key_…`."""
         return ids.format_id(ids.Kind.API_KEY, self.row.id)
 
     @property
     def scopes(self) -> list[str]:
-        """In order, each once."""
+        """Return the scopes in order, without duplicates."""
         return self.row.scopes
 
 
 class KeyLimits(Struct, frozen=True):
-    """What a key is to be limited to beside its scopes, as it was asked for; None: as its account."""
+    """The requested restrictions of a key besides its scopes; None leaves the account's own."""
 
     domains: list[str] | None = None
     streams: list[str] | None = None
     networks: list[str] | None = None
 
 
-async def give_key(
+async def create_api_key(
     pool: asyncpg.Pool,
     account: UUID,
     *,
@@ -67,12 +67,12 @@ async def give_key(
     expires_at: datetime | None = None,
     limits: KeyLimits | None = None,
     actor: str | None = None,
-    tell: UUID | None = None,
+    notify: UUID | None = None,
 ) -> CreatedApiKey:
-    """A new key of an account, within its plan's number of keys; the owners of account `tell` get a mail about it.
+    """Create a key of an account, within its plan's number of keys; mail the owners of account `notify` about it.
 
-    Raises 400 for a scope that does not exist or can't be granted, and for a domain or stream that is not on the
-    account; 403 past the plan's number.
+    Raises 400 for a scope that does not exist or cannot be granted, and for a domain or stream that the account does
+    not have; 403 beyond the plan's number.
     """
     title = checked_line(name, "name", rules.MAX_NAME)
     wanted = rules.checked_scopes(scopes)
@@ -91,17 +91,17 @@ async def give_key(
         )
         if asked != KeyLimits():
             await store.LIMIT.execute(connection, key, names, slugs, networks)
-        await record_event(connection, account, AccountEvent.API_KEY_CREATED, _told(row), actor=actor)
-        if tell is not None:
-            await _tell_owners(connection, tell, account, row)
+        await record_event(connection, account, AccountEvent.API_KEY_CREATED, _event_detail(row), actor=actor)
+        if notify is not None:
+            await _notify_owners(connection, notify, account, row)
         await caches.bump(connection, "keys")
     return CreatedApiKey(fresh.token, row)
 
 
 async def revoke_key(pool: asyncpg.Pool, account: UUID, key: UUID, *, actor: str) -> None:
-    """The key of the account, or of a sub-account of it, authenticates no more; its record stays. Idempotent.
+    """Revoke a key of the account or of a sub-account of it; its record stays. Idempotent.
 
-    404 for any other key.
+    Raises 404 for any other key.
     """
     async with pool.acquire() as connection, connection.transaction():
         found = await store.HOLDER.records(connection, key, account)
@@ -118,7 +118,7 @@ async def revoke_key(pool: asyncpg.Pool, account: UUID, key: UUID, *, actor: str
 
 
 async def sub_account(source: Source, parent: UUID, child: UUID) -> AccountRow:
-    """A sub-account of `parent`; 404 for any other account."""
+    """Return a sub-account of `parent`; raises 404 for any other account."""
     row = await accounts.READ.first(source, child)
     if row is None or row.parent_id != parent:
         raise not_found("sub-account")
@@ -139,12 +139,12 @@ def _names(texts: Iterable[str]) -> list[str]:
         try:
             found.add(domain_name(text.strip()))
         except BadAddress as error:
-            raise invalid("domains", f"{text[:100]!r} is no domain: {error}") from None
+            raise invalid("domains", f"{text[:100]!r} is not a valid domain: {error}") from None
     return sorted(found)
 
 
 async def _check_places(connection: Conn, account: UUID, names: Iterable[str], slugs: Iterable[str]) -> None:
-    """What a key is limited to must be there: a misspelt name would make a key that can send nothing."""
+    """Refuse restrictions to unknown domains or streams: a misspelt name would make a key that cannot send."""
     held = {row.name for row in await domains.NAMES.fetch(connection, account)} if names else set()
     for name in names:
         if name not in held:
@@ -155,8 +155,8 @@ async def _check_places(connection: Conn, account: UUID, names: Iterable[str], s
             raise invalid("streams", f"There is no stream named {slug!r} on this account.")
 
 
-def _told(row: KeyListRow) -> dict[str, object]:
-    """The event's detail: what the key may do, nothing that it is made of."""
+def _event_detail(row: KeyListRow) -> dict[str, object]:
+    """Return the event's detail: the key's permissions, not its secret."""
     detail: dict[str, object] = {
         "id": ids.format_id(ids.Kind.API_KEY, row.id), "name": row.name, "scopes": row.scopes
     }  # fmt: skip
@@ -166,11 +166,11 @@ def _told(row: KeyListRow) -> dict[str, object]:
     return detail | {name: value for name, value in limits.items() if value is not None}
 
 
-async def _tell_owners(connection: Conn, tell: UUID, account: UUID, row: KeyListRow) -> None:
-    """Somebody who has got into an administrator's session would make a key first."""
+async def _notify_owners(connection: Conn, notify: UUID, account: UUID, row: KeyListRow) -> None:
+    """Mail the owners about a new key, since an intruder in an administrator's session would create one first."""
     held = await accounts.READ.first(connection, account)
     at = clock.now()
-    for owner in await people.OWNERS.fetch(connection, tell):
+    for owner in await people.OWNERS.fetch(connection, notify):
         await enqueue(
             connection,
             SystemMailKind.API_KEY_CREATED,

@@ -1,4 +1,4 @@
-"""Asking for an account's deletion, and thinking better of it: until it is due, the account works as before.
+"""Schedule the deletion of an account, and cancel it; until it is due, the account works as before.
 
 Each is one transaction with its event and a mail to every owner.
 """
@@ -24,13 +24,13 @@ from engine.flows.people.log_in import slow_down, wrong
 from engine.flows.people.services import PeopleServices
 from engine.store.queries import Conn
 
-RECENT = timedelta(minutes=10)  # a sign-in so fresh stands in for the password
+RECENT = timedelta(minutes=10)  # after a sign-in, no password is asked for
 
 
 async def prove(services: PeopleServices, person: Person, password: str | None, device: Device) -> None:
-    """Make sure that the person of a session is there themselves: by their password, or a sign-in of just now.
+    """Check that the person of the session is present: by their password, or by a sign-in within RECENT.
 
-    401 `invalid_credentials` for a wrong password, 400 where one is missing, 429 after too many tries.
+    Raises 401 `invalid_credentials` for a wrong password, 400 if it is missing, 429 after too many tries.
     """
     if password is None:
         if clock.now() - person.row.created_at <= RECENT:
@@ -43,9 +43,9 @@ async def prove(services: PeopleServices, person: Person, password: str | None, 
 
 
 async def schedule(pool: asyncpg.Pool, account: UUID, *, actor: str) -> DeletionRow:
-    """Have an account erased 14 days from now; a request that stands already keeps its date.
+    """Schedule the erasure of an account 14 days from now; an existing request keeps its date.
 
-    409 for the account that the service itself sends from.
+    Raises 409 for the platform account.
     """
     async with pool.acquire() as connection, connection.transaction():
         (one,) = [one for one in await suspend.locked_family(connection, account) if one.id == account]
@@ -56,23 +56,25 @@ async def schedule(pool: asyncpg.Pool, account: UUID, *, actor: str) -> Deletion
 
 
 async def cancel(pool: asyncpg.Pool, account: UUID, *, actor: str) -> None:
-    """Keep the account; 404 where no deletion is scheduled, 409 once the erasure has begun."""
+    """Cancel the deletion of an account; raises 404 if none is scheduled, 409 once the erasure has begun."""
     async with pool.acquire() as connection, connection.transaction():
         (one,) = [one for one in await suspend.locked_family(connection, account) if one.id == account]
         if not await cancel_within(connection, one, at=clock.now(), actor=actor):
             if await store.READ.first(connection, account) is None:
                 raise not_found("deletion request")
-            raise Refusal(ErrorType.INVALID_STATE, "The erasure has begun; it can't be stopped.", status="erasing")
+            raise Refusal(ErrorType.INVALID_STATE, "The erasure has begun and cannot be canceled.", status="erasing")
 
 
-# -- within the caller's transaction, which has locked the heads of the account's family ---------------------
+# -- within the caller's transaction, which has locked the heads of the account's family ----------------------
 
 
 async def schedule_within(connection: Conn, one: FamilyMember, *, at: datetime, actor: str) -> None:
-    """Schedule the deletion, unless it is; tell both logs and the owners."""
+    """Schedule the deletion unless it is scheduled; record it in both logs and mail the owners."""
     if await suspend.is_platform(connection, one.id):
         raise Refusal(
-            ErrorType.INVALID_STATE, "The service itself sends from this account: it stays.", status="permanent"
+            ErrorType.INVALID_STATE,
+            "This is the platform account, which sends system mail; it cannot be deleted.",
+            status="permanent",
         )
     due = at + GRACE
     if not await store.SCHEDULE.records(connection, one.id, at, due):
@@ -86,7 +88,7 @@ async def schedule_within(connection: Conn, one: FamilyMember, *, at: datetime, 
 
 
 async def cancel_within(connection: Conn, one: FamilyMember, *, at: datetime, actor: str) -> bool:
-    """Cancel a scheduled deletion; False where there is none that can be canceled."""
+    """Cancel a scheduled deletion; return False if there is none that can be canceled."""
     if not await store.CANCEL.records(connection, one.id):
         return False
     await suspend.tell(connection, one, AccountEvent.ACCOUNT_DELETION_CANCELED, {}, actor)

@@ -1,7 +1,7 @@
-"""Accepting an invitation: the token from the mailbox, and the person's own password.
+"""Accept an invitation to a team, with the token from the mail and the person's own password.
 
-An address that is nobody's yet becomes a person with that password, and confirmed: the token came from its mailbox. An
-address that has a person joins with the password they have, so that an invitation never resets one.
+An address without a person becomes a person with that password, with a verified address, since the token came from its
+mailbox. A person who exists joins with the password they have, so that an invitation never resets a password.
 """
 
 from uuid import UUID
@@ -29,10 +29,10 @@ from engine.store.queries import Conn
 
 
 async def accept(services: PeopleServices, token: str, password: str, device: Device) -> None:
-    """Put the invited person on the account; it signs nobody in. The token is used up with it.
+    """Add the invited person to the account and use up the token; does not sign them in.
 
-    400 for a token that is no more and for a password that can't be one, 401 `invalid_credentials` for one that is not
-    the person's, 403 when the plan has no seat left, 409 for who is on the account already, 429 for too many tries.
+    Raises 400 for an invalid token or an unacceptable password, 401 `invalid_credentials` for a wrong password, 403 if
+    the plan has no seat left, 409 if the person is on the account already, 429 for too many tries.
     """
     found = await _open(services.pool, token)
     await slow_down(services.limits, "invite", found.email, device, services.settings)
@@ -42,7 +42,7 @@ async def accept(services: PeopleServices, token: str, password: str, device: De
         await services.passwords.apart(lambda: people_rules.check_password(password, known))
         try:
             await _join(services.pool, found, None, await services.passwords.hashed(password), device)
-        except UniqueViolation:  # somebody has signed up with the address meanwhile
+        except UniqueViolation:  # a sign-up with this address came first
             raise wrong() from None
         return
     if not await services.passwords.matches(person.password_hash, password):
@@ -58,7 +58,7 @@ async def _open(pool: asyncpg.Pool, token: str) -> OpenInvite:
         raise spent()
     if found.account_status == "suspended":
         raise Refusal(
-            ErrorType.ACCOUNT_SUSPENDED, "This account is suspended: nobody can join it now. Try again later."
+            ErrorType.ACCOUNT_SUSPENDED, "This account is suspended, so no person can join it now. Try again later."
         )
     return found
 
@@ -74,7 +74,7 @@ async def _join(
         taken = await store.TAKE_INVITE.records(connection, found.id, at)
         if not taken:
             raise spent()
-        # Its own seat was set aside by the invitation; the plan may have become a smaller one since.
+        # The invitation reserved a seat, but the plan may have become smaller since.
         await check_seats(connection, account, plan, at, invited=False)
         user = await _person(connection, found, person, password_hash)
         joined = await store.ADD_MEMBER.records(connection, account, user, taken[0]["role"], at)
@@ -83,12 +83,12 @@ async def _join(
             detail = {"id": public, "role": taken[0]["role"], "invite": ids.format_id(ids.Kind.INVITE, found.id)}
             await record_event(connection, account, AccountEvent.MEMBER_JOINED, detail, actor=public)
             await remember(connection, user, device)
-    if not joined:  # the invitation is used up all the same: its seat is free again
-        raise Refusal(ErrorType.CONFLICT, "You are on this account already. Sign in.")
+    if not joined:  # the invitation is used up anyway, so that its seat is free again
+        raise Refusal(ErrorType.CONFLICT, "You already belong to this account. Sign in.")
 
 
 async def _hold(connection: Conn, person: PersonRow) -> None:
-    """Keep the person as they were when their password was checked."""
+    """Lock the person, so that the checked password stays in force."""
     standing = await people.LOCK.first(connection, person.id)
     if standing is None or (standing.email, standing.password_hash) != (person.email, person.password_hash):
         raise wrong()

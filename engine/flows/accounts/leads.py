@@ -1,7 +1,7 @@
-"""Enquiries from a contact form: stored, and mailed to the owners of the platform account.
+"""Store enquiries from a contact form, and mail them to the owners of the platform account.
 
-The form stands on the web site of whoever runs the service, whose server passes on what visitors write; so the number
-of enquiries is bounded by what they say, not by where they come from.
+The form is on the operator's web site, whose server passes enquiries on. All come from that server, so rate limits
+count mail addresses, not networks.
 """
 
 from typing import Protocol
@@ -25,18 +25,18 @@ from engine.ledger.events import record_event
 from engine.store.rate_limits import RateLimiter
 
 MAX_NAME, MAX_COMPANY, MAX_MESSAGE = 120, 200, 5_000
-PER_ADDRESS, IN_ALL = 3, 120  # an hour
+PER_ADDRESS, IN_ALL = 3, 120  # enquiries per hour
 
 
 class LeadServices(Protocol):
-    """What the storing of an enquiry needs of a process."""
+    """The services of a process that storing an enquiry needs."""
 
     pool: asyncpg.Pool
     limits: RateLimiter
 
 
 class Enquiry(Struct, frozen=True):
-    """What a visitor has written."""
+    """The fields of the form."""
 
     email: str
     message: str
@@ -45,16 +45,14 @@ class Enquiry(Struct, frozen=True):
 
 
 async def take(services: LeadServices, account: UUID, enquiry: Enquiry, *, actor: str) -> UUID:
-    """Keep an enquiry and mail it; returns its id.
+    """Store an enquiry and mail it; return its id.
 
-    403 for a key of any other account than the platform's, 422 for what is no address, 429 for too many in an hour.
+    Raises 403 for a key of any account but the platform's, 422 for an invalid address, 429 for too many in an hour.
     """
     at = clock.now()
     named = await platform_account.read(services.pool, at)
     if named.account_id != account:
-        raise Refusal(
-            ErrorType.FORBIDDEN, "Only a key of the account that the service itself sends from may call this."
-        )
+        raise Refusal(ErrorType.FORBIDDEN, "Only a key of the platform account can call this operation.")
     email = checked_email(enquiry.email)
     name = None if enquiry.name is None else checked_line(enquiry.name, "name", MAX_NAME)
     company = None if enquiry.company is None else checked_line(enquiry.company, "company", MAX_COMPANY)

@@ -1,7 +1,7 @@
-"""The platform account: the account that the service's own mail is sent from.
+"""The platform account: the account that system mail is sent from.
 
-In local mode the first run makes it, with the service's own host name as its domain; elsewhere the operator names
-one of the accounts. System mail waits until there is one.
+In local mode the first start creates it, with the service's own host name as its domain. Otherwise the operator names
+an account (`ops platform set`); system mail waits until then.
 """
 
 from datetime import datetime
@@ -26,21 +26,21 @@ from engine.store import caches
 from engine.store.queries import Conn, Queries, Source
 
 NAME: Final = "Waybill"
-DAILY_CAP: Final = 100_000  # of the local one: the ladder's first rung, 50 a day, would end a trial early
-PLAN: Final = Plan.FREE  # for its retention: people's addresses and links are kept no longer than they must
+DAILY_CAP: Final = 100_000  # of the local account: the usual first cap of 50 a day would end a trial early
+PLAN: Final = Plan.FREE  # for its short retention of people's addresses and links
 _SQL = Queries.beside(__file__, "platform_account.sql")
 
 
 class Platform(Struct, frozen=True):
-    """The platform account as it is named; `due` tells whether any system mail waits to be sent now."""
+    """The platform account as configured; `due` is True if system mail is due."""
 
     account_id: UUID | None
     sender: str | None
     due: bool
 
 
-class PlatformStanding(Struct, frozen=True):
-    """What an operator wants to know: `domain_status` is None where the account does not have the sender's domain."""
+class PlatformState(Struct, frozen=True):
+    """The platform account as operators see it; `domain_status` is None if it does not have the sender's domain."""
 
     account_id: UUID | None
     sender: str
@@ -56,33 +56,35 @@ _LOCK = _SQL.command("lock_platform")
 
 
 async def read(source: Source, at: datetime) -> Platform:
-    """Which account it is, if any, and whether it has something to send at `at`."""
+    """Read the platform account, and whether it has mail due at `at`."""
     found = await _READ.first(source, at)
     assert found is not None
     return found
 
 
 def sender_of(settings: Settings, platform: Platform | None) -> str:
-    """The From of system mail: the setting's, else the one named with the account, else the service's own host's."""
+    """Return the From of system mail: from the settings, else as named with the account, else of the service's own
+    host.
+    """
     named = None if platform is None else platform.sender
     return settings.system_from or named or f"{NAME} <no-reply@{settings.mail_host.lower()}>"
 
 
-async def standing(source: Source, settings: Settings) -> PlatformStanding:
-    """The account, its sender and what waits."""
+async def state(source: Source, settings: Settings) -> PlatformState:
+    """Return the platform account, its sender and the number of waiting mails."""
     platform = await read(source, clock.now())
     sender = sender_of(settings, platform)
     domain = _domain_of(sender)
     status = None if platform.account_id is None else await _status(source, platform.account_id, domain)
     waiting = await system_mail.WAITING.first(source)
     assert waiting is not None
-    return PlatformStanding(platform.account_id, sender, domain, status, waiting.waiting, waiting.oldest)
+    return PlatformState(platform.account_id, sender, domain, status, waiting.waiting, waiting.oldest)
 
 
-async def appoint(pool: asyncpg.Pool, settings: Settings, account: UUID, sender: str | None) -> PlatformStanding:
-    """Send system mail from this account, as `sender` where one is given.
+async def appoint(pool: asyncpg.Pool, settings: Settings, account: UUID, sender: str | None) -> PlatformState:
+    """Make this account the platform account, with `sender` if given.
 
-    404 for an unknown account; ValueError, with what to do, while the sender's domain is not verified on it.
+    Raises 404 for an unknown account; ValueError with instructions unless the sender's domain is verified on it.
     """
     row = await accounts.READ.first(pool, account)
     if row is None:
@@ -96,14 +98,14 @@ async def appoint(pool: asyncpg.Pool, settings: Settings, account: UUID, sender:
         await _SET.execute(connection, account, sender)
         detail = {"sender": named}
         await record_event(connection, account, AccountEvent.PLATFORM_APPOINTED, detail, actor="operator")
-    return await standing(pool, settings)
+    return await state(pool, settings)
 
 
 async def ensure_local(pool: asyncpg.Pool, settings: Settings) -> UUID:
-    """Local mode: the platform account with its sender's domain as a verified one, made where either is missing.
+    """In local mode, create the platform account and its verified domain where missing; return its id.
 
-    An account or sender that the operator has named is left as it is, and so is a domain that another account holds.
-    Safe to call at every start, and by two at once.
+    An account or sender named by the operator is left unchanged, and so is a domain of another account. Safe at every
+    start and for concurrent calls.
     """
     assert settings.key_pepper is not None
     platform = await read(pool, clock.now())
@@ -142,7 +144,7 @@ async def _open(connection: Conn) -> UUID:
 
 
 async def _lacking(source: Source, settings: Settings, platform: Platform) -> str | None:
-    """The domain that the account should have and that nobody holds; None when there is nothing to do."""
+    """Return the domain that the account lacks and that no account has, else None."""
     if platform.sender is not None or platform.account_id is None:
         return None
     name = _domain_of(sender_of(settings, platform))

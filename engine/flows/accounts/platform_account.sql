@@ -1,13 +1,13 @@
 -- name: read_platform
--- The account that the service itself sends from, and whether any system mail is due at $1.
+-- Return the platform account, and whether system mail is due at $1.
 SELECT (SELECT account_id FROM platform) AS account_id, (SELECT sender FROM platform) AS sender,
        EXISTS (SELECT 1 FROM system_mail WHERE due_at <= $1) AS due;
 
 -- name: set_platform
--- Account $1 is the one that the service itself sends from, as $2 (null: the default).
+-- Make account $1 the platform account with sender $2 (null: the default).
 INSERT INTO platform (account_id, sender) VALUES ($1, $2)
 ON CONFLICT (one) DO UPDATE SET account_id = excluded.account_id, sender = excluded.sender;
 
 -- name: lock_platform
--- One at a time makes the platform account: held until the transaction ends.
+-- Allow one creation of the platform account at a time, until the transaction ends.
 SELECT pg_advisory_xact_lock(hashtext('waybill platform account'));

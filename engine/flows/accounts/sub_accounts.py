@@ -1,6 +1,6 @@
-"""Sub-accounts: opening, renaming, limiting, suspending, deleting them, by the people of the account above.
+"""Open, rename, limit, suspend and delete sub-accounts, for people of the parent account.
 
-Each is one transaction under the heads of both, with its event on both logs.
+Each is one transaction with both heads locked, and with its event in both logs.
 """
 
 from uuid import UUID
@@ -19,7 +19,7 @@ from engine.flows.accounts import close_account, suspend
 from engine.flows.accounts.suspend import Cause, FamilyMember
 from engine.ledger import heads
 from engine.ledger.events import record_event
-from engine.ledger.heads import Head
+from engine.ledger.heads import AccountHead
 from engine.ledger.plan_limits import limit_reached
 from engine.store import caches
 from engine.store.database_clock import new_id
@@ -30,17 +30,17 @@ PAUSED = "suspended by its parent account"
 
 
 class SubAccountPatch(Struct, frozen=True, kw_only=True):
-    """What is to become of a sub-account; a field that is unset stays as it is."""
+    """The requested changes of a sub-account; unset fields stay as they are."""
 
     name: str | UnsetType = UNSET
     status: str | UnsetType = UNSET  # `active` or `suspended`
-    monthly_limit: int | UnsetType | None = UNSET  # None: the parent's allowance alone bounds it
+    monthly_limit: int | UnsetType | None = UNSET  # None: only the parent's allowance limits it
 
 
 async def open_sub_account(
     pool: asyncpg.Pool, parent: UUID, *, name: str, monthly_limit: int | None, actor: str
 ) -> SubAccountRow:
-    """A new sub-account with its log, its head and its transactional stream; 403 past the plan's number."""
+    """Create a sub-account with its log, head and transactional stream; raises 403 beyond the plan's number."""
     wanted = checked_line(name, "name", MAX_NAME)
     async with pool.acquire() as connection, connection.transaction():
         head = await _locked_parent(connection, parent)
@@ -63,10 +63,10 @@ async def open_sub_account(
 async def change_sub_account(
     pool: asyncpg.Pool, parent: UUID, child: UUID, change: SubAccountPatch, *, actor: str
 ) -> SubAccountRow:
-    """Rename, limit, suspend or resume a sub-account; `active` also cancels a deletion that is scheduled.
+    """Rename, limit, suspend or resume a sub-account; `active` also cancels a scheduled deletion.
 
-    404 when it is none of the parent's, 409 when it stays suspended for a cause that is not the parent's to lift, 403
-    when the plan has no room for one that was about to be deleted.
+    Raises 404 if it is not a sub-account of the parent, 409 if it stays suspended for a cause that the parent cannot
+    lift, 403 if the plan has no room for one whose deletion would be canceled.
     """
     at = clock.now()
     async with pool.acquire() as connection, connection.transaction():
@@ -87,7 +87,7 @@ async def change_sub_account(
 
 
 async def delete_sub_account(pool: asyncpg.Pool, parent: UUID, child: UUID, *, actor: str) -> None:
-    """Stop a sub-account at once and have it erased 14 days from now; a second time changes nothing. 404 as above."""
+    """Suspend a sub-account at once and schedule its erasure 14 days from now. Idempotent; raises 404 as above."""
     at = clock.now()
     async with pool.acquire() as connection, connection.transaction():
         one = await _locked_child(connection, parent, child)
@@ -111,26 +111,28 @@ async def _change_fields(
         await suspend.tell(connection, structs.replace(one, name=name), AccountEvent.ACCOUNT_UPDATED, told, actor)
 
 
-async def _locked_parent(connection: Conn, parent: UUID) -> Head:
-    """The parent's head, locked, so that its sub-accounts are counted exactly; it must be in good standing."""
+async def _locked_parent(connection: Conn, parent: UUID) -> AccountHead:
+    """Lock and return the parent's head, so that its sub-accounts are counted exactly; raises 403 unless it is
+    active.
+    """
     head = (await heads.lock(connection, [parent])).get(parent)
     if head is None or head.status == "closing":
         raise not_found("account")
     if head.status != "active":
-        raise Refusal(ErrorType.ACCOUNT_SUSPENDED, "This account is suspended: nothing on it can be changed.")
+        raise Refusal(ErrorType.ACCOUNT_SUSPENDED, "This account is suspended; its settings cannot be changed.")
     if head.parent_id is not None:
-        raise Refusal(ErrorType.FORBIDDEN, "A sub-account can't have sub-accounts of its own.")
+        raise Refusal(ErrorType.FORBIDDEN, "A sub-account cannot have sub-accounts.")
     return head
 
 
 async def _locked_child(connection: Conn, parent: UUID, child: UUID) -> FamilyMember:
-    """One of the parent's sub-accounts, its head and the parent's locked; 404 for any other account."""
-    await _read(connection, parent, child)  # before anything is locked: another's account is none of ours
+    """Lock the heads of a sub-account and its parent and return the sub-account; raises 404 for any other account."""
+    await _read(connection, parent, child)  # before locking: never lock an account of another tenant
     family = await suspend.locked_family(connection, child)
     return next(one for one in family if one.id == child)
 
 
-async def _check_room(connection: Conn, parent: Head) -> None:
+async def _check_room(connection: Conn, parent: AccountHead) -> None:
     limit = CAPS[Plan(parent.plan)].sub_accounts
     used = await store.count(connection, parent.account_id)
     if limit is not None and used >= limit:
@@ -144,7 +146,7 @@ async def _read(connection: Conn, parent: UUID, child: UUID) -> SubAccountRow:
     return row
 
 
-def _check_free(standing: list[suspend.StandingCause]) -> None:
+def _check_free(standing: list[suspend.ActiveCause]) -> None:
     if standing:
         raise Refusal(
             ErrorType.INVALID_STATE,

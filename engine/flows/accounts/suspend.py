@@ -1,7 +1,8 @@
-"""Suspending accounts and letting them go on: by the rule on bounces and complaints, by the operator, by a parent.
+"""Suspend and resume accounts: by the rule on bounces and complaints, by the operator, or by the parent account.
 
-An account is suspended as long as a cause stands. Its keys end within a second, its people may look, and its queued
-mail is held; its sub-accounts are suspended with it. Each change is one transaction with its events and its mails.
+An account is suspended while it has a cause. Its keys stop working within a second, its people can still read, its
+queued mail is held, and its sub-accounts are suspended with it. Each change is one transaction with its events and
+mails.
 """
 
 from collections.abc import Collection, Sequence
@@ -27,19 +28,19 @@ from engine.ledger.events import record_event
 from engine.store import caches
 from engine.store.queries import Conn, Queries, Source
 
-MIN_SETTLED = 200  # recipients in a day: fewer say nothing
-MAX_BOUNCED, MAX_COMPLAINED = 0.15, 0.005  # shares of them at which the rule suspends
+MIN_SETTLED = 200  # recipients in a day; fewer are not significant
+MAX_BOUNCED, MAX_COMPLAINED = 0.15, 0.005  # shares of recipients at which the rule suspends
 WINDOW = timedelta(hours=24)
-MAX_LOGS, MAX_EVENTS = 500, 20_000  # in one step of counting, and of one log
-MAX_STEPS = 50  # in one round: what is left is counted in the next
-HELD = "the account is suspended"  # stands on the waybills of its queued mail
+MAX_LOGS, MAX_EVENTS = 500, 20_000  # in one step of counting, in total and per log
+MAX_STEPS = 50  # in one round; the next round continues
+HELD = "the account is suspended"  # the reason on the waybills of its queued mail
 
 _SQL = Queries.beside(__file__, "suspend.sql")
 _LAY = _SQL.command("lay")
 _LIFT = _SQL.command("lift")
 _FOLLOW = _SQL.command("follow")
 _HOLD_MAIL = _SQL.command("hold_mail")
-_LET_MAIL_GO = _SQL.command("let_mail_go")
+_RELEASE_MAIL = _SQL.command("release_mail")
 _PARDON = _SQL.command("pardon")
 _OWNERS = _SQL.command("owners_of")
 _IS_PLATFORM = _SQL.command("is_platform")
@@ -51,16 +52,16 @@ _log = structlog.get_logger("suspend")
 
 
 class Cause(StrEnum):
-    """Why an account is suspended; each is lifted by whoever it is of."""
+    """The cause of a suspension, which decides who may lift it."""
 
-    RATES = "rates"  # the rule's: the operator lifts it
+    RATES = "rates"  # set by the rule; the operator lifts it
     OPERATOR = "operator"
-    PARENT = "parent"  # an admin's of the account above
-    INHERITED = "inherited"  # the account above is suspended: goes with that
+    PARENT = "parent"  # set and lifted by the parent account
+    INHERITED = "inherited"  # the parent account is suspended; ends with that
 
 
-class StandingCause(Struct, frozen=True):
-    """One cause that stands."""
+class ActiveCause(Struct, frozen=True):
+    """A cause for which an account is suspended now."""
 
     cause: str
     reason: str
@@ -68,7 +69,7 @@ class StandingCause(Struct, frozen=True):
 
 
 class FamilyMember(Struct, frozen=True):
-    """An account of a family: a parent, or one of its sub-accounts."""
+    """A parent account or one of its sub-accounts."""
 
     id: UUID
     parent_id: UUID | None
@@ -77,7 +78,7 @@ class FamilyMember(Struct, frozen=True):
 
 
 class Offender(Struct, frozen=True):
-    """An account that the rule is about to suspend, with its figures of the last day."""
+    """An account that the rule suspends, with its figures of the last 24 hours."""
 
     account_id: UUID
     settled: int
@@ -86,29 +87,31 @@ class Offender(Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        """In words for its people."""
+        """Return the reason as a sentence for the account's people."""
         if self.complained >= MAX_COMPLAINED * self.settled:
             return f"{self.complained} complaints about {self.settled} recipients within 24 hours"
         return f"{self.bounced} of {self.settled} recipients bounced within 24 hours"
 
 
 _FAMILY = _SQL.rows("family", FamilyMember)
-_CAUSES = _SQL.rows("standing_causes", StandingCause)
+_CAUSES = _SQL.rows("active_causes", ActiveCause)
 _OFFENDERS = _SQL.rows("offenders", Offender)
 
 
 async def suspend(pool: asyncpg.Pool, account: UUID, cause: Cause, reason: str, *, actor: str) -> None:
-    """Suspend an account and its sub-accounts; 404 when there is none, 409 for the service's own.
+    """Suspend an account and its sub-accounts; raises 404 for an unknown account, 409 for the platform account.
 
-    `reason` is for its people and stands in its log. A cause that stands already gets the new reason.
+    `reason` is recorded in its log and shown to its people. An existing cause gets the new reason.
     """
     words = checked_reason(reason)
     async with pool.acquire() as connection, connection.transaction():
         await lay(connection, account, cause, words, at=clock.now(), actor=actor)
 
 
-async def resume(pool: asyncpg.Pool, account: UUID, lifted: Collection[Cause], *, actor: str) -> list[StandingCause]:
-    """Lift causes; returns those that still stand: without any the account goes on, and its held mail goes out."""
+async def resume(pool: asyncpg.Pool, account: UUID, lifted: Collection[Cause], *, actor: str) -> list[ActiveCause]:
+    """Lift causes; return the remaining ones. Without any, the account is active again and its held mail is
+    released.
+    """
     async with pool.acquire() as connection, connection.transaction():
         await lift(connection, account, lifted, at=clock.now(), actor=actor)
         left = await causes(connection, account)
@@ -116,14 +119,17 @@ async def resume(pool: asyncpg.Pool, account: UUID, lifted: Collection[Cause], *
     return left
 
 
-async def causes(connection: Source, account: UUID) -> list[StandingCause]:
-    """Why an account is suspended; empty when it is not."""
+async def causes(connection: Source, account: UUID) -> list[ActiveCause]:
+    """Return the causes for which an account is suspended; empty if it is active."""
     return await _CAUSES.fetch(connection, account)
 
 
 async def judge(pool: asyncpg.Pool, at: datetime) -> list[UUID]:
-    """Count what has come of mail since the last call, and suspend the accounts whose shares of the last day are too
-    high; returns them. Several workers may."""
+    """Count outcomes since the last call, and suspend accounts whose shares of the last 24 hours are too high;
+    return them.
+
+    Several workers can call it at once.
+    """
     await _OPEN.execute(pool)
     since = ids.floor_of(clock.milliseconds(at - WINDOW - timedelta(hours=1)))
     for _ in range(MAX_STEPS):
@@ -136,7 +142,7 @@ async def judge(pool: asyncpg.Pool, at: datetime) -> list[UUID]:
     found = await _OFFENDERS.fetch(pool, last, MIN_SETTLED, MAX_BOUNCED, MAX_COMPLAINED)
     done = []
     for one in found:
-        with suppress(Refusal):  # it is being erased, or has just been named as the service's own
+        with suppress(Refusal):  # it is being erased, or has just become the platform account
             await suspend(pool, one.account_id, Cause.RATES, one.reason, actor="service")
             done.append(one.account_id)
             _log.warning("account suspended", account=_public(one.account_id), reason=one.reason)
@@ -144,20 +150,20 @@ async def judge(pool: asyncpg.Pool, at: datetime) -> list[UUID]:
 
 
 def checked_reason(text: str) -> str:
-    """One line of printable characters; raises ValueError."""
+    """Return the reason as one line of printable characters; raises ValueError."""
     words = " ".join(text.split())
     if not 1 <= len(words) <= holds.MAX_REASON or not words.isprintable():
-        raise ValueError(f"a reason has 1 to {holds.MAX_REASON} printable characters")
+        raise ValueError(f"the reason must have 1 to {holds.MAX_REASON} printable characters")
     return words
 
 
 async def owners(connection: Conn, account: UUID) -> list[str]:
-    """The addresses that mail about an account goes to: its owners', or those of the account above it."""
+    """Return the addresses for mail about an account: of its owners, or of its parent account's."""
     return [row["email"] for row in await _OWNERS.records(connection, account)]
 
 
 async def is_platform(connection: Source, account: UUID) -> bool:
-    """Whether it is the account that the service itself sends from."""
+    """Return True if it is the platform account."""
     return bool(await _IS_PLATFORM.records(connection, account))
 
 
@@ -165,11 +171,13 @@ async def is_platform(connection: Source, account: UUID) -> bool:
 
 
 async def lay(connection: Conn, account: UUID, cause: Cause, reason: str, *, at: datetime, actor: str) -> None:
-    """Lay a cause on an account and on those below it."""
+    """Add a cause to an account, and an inherited one to its sub-accounts."""
     family = await locked_family(connection, account)
     if await is_platform(connection, account):
         raise Refusal(
-            ErrorType.INVALID_STATE, "The service itself sends from this account: it stays.", status="permanent"
+            ErrorType.INVALID_STATE,
+            "This is the platform account, which sends system mail; it cannot be suspended.",
+            status="permanent",
         )
     await _LAY.execute(connection, [account], cause.value, reason, at)
     below = [one.id for one in family if one.parent_id == account]
@@ -192,19 +200,22 @@ async def lay(connection: Conn, account: UUID, cause: Cause, reason: str, *, at:
 
 
 async def lift(connection: Conn, account: UUID, lifted: Collection[Cause], *, at: datetime, actor: str) -> None:
-    """Lift causes from an account; those below it go on with it where nothing else stands against them.
+    """Lift causes from an account; sub-accounts without another cause become active too.
 
-    Held mail goes out after the commit, at the next `levers.finish`.
+    Held mail is released after the commit, by the next `queue_admin.finish`.
     """
     family = await locked_family(connection, account)
     gone = {row["cause"] for row in await _LIFT.records(connection, [account], [cause.value for cause in lifted])}
-    if gone & {Cause.RATES, Cause.OPERATOR}:  # not when a parent lets go: that would wipe the slate at will
+    if gone & {
+        Cause.RATES,
+        Cause.OPERATOR,
+    }:  # not when a parent lifts its own cause, which would reset the figures at will
         await _PARDON.execute(connection, account, at)
     below = [one.id for one in family if one.parent_id == account]
     if below and not await causes(connection, account):
         await _LIFT.records(connection, below, [Cause.INHERITED.value])
     for one in await _changed(connection, family, [account, *below]):
-        await _LET_MAIL_GO.execute(connection, one.id)
+        await _RELEASE_MAIL.execute(connection, one.id)
         await tell(connection, one, AccountEvent.ACCOUNT_RESUMED, {}, actor)
         if one.id == account and gone & {Cause.RATES, Cause.OPERATOR}:
             for address in await owners(connection, account):
@@ -212,17 +223,17 @@ async def lift(connection: Conn, account: UUID, lifted: Collection[Cause], *, at
 
 
 async def locked_family(connection: Conn, account: UUID) -> list[FamilyMember]:
-    """The account, the one above it and those below it, their heads locked in one go; 404 when it is erased by now."""
+    """Lock the heads of an account, its parent and its sub-accounts, and return them; raises 404 if it was erased."""
     family = await _FAMILY.fetch(connection, account)
     await heads.lock(connection, [one.id for one in family])
-    family = await _FAMILY.fetch(connection, account)  # as it stands under the locks
+    family = await _FAMILY.fetch(connection, account)  # read again under the locks
     if all(one.id != account for one in family):
         raise not_found("account")
     return family
 
 
 async def _changed(connection: Conn, family: Sequence[FamilyMember], chosen: Sequence[UUID]) -> list[FamilyMember]:
-    """Have the chosen follow their causes; those whose status that has changed, in the order of ids."""
+    """Update the status of the chosen accounts from their causes; return those that changed, in the order of ids."""
     rows = await _FOLLOW.records(connection, chosen)
     if rows:
         await caches.bump(connection, "keys")
@@ -232,7 +243,7 @@ async def _changed(connection: Conn, family: Sequence[FamilyMember], chosen: Seq
 
 
 async def tell(connection: Conn, one: FamilyMember, kind: AccountEvent, detail: dict[str, object], actor: str) -> None:
-    """Append an `account.…` event to the account's log, and its `sub_account.…` twin to the parent account's."""
+    """Append an `account.…` event to the account's log, and a `sub_account.…` event to its parent's."""
     await record_event(connection, one.id, kind, detail, actor=actor)
     if one.parent_id is not None:
         for_parent = AccountEvent(f"sub_{kind}")

@@ -1,7 +1,8 @@
-"""Sends the service's own mail: what changes have written down is composed and accepted like anybody's.
+"""Send system mail: mails that changes have queued are composed, and accepted like any message of the platform
+account.
 
-due → still worth sending → words made → accepted for the platform account → forgotten. A mail is taken for a minute at
-a time; whoever dies in between leaves it to the next, and its id as idempotency key lets it go out once.
+due → still useful → text composed → accepted → deleted from its queue. A worker takes a mail for a minute; if the
+worker dies, another one takes it, and the mail's id as idempotency key prevents a second copy.
 """
 
 import asyncio
@@ -36,11 +37,11 @@ from engine.store.queries import Queries
 from engine.store.rate_limits import RateLimiter
 
 BATCH: Final = 50
-TAKEN_FOR: Final = timedelta(minutes=1)  # acceptance takes 15 s at the most
-SWEEP_S: Final = 60.0  # between two looks for what is too old
+TAKEN_FOR: Final = timedelta(minutes=1)  # acceptance takes at most 15 s
+SWEEP_S: Final = 60.0  # between two deletions of mails that are too old
 MAX_SWEPT: Final = 1_000
-FRESH: Final = timedelta(minutes=5)  # a link to reset the password that is younger lies in the mailbox: no second one
-TO_STRANGERS_PER_DAY: Final = 20  # mails to one mailbox that anybody can bring about by naming it
+FRESH: Final = timedelta(minutes=5)  # no second password link while the last one is younger
+TO_STRANGERS_PER_DAY: Final = 20  # mails to one mailbox that anyone can cause by entering its address
 TO_STRANGERS: Final = frozenset({SystemMailKind.VERIFY_EMAIL, SystemMailKind.CONFIRM_EMAIL, SystemMailKind.INVITE})
 FORGOT_PATH: Final = "/forgot-password"
 PATHS: Final = {
@@ -62,7 +63,7 @@ _log = structlog.get_logger("system mail")
 
 
 class Outgoing(Struct, frozen=True):
-    """A mail that is to be accepted now."""
+    """A system mail that is ready for acceptance."""
 
     id: UUID
     kind: SystemMailKind
@@ -72,7 +73,7 @@ class Outgoing(Struct, frozen=True):
 
 
 class Mailer:
-    """Sends system mail for one process; opens what it stands on at the first mail."""
+    """Sends system mail for one process; opens its connections at the first mail."""
 
     def __init__(self, pool: asyncpg.Pool, settings: Settings) -> None:
         self._pool = pool
@@ -82,9 +83,9 @@ class Mailer:
         self._said = ""
 
     async def send_due(self) -> int:
-        """One round: at most BATCH mails; returns how many were accepted.
+        """Send at most BATCH due mails; return how many were accepted.
 
-        Without a platform account mail waits, and the log says so once.
+        Without a platform account, mail waits, which is logged once.
         """
         at = clock.now()
         await self._sweep(at)
@@ -97,49 +98,49 @@ class Mailer:
         taken = await store.TAKE_DUE.fetch(self._pool, at, BATCH, at + TAKEN_FOR)
         ready = [await self._made(mail, sender, at) for mail in sorted(taken, key=lambda mail: mail.id)]
         assert sender.account_id is not None
-        door = Origin(sender.account_id, "api")
+        origin = Origin(sender.account_id, "api")
         async with asyncio.TaskGroup() as tasks:
-            sent = [tasks.create_task(self._send(one, door, at)) for one in ready if one is not None]
+            sent = [tasks.create_task(self._send(one, origin, at)) for one in ready if one is not None]
         return sum(task.result() for task in sent)
 
     async def close(self) -> None:
-        """Give back what was opened."""
+        """Close the connections."""
         if self._opened is not None:
             await self._opened.close()
 
-    # -- whether -----------------------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------
 
     def _can_send(self, sender: Platform) -> bool:
-        """Whether there is an account to send from and what that takes; why not is logged once."""
+        """Return True if a platform account and the required settings exist; log once if not."""
         lacks = ""
         if sender.account_id is None:
-            lacks = "no platform account is named: run `python3 -m ops platform set --account acc_…`"
+            lacks = "there is no platform account; run `python3 -m ops platform set --account acc_…`"
         elif self._settings.redis_url is None or self._settings.key_pepper is None:
-            lacks = f"{variable('redis_url')} and {variable('key_pepper')} are needed"
+            lacks = f"set {variable('redis_url')} and {variable('key_pepper')}"
         if lacks and lacks != self._said:
             _log.warning("system mail waits", why=lacks)
         self._said = lacks
         return not lacks
 
     async def _sweep(self, at: datetime) -> None:
-        """What nobody could be told within a day is told no more."""
+        """Delete mails that could not be sent within a day."""
         now = time.monotonic()
         if now - self._swept_at < SWEEP_S:
             return
         self._swept_at = now
         for row in await store.DROP_OLD.records(self._pool, at - rules.MAX_AGE, MAX_SWEPT):
-            _log.error("system mail given up: it is a day old", mail=str(row["id"]), kind=row["kind"])
+            _log.error("system mail dropped: it is a day old", mail=str(row["id"]), kind=row["kind"])
 
-    # -- what --------------------------------------------------------------------------------------
+    # -- content -----------------------------------------------------------------------------------
 
     async def _made(self, mail: DueMail, sender: Platform, at: datetime) -> Outgoing | None:
-        """The mail as it is to be accepted; None when it is dropped, or left to the next try by a fault of ours."""
+        """Return the mail ready for acceptance; None if it was dropped, or postponed after an error."""
         try:
             return await self._decide(mail, sender, at)
         except DatabaseUnavailable as error:
-            _log.warning("system mail put off", mail=str(mail.id), error=repr(error))
+            _log.warning("system mail postponed", mail=str(mail.id), error=repr(error))
         except Exception:  # noqa: BLE001 - process loop: one mail must not end the others
-            _log.exception("system mail not made", mail=str(mail.id), kind=mail.kind)
+            _log.exception("system mail not composed", mail=str(mail.id), kind=mail.kind)
         return None
 
     async def _decide(self, mail: DueMail, sender: Platform, at: datetime) -> Outgoing | None:
@@ -147,15 +148,15 @@ class Mailer:
         purpose = PURPOSES.get(kind)
         until = rules.worth_until(mail.created_at, None if purpose is None else LIFETIME[purpose])
         if until <= at:
-            await self._drop(mail, "it is too old by now")
+            await self._drop(mail, "it is too old")
             return None
         if kind in TO_STRANGERS and mail.attempts == 1 and not await self._bearable(mail.address):
-            await self._drop(mail, "its mailbox has had too many today")
+            await self._drop(mail, "its mailbox has had too many mails today")
             return None
         if kind is SystemMailKind.FORGOT_PASSWORD and not await self._allow_reset(mail, at):
             return None
         if kind is SystemMailKind.CONFIRM_EMAIL and await people.FIND.first(self._pool, mail.address) is not None:
-            kind, purpose = SystemMailKind.ADDRESS_TAKEN, None  # its owner is told, and nobody else
+            kind, purpose = SystemMailKind.ADDRESS_TAKEN, None  # only the owner of the address learns it
         request = self._request(mail, kind, sender, None if purpose is None else until)
         return Outgoing(mail.id, kind, request, mail.attempts, until)
 
@@ -166,9 +167,10 @@ class Mailer:
         return standing.allowed
 
     async def _allow_reset(self, mail: DueMail, at: datetime) -> bool:
-        """Make the link of a forgotten password good, once, for whom the address belongs to; nobody's is dropped.
+        """Store the token of a password link; return False, and drop the mail, for an address without a person.
 
-        The mail remembers that it was made: a second try must not bring a used link back to life.
+        Also drops it if the person has a link younger than FRESH. The mail remembers that the token was stored, so that
+        a second try does not revive a used link.
         """
         if "user" in orjson.loads(mail.detail):
             return True
@@ -200,20 +202,20 @@ class Mailer:
             text=words.text,
             html=words.html,
             reply_to=None if reply_to is None else str(reply_to),
-            headers={"Auto-Submitted": "auto-generated"},  # RFC 3834 5: nobody's out-of-office answers it
+            headers={"Auto-Submitted": "auto-generated"},  # RFC 3834 5: suppresses automatic replies
             stream="transactional",
             tags=["system", kind.value],
             idempotency_key=f"system-mail {ids.encode(mail.id)}",
             deliver_by=None if deliver_by is None else clock.iso(deliver_by),
         )
 
-    # -- out ---------------------------------------------------------------------------------------
+    # -- acceptance ---------------------------------------------------------------------------------
 
-    async def _send(self, mail: Outgoing, door: Origin, at: datetime) -> bool:
-        """Accept it and forget it; a refusal puts it off, until it is worth sending no more."""
+    async def _send(self, mail: Outgoing, origin: Origin, at: datetime) -> bool:
+        """Accept the mail and delete it; a refusal postpones it until it is no longer useful."""
         assert self._opened is not None
         try:
-            await self._opened.acceptor.accept(mail.request, door)
+            await self._opened.acceptor.accept(mail.request, origin)
         except Refusal as refusal:
             await self._refused(mail, refusal, at)
             return False
@@ -222,8 +224,8 @@ class Mailer:
             return False
         try:
             await store.DROP.execute(self._pool, mail.id)
-        except DatabaseUnavailable as error:  # accepted once whatever comes: its key is known
-            _log.warning("system mail not forgotten yet", mail=str(mail.id), error=repr(error))
+        except DatabaseUnavailable as error:  # accepted only once, thanks to its idempotency key
+            _log.warning("system mail accepted but not deleted yet", mail=str(mail.id), error=repr(error))
         return True
 
     async def _refused(self, mail: Outgoing, refusal: Refusal, at: datetime) -> None:
@@ -232,13 +234,13 @@ class Mailer:
         told = {"mail": str(mail.id), "kind": mail.kind.value, "type": refusal.kind.value}
         try:
             if final:
-                _log.error("system mail given up", **told)
+                _log.error("system mail dropped after a refusal", **told)
                 await store.DROP.execute(self._pool, mail.id)
             else:
-                _log.warning("system mail put off", until=clock.iso(again), **told)
+                _log.warning("system mail postponed", until=clock.iso(again), **told)
                 await store.PUT_OFF.execute(self._pool, mail.id, again)
         except DatabaseUnavailable as error:
-            _log.warning("system mail left as it is", mail=str(mail.id), error=repr(error))
+            _log.warning("system mail not updated", mail=str(mail.id), error=repr(error))
 
     async def _drop(self, mail: DueMail, why: str) -> None:
         _log.warning("system mail dropped", mail=str(mail.id), kind=mail.kind, why=why)
@@ -251,7 +253,7 @@ class Mailer:
 
 
 class _Opened:
-    """What sending stands on."""
+    """The connections that sending needs."""
 
     def __init__(self, pool: asyncpg.Pool, settings: Settings) -> None:
         assert settings.redis_url is not None
@@ -262,7 +264,7 @@ class _Opened:
         self.stamps = Stamps(pool, self.acceptor.caches)
 
     async def close(self) -> None:
-        """Finish what was begun."""
+        """Finish pending work and close."""
         await self.acceptor.drain()
         await self._hints.drain()
         await self._client.aclose()

@@ -1,7 +1,7 @@
-"""Inviting people to an account, changing what they may do there, and parting from them.
+"""Invite people to an account, change their roles, and remove them.
 
-Each is one transaction under the lock on the account's head, so that seats and owners are counted exactly. What the
-acting person may do is asked there again: two owners who remove each other at once don't both succeed.
+Each is one transaction under the lock on the account's head, so that seats and owners are counted exactly. The caller's
+role is checked again there, so that of two owners who remove each other only one succeeds.
 """
 
 from datetime import datetime
@@ -36,7 +36,7 @@ from engine.store.rate_limits import RateLimiter
 
 
 class InvitationServices(Protocol):
-    """What the sending of invitations needs of a process."""
+    """The services of a process that invitations need."""
 
     pool: asyncpg.Pool
     limits: RateLimiter
@@ -44,7 +44,7 @@ class InvitationServices(Protocol):
 
 
 class TeamRoster(Struct, frozen=True):
-    """Who is on an account and who is invited; `limit` of seats is None where the plan sets none."""
+    """The members and pending invitations of an account; `limit` of seats is None if the plan has none."""
 
     members: list[TeamMemberRow]
     invites: list[InviteRow]
@@ -53,7 +53,7 @@ class TeamRoster(Struct, frozen=True):
 
 
 async def read(pool: asyncpg.Pool, account: UUID) -> TeamRoster:
-    """The team as it stands."""
+    """Return the team."""
     at = clock.now()
     async with pool.acquire() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
         held = await accounts.READ.first(connection, account)
@@ -66,10 +66,10 @@ async def read(pool: asyncpg.Pool, account: UUID) -> TeamRoster:
 
 
 async def invite(services: InvitationServices, person: Person, email: str, role: Role) -> InviteRow:
-    """Mail an invitation that holds for a week; an earlier one to the address is dead from then on.
+    """Mail an invitation that is valid for a week; an earlier one to the address becomes invalid.
 
-    409 for an address that is on the account, 403 past the plan's seats (pending invitations count), 403 for an
-    owner's role unless an owner asks, 422 for what is no address, 429 for too many.
+    Raises 409 if the address is on the account, 403 beyond the plan's seats (pending invitations count), 403 for an
+    owner's role unless an owner asks, 422 for an invalid address, 429 for too many.
     """
     address, account = checked_email(email), person.account_id
     rules.check_invite(person.role, role)
@@ -77,7 +77,7 @@ async def invite(services: InvitationServices, person: Person, email: str, role:
     mail = ids.uuid7()
     token = token_of(services.settings.key_pepper or "", mail)
     async with services.pool.acquire() as connection, connection.transaction():
-        await people.LOCK.first(connection, person.user_id)  # the invitation refers to them: people before heads
+        await people.LOCK.first(connection, person.user_id)  # lock people before heads
         plan = await locked_plan(connection, account)
         at = await new_time(connection)
         invite_id = ids.uuid7_at(at)
@@ -101,7 +101,7 @@ async def invite(services: InvitationServices, person: Person, email: str, role:
 
 
 async def revoke_invite(pool: asyncpg.Pool, person: Person, invite_id: UUID) -> None:
-    """The invitation's token is dead; 404 when it is none of the account's that is still pending."""
+    """Revoke an invitation; raises 404 unless it is a pending one of the account."""
     account = person.account_id
     async with pool.acquire() as connection, connection.transaction():
         await locked_plan(connection, account)
@@ -115,9 +115,9 @@ async def revoke_invite(pool: asyncpg.Pool, person: Person, invite_id: UUID) -> 
 async def change_role(
     pool: asyncpg.Pool, pepper: str, person: Person, user: UUID, role: Role
 ) -> tuple[TeamMemberRow, NewSession | None]:
-    """The member with the new role, and the caller's session renewed where the role is their own.
+    """Change a member's role; return the member, and the caller's renewed session if the role is their own.
 
-    404 for who is not on the account, 403 where it takes an owner, 409 for the last owner.
+    Raises 404 for a person who is not on the account, 403 if only an owner may do it, 409 for the last owner.
     """
     account, renewed = person.account_id, None
     async with pool.acquire() as connection, connection.transaction():
@@ -140,9 +140,9 @@ async def change_role(
 
 
 async def remove(pool: asyncpg.Pool, person: Person, user: UUID) -> None:
-    """The person is off the account: their sessions there are over at the commit, and they are told by mail.
+    """Remove a person from the account, end their sessions there, and mail them.
 
-    404 for who is not on the account, 403 where it takes an owner, 409 for the last owner.
+    Raises 404 for a person who is not on the account, 403 if only an owner may do it, 409 for the last owner.
     """
     async with pool.acquire() as connection, connection.transaction():
         await store.hold(connection, person.account_id, user)
@@ -156,7 +156,7 @@ async def remove(pool: asyncpg.Pool, person: Person, user: UUID) -> None:
 
 
 async def leave(pool: asyncpg.Pool, person: Person) -> None:
-    """The person takes themself off the account, whatever their role; 409 for the last owner."""
+    """Remove the caller from the account, whatever their role; raises 409 for the last owner."""
     async with pool.acquire() as connection, connection.transaction():
         await store.hold(connection, person.account_id, person.user_id)
         await locked_plan(connection, person.account_id)
@@ -164,7 +164,7 @@ async def leave(pool: asyncpg.Pool, person: Person) -> None:
 
 
 async def check_seats(connection: Conn, account: UUID, plan: Plan, at: datetime, *, invited: bool = True) -> None:
-    """Refuse one more when the plan's seats are taken; pending invitations count unless `invited` is false."""
+    """Refuse one more member if the plan's seats are taken; pending invitations count unless `invited` is False."""
     limit = CAPS[plan].seats
     if limit is None:
         return
@@ -175,7 +175,7 @@ async def check_seats(connection: Conn, account: UUID, plan: Plan, at: datetime,
 
 
 async def forget_invites(pool: asyncpg.Pool, at: datetime) -> None:
-    """Drop invitations that were never accepted, a bounded number at a time."""
+    """Delete expired invitations, a bounded number at a time."""
     await store.FORGET_INVITES.execute(pool, at, rules.MAX_SHOWN)
 
 
@@ -188,13 +188,16 @@ async def _part(connection: Conn, person: Person, member: TeamMemberRow) -> None
 
 
 async def _acting(connection: Conn, person: Person) -> Role:
-    """The caller's role at this moment: it may have changed since the request came in."""
+    """Return the caller's present role, which may have changed since the request arrived."""
     standing = await store.MEMBER.first(connection, person.account_id, person.user_id)
     if standing is None:
-        raise Refusal(ErrorType.UNAUTHORIZED, "You are on this account no more.")
+        raise Refusal(ErrorType.UNAUTHORIZED, "You no longer belong to this account.")
     role = Role(standing.role)
     if not role.includes(Role.ADMIN):
-        raise Refusal(ErrorType.FORBIDDEN, f"This takes the role {Role.ADMIN.value} or higher; yours is {role.value}.")
+        raise Refusal(
+            ErrorType.FORBIDDEN,
+            f"This operation requires the role {Role.ADMIN.value} or higher; yours is {role.value}.",
+        )
     return role
 
 
@@ -212,7 +215,7 @@ async def _refuse_member(connection: Conn, account: UUID, address: str) -> None:
 
 
 async def _slow_down(limits: RateLimiter, account: UUID, address: str) -> None:
-    """Invitations go to whoever is named: their number is bounded, so that nobody is flooded in our name."""
+    """Limit invitations, so that no mailbox is flooded."""
     hour, day = 3_600.0, 86_400.0
     for bucket, most, seconds in (
         (f"invite:{account}:{address}", rules.INVITES_PER_HOUR, hour),

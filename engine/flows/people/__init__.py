@@ -1,1 +1,1 @@
-"""Work on people: signing up and in, sessions, second factors, profiles."""
+"""Flows of people: sign-up, sign-in, sessions, second factors, passkeys, identity providers, profiles."""

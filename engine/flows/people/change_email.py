@@ -1,6 +1,7 @@
-"""Changing the address that a person signs in with: asked for with the password, made once the new mailbox confirms.
+"""Change the address that a person signs in with: requested with the password, made once the new mailbox confirms
+it.
 
-Whether the new address belongs to somebody shows in no answer: then that mailbox is told instead of asked
+No answer reveals whether the new address has a person; in that case its mailbox gets a notice instead of a link
 (engine.flows.accounts.system_mail).
 """
 
@@ -24,21 +25,21 @@ from engine.flows.people.verify_email import used_up
 from engine.store.database_errors import UniqueViolation
 from engine.store.queries import Queries
 
-PER_DAY = 20  # changes that one person may ask for
+PER_DAY = 20  # changes that one person may request
 
 _SQL = Queries.beside(__file__, "change_email.sql")
 _SET = _SQL.command("set_email")
 
 
-async def ask(services: PeopleServices, caller: Person, new_email: str, password: str | None) -> None:
-    """Send a link to the new address and a notice to the old one; an earlier link is dead from then on.
+async def request_change(services: PeopleServices, caller: Person, new_email: str, password: str | None) -> None:
+    """Mail a link to the new address and a notice to the old one; earlier links become invalid.
 
-    422 for what is no address, 400 for the caller's own, else as `engine.flows.people.change_password.prove`.
+    Raises 422 for an invalid address, 400 for the caller's own, else as `engine.flows.people.change_password.prove`.
     """
     address = rules.checked_email(new_email, "newEmail")
     person = await prove(services, caller, password)
     if address == person.email:
-        raise invalid("newEmail", "This is your address already.")
+        raise invalid("newEmail", "This is already your address.")
     standing = await services.limits.check(f"change-email:{person.id}", PER_DAY / 86_400, burst_s=86_400)
     if not standing.allowed:
         raise too_many(standing.retry_after_s)
@@ -53,10 +54,10 @@ async def ask(services: PeopleServices, caller: Person, new_email: str, password
 
 
 async def confirm(services: PeopleServices, token: str, device: Device, caller: Person | None) -> NewSession | None:
-    """Make the change that the token confirms; the address counts as verified, and the person's sessions end.
+    """Change the address that the token confirms; it counts as verified, and the person's sessions end.
 
-    The session that confirms it, where it is their own, goes on under a new secret, which is returned. 400 for a token
-    that is no good, 409 when the address has come to belong to somebody else.
+    If the caller's own session confirms it, that session continues with a new secret, which is returned. Raises 400 for
+    an invalid token, 409 if another person has taken the address meanwhile.
     """
     await slow_down(services.limits, "confirm", None, device, services.settings)
     async with services.pool.acquire() as connection, connection.transaction():
@@ -67,7 +68,9 @@ async def confirm(services: PeopleServices, token: str, device: Device, caller: 
         try:
             await _SET.execute(connection, person.id, address, at)
         except UniqueViolation:
-            raise Refusal(ErrorType.CONFLICT, "This address belongs to somebody else by now.") from None
+            raise Refusal(
+                ErrorType.CONFLICT, "Another person has taken this address meanwhile. Choose another one."
+            ) from None
         await tokens.burn_all(connection, person.id, Purpose)  # they were sent to the old address
         own = caller if caller is not None and caller.user_id == person.id else None
         await end_others(connection, person.id, None if own is None else own.session_id)

@@ -1,4 +1,4 @@
-"""Changing one's own password while signed in, and the proof that it is really them who asks."""
+"""Change one's own password while signed in, and check that the person of the session is present."""
 
 from datetime import timedelta
 
@@ -19,24 +19,25 @@ from engine.flows.people.open_session import NewSession, end_others, renew_sessi
 from engine.flows.people.services import PeopleServices
 from engine.store.passwords import Passwords
 
-RECENT = timedelta(minutes=10)  # a sign-in that stands in for the password of a person who has none
+RECENT = timedelta(minutes=10)  # after a sign-in, which replaces the password of a person without one
 
 
 async def change_password(services: PeopleServices, caller: Person, current: str | None, new: str) -> NewSession:
-    """The caller's session under a new secret; all their others end, and links under way to change things are dead.
+    """Set a new password; return the caller's session with a new secret. All other sessions and pending links become
+    invalid.
 
-    401 `invalid_credentials` for a wrong current password, 400 for a new one that is guessable or the same, 403 for a
-    first one without a recent sign-in, 429 for guessing.
+    Raises 401 `invalid_credentials` for a wrong current password, 400 for a new one that is guessable or unchanged, 403
+    for a first one without a recent sign-in, 429 after too many tries.
     """
     person = await prove(services, caller, current)
     if current is not None and person.password_hash is not None and current == new:
-        raise invalid("newPassword", "This is your password already.")
+        raise invalid("newPassword", "This is already your password.")
     hashed = await checked_hash(services.passwords, new, person, field="newPassword")
     pepper = services.settings.key_pepper or ""
     async with services.pool.acquire() as connection, connection.transaction():
         at = clock.now()
         locked = await people.LOCK.first(connection, person.id)
-        if locked is None or locked.password_hash != person.password_hash:  # changed since it was proven
+        if locked is None or locked.password_hash != person.password_hash:  # changed since it was checked
             raise wrong()
         await people.SET_PASSWORD.execute(connection, person.id, hashed, at)
         await tokens.burn_all(connection, person.id, [Purpose.RESET_PASSWORD, Purpose.CHANGE_EMAIL])
@@ -48,22 +49,23 @@ async def change_password(services: PeopleServices, caller: Person, current: str
 
 
 async def prove(services: PeopleServices, caller: Person, password: str | None) -> PersonRow:
-    """Whoever holds the session proves that they are its person: by their password, or where they have none, by having
-    signed in a moment ago.
+    """Check that the person of the session is present: by their password or, if they have none, by a recent sign-in.
 
-    401 `invalid_credentials`, 403 for a sign-in too long ago, 429 for guessing; only the session's own person, or who
-    has stolen it, can use up these tries.
+    Raises 401 `invalid_credentials`, 403 for an old sign-in, 429 after too many tries. Only a session of the person,
+    even a stolen one, can use up these tries.
     """
     rate = services.settings.sign_in_rate / 60
     standing = await services.limits.check(f"prove:{caller.user_id}", rate, burst_s=60)
     if not standing.allowed:
         raise too_many(standing.retry_after_s)
     person = await people.READ.first(services.pool, caller.user_id)
-    if person is None:  # erased between the look at the session and this one
+    if person is None:  # erased since the session was read
         raise wrong()
     if person.password_hash is None:
         if clock.now() - caller.row.created_at > RECENT:
-            raise Refusal(ErrorType.FORBIDDEN, "Sign in again first: you have no password to show that it is you.")
+            raise Refusal(
+                ErrorType.FORBIDDEN, "You have no password. Sign in again, then repeat this within ten minutes."
+            )
         return person
     if password is None:
         raise invalid("currentPassword", "`currentPassword` is required.")
@@ -73,12 +75,12 @@ async def prove(services: PeopleServices, caller: Person, password: str | None) 
 
 
 async def checked_hash(passwords: Passwords, password: str, person: PersonRow, *, field: str) -> str:
-    """The hash of a password that its person may have; 400 naming the field for one that is too easy to guess."""
+    """Return the hash of an acceptable password; raises 400 naming the field for a guessable one."""
     known = [person.email, person.email.partition("@")[0], person.name]
     await passwords.apart(lambda: rules.check_password(password, known, field))
     return await passwords.hashed(password)
 
 
 def wrong() -> Refusal:
-    """The answer to a current password that is none."""
+    """Return the 401 for a wrong current password."""
     return Refusal(ErrorType.INVALID_CREDENTIALS, "The current password is wrong.")

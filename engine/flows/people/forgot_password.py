@@ -1,7 +1,7 @@
-"""A forgotten password: a link to whoever the address belongs to, and the new password that it allows.
+"""Reset a forgotten password: mail a link to the address, and set the password that comes with its token.
 
-Nobody can tell from the answer, or from the time it takes, whether an address has a person: that is looked up when the
-mail is sent (engine.flows.accounts.system_mail).
+Neither the answer nor its time reveals whether an address has a person: that is looked up when the mail is sent
+(engine.flows.accounts.system_mail).
 """
 
 from engine.areas.people import rules
@@ -28,7 +28,7 @@ _DROP_FACTORS = _SQL.command("drop_factors")
 
 
 async def forgot(services: PeopleServices, email: str, device: Device) -> None:
-    """Write down that somebody forgot the password of this address; 422 for what is none, 429 for too many."""
+    """Record a request to reset the password of this address; raises 422 for an invalid address, 429 for too many."""
     address = rules.checked_email(email)
     await slow_down(services.limits, "forgot", address, device, services.settings)
     async with services.pool.acquire() as connection:
@@ -36,11 +36,11 @@ async def forgot(services: PeopleServices, email: str, device: Device) -> None:
 
 
 async def reset(services: PeopleServices, token: str, password: str, device: Device) -> None:
-    """Set the password of the token's person, whose mailbox is proven by it; all their sessions end.
+    """Set the password of the token's person, whose mailbox the token verifies; end all their sessions.
 
-    A second factor stays, unless the address was never confirmed before: then whoever set it up, or a passkey, has not
-    shown that the mailbox is theirs, and must not keep its owner out or come in themselves. 400 for a token that is no
-    good, and for a guessable password, which leaves the token good.
+    A second factor stays if the address was verified before. If not, second factor and passkeys are deleted, because
+    the person who set them up has not proven to own the mailbox. Raises 400 for an invalid token, and for a guessable
+    password, after which the token remains valid.
     """
     await slow_down(services.limits, "reset", None, device, services.settings)
     holder = await _holder(services, token)
@@ -48,7 +48,7 @@ async def reset(services: PeopleServices, token: str, password: str, device: Dev
     async with services.pool.acquire() as connection, connection.transaction():
         at = clock.now()
         person, address = await used_up(connection, token, Purpose.RESET_PASSWORD, at)
-        if address not in (None, person.email):  # sent to an address that is theirs no more
+        if address not in (None, person.email):  # sent to a former address
             raise token_rules.spent()
         await people.SET_PASSWORD.execute(connection, person.id, hashed, at)
         if await mark_verified(connection, person.id):
@@ -64,7 +64,7 @@ async def reset(services: PeopleServices, token: str, password: str, device: Dev
 
 
 async def _holder(services: PeopleServices, token: str) -> PersonRow:
-    """Whose token it is, so that the password can be judged before the token is used up."""
+    """Return the token's person, so that the password can be checked before the token is used up."""
     holder = await tokens.holder(services.pool, token, Purpose.RESET_PASSWORD, clock.now())
     person = await people.READ.first(services.pool, holder)
     if person is None:

@@ -1,5 +1,5 @@
 -- name: drop_factors
--- Forget the authenticator, recovery codes and passkeys of person $1; how many there were of the first and the last.
+-- Delete the authenticator, recovery codes and passkeys of person $1; return how many authenticators and passkeys.
 WITH codes AS (
     DELETE FROM recovery_codes WHERE user_id = $1
 ), keys AS (

@@ -1,7 +1,7 @@
-"""Signing in with an identity provider: to it and back, by its one-tap button, and through an app.
+"""Sign in with an identity provider (OpenID Connect): by redirect, by its one-tap button, and for an app.
 
-Each step is handed out once, bound to the browser or to the app's verifier, and used up where it comes back. Whoever
-has a second factor shows a code of it before there is a session, or a link.
+Each step has a one-time secret that is bound to the browser or to the app's verifier (PKCE). A person with a second
+factor must give a code before a session or a link is made.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.netaddr import network_of
 from engine.base.settings import Settings
-from engine.flows.people.identity_links import recognise, settle
+from engine.flows.people.identity_links import recognise, record_use
 from engine.flows.people.log_in import slow_down
 from engine.flows.people.open_session import NewSession, open_session, revoke_one
 from engine.flows.people.second_factor import ELSEWHERE
@@ -40,8 +40,8 @@ UNAVAILABLE_S = 30
 _log = structlog.get_logger("identity")
 
 
-class Came(Struct, frozen=True):
-    """What the browser brings back from the provider."""
+class ProviderReturn(Struct, frozen=True):
+    """The query parameters with which the provider returns the browser."""
 
     state: str | None
     code: str | None
@@ -49,15 +49,15 @@ class Came(Struct, frozen=True):
     issuer: str | None
 
 
-class Landing(Struct, frozen=True):
-    """Where the browser goes now, and with which session."""
+class SignInRedirect(Struct, frozen=True):
+    """The location that the browser is sent to, and its new session, if any."""
 
     location: str
     session: NewSession | None = None
 
 
 class Nonce(Struct, frozen=True):
-    """What the page with the one-tap button needs."""
+    """The data for the page with the one-tap button."""
 
     nonce: str
     client_id: str
@@ -67,7 +67,7 @@ class Nonce(Struct, frozen=True):
 
 
 def provider_of(services: IdentityServices) -> IdentityProvider:
-    """The provider; 404 where the settings name none."""
+    """Return the identity provider; raises 404 if none is configured."""
     if services.provider is None:
         raise Refusal(
             ErrorType.NOT_FOUND,
@@ -79,9 +79,9 @@ def provider_of(services: IdentityServices) -> IdentityProvider:
 async def start(
     services: IdentityServices, browser: str, *, return_to: str | None, app_redirect: str | None, challenge: str | None
 ) -> str:
-    """The URL at the provider that the browser goes to; `browser` is the secret of its cookie.
+    """Return the provider's URL for the browser; `browser` is the secret of its cookie.
 
-    400 for a place that is none of ours, 503 while the provider is away.
+    Raises 400 for a `return_to` or `app_redirect` that is not allowed, 503 while the provider is unavailable.
     """
     provider, settings = provider_of(services), services.settings
     back = rules.checked_return(return_to)
@@ -110,8 +110,10 @@ async def start(
     )
 
 
-async def come_back(services: IdentityServices, came: Came, browser: str | None, device: Device) -> Landing:
-    """Take the browser back from the provider: with a session, a ticket, a code for the app, or an error's word."""
+async def handle_return(
+    services: IdentityServices, came: ProviderReturn, browser: str | None, device: Device
+) -> SignInRedirect:
+    """Handle the browser's return from the provider: with a session, a ticket, a code for the app, or an error word."""
     provider, settings = provider_of(services), services.settings
     state = rules.step_of(_pepper(settings), SignInStep.STATE, came.state or "")
     digest = rules.browser_digest(browser)
@@ -119,7 +121,7 @@ async def come_back(services: IdentityServices, came: Came, browser: str | None,
     if state is not None and digest is not None:
         waiting = await store.take(services.pool, SignInStep.STATE, state, digest, clock.now())
     if waiting is None:
-        return Landing(_page(settings, error="expired"))
+        return SignInRedirect(_page(settings, error="expired"))
     if came.error is not None:
         return _refused(settings, waiting, rules.error_code(came.error))
     try:
@@ -130,7 +132,7 @@ async def come_back(services: IdentityServices, came: Came, browser: str | None,
 
 
 async def give_nonce(services: IdentityServices, browser: str) -> Nonce:
-    """A nonce for the one-tap button of this browser's page."""
+    """Return a nonce for the one-tap button in this browser."""
     provider, settings = provider_of(services), services.settings
     made, at = ids.uuid7(), clock.now()
     waiting = PendingSignIn(made, browser=rules.browser_digest(browser))
@@ -145,18 +147,19 @@ async def give_nonce(services: IdentityServices, browser: str) -> Nonce:
 
 
 async def one_tap(services: IdentityServices, credential: str, browser: str | None, device: Device) -> NewSession:
-    """A session for an id token with a nonce of ours; 401 `invalid_credentials` for any that does not hold.
+    """Return a session for an id token with a nonce of this browser; raises 401 `invalid_credentials` for an invalid
+    one.
 
-    401 `totp_required` with a ticket where the person has a second factor, 503 while the provider is away.
+    Raises 401 `totp_required` with a ticket if the person has a second factor, 503 while the provider is unavailable.
     """
     provider, pepper = provider_of(services), _pepper(services.settings)
     digest = rules.browser_digest(browser)
     proven, nonce = await _checked(provider, credential, nonce=None)
     step = rules.step_of(pepper, SignInStep.NONCE, nonce)
     if step is None or digest is None:
-        raise _does_not_hold("its nonce is not one of ours, or the browser has none")
+        raise _does_not_hold("its nonce is unknown, or the browser has none")
     if await store.take(services.pool, SignInStep.NONCE, step, digest, clock.now()) is None:
-        raise _does_not_hold("its nonce is used up, too old, or another browser's")
+        raise _does_not_hold("its nonce is used, expired, or belongs to another browser")
     person = await recognise(services, proven)
     done = PendingSignIn(ids.uuid7(), digest, person.user_id, proven.issuer, proven.subject)
     if person.has_totp:
@@ -169,7 +172,7 @@ async def show_code(
 ) -> NewSession:
     """Finish a sign-in with a code of the second factor.
 
-    401 `invalid_credentials` for a wrong code, after which the ticket is good for a few more; 400 once it is not.
+    Raises 401 `invalid_credentials` for a wrong code, after which the ticket allows a few more; 400 once it does not.
     """
     provider_of(services)
     settings, at = services.settings, clock.now()
@@ -183,7 +186,7 @@ async def show_code(
         raise rules.spent("ticket")
     factor = await proven_by(services, waiting.user_id, code, at, place=await _place(services, waiting.user_id, device))
     if factor is None:
-        raise Refusal(ErrorType.INVALID_CREDENTIALS, "This code is wrong or used. Wait for the next one.")
+        raise Refusal(ErrorType.INVALID_CREDENTIALS, "This code is wrong or already used. Wait for the next one.")
     done = await store.take(services.pool, SignInStep.TICKET, step, digest, at)
     if done is None:
         raise rules.spent("ticket")
@@ -191,9 +194,9 @@ async def show_code(
 
 
 async def exchange(services: IdentityServices, code: str, verifier: str, device: Device) -> NewSession:
-    """A session for an app that shows the code from its redirect and the verifier that the sign-in began with.
+    """Return a session for an app's code from its redirect and the verifier that the sign-in began with.
 
-    A code is used up by its first showing, with whatever verifier. 401 `totp_required` with a ticket.
+    The first use invalidates the code, with any verifier. Raises 401 `totp_required` with a ticket.
     """
     provider_of(services)
     step = rules.step_of(_pepper(services.settings), SignInStep.APP_CODE, code)
@@ -208,12 +211,14 @@ async def exchange(services: IdentityServices, code: str, verifier: str, device:
     return await _finish(services, waiting, METHOD, device)
 
 
-async def _redeemed(provider: IdentityProvider, settings: Settings, waiting: PendingSignIn, came: Came) -> Proven:
-    """What the provider vouches for, for the code that the browser brought."""
+async def _redeemed(
+    provider: IdentityProvider, settings: Settings, waiting: PendingSignIn, came: ProviderReturn
+) -> Proven:
+    """Redeem the browser's code at the provider; return the identity that it vouches for."""
     pepper = _pepper(settings)
     try:
         described = await provider.describe()
-        # RFC 9207: an answer of another provider, mixed up with this one's.
+        # RFC 9207: the answer of another provider may be mixed up with this one's.
         if came.issuer is None and described.authorization_response_iss_parameter_supported:
             raise _does_not_hold("the answer does not name its issuer")
         if came.code is None or came.issuer not in (None, provider.config.issuer):
@@ -250,42 +255,44 @@ async def _asked_about(provider: IdentityProvider, proven: Proven, access_token:
         raise _away() from None
 
 
-async def _landed(services: IdentityServices, waiting: PendingSignIn, proven: Proven, device: Device) -> Landing:
+async def _landed(services: IdentityServices, waiting: PendingSignIn, proven: Proven, device: Device) -> SignInRedirect:
     person = await recognise(services, proven)
     done = PendingSignIn(
         ids.uuid7(), waiting.browser, person.user_id, proven.issuer, proven.subject, challenge=waiting.challenge
     )
-    if waiting.app_redirect is not None:  # bound to the app's verifier: the browser is not the one that redeems it
+    if waiting.app_redirect is not None:  # bound to the app's verifier, not to the browser
         code = await _hand_out(services, SignInStep.APP_CODE, done, browser=None)
-        return Landing(_extended(waiting.app_redirect, {"code": code}))
+        return SignInRedirect(_extended(waiting.app_redirect, {"code": code}))
     if person.has_totp:
         ticket = await _hand_out(services, SignInStep.TICKET, done, browser=waiting.browser)
-        return Landing(_page(services.settings, ticket=ticket, returnTo=waiting.return_to))
+        return SignInRedirect(_page(services.settings, ticket=ticket, returnTo=waiting.return_to))
     session = await _finish(services, done, METHOD, device)
-    return Landing(_home(services.settings) + (waiting.return_to or "/"), session)
+    return SignInRedirect(_home(services.settings) + (waiting.return_to or "/"), session)
 
 
 async def _finish(services: IdentityServices, done: PendingSignIn, method: str, device: Device) -> NewSession:
-    """The session of a person of whom everything is proven."""
+    """Open the session of a person who has proven everything."""
     assert done.user_id is not None
     assert done.issuer is not None
     assert done.subject is not None
     pepper = _pepper(services.settings)
-    await settle(services, done.user_id, done.issuer, done.subject)
+    await record_use(services, done.user_id, done.issuer, done.subject)
     made = await open_session(services.pool, pepper, done.user_id, method=method, device=device)
     if method == METHOD:
         person = await people.READ.first(services.pool, done.user_id)
-        # Enabling a second factor ends the sessions that it sees, under the person's lock; one that came after it, on
-        # the word of a moment before, is seen here.
+        # Enabling a second factor ends existing sessions under the person's lock; a session opened right after it, on
+        # a proof from before, is found here.
         if person is None or person.has_totp:
-            with suppress(Refusal):  # ended by the enabling after all
+            with suppress(Refusal):  # enabling the second factor has already ended it
                 await revoke_one(services.pool, done.user_id, made.id)
             raise rules.refused()
     return made
 
 
 async def _place(services: IdentityServices, user: UUID, device: Device) -> str:
-    """Where codes are counted: by the network, where the person has been signed in from it, else with all others."""
+    """Return the key under which codes are counted: the network if the person has signed in from it, else the common
+    one.
+    """
     network = network_of(device.address)
     rows = await sessions.PLACES.records(services.pool, user)
     return network if network in {network_of(row["address"]) for row in rows} else ELSEWHERE
@@ -307,11 +314,11 @@ async def _hand_out(services: IdentityServices, kind: SignInStep, done: PendingS
     return rules.token_of(_pepper(services.settings), kind, made)
 
 
-def _refused(settings: Settings, waiting: PendingSignIn, word: str) -> Landing:
+def _refused(settings: Settings, waiting: PendingSignIn, word: str) -> SignInRedirect:
     _log.info("sign-in refused", word=word)
     if waiting.app_redirect is not None:
-        return Landing(_extended(waiting.app_redirect, {"error": word}))
-    return Landing(_page(settings, error=word, returnTo=waiting.return_to))
+        return SignInRedirect(_extended(waiting.app_redirect, {"error": word}))
+    return SignInRedirect(_page(settings, error=word, returnTo=waiting.return_to))
 
 
 def _does_not_hold(reason: str) -> Refusal:
@@ -328,7 +335,7 @@ def _away() -> Refusal:
 
 
 def _page(settings: Settings, **told: str | None) -> str:
-    """The console's sign-in page; what it is told stands in the fragment, which no server and no log sees."""
+    """Return the URL of the console's sign-in page with data in the fragment, which no server and no log receives."""
     words = {name: value for name, value in told.items() if value is not None}
     return f"{_home(settings)}{SIGN_IN_PAGE}#{urlencode(words, quote_via=quote)}"
 

@@ -1,10 +1,10 @@
-"""Whose an identity is: found, linked to the person with its address, or made a person with an account of their own.
+"""Find the person of an identity: linked already, found by its address, or created with an account.
 
-An address links only when the provider has verified it *and* its person here has. Where somebody signed up with an
-address and never showed that it is theirs, whoever owns the mailbox may be somebody else: merging the two would put
-the owner into an account whose members, webhooks and settings a stranger has prepared, and taking it away would hit
-honest people who have not opened our mail yet. So nothing is merged, and the mailbox decides: the link in our mail, or
-a new password, confirms the address, and then the identity links.
+An address links only if it is verified both at the provider and here. If a person signed up here without verifying the
+address, the owner of the mailbox may be somebody else. Merging the two would put the owner into an account whose
+members, webhooks and settings a stranger has prepared; taking the account away would hit people who have not yet opened
+their mail. So the mailbox decides: the link in the mail or a new password verifies the address, and then the identity
+links.
 """
 
 from uuid import UUID
@@ -34,18 +34,18 @@ MAX_NAME = 120
 
 
 class Recognised(Struct, frozen=True):
-    """Who an identity is here."""
+    """The person of an identity."""
 
     user_id: UUID
     has_totp: bool
 
 
 async def recognise(services: IdentityServices, proven: Proven) -> Recognised:
-    """The person of an identity, or of its address; a new one with an account of their own where there is none.
+    """Return the person of an identity or of its address; create one with an account if there is none.
 
-    Linking waits until everything is proven, see `settle`. 403 `email_unverified` without an address that the provider
-    has verified, 409 `invalid_state` while its person here has not, 409 `conflict` where they have another identity
-    there, 422 for what is no address, 403 `forbidden` for somebody new where sign-up is closed.
+    Linking waits until everything is proven (`record_use`). Raises 403 `email_unverified` without an address that the
+    provider has verified, 409 `invalid_state` if its person here has not verified it, 409 `conflict` if they have
+    another identity at the provider, 422 for an invalid address, 403 `forbidden` for a new person if sign-up is closed.
     """
     known = await store.FIND.first(services.pool, proven.issuer, proven.subject)
     if known is not None:
@@ -64,8 +64,8 @@ async def recognise(services: IdentityServices, proven: Proven) -> Recognised:
     return Recognised(person.id, person.has_totp)
 
 
-async def settle(services: IdentityServices, user: UUID, issuer: str, subject: str) -> None:
-    """Note the identity's use; link it first where it is new. Everything that the person has to show is shown."""
+async def record_use(services: IdentityServices, user: UUID, issuer: str, subject: str) -> None:
+    """Record the use of an identity, and link it first if it is new; call it once everything is proven."""
     at = clock.now()
     async with services.pool.acquire() as connection, connection.transaction():
         person = await people.LOCK.first(connection, user)
@@ -85,18 +85,18 @@ async def settle(services: IdentityServices, user: UUID, issuer: str, subject: s
 
 
 async def list_identities(pool: asyncpg.Pool, user: UUID) -> list[IdentityRow]:
-    """The identities that the person can sign in with."""
+    """Return the identities that the person can sign in with."""
     return await store.LIST.fetch(pool, user)
 
 
 async def unlink(services: IdentityServices, person: Person, identity: UUID) -> NewSession:
-    """Take an identity away; the person's other sessions end, as one of them may have come by it.
+    """Remove an identity and end the person's other sessions; return this session with a new secret.
 
-    404 for an unknown one, 409 `invalid_state` for the last way to sign in. Returns this session under a new secret.
+    Raises 404 for an unknown identity, 409 `invalid_state` for the last way to sign in.
     """
     settings, at = services.settings, clock.now()
     async with services.pool.acquire() as connection, connection.transaction():
-        row = await people.LOCK.first(connection, person.user_id)  # of two removals at once the second sees the first
+        row = await people.LOCK.first(connection, person.user_id)  # serializes removals
         mine = {one.id: one for one in await store.LIST.fetch(connection, person.user_id)}
         if row is None or identity not in mine:
             raise not_found("identity")
@@ -119,9 +119,9 @@ async def unlink(services: IdentityServices, person: Person, identity: UUID) -> 
 
 
 async def _welcome(services: IdentityServices, proven: Proven, address: str) -> PersonRow | None:
-    """A new person: their account, their verified address, their identity, and no password."""
+    """Create a person with their account, verified address and identity, without a password."""
     if services.settings.signup == "closed":
-        raise Refusal(ErrorType.FORBIDDEN, "Sign-up is closed here. Ask somebody on an account for an invitation.")
+        raise Refusal(ErrorType.FORBIDDEN, "Sign-up is closed. Ask a member of an account for an invitation.")
     async with services.pool.acquire() as connection, connection.transaction():
         owner = NewOwner(address, None, verified_at=clock.now())
         name = address.partition("@")[0][:MAX_NAME]
@@ -131,13 +131,15 @@ async def _welcome(services: IdentityServices, proven: Proven, address: str) -> 
             if proven.name:
                 await store.NAME_PERSON.execute(connection, made.owner_id, proven.name)
     person = await people.FIND.first(services.pool, address)
-    if made is None and person is not None and person.email_verified_at is None:  # signed up this very moment
+    if made is None and person is not None and person.email_verified_at is None:  # signed up at the same moment
         raise _unconfirmed()
     return person
 
 
 async def _link(connection: Conn, user: UUID, issuer: str, subject: str) -> None:
-    """409 where the person has another identity at the issuer, or the identity another person."""
+    """Link the identity; raises 409 if the person has another identity at the issuer, or the identity another
+    person.
+    """
     identity = ids.uuid7()
     if not await store.INSERT.records(connection, identity, user, issuer, subject, clock.now()):
         raise _other_identity()
@@ -145,7 +147,7 @@ async def _link(connection: Conn, user: UUID, issuer: str, subject: str) -> None
 
 
 async def _record(connection: Conn, user: UUID, kind: AccountEvent, identity: UUID, issuer: str) -> None:
-    """Tell every account of the person, in one order, so that two at once can't wait for each other."""
+    """Append the event to every account of the person, in one order, to avoid deadlocks."""
     person = ids.format_id(ids.Kind.USER, user)
     detail = {"id": person, "identity": ids.format_id(ids.Kind.IDENTITY, identity), "issuer": issuer}
     memberships = await people.MEMBERSHIPS.fetch(connection, user)
@@ -154,7 +156,7 @@ async def _record(connection: Conn, user: UUID, kind: AccountEvent, identity: UU
 
 
 async def _check_no_other(services: IdentityServices, person: PersonRow, proven: Proven) -> None:
-    """An address may be given to somebody new at the provider; they are not whom it belonged to before."""
+    """Refuse a second identity with the same address: the provider may have given the address to another person."""
     for one in await store.LIST.fetch(services.pool, person.id):
         if one.issuer == proven.issuer and one.subject != proven.subject:
             raise _other_identity()
@@ -172,7 +174,7 @@ def _vouched(proven: Proven) -> str:
 def _unconfirmed() -> Refusal:
     return Refusal(
         ErrorType.INVALID_STATE,
-        "Somebody signed up here with your address and has not confirmed it. Open the link in our mail to you or set a "
+        "A sign-up with your address has not been confirmed. Open the link in our mail to you or set a "
         "new password, then sign in with the identity provider.",
         status="address_unconfirmed",
     )

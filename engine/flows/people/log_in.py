@@ -1,8 +1,7 @@
-"""Signing in with address, password and code: one answer in the same time to every wrong pair.
+"""Sign in with address, password and code; every wrong combination gets one answer in the same time.
 
-Guessing is slowed in three places: per network address, per pair of mail address and network, and per mail address.
-The last bucket is large and passed by networks the person has signed in from lately, signed out or not, so that a
-stranger who empties it keeps nobody out.
+Guessing is limited per network address, per mail address and network, and per mail address. The last limit is high, and
+networks that the person has recently signed in from pass it, so that a stranger who uses it up locks out no owner.
 """
 
 import math
@@ -21,18 +20,19 @@ from engine.flows.people.open_session import NewSession, Outdated, open_session
 from engine.flows.people.services import PeopleServices
 from engine.store.rate_limits import RateLimiter
 
-STRANGERS = 12  # times `WAYBILL_SIGN_IN_RATE`, an hour: tries for one mail address from networks new to its person
+STRANGERS = 12  # times `WAYBILL_SIGN_IN_RATE` per hour: tries for one mail address from networks unknown to its person
 
 
 async def log_in(services: PeopleServices, email: str, password: str, code: str | None, device: Device) -> NewSession:
-    """A session; 401 `invalid_credentials` for an unknown address, a wrong password and a wrong code alike.
+    """Return a session; raises the same 401 `invalid_credentials` for an unknown address, a wrong password or a
+    wrong code.
 
-    401 `totp_required` asks for the code once the password is right; 429 after too many tries.
+    Raises 401 `totp_required` if the password is right and a code is required; 429 after too many tries.
     """
     address = rules.checked_email(email)
     await slow_down(services.limits, "login", address, device, services.settings)
     person = await people.FIND.first(services.pool, address)
-    await _heed_strangers(services, address, person, device)
+    await _limit_strangers(services, address, person, device)
     stored = None if person is None else person.password_hash
     if not await services.passwords.matches(stored, password) or person is None or stored is None:
         raise wrong()
@@ -48,9 +48,10 @@ async def log_in(services: PeopleServices, email: str, password: str, code: str 
 
 
 async def slow_down(limits: RateLimiter, what: str, address: str | None, device: Device, settings: Settings) -> None:
-    """Count a try of `what` (`login`, `forgot`, `signup`…) against its network and against the mail address from there.
+    """Count a try of `what` (`login`, `forgot`, `signup`…) against its network and against the mail address from
+    there.
 
-    Raises 429 beyond `WAYBILL_SIGN_IN_RATE` a minute. Neither bucket can be emptied from elsewhere.
+    Raises 429 beyond `WAYBILL_SIGN_IN_RATE` a minute. Other networks cannot use up either limit.
     """
     rate = settings.sign_in_rate / 60
     network = network_of(device.address)
@@ -62,20 +63,20 @@ async def slow_down(limits: RateLimiter, what: str, address: str | None, device:
 
 
 def wrong() -> Refusal:
-    """The one answer to an unknown address, a wrong password and a wrong code."""
+    """Return the same 401 for an unknown address, a wrong password and a wrong code."""
     return Refusal(
         ErrorType.INVALID_CREDENTIALS, "Address, password or code is wrong. Check them, or ask for a new password."
     )
 
 
 def too_many(retry_after_s: float) -> Refusal:
-    """The 429 of tries that come too fast."""
+    """Return the 429 for tries that come too fast."""
     wait = max(1, math.ceil(retry_after_s))
     return Refusal(ErrorType.RATE_LIMITED, f"Too many tries. Wait {wait} s before the next.", retry_after_s=wait)
 
 
-async def _heed_strangers(services: PeopleServices, address: str, person: PersonRow | None, device: Device) -> None:
-    """Bound the tries for one mail address from everywhere; a network that its person has come from is let by."""
+async def _limit_strangers(services: PeopleServices, address: str, person: PersonRow | None, device: Device) -> None:
+    """Limit the tries for one mail address from all networks that its person is not known from."""
     rate = STRANGERS * services.settings.sign_in_rate / 3600
     standing = await services.limits.check(f"login-strangers:{address}", rate, burst_s=3600)
     if standing.allowed:
@@ -86,10 +87,14 @@ async def _heed_strangers(services: PeopleServices, address: str, person: Person
 
 
 async def _with_second_factor(services: PeopleServices, person: PersonRow, code: str | None, device: Device) -> str:
-    """How the session is proven, once the code is right; it is looked at only after the password, so a stranger can
-    neither guess codes nor make the person wait."""
+    """Return the session's sign-in method once the code is right.
+
+    The code is checked only after the password, so that a stranger can neither guess codes nor delay the person.
+    """
     if code is None:
-        raise Refusal(ErrorType.TOTP_REQUIRED, "Send `code` besides: of your authenticator app, or a recovery code.")
+        raise Refusal(
+            ErrorType.TOTP_REQUIRED, "A code is required: send `code` from your authenticator app, or a recovery code."
+        )
     place = network_of(device.address) if await _known_from(services, person, device) else second_factor.ELSEWHERE
     factor = await second_factor.proven(services, person.id, code, clock.now(), place=place)
     if factor is None:

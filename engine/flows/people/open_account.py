@@ -1,4 +1,4 @@
-"""Open an account with its owner."""
+"""Create an account with its owner. Used by sign-up, identity sign-in and `ops accounts`."""
 
 from datetime import datetime
 from uuid import UUID
@@ -51,7 +51,7 @@ async def open_account(
             connection, owner, name=name, plan=plan, daily_cap=daily_cap, monthly_cap=monthly_cap, actor="operator"
         )
         if made is None:
-            raise Refusal(ErrorType.CONFLICT, f"{email} belongs to a person already.")
+            raise Refusal(ErrorType.CONFLICT, f"A person with the address {email} already exists.")
     return made
 
 
@@ -67,7 +67,7 @@ async def open_with_owner(
 ) -> NewAccount | None:
     """Create an account within the caller's transaction; return None, and create nothing, if the address is in use.
 
-    `actor` is who opens it; None: the owner.
+    `actor` is who creates it, by default the owner.
     """
     account, user = ids.uuid7(), ids.uuid7()
     try:

@@ -1,8 +1,8 @@
-"""Opening a session, however the person proved who they are, and what ends or renews one.
+"""Open, renew and end sessions, after any way of proving who a person is.
 
-Each is one transaction. Who calls has verified password, passkey or identity, and the second factor where there is one.
-Whatever touches sessions of a person locks the person first, then memberships, sessions and heads of accounts, in this
-order: two of them at once wait for each other, and never both.
+Each function is one transaction. The caller has verified password, passkey or identity, and the second factor if there
+is one. Lock order: the person first, then memberships, sessions and account heads, so that transactions on the same
+person cannot deadlock.
 """
 
 import os
@@ -29,11 +29,11 @@ MAX_FORGOTTEN = 5_000
 
 
 class Outdated(Exception):  # noqa: N818 - named for what was proven
-    """What a person had proven is not what is asked of them any more."""
+    """The person's password or second factor has changed since it was checked."""
 
 
 class NewSession(Struct, frozen=True):
-    """A session at its making or renewal: the only moment its secret is known."""
+    """A session when created or renewed, the only time that its secret is known."""
 
     id: UUID
     account_id: UUID
@@ -51,11 +51,11 @@ async def open_session(
     account: UUID | None = None,
     proven: PersonRow | None = None,
 ) -> NewSession:
-    """Sign a person in to an account: the named one, else the one they were last at, else their newest.
+    """Sign a person in to an account: the given one, else the one they used last, else their newest.
 
-    403 when they belong to none. `method` is `password`, `passkey`, `identity`…, with `+totp` where a code was given.
-    `proven` is the person as their password was checked; raises Outdated when password or second factor have changed
-    since. Whoever changes them locks the person and ends the sessions there are, so none slips through.
+    Raises 403 if they belong to none. `method` is `password`, `passkey`, `identity`…, with `+totp` after a code.
+    `proven` is the person as their password was checked; raises Outdated if password or second factor have changed
+    since. Every change of these locks the person and ends existing sessions, so no session survives one.
     """
     at = clock.now()
     async with pool.acquire() as connection, connection.transaction():
@@ -77,7 +77,7 @@ async def open_session(
                 connection, made.id, digest, user, chosen.account_id, method, device.address, device.agent, at,
                 at + rules.ABSOLUTE,
             )  # fmt: skip
-        except ForeignKeyViolation:  # removed from the account since the look above
+        except ForeignKeyViolation:  # removed from the account since the read above
             raise _nowhere() from None
         await people.SIGNED_IN_TO.execute(connection, user, chosen.account_id)
         person = ids.format_id(ids.Kind.USER, user)
@@ -89,7 +89,7 @@ async def open_session(
 
 
 async def renew_session(connection: Conn, pepper: str, session: UUID, account: UUID) -> NewSession:
-    """The same session under a new secret, as after every change of privilege; the old secret is dead at commit."""
+    """Give the session a new secret, as after every change of privileges; the old one is invalid after the commit."""
     made = _fresh(pepper, session, account)
     if not await store.ROTATE.records(connection, session, rules.digest_of(pepper, made.secret), clock.now()):
         raise _ended()
@@ -97,7 +97,7 @@ async def renew_session(connection: Conn, pepper: str, session: UUID, account: U
 
 
 async def switch_account(pool: asyncpg.Pool, pepper: str, session: UUID, user: UUID, account: UUID) -> NewSession:
-    """The same session at another account of its person, under a new secret; 404 where they do not belong to it."""
+    """Move the session to another account of its person, with a new secret; raises 404 if they do not belong to it."""
     async with pool.acquire() as connection, connection.transaction():
         await people.LOCK.first(connection, user)
         memberships = await people.MEMBERSHIPS.fetch(connection, user)
@@ -119,19 +119,19 @@ async def switch_account(pool: asyncpg.Pool, pepper: str, session: UUID, user: U
 
 
 async def end_others(connection: Conn, user: UUID, keep: UUID | None) -> Counter[UUID]:
-    """End all sessions of a person but `keep`; how many lived at which account. Over at commit, in every process."""
+    """End all sessions of a person except `keep`; return how many there were per account. Effective at commit."""
     at = clock.now()
     rows = await store.END_OTHERS.records(connection, user, keep, at, at - rules.IDLE)
     return Counter(row["account_id"] for row in rows if row["living"])
 
 
 async def sign_out(pool: asyncpg.Pool, pepper: str, secret: str) -> None:
-    """End a session by its secret; nothing happens when it is over already."""
+    """End a session by its secret; does nothing if it has ended."""
     digest = rules.digest_of(pepper, secret)
     async with pool.acquire() as connection, connection.transaction():
         for row in await store.PERSON_OF.records(connection, digest):
             await people.LOCK.first(connection, row["user_id"])
-        ended = await store.END.records(connection, digest, clock.now(), _nobodys())
+        ended = await store.END.records(connection, digest, clock.now(), _unused_digest())
         for row in ended:
             person = ids.format_id(ids.Kind.USER, row["user_id"])
             session = ids.format_id(ids.Kind.SESSION, row["id"])
@@ -140,17 +140,16 @@ async def sign_out(pool: asyncpg.Pool, pepper: str, secret: str) -> None:
 
 
 async def remember(connection: Conn, user: UUID, device: Device) -> None:
-    """Know a person from where their mailbox has just proven them, without signing them in.
+    """Record the person's network as known, after their mailbox proved them, without signing them in.
 
-    Whoever uses up strangers' tries for their address must not keep them out while they have no session yet, or none
-    any more.
+    So a stranger who uses up the tries for their address cannot lock them out before their next session.
     """
     at = clock.now()
-    await store.REMEMBER.execute(connection, ids.uuid7(), user, _nobodys(), device.address, device.agent, at)
+    await store.REMEMBER.execute(connection, ids.uuid7(), user, _unused_digest(), device.address, device.agent, at)
 
 
 async def revoke_one(pool: asyncpg.Pool, user: UUID, session: UUID) -> None:
-    """End one session of a person; 404 when it is not theirs, or over already."""
+    """End one session of a person; raises 404 if it is not theirs or has ended."""
     at, person = clock.now(), ids.format_id(ids.Kind.USER, user)
     async with pool.acquire() as connection, connection.transaction():
         await people.LOCK.first(connection, user)
@@ -162,18 +161,18 @@ async def revoke_one(pool: asyncpg.Pool, user: UUID, session: UUID) -> None:
 
 
 async def revoke_others(pool: asyncpg.Pool, user: UUID, keep: UUID) -> None:
-    """End all other sessions of a person; the log of each account says how many of them were there."""
+    """End all other sessions of a person; record their number in the log of each account."""
     person = ids.format_id(ids.Kind.USER, user)
     async with pool.acquire() as connection, connection.transaction():
         await people.LOCK.first(connection, user)
         ended = await end_others(connection, user, keep)
-        for account in sorted(ended):  # in one order, so that two at once can't wait for each other
+        for account in sorted(ended):  # in one order, to avoid deadlocks
             detail = {"id": person, "sessions": ended[account]}
             await record_event(connection, account, AccountEvent.MEMBER_SIGNED_OUT, detail, actor=person)
 
 
 async def forget_ended(pool: asyncpg.Pool, at: datetime) -> None:
-    """Drop sessions, tokens and challenges that are of no use any more, a bounded number at a time."""
+    """Delete expired sessions, tokens and challenges, a bounded number at a time."""
     remembered = at - rules.REMEMBERED
     await store.FORGET.execute(pool, remembered, remembered - rules.IDLE, MAX_FORGOTTEN)
     await tokens.FORGET.execute(pool, at, MAX_FORGOTTEN)
@@ -185,14 +184,16 @@ def _fresh(pepper: str, session: UUID, account: UUID) -> NewSession:
     return NewSession(session, account, secret, rules.csrf_token(pepper, secret))
 
 
-def _nobodys() -> bytes:
-    """A digest that no secret has."""
+def _unused_digest() -> bytes:
+    """Return a digest that no secret has."""
     return os.urandom(32)
 
 
 def _nowhere() -> Refusal:
-    return Refusal(ErrorType.FORBIDDEN, "You belong to no account any more. Ask its owner for an invitation.")
+    return Refusal(
+        ErrorType.FORBIDDEN, "You no longer belong to any account. Ask an account's owner for an invitation."
+    )
 
 
 def _ended() -> Refusal:
-    return Refusal(ErrorType.UNAUTHORIZED, "This session is over. Sign in again.")
+    return Refusal(ErrorType.UNAUTHORIZED, "This session has ended. Sign in again.")

@@ -1,6 +1,6 @@
-"""Passkeys: registering one with a signed-in person, signing in with one, and giving one up.
+"""Passkeys (WebAuthn): register one while signed in, sign in with one, rename and remove one.
 
-A passkey whose device has verified its person counts as two factors: the device, and what unlocks it.
+A passkey whose device verified its user counts as two factors: the device, and what unlocks it.
 """
 
 import os
@@ -36,18 +36,18 @@ _log = structlog.get_logger("passkeys")
 
 
 class Registration(Struct, frozen=True):
-    """What a browser is asked to make a passkey from."""
+    """The data from which a browser creates a passkey."""
 
     party: RelyingParty
     user_handle: bytes
     email: str
     name: str
     challenge: bytes
-    known: list[PasskeyRow]  # their authenticators make no second one
+    known: list[PasskeyRow]  # so that an authenticator that has one does not create another
 
 
 class SignIn(Struct, frozen=True):
-    """What a browser is asked to sign, and what it has to show beside the signature."""
+    """The data that a browser signs; `browser` is the secret of its cookie."""
 
     party: RelyingParty
     challenge: bytes
@@ -55,16 +55,17 @@ class SignIn(Struct, frozen=True):
 
 
 def party_of(settings: Settings) -> RelyingParty:
-    """Where passkeys of this service work; 409 where they can't."""
+    """Return the relying party; raises 409 if passkeys cannot work with these settings."""
     return rules.relying_party(settings.public_url, settings.passkey_rp_id)
 
 
 async def begin_registration(
     services: PeopleServices, person: Person, password: str | None, *, origin: str | None
 ) -> Registration:
-    """A challenge for this session. 409 when the person has as many passkeys as there may be, or no page can have one.
+    """Return a challenge for this session; `origin` is the page's, from the browser.
 
-    `origin` is the page's, as its browser tells. Refuses like `second_factor.confirm` where the sign-in is not young.
+    Raises 409 if the person has the maximum of passkeys or the page's origin cannot have one, and the errors of
+    `second_factor.confirm` for an old sign-in.
     """
     party = party_of(services.settings)
     rules.check_page(party, origin)
@@ -80,8 +81,10 @@ async def begin_registration(
 async def finish_registration(
     services: PeopleServices, person: Person, answer: Attestation, *, name: str | None, transports: list[str]
 ) -> PasskeyRow:
-    """The person's new passkey. 400 when the answer proves nothing or answers no challenge of this session, 409 when
-    the credential is somebody's already; a challenge is used up either way.
+    """Store and return the person's new passkey; uses up the challenge in any case.
+
+    Raises 400 if the answer is invalid or answers no challenge of this session, 409 if the credential is registered
+    already.
     """
     party = party_of(services.settings)
     called = None if name is None else rules.checked_name(name)
@@ -99,7 +102,7 @@ async def finish_registration(
             "that asks for a PIN, a finger or a face.",
         ) from None
     async with services.pool.acquire() as connection, connection.transaction():
-        await people.LOCK.first(connection, person.user_id)  # so that the number is exact
+        await people.LOCK.first(connection, person.user_id)  # for an exact count
         held = await store.LIST.fetch(connection, person.user_id)
         if len(held) >= rules.MAX_PASSKEYS:
             raise _too_many()
@@ -119,7 +122,7 @@ async def finish_registration(
 
 
 async def begin_sign_in(services: PeopleServices, browser: str | None, *, origin: str | None) -> SignIn:
-    """A challenge for whoever answers it from this browser, which keeps `browser`: several pages may ask at once."""
+    """Return a challenge for this browser, which keeps `browser`; several pages can have one at the same time."""
     party = party_of(services.settings)
     rules.check_page(party, origin)
     kept = browser if browser is not None and rules.well_formed(browser) else rules.new_browser()
@@ -131,9 +134,9 @@ async def begin_sign_in(services: PeopleServices, browser: str | None, *, origin
 async def finish_sign_in(
     services: PeopleServices, answer: Assertion, browser: str | None, device: Device
 ) -> NewSession:
-    """A session for the passkey's person; one and the same 401 `invalid_credentials` for all that can be wrong.
+    """Return a session for the passkey's person; raises the same 401 `invalid_credentials` for every failure.
 
-    A counter that has not grown is refused, and so is the passkey from then on: somebody may have a copy of it.
+    A signature counter that has not grown is refused, and the passkey from then on too: it may have been copied.
     """
     party = party_of(services.settings)
     at = clock.now()
@@ -151,7 +154,7 @@ async def finish_sign_in(
 
 
 async def rename(pool: asyncpg.Pool, person: Person, passkey: UUID, name: str) -> PasskeyRow:
-    """The person's passkey under another name; 404 when it is not theirs."""
+    """Rename the person's passkey; raises 404 if it is not theirs."""
     called = rules.checked_name(name)
     async with pool.acquire() as connection, connection.transaction():
         row = await store.RENAME.first(connection, person.user_id, passkey, called)
@@ -162,7 +165,7 @@ async def rename(pool: asyncpg.Pool, person: Person, passkey: UUID, name: str) -
 
 
 async def remove(services: PeopleServices, person: Person, passkey: UUID) -> None:
-    """Nobody signs in with the passkey any more; 404 when it is not the person's, 409 for their last way to sign in."""
+    """Delete a passkey; raises 404 if it is not the person's, 409 for their last way to sign in."""
     async with services.pool.acquire() as connection, connection.transaction():
         await people.LOCK.first(connection, person.user_id)  # of two removals at once the second sees the first
         gone = await store.DELETE.records(connection, person.user_id, passkey)
@@ -182,21 +185,23 @@ async def remove(services: PeopleServices, person: Person, passkey: UUID) -> Non
 
 
 def handle_of(user: UUID) -> bytes:
-    """Whom an authenticator says that a passkey belongs to: an opaque id, no word about them (WebAuthn 14.6.1)."""
+    """Return the user handle for authenticators: an opaque id without personal data (WebAuthn 14.6.1)."""
     return user.bytes
 
 
 def refused() -> Refusal:
-    """The one answer to every passkey that signs nobody in."""
+    """Return the same 401 for every passkey that cannot sign in."""
     return Refusal(
-        ErrorType.INVALID_CREDENTIALS, "This passkey signs nobody in here. Begin again, or sign in with a password."
+        ErrorType.INVALID_CREDENTIALS, "This passkey cannot sign in here. Begin again, or sign in with a password."
     )
 
 
 async def _proof(
     pool: asyncpg.Pool, answer: Assertion, browser: str | None, party: RelyingParty, at: datetime
 ) -> tuple[FoundRow, Signed]:
-    """Everything is looked at whatever is wrong before it, so that the answer takes its time; raises Rejected."""
+    """Check an answer and return the passkey's row and proof; does all checks before it raises Rejected, for
+    constant time.
+    """
     challenge = ceremony.challenge_of(answer.client_data)
     holder = rules.holder_of_browser(browser or "")
     burnt = await store.burn_challenge(pool, challenge, holder, at)
@@ -214,7 +219,7 @@ async def _proof(
 
 
 async def _suspect(pool: asyncpg.Pool, found: FoundRow, at: datetime) -> None:
-    _log.warning("counter of a passkey went backwards", passkey=ids.format_id(ids.Kind.PASSKEY, found.id))
+    _log.warning("passkey refused: its counter went backwards", passkey=ids.format_id(ids.Kind.PASSKEY, found.id))
     async with pool.acquire() as connection, connection.transaction():
         if not await store.SUSPECT.records(connection, found.id, at):
             return
@@ -238,8 +243,8 @@ def _fresh_name(held: list[PasskeyRow]) -> str:
 
 
 def _known(held: list[PasskeyRow], credential_id: bytes) -> Refusal:
-    """The 409 of a credential that is registered; it names one's own passkey, and nothing of another person's."""
-    message = "This passkey is registered already."
+    """Return the 409 of a registered credential; names the person's own passkey, but nothing of another person's."""
+    message = "This passkey is already registered."
     for row in held:
         if row.credential_id == credential_id:
             return Refusal(ErrorType.CONFLICT, message, id=ids.format_id(ids.Kind.PASSKEY, row.id))
@@ -249,6 +254,6 @@ def _known(held: list[PasskeyRow], credential_id: bytes) -> Refusal:
 def _too_many() -> Refusal:
     return Refusal(
         ErrorType.INVALID_STATE,
-        f"You have {rules.MAX_PASSKEYS} passkeys, as many as there may be. Remove one.",
+        f"You have {rules.MAX_PASSKEYS} passkeys, which is the maximum. Remove one first.",
         status="full",
     )

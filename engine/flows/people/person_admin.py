@@ -1,4 +1,4 @@
-"""What the operator does for a person who can't get in any more, or whom somebody else has got in as."""
+"""The operator's help for a person who is locked out, or whose account an intruder uses (`ops people`)."""
 
 import asyncpg
 from msgspec import Struct
@@ -26,15 +26,15 @@ class PersonWithAccounts(Struct, frozen=True):
 
 
 async def find(pool: asyncpg.Pool, email: str) -> PersonWithAccounts | None:
-    """The person of an address; None where it is nobody's. Raises Refusal for what is no address."""
+    """Return the person with an address, or None; raises Refusal for an invalid address."""
     person = await people.FIND.first(pool, rules.checked_email(email))
     return None if person is None else PersonWithAccounts(person, await people.MEMBERSHIPS.fetch(pool, person.id))
 
 
 async def drop_second_factor(pool: asyncpg.Pool, person: PersonRow) -> bool:
-    """Ask the person for codes no more, end all their sessions and tell them; False where no code was asked for.
+    """Remove the person's second factor, end all their sessions and mail them; return False if they had none.
 
-    Passkeys stay: whoever lost those too resets the password by mail and removes them.
+    Passkeys stay; a person who lost those too resets the password by mail and removes them.
     """
     async with pool.acquire() as connection, connection.transaction():
         await people.LOCK.first(connection, person.id)
@@ -49,7 +49,7 @@ async def drop_second_factor(pool: asyncpg.Pool, person: PersonRow) -> bool:
 
 
 async def sign_out(pool: asyncpg.Pool, person: PersonRow) -> int:
-    """End all sessions of the person; how many there were."""
+    """End all sessions of the person; return how many."""
     async with pool.acquire() as connection, connection.transaction():
         await people.LOCK.first(connection, person.id)
         ended = (await end_others(connection, person.id, None)).total()

@@ -1,4 +1,4 @@
-"""What people change of their own record, and the name of their account: one transaction each, with its event."""
+"""Change a person's profile, and the name of an account: one transaction each, with its event."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -21,7 +21,7 @@ MAX_NAME = 120
 
 
 class ProfilePatch(Struct, frozen=True, kw_only=True):
-    """What is to be different; an unset field stays, None clears it."""
+    """The requested changes; an unset field stays, None clears it."""
 
     name: str | UnsetType | None = UNSET
     display_name: str | UnsetType | None = UNSET
@@ -31,7 +31,7 @@ class ProfilePatch(Struct, frozen=True, kw_only=True):
 
 
 async def read_profile(pool: asyncpg.Pool, user: UUID) -> ProfileRow:
-    """The person's profile."""
+    """Return the person's profile."""
     row = await people.PROFILE.first(pool, user)
     if row is None:
         raise not_found("person")
@@ -39,14 +39,14 @@ async def read_profile(pool: asyncpg.Pool, user: UUID) -> ProfileRow:
 
 
 async def change_profile(pool: asyncpg.Pool, account: UUID, user: UUID, wanted: ProfilePatch) -> ProfileRow:
-    """The profile with the change made; the log of the account that they are at tells which fields, not what of them.
+    """Change the profile and return it; the log of the session's account names the changed fields, not their values.
 
-    400 for a value that can't be one, naming its field; 422 for what is no address.
+    Raises 400 for an invalid value, naming its field; 422 for an invalid address.
     """
     given = _given(wanted)
     public = ids.format_id(ids.Kind.USER, user)
     async with pool.acquire() as connection, connection.transaction():
-        await people.LOCK.first(connection, user)  # people before heads, as in the changes of their other records
+        await people.LOCK.first(connection, user)  # lock people before heads
         row = await people.PROFILE.first(connection, user)
         if row is None:
             raise not_found("person")
@@ -63,7 +63,7 @@ async def change_profile(pool: asyncpg.Pool, account: UUID, user: UUID, wanted: 
 
 
 async def rename_account(pool: asyncpg.Pool, account: UUID, name: str, *, actor: str) -> None:
-    """The account has this name; nothing happens where it has it already."""
+    """Rename the account; does nothing if it has that name."""
     title = checked_line(name, "name", MAX_NAME)
     async with pool.acquire() as connection, connection.transaction():
         await locked_plan(connection, account)
@@ -72,7 +72,7 @@ async def rename_account(pool: asyncpg.Pool, account: UUID, name: str, *, actor:
 
 
 def _given(wanted: ProfilePatch) -> dict[str, object]:
-    """The fields that were given, checked, by the names of the row."""
+    """Return the given fields, checked, by the column names of the row."""
     found: dict[str, object] = {}
     if wanted.name is not UNSET:
         found["name"] = profile.checked_name(wanted.name, "name") or ""

@@ -1,8 +1,8 @@
-"""The second factor of a person: sharing a secret with their app, asking for its codes, and giving it up.
+"""The second factor (TOTP) of a person: set up, enable, check and disable it; recovery codes.
 
-Codes are tried only after the password or another proof, and wrong ones cost a growing wait. The wait is counted apart
-for each network that a person is known from, for all others together, and for the changes of a signed-in session: so
-that not even somebody who has the password keeps the person out where they usually are.
+Codes are checked only after the password or another proof, and each wrong one lengthens a wait. The wait is counted
+separately for each network that a person is known from, for all other networks together, and for changes in a signed-in
+session. So even an intruder who has the password cannot lock the person out of their usual networks.
 """
 
 import asyncio
@@ -29,15 +29,15 @@ from engine.flows.people.open_session import NewSession, end_others, renew_sessi
 from engine.flows.people.services import PeopleServices
 from engine.store.queries import Conn
 
-RECENT = timedelta(minutes=10)  # a sign-in so young stands for the password
-ELSEWHERE = ""  # the place of all networks that the person is not known from
-IN_SESSION = "session"  # the place of changes that a signed-in person makes; no network has such a name
+RECENT = timedelta(minutes=10)  # after a sign-in, no password is asked for
+ELSEWHERE = ""  # the place for all networks that the person is not known from
+IN_SESSION = "session"  # the place for changes in a signed-in session; no network has this name
 
 _log = structlog.get_logger("second factor")
 
 
 class FactorSetup(Struct, frozen=True):
-    """A secret that is not asked for yet, in the three forms in which it gets into an app."""
+    """A new secret that is not in force yet, in the three forms in which an app can read it."""
 
     secret: str
     uri: str
@@ -45,14 +45,14 @@ class FactorSetup(Struct, frozen=True):
 
 
 class FactorEnabled(Struct, frozen=True):
-    """The recovery codes, at the only moment they are known, and the session under its new secret."""
+    """The recovery codes, shown only this once, and the session with its new secret."""
 
     recovery_codes: list[str]
     session: NewSession
 
 
 class FactorStatus(Struct, frozen=True):
-    """A person's second factor as they see it."""
+    """A person's second factor as shown to them."""
 
     enabled_at: datetime | None
     recovery_codes: int
@@ -61,10 +61,11 @@ class FactorStatus(Struct, frozen=True):
 async def proven(
     services: PeopleServices, user: UUID, code: str, at: datetime, *, place: str = ELSEWHERE
 ) -> Factor | None:
-    """What a code proves of a person whose password or identity is proven; None when it is wrong or used, or they have
-    no second factor. A right code is used up: of two at once one gets it.
+    """Check a code of a person whose password or identity is proven; return the factor, or None if it is wrong.
 
-    `place` is the network, where the person is known from it. Raises 429 while wrong codes from there cost a wait.
+    None also stands for a used code and for a person without a second factor. A right code is used up: of two
+    concurrent tries one succeeds. `place` is the network if the person is known from it. Raises 429 during the wait
+    after wrong codes.
     """
     async with services.pool.acquire() as connection, connection.transaction():
         row = await store.LOCK.first(connection, user)
@@ -88,10 +89,10 @@ async def proven(
 
 
 async def confirm(services: PeopleServices, person: Person, password: str | None, *, always: bool = False) -> None:
-    """Be sure that it is still the person who signed in: by their password, or a sign-in of the last ten minutes.
+    """Check that the person of the session is present: by their password, or by a sign-in within RECENT.
 
-    With `always` the password is asked for however young the sign-in is. 400 when it is missing, 401
-    `invalid_credentials` when it is wrong, 429 after too many; 403 asks one without a password to sign in again.
+    `always` requires the password in any case. Raises 400 if it is missing, 401 `invalid_credentials` if it is wrong,
+    429 after too many tries; 403 asks a person without a password to sign in again.
     """
     recent = clock.now() - person.row.created_at <= RECENT
     if recent and not always:
@@ -103,7 +104,7 @@ async def confirm(services: PeopleServices, person: Person, password: str | None
             return
         raise Refusal(ErrorType.FORBIDDEN, "Your sign-in is older than ten minutes. Sign in again, then repeat this.")
     if password is None:
-        raise invalid("password", "Give your password: this change asks for it.")
+        raise invalid("password", "This change requires your current password.")
     standing = await services.limits.check(f"confirm:{person.user_id}", services.settings.sign_in_rate / 60, burst_s=60)
     if not standing.allowed:
         raise _too_many(standing.retry_after_s)
@@ -112,15 +113,15 @@ async def confirm(services: PeopleServices, person: Person, password: str | None
 
 
 async def state(pool: asyncpg.Pool, user: UUID) -> FactorStatus:
-    """Whether codes are asked for, and how many recovery codes are left."""
+    """Return whether codes are required, and how many recovery codes are left."""
     row = await store.STATE.first(pool, user)
     return FactorStatus(None, 0) if row is None else FactorStatus(row.totp_enabled_at, row.recovery_codes)
 
 
 async def set_up(services: PeopleServices, person: Person, password: str | None) -> FactorSetup:
-    """A fresh secret for the person's app in place of one that was never enabled; no code is asked for yet.
+    """Create a secret for the person's app, replacing one that was never enabled; codes are not required yet.
 
-    409 when a second factor is enabled.
+    Raises 409 if a second factor is enabled.
     """
     if person.row.has_totp:
         raise _enabled_already()
@@ -134,9 +135,9 @@ async def set_up(services: PeopleServices, person: Person, password: str | None)
 
 
 async def enable(services: PeopleServices, person: Person, code: str) -> FactorEnabled:
-    """Ask for codes from now on, once the app has shown that it makes them; all other sessions end.
+    """Require codes from now on, after a right code of the app; end all other sessions.
 
-    401 `invalid_credentials` for a wrong code; 409 without a setup before, or when it is enabled already.
+    Raises 401 `invalid_credentials` for a wrong code; 409 without a setup, or if it is enabled already.
     """
     pepper = services.settings.key_pepper or ""
     at = clock.now()
@@ -144,7 +145,11 @@ async def enable(services: PeopleServices, person: Person, code: str) -> FactorE
     async with services.pool.acquire() as connection, connection.transaction():
         row = await store.LOCK.first(connection, person.user_id)
         if row is None or row.totp_sealed is None:
-            raise Refusal(ErrorType.INVALID_STATE, "Begin with POST /v1/auth/2fa/setup.", status="disabled")
+            raise Refusal(
+                ErrorType.INVALID_STATE,
+                "No second factor is set up. Begin with POST /v1/auth/2fa/setup.",
+                status="disabled",
+            )
         if row.totp_enabled_at is not None:
             raise _enabled_already()
         step = _step_of(pepper, person.user_id, row.totp_sealed, code, at)
@@ -159,9 +164,9 @@ async def enable(services: PeopleServices, person: Person, code: str) -> FactorE
 
 
 async def disable(services: PeopleServices, person: Person, password: str | None, code: str) -> NewSession:
-    """Ask for codes no more; the secret, the recovery codes and all other sessions go.
+    """Disable the second factor; delete the secret and the recovery codes, and end all other sessions.
 
-    401 `invalid_credentials` for a wrong password or code, 409 where no second factor is enabled.
+    Raises 401 `invalid_credentials` for a wrong password or code, 409 if no second factor is enabled.
     """
     if not person.row.has_totp:
         raise _disabled_already()
@@ -181,7 +186,7 @@ async def disable(services: PeopleServices, person: Person, password: str | None
 
 
 async def replace_codes(services: PeopleServices, person: Person, password: str | None, code: str) -> list[str]:
-    """A new set of recovery codes; the old ones are void. Refuses like `disable`."""
+    """Return a new set of recovery codes; the old ones become invalid. Raises like `disable`."""
     if not person.row.has_totp:
         raise _disabled_already()
     await confirm(services, person, password, always=True)
@@ -221,7 +226,9 @@ def _step_of(pepper: str, user: UUID, sealed: bytes, code: str, at: datetime) ->
     try:
         secret = rules.opened(pepper, user, sealed)
     except Unsealable:
-        _log.error("a second factor can't be opened: has the pepper changed?", user=ids.format_id(ids.Kind.USER, user))
+        _log.error(
+            "second factor not readable; check that the pepper is unchanged", user=ids.format_id(ids.Kind.USER, user)
+        )
         return None
     return rules.matching_step(secret, typed[1], at)
 
@@ -239,7 +246,9 @@ async def _privileges_changed(connection: Conn, pepper: str, person: Person) -> 
 
 def _enabled_already() -> Refusal:
     return Refusal(
-        ErrorType.INVALID_STATE, "A second factor is enabled already. Disable it before another one.", status="enabled"
+        ErrorType.INVALID_STATE,
+        "A second factor is already enabled. Disable it before you set up another one.",
+        status="enabled",
     )
 
 
@@ -248,7 +257,7 @@ def _disabled_already() -> Refusal:
 
 
 def _wrong(what: str) -> Refusal:
-    return Refusal(ErrorType.INVALID_CREDENTIALS, f"The {what} is wrong, or used already. Check it and try again.")
+    return Refusal(ErrorType.INVALID_CREDENTIALS, f"The {what} is wrong or already used. Check it and try again.")
 
 
 def _too_many(wait_s: float) -> Refusal:

@@ -1,4 +1,4 @@
-"""What the services of people need of a process: the API's `ApiServices` has all of it."""
+"""Protocols of the services that flows of people need from a process; the API's `ApiServices` satisfies them."""
 
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from engine.store.rate_limits import RateLimiter
 
 
 class PeopleServices(Protocol):
-    """The database, the password hasher and the limits on tries, for whatever proves who a person is."""
+    """The database, the password hasher, the limits on tries and the settings."""
 
     pool: asyncpg.Pool
     passwords: Passwords
@@ -20,6 +20,6 @@ class PeopleServices(Protocol):
 
 
 class IdentityServices(PeopleServices, Protocol):
-    """The same with the identity provider; None where the settings name none."""
+    """The same with the identity provider, None if none is configured."""
 
     provider: IdentityProvider | None

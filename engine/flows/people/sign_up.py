@@ -1,6 +1,6 @@
-"""Signing up: the first account of a new person, and the mail that asks them to confirm their address.
+"""Sign up: create a person with their first account, and mail the link that verifies the address.
 
-An address that has a person already gets the same answer after the same work; only its mailbox is told.
+An address that already has a person gets the same answer after the same work; only its mailbox gets a notice.
 """
 
 from uuid import UUID
@@ -23,12 +23,12 @@ from engine.flows.people.open_account import NewOwner, open_with_owner
 from engine.flows.people.services import PeopleServices
 from engine.store.queries import Conn
 
-NOTICES_PER_HOUR = 3  # to one mailbox, about sign-ups with its address
+NOTICES_PER_HOUR = 3  # notices to one mailbox about sign-ups with its address
 MAX_NAME = 120
 
 
 class SignUpRequest(Struct, frozen=True):
-    """A sign-up as it was sent."""
+    """The fields of a sign-up."""
 
     email: str
     password: str
@@ -37,13 +37,13 @@ class SignUpRequest(Struct, frozen=True):
 
 
 async def sign_up(services: PeopleServices, wanted: SignUpRequest, device: Device) -> str:
-    """Make person, account and transactional stream; returns the address in the form it is known by.
+    """Create person, account and transactional stream; return the address in canonical form.
 
-    400 for a guessable password or an unsolved challenge, 403 where sign-up is closed, 429 for too many tries.
+    Raises 400 for a guessable password or an unsolved challenge, 403 if sign-up is closed, 429 for too many tries.
     """
     settings = services.settings
     if settings.signup == "closed":
-        raise Refusal(ErrorType.FORBIDDEN, "Sign-up is closed here. Ask somebody on an account for an invitation.")
+        raise Refusal(ErrorType.FORBIDDEN, "Sign-up is closed. Ask a member of an account for an invitation.")
     email = rules.checked_email(wanted.email)
     name = _name(wanted.account_name, email)
     await slow_down(services.limits, "signup", email, device, settings)
@@ -66,7 +66,7 @@ async def sign_up(services: PeopleServices, wanted: SignUpRequest, device: Devic
 
 
 async def ask_to_verify(connection: Conn, pepper: str, user: UUID, email: str) -> None:
-    """Send the link that confirms an address, within the caller's transaction; an earlier one is dead from then on."""
+    """Mail the link that verifies an address, within the caller's transaction; earlier links become invalid."""
     mail, at = ids.uuid7(), clock.now()
     await tokens.issue(connection, token_of(pepper, mail), Purpose.VERIFY_EMAIL, user, at=at, detail=email)
     await enqueue(connection, SystemMailKind.VERIFY_EMAIL, email, at=at, mail=mail)

@@ -1,4 +1,4 @@
-"""Confirming a person's address: the link that sign-up sent, and another one when they ask for it."""
+"""Verify a person's address: the link sent at sign-up, and further links on request."""
 
 from datetime import datetime
 from uuid import UUID
@@ -22,18 +22,18 @@ from engine.flows.people.services import PeopleServices
 from engine.flows.people.sign_up import ask_to_verify
 from engine.store.queries import Conn, Queries
 
-PER_MINUTE, PER_DAY = 5, 20  # links that one person may ask for
+PER_MINUTE, PER_DAY = 5, 20  # links that one person may request
 
 _SQL = Queries.beside(__file__, "verify_email.sql")
 _MARK = _SQL.command("mark_verified")
 
 
 async def verify(services: PeopleServices, token: str, device: Device) -> None:
-    """Take the token's word that its person reads their mail; 400 for a token that is no good, 429 for guessing."""
+    """Mark the address of the token's person as verified; raises 400 for an invalid token, 429 for too many tries."""
     await slow_down(services.limits, "verify", None, device, services.settings)
     async with services.pool.acquire() as connection, connection.transaction():
         person, address = await used_up(connection, token, Purpose.VERIFY_EMAIL, clock.now())
-        if address not in (None, person.email):  # sent to an address that is theirs no more
+        if address not in (None, person.email):  # sent to a former address
             raise token_rules.spent()
         await remember(connection, person.id, device)
         if await mark_verified(connection, person.id):
@@ -41,9 +41,9 @@ async def verify(services: PeopleServices, token: str, device: Device) -> None:
 
 
 async def used_up(connection: Conn, token: str, purpose: Purpose, at: datetime) -> tuple[PersonRow, str | None]:
-    """Whose token it was, locked, and what it confirms; raises the 400 of a token that is no good.
+    """Use up a token; return its locked person and what it confirms. Raises 400 for an invalid token.
 
-    The person is locked before the token, as by those who burn all tokens of somebody.
+    The person is locked before the token, the order of every transaction that invalidates a person's tokens.
     """
     person = await people.LOCK.first(connection, await tokens.holder(connection, token, purpose, at))
     burnt = await tokens.burn(connection, token, purpose, at)
@@ -53,9 +53,9 @@ async def used_up(connection: Conn, token: str, purpose: Purpose, at: datetime) 
 
 
 async def send_again(services: PeopleServices, person: Person) -> None:
-    """Another link; the earlier one is dead from then on. 409 when the address is confirmed, 429 past the bounds."""
+    """Mail another link; earlier ones become invalid. Raises 409 if the address is verified, 429 beyond the limits."""
     if person.row.email_verified:
-        raise Refusal(ErrorType.INVALID_STATE, "Your address is confirmed already.", status="verified")
+        raise Refusal(ErrorType.INVALID_STATE, "Your address is already confirmed.", status="verified")
     name = f"verify-send:{person.user_id}"
     for bucket, most, seconds in ((f"{name}:minute", PER_MINUTE, 60), (f"{name}:day", PER_DAY, 86_400)):
         standing = await services.limits.check(bucket, most / seconds, burst_s=seconds)
@@ -66,6 +66,6 @@ async def send_again(services: PeopleServices, person: Person) -> None:
 
 
 async def mark_verified(connection: Conn, user: UUID) -> bool:
-    """The person's address is confirmed; False when it was already."""
+    """Mark the person's address as verified; return False if it was already."""
     rows: list[asyncpg.Record] = await _MARK.records(connection, user, clock.now())
     return bool(rows)

@@ -1,1 +1,1 @@
-"""Deletion of records: old ones by plan, all of an account's when its deletion is due."""
+"""Deletion of records: expired ones by plan, and everything of an account whose deletion is due."""

@@ -1,9 +1,10 @@
-"""Erasing accounts whose deletion is due: everything of them goes from every table, in short transactions.
+"""Erase accounts whose deletion is due: delete their rows from every table, in short transactions.
 
-closed (keys, sessions, webhooks end; queued mail is held) → what was still to be sent → messages, log, figures, things
-→ people who belong to no other account → a tombstone in place of the account. Sub-accounts go before their parent.
-Each step finds what is left by itself, so that a process may die anywhere and the next one goes on. What processes
-had in hand when the account closed finds its rows gone and is forgotten.
+closed (keys, sessions, webhooks end; queued mail is held) → unsent mail → messages, log, figures, settings → people who
+belong to no other account → a tombstone in place of the account. Sub-accounts are erased before their parent.
+
+Each step finds its remaining work by itself, so that after a crash the next call continues. A delivery in memory finds
+its rows deleted and is dropped.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from engine.base import clock, ids
 from engine.base.events import AccountEvent
 from engine.delivery import holds
 from engine.flows.accounts import suspend
-from engine.flows.sending.queue_admin import HEARD_S
+from engine.flows.sending.queue_admin import HOLD_KNOWN_S
 from engine.ledger import heads
 from engine.ledger.events import record_event
 from engine.store import caches
@@ -32,12 +33,12 @@ from engine.store.queries import Queries, Query
 
 _SQL = Queries.beside(__file__, "erase.sql")
 _LOCK = 0x57617965  # "Waye": one process erases at a time on a database
-MAX_ROWS = 500  # messages in one transaction: some 10 ms
-MAX_SMALL = 5_000  # rows of the narrow tables
+MAX_ROWS = 500  # messages per transaction, about 10 ms
+MAX_SMALL = 5_000  # rows of narrow tables per transaction
 MAX_DUE = 100
 BUDGET_S = 600.0
-PAUSE_S = 0.01  # between transactions: this work is never urgent
-ROUNDS = 20  # of sweeping one account, should it still be written to; the next call goes on
+PAUSE_S = 0.01  # between transactions, since this work is never urgent
+ROUNDS = 20  # of sweeping one account that is still being written to; the next call continues
 HELD = "the account is being erased"
 
 _log = structlog.get_logger("erase")
@@ -54,7 +55,7 @@ _ERASE_PEOPLE = _SQL.command("erase_people")
 _ERASE_REST = _SQL.command("erase_rest")
 _REMAINING = _SQL.command("remaining")
 _LAST = tuple(_SQL.command(name) for name in ("erase_head", "erase_request", "erase_account"))
-# What was still to go out goes first; versions before their templates, attempts before their webhooks (`_ERASE_REST`).
+# Unsent mail first; versions before their templates, attempts before their webhooks (`_ERASE_REST`).
 _UNSENT = tuple(_SQL.command(name) for name in ("unsent", "unposted", "unscheduled"))
 _MANY = tuple(
     _SQL.command(name)
@@ -65,29 +66,29 @@ _MANY = tuple(
 
 
 class ErasurePace(Struct, frozen=True):
-    """How long this call may work (by the monotonic clock), and how long the others take to hear of something."""
+    """The end of this call's budget (monotonic clock), and the time until every process knows of a hold."""
 
     ends: float
-    heard_s: float
+    hold_known_s: float
 
 
 class OutOfTime(Exception):  # noqa: N818 - named for what happened
-    """The budget ended before the work."""
+    """The budget ended before the work was done."""
 
 
 async def erase_due(
-    pool: asyncpg.Pool, at: datetime, *, budget_s: float = BUDGET_S, heard_s: float = HEARD_S
+    pool: asyncpg.Pool, at: datetime, *, budget_s: float = BUDGET_S, hold_known_s: float = HOLD_KNOWN_S
 ) -> list[UUID]:
-    """Erase what is due at `at`, and what was begun; returns the accounts that are gone.
+    """Erase accounts that are due at `at` or partly erased; return the erased ones.
 
-    Nothing is returned while another process is at it. What the budget leaves over is left for the next call.
-    `heard_s`: until every process has heard of a change and put aside what it had in hand.
+    Returns nothing while another process erases. The next call continues what exceeds the budget. `hold_known_s` is the
+    time until every process knows of a change and has put aside what it had in memory.
     """
     gone: list[UUID] = []
     async with _alone(pool) as alone:
         if not alone:
             return gone
-        pace = ErasurePace(time.monotonic() + budget_s, heard_s)
+        pace = ErasurePace(time.monotonic() + budget_s, hold_known_s)
         for due in await store.DUE.fetch(pool, at, MAX_DUE):
             try:
                 gone += await _erase_family(pool, due, pace)
@@ -95,16 +96,16 @@ async def erase_due(
                 break
             except DatabaseUnavailable:
                 raise
-            except Exception:  # noqa: BLE001 - one account that can't be erased must not keep the others
-                _log.exception("erasure failed", account=_public(due.account_id))
+            except Exception:  # noqa: BLE001 - an account that cannot be erased must not stop the others
+                _log.exception("account not erased", account=_public(due.account_id))
     return gone
 
 
 async def _erase_family(pool: asyncpg.Pool, due: DeletionRow, pace: ErasurePace) -> list[UUID]:
-    """One account, its sub-accounts first; it may be gone already, with the account above it."""
+    """Erase an account and its sub-accounts, sub-accounts first; does nothing if it is already erased."""
     family = await _close(pool, due.account_id)
     if family:
-        await asyncio.sleep(pace.heard_s)  # by then every process knows of the end of the keys and of the hold
+        await asyncio.sleep(pace.hold_known_s)  # until every process knows that the keys ended and the mail is held
     gone = []
     for account in family:
         if await _erase(pool, account, pace):
@@ -114,13 +115,13 @@ async def _erase_family(pool: asyncpg.Pool, due: DeletionRow, pace: ErasurePace)
 
 
 async def _close(pool: asyncpg.Pool, account: UUID) -> list[UUID]:
-    """The point of no return, for the account and those below it; gives them in the order of their erasure."""
+    """Close the account and its sub-accounts, which is final; return them in the order of erasure."""
     at = clock.now()
     async with pool.acquire() as connection, connection.transaction():
         if await store.READ.first(connection, account) is None:
             return []
         family = [one for one in await suspend.locked_family(connection, account) if account in (one.id, one.parent_id)]
-        if await store.READ.first(connection, account) is None:  # canceled at the last moment
+        if await store.READ.first(connection, account) is None:  # canceled meanwhile
             return []
         chosen = [one.id for one in family]
         await store.BEGIN.execute(connection, chosen, at)
@@ -132,24 +133,24 @@ async def _close(pool: asyncpg.Pool, account: UUID) -> list[UUID]:
 
 
 async def _erase(pool: asyncpg.Pool, account: UUID, pace: ErasurePace) -> bool:
-    """Everything of one closed account. False when it is still written to: the next call goes on."""
+    """Erase one closed account; return False if it is still being written to, so that the next call continues."""
     for _ in range(ROUNDS):
         swept = await _sweep(pool, account, pace)
         await _erase_people(pool, account, pace)
-        if swept:  # so that an outcome on its way does not find the account gone between two of its statements
-            await asyncio.sleep(pace.heard_s)
+        if swept:  # so that settling in progress ends before the account is deleted
+            await asyncio.sleep(pace.hold_known_s)
             continue
         try:
-            if await _bury(pool, account):
+            if await _delete_account(pool, account):
                 return True
-        except ForeignKeyViolation as error:  # something new in between, such as its figures
-            _log.info("erasure goes round again", account=_public(account), why=error.constraint)
+        except ForeignKeyViolation as error:  # new rows meanwhile, such as its figures
+            _log.info("erasure repeated: new rows were written", account=_public(account), why=error.constraint)
         await asyncio.sleep(PAUSE_S)
     return False
 
 
 async def _sweep(pool: asyncpg.Pool, account: UUID, pace: ErasurePace) -> int:
-    """All rows that there may be many of; how many there were."""
+    """Delete the rows of all large tables; return how many there were."""
     swept = 0
     for query in _UNSENT:
         swept += await _empty(pool, query, account, pace)
@@ -167,7 +168,7 @@ async def _empty(pool: asyncpg.Pool, query: Query, account: UUID, pace: ErasureP
         gone += count
         if count == 0:
             return gone
-        await _breathe(pace)
+        await _pause(pace)
 
 
 async def _messages(pool: asyncpg.Pool, account: UUID, pace: ErasurePace) -> int:
@@ -175,7 +176,7 @@ async def _messages(pool: asyncpg.Pool, account: UUID, pace: ErasurePace) -> int
     while found := [row["id"] for row in await _NEXT_MESSAGES.records(pool, account, MAX_ROWS)]:
         await _erase_messages(pool, found)
         gone += len(found)
-        await _breathe(pace)
+        await _pause(pace)
     return gone
 
 
@@ -185,12 +186,12 @@ async def _erase_messages(pool: asyncpg.Pool, found: list[UUID]) -> None:
 
 
 async def _erase_people(pool: asyncpg.Pool, account: UUID, pace: ErasurePace) -> None:
-    """Memberships, and people who are on no other account with all that is theirs, our letters to them too."""
+    """Delete memberships, and people who are on no other account, with their records and system mails."""
     async with pool.acquire() as connection, connection.transaction():
         addresses = [row["email"] for row in await _LEAVERS.records(connection, account)]
     while addresses and (found := [row["id"] for row in await _LETTERS.records(pool, addresses, MAX_ROWS)]):
         await _erase_messages(pool, list(dict.fromkeys(found)))
-        await _breathe(pace)
+        await _pause(pace)
     async with pool.acquire() as connection, connection.transaction():
         await heads.lock(connection, [account])
         leavers = await _LEAVERS.records(connection, account)
@@ -199,8 +200,8 @@ async def _erase_people(pool: asyncpg.Pool, account: UUID, pace: ErasurePace) ->
         )
 
 
-async def _bury(pool: asyncpg.Pool, account: UUID) -> bool:
-    """The account itself, with a tombstone in its place; False when something new has come."""
+async def _delete_account(pool: asyncpg.Pool, account: UUID) -> bool:
+    """Delete the account and leave a tombstone; return False if new rows were written meanwhile."""
     async with pool.acquire() as connection, connection.transaction():
         family = await suspend.locked_family(connection, account)
         (row,) = await _REMAINING.records(connection, account)
@@ -220,7 +221,7 @@ async def _bury(pool: asyncpg.Pool, account: UUID) -> bool:
     return True
 
 
-async def _breathe(pace: ErasurePace) -> None:
+async def _pause(pace: ErasurePace) -> None:
     if time.monotonic() > pace.ends:
         raise OutOfTime
     await asyncio.sleep(PAUSE_S)
@@ -228,7 +229,7 @@ async def _breathe(pace: ErasurePace) -> None:
 
 @asynccontextmanager
 async def _alone(pool: asyncpg.Pool) -> AsyncIterator[bool]:
-    """Holds the right to erase, where no other session has it. The right ends with its session."""
+    """Hold the lock that allows one erasing process, if it is free; the lock ends with its session."""
     async with pool.acquire() as connection:
         (row,) = await _TRY_LOCK.records(connection, _LOCK)
         if not row["held"]:

@@ -1,13 +1,13 @@
 -- name: try_lock
--- Whether this session is the one that erases now.
+-- Take the lock of erasures; `held` is false if another session has it.
 SELECT pg_try_advisory_lock($1) AS held;
 
 -- name: unlock
--- Let others erase.
+-- Release the lock of erasures.
 SELECT pg_advisory_unlock($1);
 
 -- name: close_accounts
--- Accounts $1 are being erased: no key and no session opens them any more.
+-- Close accounts $1: end their sessions, disable their webhooks, and refuse their keys from now on.
 WITH ended AS (
     DELETE FROM sessions WHERE account_id = ANY ($1::uuid[])
 ), silent AS (
@@ -16,29 +16,29 @@ WITH ended AS (
 UPDATE accounts SET status = 'closing' WHERE id = ANY ($1::uuid[]) AND status <> 'closing' RETURNING id;
 
 -- name: hold_all
--- Nothing more goes out of the account with public id $2: hold $1 for reason $3, whatever held it until now.
+-- Hold all mail of the account with public id $2, by hold $1 with reason $3 or by the existing hold.
 INSERT INTO holds (id, kind, target, reason) VALUES ($1, 'account', $2, $3)
 ON CONFLICT (kind, target) WHERE NOT ended DO UPDATE SET reason = excluded.reason, until = NULL;
 
 -- name: unsent
--- The next $2 queued deliveries of account $1 go.
+-- Delete the next $2 queued deliveries of account $1.
 DELETE FROM queue WHERE (message_id, domain) IN (SELECT message_id, domain FROM queue WHERE account_id = $1 LIMIT $2);
 
 -- name: unposted
--- The next $2 pending posts of account $1 to its webhooks go.
+-- Delete the next $2 pending webhook posts of account $1.
 DELETE FROM webhook_queue WHERE (webhook_id, event_id) IN (
     SELECT q.webhook_id, q.event_id FROM webhooks w JOIN webhook_queue q ON q.webhook_id = w.id WHERE w.account_id = $1 LIMIT $2);
 
 -- name: unscheduled
--- The next $2 messages of account $1 that wait for their time wait no more.
+-- Remove the next $2 scheduled messages of account $1 from the schedule.
 DELETE FROM schedules WHERE message_id IN (SELECT message_id FROM schedules WHERE account_id = $1 LIMIT $2);
 
 -- name: next_messages
--- The next $2 messages of account $1.
+-- Return the next $2 messages of account $1.
 SELECT id FROM messages WHERE account_id = $1 ORDER BY id LIMIT $2;
 
 -- name: erase_messages
--- Messages $1 and everything that hangs on them; $2 and $3 bound their ids, $4 are their public ids.
+-- Delete messages $1 and everything that refers to them; $2 and $3 bound their ids, $4 are their public ids.
 WITH waiting AS (
     DELETE FROM queue WHERE message_id = ANY ($1::uuid[])
 ), scheduled AS (
@@ -55,48 +55,48 @@ WITH waiting AS (
 DELETE FROM messages WHERE id = ANY ($1::uuid[]) AND id BETWEEN $2 AND $3;
 
 -- name: erase_attempts
--- What the next $2 posts to the webhooks of account $1 brought.
+-- Delete the attempts of the next $2 webhook posts of account $1.
 DELETE FROM webhook_attempts WHERE (webhook_id, event_id) IN (
     SELECT a.webhook_id, a.event_id FROM webhooks w JOIN webhook_attempts a ON a.webhook_id = w.id
     WHERE w.account_id = $1 LIMIT $2);
 
 -- name: erase_events
--- The next $2 events of the log of account $1; its head keeps where it ended.
+-- Delete the next $2 events of the log of account $1; its head keeps the log's end.
 DELETE FROM events WHERE account_id = $1 AND seq IN (SELECT seq FROM events WHERE account_id = $1 ORDER BY seq LIMIT $2);
 
 -- name: erase_suppressions
--- The next $2 suppressions of account $1.
+-- Delete the next $2 suppressions of account $1.
 DELETE FROM suppressions WHERE account_id = $1
   AND address IN (SELECT address FROM suppressions WHERE account_id = $1 LIMIT $2);
 
 -- name: erase_idempotency
--- The next $2 idempotency keys of account $1.
+-- Delete the next $2 idempotency keys of account $1.
 DELETE FROM idempotency WHERE account_id = $1 AND key IN (SELECT key FROM idempotency WHERE account_id = $1 LIMIT $2);
 
 -- name: erase_quarters
--- The next $2 quarters of the figures of account $1.
+-- Delete the next $2 rows of quarter-hour figures of account $1.
 DELETE FROM message_quarters WHERE account_id = $1 AND (quarter, from_domain) IN (
     SELECT quarter, from_domain FROM message_quarters WHERE account_id = $1 LIMIT $2);
 
 -- name: erase_versions
--- The next $2 template versions of account $1.
+-- Delete the next $2 template versions of account $1.
 DELETE FROM template_versions WHERE account_id = $1 AND (slug, version) IN (
     SELECT slug, version FROM template_versions WHERE account_id = $1 LIMIT $2);
 
 -- name: leavers
--- People on account $1 who are on no other, locked, with their addresses.
+-- Lock and return the people on account $1 who are on no other account, with their addresses.
 SELECT u.id, u.email FROM members m JOIN users u ON u.id = m.user_id
 WHERE m.account_id = $1 AND NOT EXISTS (SELECT 1 FROM members o WHERE o.user_id = m.user_id AND o.account_id <> $1)
 ORDER BY u.id FOR UPDATE OF u;
 
 -- name: letters_to
--- At most $2 messages of the service's own account to the addresses $1.
+-- Return at most $2 messages of the platform account to the addresses $1.
 SELECT r.message_id AS id FROM platform p JOIN recipients r ON r.account_id = p.account_id
 WHERE lower(r.address) = ANY ($1::text[]) ORDER BY r.message_id LIMIT $2;
 
 -- name: erase_people
--- The people $2 with the addresses $3, and all memberships of account $1. What is theirs goes with them; mail that is
--- still to be sent to them, or to those who were invited, goes too.
+-- Delete the people $2 with the addresses $3, all memberships and invitations of account $1, and system mail that is
+-- still to be sent to these people or to those invited.
 WITH member AS (
     DELETE FROM members WHERE account_id = $1
 ), moved AS (
@@ -112,7 +112,7 @@ WITH member AS (
 DELETE FROM users WHERE id = ANY ($2::uuid[]);
 
 -- name: erase_rest
--- What account $1, public id $2, has few rows of.
+-- Delete the rows of account $1, public id $2, in tables where it has few.
 WITH template AS (DELETE FROM templates WHERE account_id = $1),
      domain AS (DELETE FROM domains WHERE account_id = $1),
      token AS (DELETE FROM cloudflare_tokens WHERE account_id = $1),
@@ -131,7 +131,7 @@ WITH template AS (DELETE FROM templates WHERE account_id = $1),
 DELETE FROM account_records WHERE account_id = $1;
 
 -- name: remaining
--- Whether anything of account $1 has come since it was swept.
+-- Return whether account $1 has new rows since it was swept.
 SELECT EXISTS (SELECT 1 FROM messages WHERE account_id = $1) OR EXISTS (SELECT 1 FROM events WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM schedules WHERE account_id = $1) OR EXISTS (SELECT 1 FROM idempotency WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM suppressions WHERE account_id = $1)
@@ -140,13 +140,13 @@ SELECT EXISTS (SELECT 1 FROM messages WHERE account_id = $1) OR EXISTS (SELECT 1
     OR EXISTS (SELECT 1 FROM accounts WHERE parent_id = $1) AS something;
 
 -- name: erase_head
--- The head of account $1.
+-- Delete the head of account $1.
 DELETE FROM account_heads WHERE account_id = $1;
 
 -- name: erase_request
--- The request that account $1 be deleted.
+-- Delete the deletion request of account $1.
 DELETE FROM deletions WHERE account_id = $1;
 
 -- name: erase_account
--- Account $1 itself.
+-- Delete account $1.
 DELETE FROM accounts WHERE id = $1;

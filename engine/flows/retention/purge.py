@@ -1,9 +1,9 @@
-"""Retention: records older than their account's plan keeps them go, a little at a time.
+"""Delete records that are older than their account's plan keeps them, a little at a time.
 
-Whole weeks go as partitions once no account keeps them (`purge_weeks`); before that, accounts that keep their records
-for less lose theirs in short transactions. Mail that is still to be sent stays, and so does its waybill. The account
-log goes from its beginning only: the head remembers the hash of the last event that went, so that the rest still
-verifies. Figures are counted before what they were counted from goes.
+Whole weeks are dropped as partitions once no account keeps them (`purge_weeks`). Before that, accounts with a shorter
+retention lose their rows in short transactions. Unsent mail and its waybill stay. The account log is deleted from its
+beginning only; the head keeps the hash of the last deleted event, so that the rest can be verified. Figures are counted
+before their source is deleted.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__, "purge.sql")
 _LOCK = 0x57617970  # "Wayp": one purge at a time on a database
-SWEEP_EVERY = timedelta(hours=20)  # each account about once a day
-MAX_ROWS = 500  # in one transaction: some 10 ms
+SWEEP_EVERY = timedelta(hours=20)  # per account: about once a day
+MAX_ROWS = 500  # per transaction, about 10 ms
 MAX_KEYS = 5_000
 MAX_ACCOUNTS = 100
 BUDGET_S = 900.0
-PAUSE_S = 0.01  # between transactions: this work is never urgent
+PAUSE_S = 0.01  # between transactions, since this work is never urgent
 
 _log = structlog.get_logger("purge")
 
 
-class Keeper(Struct, frozen=True):
+class AccountRetention(Struct, frozen=True):
     """An account and how long its records are kept."""
 
     account_id: UUID
@@ -47,12 +47,12 @@ class Keeper(Struct, frozen=True):
 
     @property
     def kept(self) -> timedelta:
-        """The plan's record history, or the agreement's where that is longer."""
+        """Return the retention of the plan, or of the agreement if that is longer."""
         return timedelta(days=retention_days(Plan(self.plan), self.retention_days))
 
 
 class Purged(Struct):
-    """What went. `finished` is False when the budget ended before the work."""
+    """The numbers of deleted records; `finished` is False if the budget ended before the work."""
 
     accounts: int = 0
     messages: int = 0
@@ -64,7 +64,7 @@ class Purged(Struct):
 
 
 class Outlook(Struct):
-    """What a purge would take now, not counting what goes with `partitions`."""
+    """The numbers of records that a purge would delete now, without those in `partitions`."""
 
     accounts: int
     messages: int
@@ -102,8 +102,8 @@ class _Keys(Struct):
 
 _TRY_LOCK = _SQL.command("try_lock")
 _UNLOCK = _SQL.command("unlock")
-_KEEPERS = _SQL.rows("keepers", Keeper)
-_DUE = _SQL.rows("due_accounts", Keeper)
+_KEEPERS = _SQL.rows("account_retentions", AccountRetention)
+_DUE = _SQL.rows("due_accounts", AccountRetention)
 _FINISH = _SQL.command("finish_figures")
 _SWEPT = _SQL.command("swept")
 _EXPIRED = _SQL.rows("expired_messages", _Message)
@@ -121,9 +121,9 @@ _COUNT_EXPIRED = _SQL.rows("count_expired", _Expired)
 async def purge(
     pool: asyncpg.Pool, at: datetime, *, everyone: bool = False, budget_s: float = BUDGET_S
 ) -> Purged | None:
-    """Take away what nobody keeps any more at `at`; None when another process is at it.
+    """Delete records that are expired at `at`; return None if another process purges.
 
-    Accounts are swept about once a day, with `everyone` now. What the budget leaves over is left for the next call.
+    Sweeps each account about once a day, or all now with `everyone`. The next call continues what exceeds the budget.
     """
     async with _alone(pool) as connection:
         if connection is None:
@@ -148,7 +148,7 @@ async def purge(
 
 
 async def outlook(pool: asyncpg.Pool, at: datetime) -> Outlook:
-    """What `purge` would take at `at`; reads much, changes nothing."""
+    """Return what `purge` would delete at `at`; reads much, changes nothing."""
     async with pool.acquire() as connection:
         keepers = await _KEEPERS.fetch(connection)
         longest = _longest(keepers)
@@ -174,15 +174,17 @@ async def outlook(pool: asyncpg.Pool, at: datetime) -> Outlook:
 
 
 class _Bounds(Struct, frozen=True):
-    """Up to which ids an account's records go. `quarter` and `message` name the same moment."""
+    """The ids up to which an account's records are deleted. `quarter` and `message` stand for the same time."""
 
     quarter: int
     message: UUID
     event: UUID
 
     @classmethod
-    def of(cls, keeper: Keeper, at: datetime, oldest_unsent: UUID | None) -> "_Bounds":
-        """Messages go by whole quarters, as they are counted; the log stops before the first event of unsent mail."""
+    def of(cls, keeper: AccountRetention, at: datetime, oldest_unsent: UUID | None) -> "_Bounds":
+        """Compute the bounds: messages in whole quarter-hours, as they are counted; events up to the first of unsent
+        mail.
+        """
         cutoff = at - keeper.kept
         quarter = quarter_of(cutoff)
         event = _floor(cutoff)
@@ -192,12 +194,12 @@ class _Bounds(Struct, frozen=True):
 
 
 class Sweep:
-    """One account's records on one occasion; adds what went to `purged`."""
+    """One purge of one account's records; adds its numbers to `purged`."""
 
     def __init__(
         self,
         connection: Conn,
-        keeper: Keeper,
+        keeper: AccountRetention,
         at: datetime,
         oldest_unsent: UUID | None,
         purged: Purged,
@@ -212,9 +214,9 @@ class Sweep:
         self._ends = ends
 
     async def run(self, *, rows: bool) -> bool:
-        """Everything; without `rows` the messages and events are left to go with their week.
+        """Delete expired records; without `rows`, leave messages and events to the drop of their week.
 
-        False when the time was up before all was gone: the rest goes the next time.
+        Returns False if the budget ended before the work; the next sweep continues.
         """
         async with self._connection.transaction():
             await figures.count_rest(self._connection, self._account)
@@ -246,7 +248,7 @@ class Sweep:
                 return
 
     async def _log(self) -> None:
-        """From the beginning without a gap: an event that lies behind a younger one waits for that one."""
+        """Delete events from the beginning without a gap: an old event behind a younger one waits for that one."""
         while not self._late():
             found = await _BEGINNING.fetch(self._connection, self._account, self._bounds.event, MAX_ROWS)
             last = None
@@ -292,7 +294,9 @@ class Sweep:
 
 @asynccontextmanager
 async def _alone(pool: asyncpg.Pool) -> AsyncIterator[Conn | None]:
-    """A session that holds the right to purge, or None when another one does. The right ends with its session."""
+    """Yield a session that holds the lock of purges, or None if another session has it; the lock ends with its
+    session.
+    """
     async with pool.acquire() as connection:
         (row,) = await _TRY_LOCK.records(connection, _LOCK)
         if not row["held"]:
@@ -306,18 +310,18 @@ async def _alone(pool: asyncpg.Pool) -> AsyncIterator[Conn | None]:
 
 
 async def _unsent(connection: Conn, at: datetime) -> dict[UUID, UUID]:
-    """The oldest unsent message by account, among those that are old enough to go otherwise."""
+    """Return the oldest unsent message of each account, among those old enough to be deleted."""
     newest = _floor(at - timedelta(days=min(caps.retention_days for caps in CAPS.values())))
     return {row.account_id: row.message_id for row in await _OLDEST_UNSENT.fetch(connection, newest)}
 
 
-def _longest(keepers: list[Keeper]) -> timedelta:
+def _longest(keepers: list[AccountRetention]) -> timedelta:
     return max(
         (one.kept for one in keepers), default=timedelta(days=max(caps.retention_days for caps in CAPS.values()))
     )
 
 
-def _shortest(keepers: list[Keeper]) -> timedelta:
+def _shortest(keepers: list[AccountRetention]) -> timedelta:
     return min((one.kept for one in keepers), default=_longest(keepers))
 
 

@@ -1,34 +1,34 @@
 -- name: try_lock
--- Whether this session is the one that purges now.
+-- Take the lock of purges; `held` is false if another session has it.
 SELECT pg_try_advisory_lock($1) AS held;
 
 -- name: unlock
--- Let others purge.
+-- Release the lock of purges.
 SELECT pg_advisory_unlock($1);
 
--- name: keepers
--- Every account with what decides how long its records are kept; an agreement with its parent is one with it.
+-- name: account_retentions
+-- Return every account with its retention; a sub-account shares its parent's agreement.
 SELECT a.id AS account_id, a.plan, greatest(a.retention_days, p.retention_days) AS retention_days
 FROM accounts a LEFT JOIN accounts p ON p.id = a.parent_id;
 
 -- name: due_accounts
--- Accounts swept last before $1, the longest ago first, at most $2.
+-- Return at most $2 accounts last swept before $1, the longest ago first.
 SELECT a.id AS account_id, a.plan, greatest(a.retention_days, p.retention_days) AS retention_days
 FROM accounts a LEFT JOIN accounts p ON p.id = a.parent_id LEFT JOIN account_records r ON r.account_id = a.id
 WHERE r.swept_at IS NULL OR r.swept_at < $1
 ORDER BY r.swept_at NULLS FIRST, a.id LIMIT $2;
 
 -- name: finish_figures
--- The figures of account $1 for the quarters before $2 are final: what they were counted from may go.
+-- Mark the figures of account $1 for quarter-hours before $2 as final, so that their source can be deleted.
 INSERT INTO account_records AS r (account_id, first_quarter) VALUES ($1, $2)
 ON CONFLICT (account_id) DO UPDATE SET first_quarter = greatest(r.first_quarter, excluded.first_quarter);
 
 -- name: swept
--- Account $1 was swept at $2.
+-- Record that account $1 was swept at $2.
 UPDATE account_records SET swept_at = $2 WHERE account_id = $1;
 
 -- name: expired_messages
--- Messages of account $1 with ids below $2 that wait for nothing, oldest first, at most $3.
+-- Return at most $3 messages of account $1 with ids below $2 that are neither queued nor scheduled, the oldest first.
 SELECT m.id FROM messages m
 WHERE m.account_id = $1 AND m.id < $2
   AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.message_id = m.id)
@@ -36,7 +36,7 @@ WHERE m.account_id = $1 AND m.id < $2
 ORDER BY m.id LIMIT $3;
 
 -- name: delete_messages
--- Messages $1 with bodies and recipients; $2 and $3 bound the ids for partition pruning.
+-- Delete messages $1 with bodies and recipients; $2 and $3 bound the ids for partition pruning.
 WITH body AS (
     DELETE FROM message_bodies WHERE message_id = ANY($1::uuid[]) AND message_id BETWEEN $2 AND $3
 ), recipient AS (
@@ -45,7 +45,7 @@ WITH body AS (
 DELETE FROM messages WHERE id = ANY($1::uuid[]) AND id BETWEEN $2 AND $3;
 
 -- name: oldest_unsent
--- The oldest message with an id below $1 that still waits for delivery or for its time, by account.
+-- Return by account the oldest message with an id below $1 that is still queued or scheduled.
 SELECT account_id, min(message_id::text)::uuid AS message_id FROM (
     SELECT account_id, message_id FROM queue WHERE message_id < $1
     UNION ALL
@@ -53,16 +53,16 @@ SELECT account_id, min(message_id::text)::uuid AS message_id FROM (
 ) waiting GROUP BY account_id;
 
 -- name: log_beginning
--- What is left of the log of account $1 at its beginning: events with ids below $2 that are counted in the figures, in
--- the order of seq, at most $3.
+-- Return the first events of the log of account $1 with ids below $2 that are counted in the figures, in the order of
+-- seq, at most $3.
 SELECT h.purged_through_seq, e.seq, e.hash
 FROM account_heads h JOIN account_records r ON r.account_id = h.account_id
 JOIN events e ON e.account_id = h.account_id AND e.seq > h.purged_through_seq AND e.seq <= r.counted_seq AND e.id < $2
 WHERE h.account_id = $1 ORDER BY e.seq LIMIT $3;
 
 -- name: purge_log
--- The log of account $1 begins after seq $3, whose hash is $4, where it began after $2 until now; its events up to
--- there, with ids below $5, go in the same statement.
+-- Move the beginning of the log of account $1 from after $2 to after seq $3, whose hash is $4, and delete the events up
+-- to there with ids below $5.
 WITH head AS (
     UPDATE account_heads SET purged_through_seq = $3, purged_hash = $4
     WHERE account_id = $1 AND purged_through_seq = $2 RETURNING account_id
@@ -71,7 +71,7 @@ DELETE FROM events e USING head
 WHERE e.account_id = head.account_id AND e.account_id = $1 AND e.seq > $2 AND e.seq <= $3 AND e.id < $5;
 
 -- name: delete_keys
--- Look at $3 idempotency keys of account $1 after key $2; those of messages with ids below $4 go.
+-- Read $3 idempotency keys of account $1 after key $2 and delete those of messages with ids below $4.
 WITH page AS MATERIALIZED (
     SELECT key, message_id FROM idempotency WHERE account_id = $1 AND key > $2 ORDER BY key LIMIT $3
 ), gone AS (
@@ -83,24 +83,24 @@ SELECT (SELECT key FROM page ORDER BY key DESC LIMIT 1) AS last, (SELECT count(*
        (SELECT count(*) FROM gone) AS gone;
 
 -- name: delete_quarters
--- Counts of account $1 for quarters before $2, at most $3.
+-- Delete at most $3 figures of account $1 for quarter-hours before $2.
 DELETE FROM message_quarters WHERE account_id = $1 AND (quarter, from_domain) IN (
     SELECT quarter, from_domain FROM message_quarters WHERE account_id = $1 AND quarter < $2 LIMIT $3);
 
 -- name: delete_days
--- Counts of account $1 for days before $2.
+-- Delete the figures of account $1 for days before $2.
 WITH outcome AS (DELETE FROM account_days WHERE account_id = $1 AND day < $2 RETURNING day),
      accepted AS (DELETE FROM accepted_days WHERE account_id = $1 AND day < $2 RETURNING day),
      simulated AS (DELETE FROM simulated_days WHERE account_id = $1 AND day < $2)
 SELECT (SELECT count(*) FROM outcome) + (SELECT count(*) FROM accepted) AS gone;
 
 -- name: delete_platform_days
--- The platform's counts for days before $1.
+-- Delete the platform's figures for days before $1.
 DELETE FROM platform_days WHERE day < $1;
 
 -- name: count_expired
--- What would go of accounts $1: messages with ids below $2 that wait for nothing, events with ids below $3, idempotency
--- keys of messages with ids below $4.
+-- Count what a purge of accounts $1 would delete: messages with ids below $2 that are neither queued nor scheduled,
+-- events with ids below $3, idempotency keys of messages with ids below $4.
 SELECT (SELECT count(*) FROM messages m JOIN unnest($1::uuid[], $2::uuid[]) AS n (account_id, bound)
             ON m.account_id = n.account_id AND m.id < n.bound
         WHERE NOT EXISTS (SELECT 1 FROM queue q WHERE q.message_id = m.id)

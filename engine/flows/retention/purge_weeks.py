@@ -1,7 +1,7 @@
-"""Dropping whole weeks of the record: once no account keeps them, or when nothing is left in them.
+"""Drop whole weeks of partitions, once no account keeps them or when they are empty.
 
-A drop needs the table to itself for a moment. It waits for that moment only briefly, because everybody else waits
-behind it, and comes again later.
+A drop needs an exclusive lock on the table. It waits only briefly for the lock, because all other transactions wait
+behind it, and tries again later.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ MAIL = ("messages", "message_bodies", "recipients")
 LOG = "events"
 LOCK_WAIT_MS = 300
 TRIES, PAUSE_S = 5, 1.0
-SKEW = timedelta(days=1)  # how far the clocks of two hosts that write one log may lie apart
+SKEW = timedelta(days=1)  # the largest difference between the clocks of hosts that write one log
 
 _log = structlog.get_logger("purge")
 
 
-class End(Struct):
+class WeekLogEnd(Struct):
     """The last event of an account's log within a week."""
 
     account_id: UUID
@@ -39,17 +39,19 @@ class End(Struct):
 
 _UNSENT = _SQL.command("unsent_below")
 _UNFINISHED = _SQL.command("unfinished")
-_ENDS = _SQL.rows("log_ends", End)
+_ENDS = _SQL.rows("log_ends", WeekLogEnd)
 _MOVE = _SQL.command("move_beginnings")
 
 
 def last_end(cutoff: datetime) -> datetime:
-    """The end of the last week that may go when nobody keeps anything older than `cutoff`."""
+    """Return the end of the last week that can be dropped if no record older than `cutoff` is kept."""
     return datetime.combine(partitions.week_of(cutoff - SKEW), time(), UTC)
 
 
 async def drop(connection: Conn, at: datetime, *, longest: timedelta, shortest: timedelta) -> list[str]:
-    """Drop what is due at `at`; returns the names dropped. `longest` and `shortest`: how long accounts keep records."""
+    """Drop the partitions due at `at`; return their names. `longest` and `shortest` are the retentions of all
+    accounts.
+    """
     dropped = []
     for table in (*MAIL, LOG):
         for monday in await partitions.weeks(connection, table):
@@ -66,7 +68,7 @@ async def drop(connection: Conn, at: datetime, *, longest: timedelta, shortest: 
 
 
 async def expired(connection: Conn, at: datetime, *, longest: timedelta) -> list[str]:
-    """Names of the partitions that no account keeps at `at`; they go once they are counted."""
+    """Return the partitions that no account keeps at `at`; they are dropped once they are counted."""
     return [
         partitions.partition_name(table, monday)
         for table in (*MAIL, LOG)
@@ -76,7 +78,7 @@ async def expired(connection: Conn, at: datetime, *, longest: timedelta) -> list
 
 
 async def _may_go(connection: Conn, table: str, monday: date) -> bool:
-    """Whether a week that nobody keeps holds nothing that is still needed: unsent mail, or counts not yet taken."""
+    """Return True if an expired week holds no unsent mail and no uncounted figures."""
     return not await _unsent(connection, monday) and await _is_counted(connection, table, monday)
 
 
@@ -93,7 +95,7 @@ async def _is_counted(connection: Conn, table: str, monday: date) -> bool:
 
 
 async def _is_empty(connection: Conn, name: str) -> bool:
-    """A week full of rows that are gone but not vacuumed yet takes long to look through: it is not called empty."""
+    """Return True if a partition has no rows; False if that takes long to find out, as with many dead rows."""
     try:
         return not await connection.fetchval(f"SELECT EXISTS (SELECT 1 FROM {name})")  # noqa: S608 - a name of ours
     except StatementCanceled:
@@ -101,7 +103,7 @@ async def _is_empty(connection: Conn, name: str) -> bool:
 
 
 async def _drop(connection: Conn, table: str, monday: date, *, whole: bool) -> bool:
-    """One partition in a transaction; False when its table could not be had within the tries."""
+    """Drop one partition in a transaction; return False if its lock could not be taken within the tries."""
     for last in (False,) * (TRIES - 1) + (True,):
         try:
             async with connection.transaction():
@@ -110,12 +112,12 @@ async def _drop(connection: Conn, table: str, monday: date, *, whole: bool) -> b
         except (LockUnavailable, Deadlock):
             if not last:
                 await asyncio.sleep(PAUSE_S)
-    _log.info("week not dropped: its table is in use", partition=partitions.partition_name(table, monday))
+    _log.info("partition not dropped: its table is in use", partition=partitions.partition_name(table, monday))
     return False
 
 
 async def _dropped(connection: Conn, table: str, monday: date, *, whole: bool) -> bool:
-    """Heads before tables, the order in which everybody locks."""
+    """Drop a partition; locks heads before tables, the order of all transactions."""
     low, high = _ids_of(monday)
     name = partitions.partition_name(table, monday)
     ends = await _ENDS.fetch(connection, low, high) if whole and table == LOG else []

@@ -1,15 +1,15 @@
 -- name: unsent_below
--- Whether a message with an id below $1 still waits for delivery or for its time.
+-- Return whether a message with an id below $1 is still queued or scheduled.
 SELECT EXISTS (SELECT 1 FROM queue WHERE message_id < $1) OR EXISTS (SELECT 1 FROM schedules WHERE message_id < $1) AS unsent;
 
 -- name: unfinished
--- Whether an account opened before $1 has figures that are not final up to quarter $2.
+-- Return whether an account opened before $1 has figures that are not final up to quarter-hour $2.
 SELECT EXISTS (
     SELECT 1 FROM accounts a LEFT JOIN account_records r ON r.account_id = a.id
     WHERE a.created_at < $1 AND coalesce(r.first_quarter, 0) < $2) AS unfinished;
 
 -- name: log_ends
--- The last event of each account with an id from $1 up to but without $2, and how far its log is counted.
+-- Return the last event of each account with an id from $1 up to but without $2, and how far its log is counted.
 SELECT h.account_id, e.seq, e.hash, coalesce(r.counted_seq, 0) AS counted_seq
 FROM account_heads h LEFT JOIN account_records r ON r.account_id = h.account_id
 CROSS JOIN LATERAL (
@@ -18,8 +18,8 @@ CROSS JOIN LATERAL (
 ) e;
 
 -- name: move_beginnings
--- The logs of accounts $1, whose heads are locked, begin after seqs $2 with hashes $3. Events up to there that a fast
--- clock has put behind id $4 go too; none lies behind $5.
+-- Move the beginnings of the logs of accounts $1, whose heads are locked, to after seqs $2 with hashes $3. Also deletes
+-- events up to there with ids from $4 to below $5, which a fast clock has put into a later week.
 WITH given AS (
     SELECT n.account_id, n.seq, n.hash FROM unnest($1::uuid[], $2::bigint[], $3::bytea[]) AS n (account_id, seq, hash)
     JOIN account_heads h ON h.account_id = n.account_id AND h.purged_through_seq < n.seq

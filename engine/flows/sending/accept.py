@@ -1,9 +1,9 @@
-"""Accept messages: the order of checks from decoded requests to the commit behind a 202.
+"""Accept messages: all checks from a decoded request to the commit before the 202.
 
-key restrictions → sender domain verified → stream open → shape and times → template rendered → recipients, headers,
-attachments → MIME composed → (group commit:) replayed key → within the plan's schedule window → not suppressed →
-daily and monthly allowance → platform ceiling → stored with its `accepted` event and its queue rows, or with its
-`scheduled` event and its place in the schedule. Then the hint; then the answer.
+key restrictions → sender domain verified → stream exists → shape and times → template rendered → recipients, headers,
+attachments → MIME composed → (group commit:) idempotency key → plan's schedule window → suppressions → daily and
+monthly allowance → platform ceiling → stored with an `accepted` event and queue rows, or with a `scheduled` event and
+a row in `schedules`. Then the hint is sent, and then the answer.
 """
 
 import asyncio
@@ -45,10 +45,10 @@ from engine.store.database_errors import BadData, DatabaseUnavailable, DiskFull,
 from engine.store.deadlines import within
 from engine.store.group_commit import GroupCommit, Overloaded
 
-LARGE_REQUEST_BYTES = 256 * 1024  # composing more than this takes over a millisecond: off the event loop
-BREATH_S = 0.001  # after composing for so long, a batch yields to other requests
-ARRIVED_TRIES, ARRIVED_PAUSE_S = 10, 0.5  # Postgres is back from a crash within seconds, or not soon
-COMMIT_TIMEOUT_S = 15  # then the client gets 503; Postgres' own time-outs bound the transaction
+LARGE_REQUEST_BYTES = 256 * 1024  # composing more takes over 1 ms, so a thread does it
+MAX_BUSY_S = 0.001  # of composing, after which a batch yields to other requests
+RECHECK_TRIES, RECHECK_PAUSE_S = 10, 0.5  # Postgres recovers from a crash within seconds, or not soon
+COMMIT_TIMEOUT_S = 15  # after it the client gets 503; statement timeouts bound the transaction itself
 
 _log = structlog.get_logger("accept")
 
@@ -56,16 +56,16 @@ Value = TypeVar("Value")
 
 
 class Origin(Struct, frozen=True):
-    """Where a send request came in, and for which account."""
+    """The account, source and restrictions of a send request."""
 
     account_id: UUID
     source: str  # `api` or `smtp`
     reach: KeyRestrictions | None = None  # None for a key without restrictions, and for people
-    resent_from: UUID | None = None  # the message whose content is sent again
+    resent_from: UUID | None = None  # the message whose content is resent
 
 
 class Acceptor:
-    """Accepts messages for one process; every concurrent request shares its transactions."""
+    """Accepts the messages of one process; concurrent requests share transactions."""
 
     def __init__(
         self, pool: asyncpg.Pool, hints: Hints, settings: Settings, *, on_flush: Callable[[int, float], None]
@@ -94,10 +94,10 @@ class Acceptor:
         return self.domains, self.streams, self.templates.latest, self._splits.cache
 
     async def accept(self, request: SendRequest, origin: Origin) -> Accepted:
-        """Accept one message; returns after its commit.
+        """Accept one message; return after its commit.
 
-        Raises the Refusal that stopped it. A replayed `idempotencyKey` answers the first message's id even
-        where the request would be refused by now.
+        Raises the Refusal of the first failed check. A repeated `idempotencyKey` returns the first message's id even if
+        the request would be refused now.
         """
         try:
             message = await self._prepare(request, origin, set())
@@ -111,7 +111,7 @@ class Acceptor:
         return await self._committed(self._group.submit(Pending(message)), origin, len(message.mime))
 
     async def accept_submitted(self, submitted: Submitted, origin: Origin) -> Accepted:
-        """Accept one message that its client composed; the same business as `accept`."""
+        """Accept one message that its client composed, with the checks of `accept`."""
         try:
             message = await self._prepare_submitted(submitted, origin)
         except Refusal:
@@ -124,10 +124,10 @@ class Acceptor:
         return await self._committed(self._group.submit(Pending(message)), origin, len(message.mime))
 
     async def accept_batch(self, requests: Sequence[SendRequest | Refusal], origin: Origin) -> list[Decision]:
-        """Accept each of several messages on its own and in one transaction; returns after its commit.
+        """Accept several messages in one transaction, each decided on its own; return after its commit.
 
-        One decision per request, in order: as if they had come one after the other. What was refused before it
-        came here stays refused in its place. Raises `unavailable` when none could be stored.
+        Returns one decision per request, in order, as if they had come one after the other. A Refusal among `requests`
+        is returned in its place. Raises `unavailable` if none could be stored.
         """
         try:
             prepared = await self._prepare_all(requests, origin)
@@ -159,17 +159,17 @@ class Acceptor:
         return decisions
 
     async def drain(self) -> None:
-        """Wait for the flushes in flight and give the unused part of the ceiling's lease back."""
+        """Wait for the flushes in flight and return the unused part of the ceiling's lease."""
         await self._group.idle()
-        with suppress(DatabaseUnavailable):  # a lease that can't be given back lies unused until midnight
+        with suppress(DatabaseUnavailable):  # a lease that is not returned stays unused until midnight
             async with self._pool.acquire() as connection:
                 await self._ceiling.give_back(connection)
 
     # -- before the transaction ------------------------------------------------------------------
 
-    async def _prepare(self, request: SendRequest, origin: Origin, asked: set[str]) -> Prepared:
+    async def _prepare(self, request: SendRequest, origin: Origin, reread: set[str]) -> Prepared:
         sender = rules.sender_of(request)
-        await self._check_origin(origin, sender.domain, rules.stream_of(request), asked)
+        await self._check_origin(origin, sender.domain, rules.stream_of(request), reread)
         rules.check_shape(request)
         at = clock.now()
         timing = rules.timing_of(request.scheduled_at, request.deliver_by, at, give_up_s=self._settings.give_up_s)
@@ -189,20 +189,20 @@ class Acceptor:
         return await _run_sized(submitted.size_bytes, partial(prepare_submitted, submitted, timing, **facts))
 
     async def _prepare_all(self, requests: Sequence[SendRequest | Refusal], origin: Origin) -> list[Prepared | Refusal]:
-        """Compose or refuse each, within a total size: templates make large messages of small requests."""
+        """Compose or refuse each message, within a total size: templates make large messages of small requests."""
         prepared: list[Prepared | Refusal] = []
         composed = 0
-        asked: set[str] = set()
+        reread: set[str] = set()
         began = time.monotonic()
         for request in requests:
-            if time.monotonic() - began > BREATH_S:
+            if time.monotonic() - began > MAX_BUSY_S:
                 await asyncio.sleep(0)
                 began = time.monotonic()
             if isinstance(request, Refusal):
                 prepared.append(request)
                 continue
             try:
-                message = await self._prepare(request, origin, asked)
+                message = await self._prepare(request, origin, reread)
             except Refusal as refusal:
                 prepared.append(refusal)
                 continue
@@ -213,22 +213,23 @@ class Acceptor:
             prepared.append(message)
         return prepared
 
-    async def _check_origin(self, origin: Origin, domain: str, stream: str, asked: set[str]) -> None:
-        """Whether the caller, and the account, may send from this domain on this stream.
+    async def _check_origin(self, origin: Origin, domain: str, stream: str, reread: set[str]) -> None:
+        """Check that the key's restrictions and the account allow this domain and stream; raises a Refusal.
 
-        Before a refusal the tables are asked themselves: what was verified or opened a moment ago, in whatever process,
-        can be used at once. Each of them once for a request, however many messages it has: `asked`.
+        A refusal is decided on the tables, not on the cache, so that a domain verified or a stream created in another
+        process is usable at once. `reread` bounds this to one read of each table per request, however many messages it
+        has.
         """
         if origin.reach is not None:
             origin.reach.check(domain, stream)
         account = origin.account_id
-        if not await _holds(self.domains, account, lambda known: known.get(domain) == "verified", asked):
+        if not await _fits_cached(self.domains, account, lambda known: known.get(domain) == "verified", reread):
             raise Refusal(
                 ErrorType.DOMAIN_NOT_VERIFIED,
                 f"{domain} is not a verified sending domain of this account. Add and verify it first.",
                 domain=domain,
             )
-        if not await _holds(self.streams, account, lambda known: stream in known, asked):
+        if not await _fits_cached(self.streams, account, lambda known: stream in known, reread):
             raise invalid("stream", f"There is no stream named {stream!r} on this account.")
 
     async def _content(self, request: SendRequest, origin: Origin) -> Content:
@@ -252,7 +253,7 @@ class Acceptor:
         }
 
     async def _replays_of(self, origin: Origin, given: Iterable[str | None]) -> dict[str, tuple[UUID, bytes]]:
-        """Messages accepted earlier under the keys of requests that are refused by now."""
+        """Return messages accepted earlier under the keys of requests that are refused now."""
         keys = [key for key in given if key and "\0" not in key]
         if not keys:
             return {}
@@ -265,7 +266,7 @@ class Acceptor:
     # -- the transaction -------------------------------------------------------------------------
 
     async def _committed(self, work: Awaitable[Value], origin: Origin, size_bytes: int) -> Value:
-        """Return the result of the group commit, within bounds of time and, for all that waits, of memory."""
+        """Return the result of the group commit, within limits on time and on the memory of all waiting messages."""
         memory = self._memory.open(origin.account_id)
         try:
             memory.take(size_bytes)
@@ -278,8 +279,8 @@ class Acceptor:
         except BadData as error:
             raise _unstorable() from error
         except (DatabaseUnavailable, TimeoutError, Overloaded) as error:
-            _log.warning("acceptance unavailable", error=repr(error))
-            raise _away(error) from error
+            _log.warning("message not accepted", error=repr(error))
+            raise _unavailable(error) from error
         finally:
             memory.release()
 
@@ -301,19 +302,19 @@ class Acceptor:
                 await self._ceiling.reserve(connection, at.date(), sum([goes_now(item.message) for item in batch]))
                 try:
                     return await self._storer.store(connection, batch, at, split)
-                except MissingPartition:  # nothing was stored, and by now the partition is there
+                except MissingPartition:  # nothing was stored, and the partition has been made meanwhile
                     return await self._storer.store(connection, batch, at, split)
         except OutcomeUnknown as unknown:
-            if not await self._arrived(unknown.result.stored):
+            if not await self._was_committed(unknown.result.stored):
                 raise unknown.error from None
             return unknown.result
 
-    async def _arrived(self, stored: list[Prepared]) -> bool:
-        """Return whether a transaction was committed whose COMMIT got no answer: its first message tells for all."""
-        for _ in range(ARRIVED_TRIES):
+    async def _was_committed(self, stored: list[Prepared]) -> bool:
+        """Return True if a transaction whose COMMIT got no answer was committed: its first message tells for all."""
+        for _ in range(RECHECK_TRIES):
             with suppress(DatabaseUnavailable):
                 return await is_stored(self._pool, stored[0])
-            await asyncio.sleep(ARRIVED_PAUSE_S)
+            await asyncio.sleep(RECHECK_PAUSE_S)
         return False
 
     async def _load_domains(self, account: UUID) -> dict[str, str]:
@@ -323,13 +324,15 @@ class Acceptor:
         return frozenset(row.slug for row in await streams.LIST.fetch(self._pool, account))
 
 
-async def _holds(cache: Cache[UUID, Value], account: UUID, fits: Callable[[Value], bool], asked: set[str]) -> bool:
-    """Return whether the cached value of the account fits; before a no, read its table unless its kind is `asked`."""
+async def _fits_cached(
+    cache: Cache[UUID, Value], account: UUID, fits: Callable[[Value], bool], reread: set[str]
+) -> bool:
+    """Return True if the cached value of the account fits; before returning False, read its table once per request."""
     if fits(await cache.get(account)):
         return True
-    if cache.kind in asked:
+    if cache.kind in reread:
         return False
-    asked.add(cache.kind)
+    reread.add(cache.kind)
     return fits(await cache.anew(account))
 
 
@@ -339,38 +342,38 @@ async def _answered(replay: tuple[UUID, bytes], request: SendRequest) -> Accepte
 
 
 async def _run_sized(size_bytes: int, work: Callable[[], Value]) -> Value:
-    """Run `work`, which goes through so many octets: in a thread if it would take long."""
+    """Run `work`, in a thread if its `size_bytes` would block the event loop for long."""
     return await asyncio.to_thread(work) if size_bytes > LARGE_REQUEST_BYTES else work()
 
 
 def _decision(result: Accepted | Exception) -> Decision:
-    """Return the decision on one message of a batch; raise a fault of ours."""
+    """Return the decision on one message of a batch; raise unexpected errors."""
     if isinstance(result, (Accepted, Refusal)):
         return result
     if isinstance(result, BadData):
         return _unstorable()
     if isinstance(result, DatabaseUnavailable):
-        return _away(result)
+        return _unavailable(result)
     raise result
 
 
-def _away(error: Exception) -> Refusal:
+def _unavailable(error: Exception) -> Refusal:
     return NoRoom() if isinstance(error, DiskFull) else unavailable()
 
 
 def _unstorable() -> Refusal:
-    return Refusal(ErrorType.INVALID_REQUEST, "The message holds a value that can't be stored.")
+    return Refusal(ErrorType.INVALID_REQUEST, "The message contains a value that cannot be stored.")
 
 
 def _batch_too_large(limit: int) -> Refusal:
     return Refusal(
         ErrorType.PAYLOAD_TOO_LARGE,
-        f"The messages of a batch may have {limit} bytes together once they are composed; send this one apart.",
+        f"The composed messages of this batch exceed {limit} bytes in total. Send this message in another request.",
         limit=limit,
     )
 
 
 def _close(work: Awaitable[Any]) -> None:
-    """Close a coroutine that will not be awaited, of which Python would warn."""
+    """Close a coroutine that will not be awaited, which Python would warn about."""
     if asyncio.iscoroutine(work):
         work.close()

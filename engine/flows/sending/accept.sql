@@ -1,16 +1,15 @@
 -- name: replays
--- Messages already accepted under the accounts $1 and idempotency keys $2.
+-- Return the messages already accepted under the accounts $1 and idempotency keys $2.
 SELECT i.account_id, i.key, i.message_id, i.request_digest
 FROM unnest($1::uuid[], $2::text[]) AS n (account_id, key)
 JOIN idempotency i ON i.account_id = n.account_id AND i.key = n.key;
 
 -- name: insert_accepted
--- Store a batch of accepted messages with their events, queue rows and posts to webhooks, and save the heads that counted
--- them; returns the new version of each head. Deliveries fall due after `wait`, by the database's clock.
--- Writes nothing and returns no row unless each head and its account stand at the version `expected` (null: at any, for
--- a caller that has locked the heads) and no other transaction holds a head, no address `unsuppressed` is suppressed and
--- no idempotency key `unused` is taken. Every change of a head leaves another version of it, so these checks hold until
--- this statement has locked the head.
+-- Store a batch of accepted messages with their events, queue rows and posts to webhooks, and save the heads; returns
+-- the new version of each head. Deliveries fall due after `wait`, by the database's clock. Writes nothing and returns
+-- no row unless each head and its account stand at the version `expected` (null: any, for a caller that has locked the
+-- heads), no other transaction holds a head, no address `unsuppressed` is suppressed and no idempotency key `unused` is
+-- taken. Every change of a head sets another version, so these checks hold until this statement has locked the head.
 WITH held AS MATERIALIZED (
     SELECT h.account_id
     FROM :expected
@@ -51,5 +50,5 @@ WHERE h.account_id = head.account_id
 RETURNING h.account_id, h.xmin AS version;
 
 -- name: stored_message
--- Whether message $1 is stored.
+-- Return the id of message $1 if it is stored.
 SELECT id FROM messages WHERE id = $1;

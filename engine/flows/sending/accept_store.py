@@ -1,8 +1,7 @@
 """Store a batch of prepared messages: decide each on its account's head, and write all of them in one transaction.
 
-A process caches the heads as it last wrote them. If none has changed since, one conditional statement stores the batch;
-otherwise nothing is stored, and the batch takes the locks: suppressions looked up, heads locked, decided, stored,
-committed.
+A process caches the heads as it last wrote them. If none has changed since, one conditional statement stores the batch.
+Otherwise nothing is stored and the batch takes the locks: look up suppressions, lock heads, decide, store, commit.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,7 +20,7 @@ from engine.base.errors import ErrorType, Refusal, not_found
 from engine.flows.sending import accepted_rows
 from engine.flows.sending.admission import Pending, Replays, decide
 from engine.ledger import heads, log, quota_usage
-from engine.ledger.heads import Head
+from engine.ledger.heads import AccountHead
 from engine.ledger.quota_usage import Ceiling, Simulated
 from engine.store.database_errors import DatabaseUnavailable, MissingPartition, SessionLost
 from engine.store.queries import Conn, Queries, Source, columns
@@ -31,7 +30,7 @@ Pair = tuple[UUID, str]
 
 
 class ExpectedHead(Struct, frozen=True):
-    """The versions that a head's row and its account's row must have; None: any, as the caller has locked the head."""
+    """The expected versions of a head's row and its account's row; None for any version, when the head is locked."""
 
     account_id: UUID
     version: int | None = None
@@ -56,12 +55,12 @@ _INSERT = _SQL.wide(
 )  # fmt: skip
 _STORED = _SQL.command("stored_message")
 
-MAX_CACHED_HEADS = 10_000  # all are forgotten beyond
-MAX_COUNTED_MISSES = 5  # in a row: 31 batches take the locks after as many
+MAX_CACHED_HEADS = 10_000  # beyond it the cache is cleared
+MAX_COUNTED_MISSES = 5  # in a row; after so many, 31 batches take the locks
 
 
 class BatchResult(Struct):
-    """The decisions on a batch, one per message, and the rows to be written."""
+    """The decisions on a batch, one per message, and the rows to write."""
 
     decisions: list[Accepted | Exception] = []
     stored: list[Prepared] = []
@@ -69,7 +68,7 @@ class BatchResult(Struct):
 
 
 class OutcomeUnknown(Exception):  # noqa: N818 - not an error of the caller's
-    """The connection failed while a batch was written or committed: `result` may be stored, or not."""
+    """The connection failed while a batch was written or committed: `result` may or may not be stored."""
 
     def __init__(self, result: BatchResult, error: Exception) -> None:
         super().__init__(repr(error))
@@ -78,7 +77,7 @@ class OutcomeUnknown(Exception):  # noqa: N818 - not an error of the caller's
 
 
 class Preconditions(Struct):
-    """What the statement checks beside the versions of the heads, when these are not locked."""
+    """Conditions that the statement checks besides the versions of the heads, when these are not locked."""
 
     unsuppressed: Sequence[Pair]  # accounts and addresses
     unused: Sequence[Pair]  # accounts and idempotency keys
@@ -88,24 +87,24 @@ _NOTHING_TO_CHECK = Preconditions((), ())
 
 
 class Storer:
-    """Stores the batches of one process, one at a time. `simulator`: the domain whose mail is counted apart, too."""
+    """Stores the batches of one process, one at a time. Mail to the domain `simulator` is also counted apart."""
 
     def __init__(self, ceiling: Ceiling, *, shards: int, fresh_due_s: float, simulator: str) -> None:
         self._ceiling = ceiling
         self._simulator = f"@{simulator}"
         self._shards = shards
         self._fresh_due = timedelta(seconds=fresh_due_s)
-        self._cached: dict[UUID, Head] = {}
+        self._cached: dict[UUID, AccountHead] = {}
         self._backoff = FastPathBackoff()
 
     async def store(
         self, connection: Conn, batch: Sequence[Pending], at: datetime, split: Mapping[str, int]
     ) -> BatchResult:
-        """Decide and store a batch; returns after the commit. `split` holds the number of parts of split domains.
+        """Decide and store a batch; return after the commit. `split` holds the number of parts of split domains.
 
-        Raises OutcomeUnknown where the connection failed at a moment that leaves open whether the batch is stored.
+        Raises OutcomeUnknown if the connection failed at a moment that leaves open whether the batch is stored.
         """
-        # Simulated messages are counted by a statement more, in the same transaction.
+        # Simulated messages need a second statement in the same transaction, to count them.
         if not any(map(self._is_simulated, batch)) and self._backoff.may_try():
             result = await self._store_on_cached_heads(connection, batch, at, split)
             if result is not None:
@@ -116,8 +115,11 @@ class Storer:
     async def _store_on_cached_heads(
         self, connection: Conn, batch: Sequence[Pending], at: datetime, split: Mapping[str, int]
     ) -> BatchResult | None:
-        """Store the batch by one statement if the heads stand as cached, no recipient is suppressed and no idempotency
-        key was used before; None: nothing was stored."""
+        """Store the batch by one statement if the heads are as cached, no recipient is suppressed and no idempotency
+        key was used.
+
+        Returns None if nothing was stored.
+        """
         held = self._cached_heads({item.message.account_id for item in batch}, at.date())
         if held is None:
             return None
@@ -144,7 +146,7 @@ class Storer:
         try:
             async with connection.transaction():
                 locked = await heads.lock_counted(connection, {item.message.account_id for item in batch})
-                await quota_usage.turn_all(connection, locked, at.date())
+                await quota_usage.advance_all(connection, locked, at.date())
                 result = self._decide(batch, locked, await _load_replays(connection, batch), at)
                 if not await self._insert(connection, result, locked, split):
                     raise RuntimeError("a head changed under its lock")
@@ -164,13 +166,15 @@ class Storer:
         ]
 
     def _is_simulated(self, item: Pending) -> bool:
-        """Whether the message counts now, and goes to the simulator's recipients alone."""
+        """Return True if the message is sent now and only to the simulator's recipients."""
         message = item.message
         return goes_now(message) and all(one.mailbox.address.endswith(self._simulator) for one in message.recipients)
 
-    def _cached_heads(self, accounts: Collection[UUID], day: date) -> dict[UUID, Head] | None:
-        """Copies of the heads of these accounts and of their parents, if all are cached and stand at the day."""
-        held: dict[UUID, Head] = {}
+    def _cached_heads(self, accounts: Collection[UUID], day: date) -> dict[UUID, AccountHead] | None:
+        """Return copies of the heads of these accounts and their parents, if all are cached and at that day; else
+        None.
+        """
+        held: dict[UUID, AccountHead] = {}
         month = clock.first_of_month(day)
         for account in accounts:
             one: UUID | None = account
@@ -182,14 +186,16 @@ class Storer:
                 one = head.parent_id if one is account else None
         return held
 
-    def _decide(self, batch: Sequence[Pending], held: dict[UUID, Head], replays: Replays, at: datetime) -> BatchResult:
-        """The decisions in order, counted on the heads."""
+    def _decide(
+        self, batch: Sequence[Pending], held: dict[UUID, AccountHead], replays: Replays, at: datetime
+    ) -> BatchResult:
+        """Decide the messages in order, counting them on the heads."""
         result = BatchResult()
         room = self._ceiling.room(at.date())
         for item in batch:
             message = item.message
             head = held.get(message.account_id)
-            if head is None or head.status == "closing":  # its erasure began after authentication
+            if head is None or head.status == "closing":  # the erasure began after authentication
                 result.decisions.append(not_found("account"))
                 continue
             parent = None if head.parent_id is None else held.get(head.parent_id)
@@ -210,14 +216,14 @@ class Storer:
         self,
         connection: Conn,
         result: BatchResult,
-        held: dict[UUID, Head],
+        held: dict[UUID, AccountHead],
         split: Mapping[str, int],
         unlocked: Preconditions | None = None,
     ) -> bool:
-        """Whether all of it was written; then the heads are cached as they stand now.
+        """Return True if everything was written; then the heads are cached as written.
 
-        Under the heads' locks (`unlocked` None) nothing is checked again: an account's row read behind a wait for its
-        head may be of another version already.
+        Under the heads' locks (`unlocked` is None) no condition is checked again: while the transaction waited for a
+        head, the version of the account's row may have changed.
         """
         checks = unlocked or _NOTHING_TO_CHECK
         events = log.seal_all(held, result.entries)
@@ -248,14 +254,16 @@ class Storer:
 
 
 class FastPathBackoff:
-    """Whether to store without locking first: each miss in a row doubles the batches that take the locks instead."""
+    """Decides whether to store without locking first; each miss in a row doubles the number of batches that take the
+    locks.
+    """
 
     def __init__(self) -> None:
         self._misses = 0
         self._locking = 0
 
     def may_try(self) -> bool:
-        """Return whether the next batch may try the fast path; to be asked once a batch."""
+        """Return True if the next batch may try the fast path; call it once per batch."""
         if self._locking == 0:
             return True
         self._locking -= 1
@@ -271,7 +279,7 @@ class FastPathBackoff:
         self._locking = 2**self._misses - 1
 
 
-def _expected(held: Mapping[UUID, Head], *, checked: bool) -> list[ExpectedHead]:
+def _expected(held: Mapping[UUID, AccountHead], *, checked: bool) -> list[ExpectedHead]:
     if not checked:
         return [ExpectedHead(account) for account in held]
     return [ExpectedHead(account, head.version, head.account_version) for account, head in held.items()]
@@ -279,28 +287,30 @@ def _expected(held: Mapping[UUID, Head], *, checked: bool) -> list[ExpectedHead]
 
 def _may_be_stored(result: BatchResult, error: Exception) -> bool:
     """Return whether the batch may be stored although `error` was raised while it was written or committed."""
-    # SessionLost: the session's server had gone before, so nothing was sent.
+    # SessionLost: the connection was lost before the statement was sent.
     return bool(result.stored) and not isinstance(error, (MissingPartition, SessionLost))
 
 
 def goes_now(message: Prepared) -> bool:
-    """Whether it is sent at once, not at a time of its own."""
+    """Return True if the message is sent at once, not scheduled."""
     return message.scheduled_at is None
 
 
 async def replays_of(source: Source, pairs: Iterable[tuple[UUID, str]]) -> Replays:
-    """Messages accepted earlier under these accounts and idempotency keys, with the digests of their requests."""
+    """Return the messages accepted earlier under these accounts and idempotency keys, with the digests of their
+    requests.
+    """
     rows = await _REPLAYS.records(source, *columns(list(pairs), 2))
     return {(row["account_id"], row["key"]): (row["message_id"], row["request_digest"]) for row in rows}
 
 
 async def is_stored(source: Source, message: Prepared) -> bool:
-    """Whether it lies in the database by now."""
+    """Return True if the message is in the database."""
     return bool(await _STORED.records(source, message.id))
 
 
 async def _load_replays(connection: Conn, batch: Sequence[Pending]) -> Replays:
-    """Keys used before. Asked under the heads' locks, so that parallel posts of one key see each other."""
+    """Return keys used before; read under the heads' locks, so that parallel requests with one key see each other."""
     keys = _keys(batch)
     return await replays_of(connection, keys) if keys else {}
 
@@ -314,8 +324,7 @@ def _keys(batch: Iterable[Pending]) -> list[tuple[UUID, str]]:
 
 
 async def _mark_suppressed(connection: Conn, batch: Sequence[Pending]) -> None:
-    """Look every recipient up at once. Before the locks: a suppression of this very moment is caught again right
-    before the attempt."""
+    """Look up all recipients at once, before the locks; delivery checks again for suppressions added meanwhile."""
     pairs = [(item.message.account_id, one.canonical) for item in batch for one in item.message.recipients]
     found = await suppressions.find(connection, [pair[0] for pair in pairs], [pair[1] for pair in pairs])
     for item in batch:

@@ -1,4 +1,4 @@
-"""The decision on one prepared message under its account's lock: replayed, refused, accepted or put off. Pure."""
+"""Decide on one prepared message on its account's locked head: duplicate, refused, accepted or scheduled. Pure."""
 
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -11,12 +11,12 @@ from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.plans import CAPS, Plan
 from engine.ledger import quota
-from engine.ledger.heads import Head
+from engine.ledger.heads import AccountHead
 from engine.ledger.plan_limits import limit_reached
 
 
 class Pending(Struct):
-    """A prepared message on its way through the group commit, with what its transaction decides."""
+    """A prepared message in the group commit, with the result of its suppression check."""
 
     message: Prepared
     suppressed: tuple[str, str] | None = None  # (address, reason)
@@ -27,11 +27,11 @@ Replays = dict[tuple[UUID, str], tuple[UUID, bytes]]
 
 
 def decide(
-    item: Pending, head: Head, replays: Replays, *, room: int, at: datetime, parent: Head | None = None
+    item: Pending, head: AccountHead, replays: Replays, *, room: int, at: datetime, parent: AccountHead | None = None
 ) -> Decision:
-    """One message's decision; counts it on the head, and on its parent's, when it is accepted.
+    """Decide on one message; count it on its head, and on the parent's, if it is accepted.
 
-    `room` is what the platform has left.
+    `room` is the rest of the platform's ceiling.
     """
     message = item.message
     if message.idempotency_key is not None:
@@ -56,35 +56,38 @@ def decide(
 
 
 def _suppressed(address: str, reason: str) -> Refusal:
-    """The refusal of the whole message, with what to do about it: only a complaint can't be lifted."""
-    way_out = "Leave it out." if reason == Reason.COMPLAINT else "Leave it out, or lift the suppression."
+    """Return the refusal of the whole message; the sentence offers lifting the suppression unless it is a
+    complaint's.
+    """
+    way_out = "Remove it." if reason == Reason.COMPLAINT else "Remove it, or lift the suppression."
     return Refusal(
         ErrorType.SUPPRESSED,
-        f"{address} is on the suppression list ({reason}); nothing was sent to anyone. {way_out}",
+        f"{address} is on the suppression list ({reason}); the message was not sent to any recipient. {way_out}",
         address=address,
         reason=reason,
     )
 
 
-def beyond_window(head: Head, wanted: datetime, at: datetime) -> Refusal | None:
-    """The 400 of a time that lies farther ahead than the account's plan lets messages wait."""
+def beyond_window(head: AccountHead, wanted: datetime, at: datetime) -> Refusal | None:
+    """Return the 400 for a time beyond the plan's schedule window, or None."""
     days = CAPS[Plan(head.plan)].schedule_days
     if wanted <= at + timedelta(days=days):
         return None
     ahead = "1 day" if days == 1 else f"{days} days"
     return Refusal(
         ErrorType.INVALID_REQUEST,
-        f"`scheduledAt` may lie {ahead} ahead at the most on this plan.",
+        f"`scheduledAt` is more than {ahead} ahead, which this plan does not allow. Send it closer to the date, "
+        "or upgrade the plan.",
         field="scheduledAt",
         limit=days,
     )
 
 
-def _schedule(head: Head, at: datetime, wanted: datetime, parent: Head | None) -> Refusal | None:
-    """Give a message its place among those that wait, or say why it has none.
+def _schedule(head: AccountHead, at: datetime, wanted: datetime, parent: AccountHead | None) -> Refusal | None:
+    """Count a message as scheduled, or return the refusal.
 
-    Nothing is counted as sent before the release. What waits is bounded all the same, and a day or a month that is
-    used up already can't be waited for.
+    Messages count as sent at their release. Scheduled messages have a limit too, and one cannot be scheduled for a day
+    or a month that is already used up.
     """
     refusal = quota.used_up(head, at, of=wanted, parent=parent)
     if refusal is not None:
@@ -97,5 +100,5 @@ def _schedule(head: Head, at: datetime, wanted: datetime, parent: Head | None) -
 
 
 def replayed(message_id: UUID, digest: bytes, now: bytes) -> Accepted:
-    """The answer to a key used before: the first message's id, and whether the request came with another body."""
+    """Return the answer to a repeated key: the first message's id, and whether the request's body differs."""
     return Accepted(ids.format_id(ids.Kind.MESSAGE, message_id), "duplicate", body_differs=digest != now)

@@ -1,7 +1,7 @@
-"""Canceling a scheduled message before its release.
+"""Cancel a scheduled message before its release.
 
-The row in `schedules` is what cancel and release contend for: both lock it before the account's head, and the one
-that comes second finds it gone. So there is one winner, and the waybill tells of one.
+Cancel and release both lock the row in `schedules` before the account's head; the second to come finds the row gone. So
+exactly one of them takes effect and is recorded in the waybill.
 """
 
 from uuid import UUID
@@ -17,7 +17,7 @@ from engine.ledger.events import append_locked
 from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__, "cancel_schedule.sql")
-_TAKE = _SQL.command("take_schedule")
+_LOCK = _SQL.command("lock_schedule")
 _STATUS = _SQL.command("status_of")
 _CANCEL = _SQL.command("cancel_message")
 
@@ -25,13 +25,13 @@ _CANCEL = _SQL.command("cancel_message")
 async def cancel_schedule(
     pool: asyncpg.Pool, account: UUID, message: UUID, *, reach: KeyRestrictions | None = None, actor: str | None = None
 ) -> None:
-    """Cancel one message of the account, its recipients with it; returns after the commit. `actor`: who did it.
+    """Cancel one message of the account with its recipients; return after the commit. `actor` is who canceled it.
 
-    Raises 404 for a message that the account does not have, 409 `invalid_state` with its status for one that waits
-    no more, 403 for one that the caller's key, limited to `reach`, could not have sent.
+    Raises 404 for a message that the account does not have, 409 `invalid_state` with its status if it is no longer
+    scheduled, 403 if the caller's key, limited to `reach`, could not have sent it.
     """
     async with pool.acquire() as connection, connection.transaction():
-        taken = await take(connection, account, message, reach)
+        taken = await lock_schedule(connection, account, message, reach)
         locked = await heads.lock(connection, [account])
         await _CANCEL.execute(connection, message)
         locked[account].scheduled -= 1
@@ -47,12 +47,14 @@ async def cancel_schedule(
         await append_locked(connection, locked, [entry])
 
 
-async def take(connection: Conn, account: UUID, message: UUID, reach: KeyRestrictions | None) -> asyncpg.Record:
-    """The message's place in the schedule, locked until the transaction ends: `due_at` and `deliver_by`.
+async def lock_schedule(
+    connection: Conn, account: UUID, message: UUID, reach: KeyRestrictions | None
+) -> asyncpg.Record:
+    """Lock the message's row in `schedules` until the transaction ends; return it with `due_at` and `deliver_by`.
 
     Raises as `cancel_schedule`.
     """
-    taken = await _TAKE.records(connection, message, account)
+    taken = await _LOCK.records(connection, message, account)
     if taken:
         if reach is not None:
             reach.check(taken[0]["from_domain"], taken[0]["stream"])
@@ -63,6 +65,6 @@ async def take(connection: Conn, account: UUID, message: UUID, reach: KeyRestric
     status = found[0]["status"]
     raise Refusal(
         ErrorType.INVALID_STATE,
-        f"The message does not wait for its time (any more); it is {status}.",
+        f"The message is {status}; only a scheduled message can be changed or canceled.",
         status=status,
     )

@@ -1,15 +1,15 @@
--- name: take_schedule
--- The place of message $1 of account $2 in the schedule, locked: whoever has it decides what becomes of the message.
+-- name: lock_schedule
+-- Lock the scheduled message $1 of account $2: the transaction that holds the row decides what happens to the message.
 SELECT s.due_at, s.deliver_by, m.from_domain, m.stream
 FROM schedules s JOIN messages m ON m.id = s.message_id
 WHERE s.message_id = $1 AND m.id = $1 AND s.account_id = $2 FOR UPDATE OF s;
 
 -- name: status_of
--- The status of message $1 of account $2.
+-- Return the status of message $1 of account $2.
 SELECT status FROM messages WHERE id = $1 AND account_id = $2;
 
 -- name: cancel_message
--- Message $1 and its recipients are canceled.
+-- Set message $1 and its recipients to canceled, and remove its schedule.
 WITH message AS (
     UPDATE messages SET status = 'canceled' WHERE id = $1 AND status = 'scheduled'
 ), recipient AS (

@@ -1,7 +1,7 @@
-"""A complaint: a recipient has reported a message as spam, and that becomes history in one transaction.
+"""Record complaints: a recipient has reported a message as spam. One transaction.
 
-account head locked → recipient held → known already? → recipient and message status → count of the day → suppression →
-events. A complaint that is reported again changes nothing.
+lock the account head → lock the recipient → already recorded? → recipient and message status → count of the day →
+suppression → events. A repeated report changes nothing.
 """
 
 from collections.abc import Mapping
@@ -21,24 +21,24 @@ from engine.mail.address import canonical
 from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__, "complaint.sql")
-_WHOSE = _SQL.command("whose")
-_AS_IT_STANDS = _SQL.command("recipient_as_it_stands")
+_RECIPIENT = _SQL.command("recipient_address")
+_LOCK_RECIPIENT = _SQL.command("lock_recipient")
 _MARK_RECIPIENT = _SQL.command("mark_recipient")
 _STATUSES = _SQL.command("statuses_of")
 _MARK_MESSAGE = _SQL.command("mark_message")
 _COUNT = _SQL.command("count_complaint")
 
-# A recipient complains about what it got; only a message of several may have another status by then.
-_RECIPIENTS_MOVES = [Status.DELIVERED.value]
+# Only delivered recipients become `complained`; others keep their status.
+_COMPLAINABLE = [Status.DELIVERED.value]
 
 
 class Complaint(StrEnum):
-    """What became of a report."""
+    """The result of recording a report."""
 
-    WRITTEN = "written"
-    KNOWN = "known"  # it was reported before
-    EARLY = "early"  # what became of the recipient is not on record yet: to be asked again
-    UNKNOWN = "unknown"  # there is no such message or recipient, or not any more
+    RECORDED = "recorded"
+    KNOWN = "known"  # recorded before
+    EARLY = "early"  # the recipient is not settled yet: the caller tries again
+    UNKNOWN = "unknown"  # there is no such message or recipient (any more)
 
 
 async def complain(
@@ -50,13 +50,13 @@ async def complain(
     report: Mapping[str, str] | None = None,
     simulated: bool = False,
 ) -> Complaint:
-    """Recipient number `place` of a message has reported it as spam, at that moment; idempotent.
+    """Record that recipient number `place` of a message reported it as spam at `at`; idempotent.
 
-    `report` is what the report says of itself (snake_case), for the event's detail. A `simulated` complaint suppresses
-    nobody and says nothing of its account. One about what was never delivered, as far as is known, is told and
-    suppresses like any, and moves no status.
+    `report` holds the report's own fields (snake_case) for the event's detail. A `simulated` complaint suppresses no
+    address and does not count against the account. A complaint about mail that was not delivered is recorded and
+    suppresses the address, but changes no status.
     """
-    rows = await _WHOSE.records(pool, message_id, place)
+    rows = await _RECIPIENT.records(pool, message_id, place)
     if not rows:
         return Complaint.UNKNOWN
     account, address = rows[0]["account_id"], rows[0]["address"]
@@ -64,7 +64,7 @@ async def complain(
         locked = await heads.lock(connection, [account])
         if account not in locked or locked[account].status == "closing":
             return Complaint.UNKNOWN
-        found = await _AS_IT_STANDS.records(connection, message_id, place, address)
+        found = await _LOCK_RECIPIENT.records(connection, message_id, place, address)
         if not found:  # erased meanwhile
             return Complaint.UNKNOWN
         if found[0]["known"]:
@@ -80,14 +80,14 @@ async def complain(
         if not simulated:
             entries += await _suppress(connection, account, address, message_id, at)
         await append_locked(connection, locked, entries)
-    return Complaint.WRITTEN
+    return Complaint.RECORDED
 
 
 async def _move(connection: Conn, message_id: UUID, place: int) -> None:
-    await _MARK_RECIPIENT.execute(connection, message_id, place, _RECIPIENTS_MOVES)
+    await _MARK_RECIPIENT.execute(connection, message_id, place, _COMPLAINABLE)
     statuses = [Status(row["status"]) for row in await _STATUSES.records(connection, message_id)]
     status = status_of_message(statuses)
-    if status is Status.COMPLAINED:  # else others are still on their way, or this one never got it
+    if status is Status.COMPLAINED:  # otherwise other recipients are unsettled, or this one was not delivered
         await _MARK_MESSAGE.execute(connection, message_id, status.value, [one.value for one in MOVES[status]])
 
 
@@ -97,7 +97,7 @@ def _entry(account: UUID, message_id: UUID, detail: dict[str, object], at: datet
 
 
 async def _suppress(connection: Conn, account: UUID, address: str, message_id: UUID, at: datetime) -> list[log.Entry]:
-    """The address gets nothing more; its event, unless a complaint suppressed it before."""
+    """Suppress the address; return the event, or none if a complaint suppressed it before."""
     hits = await suppressions.add(
         connection, [account], [canonical(address)], [Reason.COMPLAINT.value], [message_id], [None]
     )

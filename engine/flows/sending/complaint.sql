@@ -1,28 +1,29 @@
--- name: whose
--- The account and the address of recipient $2 of message $1.
+-- name: recipient_address
+-- Return the account and the address of recipient $2 of message $1.
 SELECT account_id, address FROM recipients WHERE message_id = $1 AND n = $2;
 
--- name: recipient_as_it_stands
--- The status of recipient $2 of message $1, held until the transaction ends, and whether a complaint of address $3 about
--- the message is in the log already. What servers said, which other events hold, need not be jsonb: it may name NUL.
+-- name: lock_recipient
+-- Lock recipient $2 of message $1; return its status and whether a complaint of address $3 about the message is in the
+-- log. Only payloads of complaints are cast: those of other events quote servers and may contain NUL, which jsonb
+-- refuses.
 SELECT r.status, EXISTS (
     SELECT 1 FROM events e WHERE e.message_id = $1
        AND CASE WHEN e.type = 'complained' THEN e.payload::jsonb #>> '{detail,recipient}' = $3 END) AS known
 FROM recipients r WHERE r.message_id = $1 AND r.n = $2 FOR NO KEY UPDATE OF r;
 
 -- name: mark_recipient
--- Recipient $2 of message $1 has complained, provided that its status is one of $3.
+-- Set recipient $2 of message $1 to complained if its status is one of $3.
 UPDATE recipients SET status = 'complained' WHERE message_id = $1 AND n = $2 AND status = ANY ($3::text[]);
 
 -- name: statuses_of
--- Statuses of the recipients of message $1.
+-- Return the statuses of the recipients of message $1.
 SELECT status FROM recipients WHERE message_id = $1;
 
 -- name: mark_message
--- The status of message $1 is $2, provided that it is one of $3.
+-- Set the status of message $1 to $2 if it is one of $3.
 UPDATE messages SET status = $2 WHERE id = $1 AND status = ANY ($3::text[]);
 
 -- name: count_complaint
--- One complaint more of account $1 on day $2.
+-- Add one complaint to account $1 on day $2.
 INSERT INTO account_days AS d (account_id, day, complained) VALUES ($1, $2, 1)
 ON CONFLICT (account_id, day) DO UPDATE SET complained = d.complained + 1;

@@ -1,7 +1,7 @@
-"""The operator's levers on the queue: suspend, resume, flush and bounce, by domain, account, message or site.
+"""The operator's changes to the queue: suspend, resume, flush and bounce, by domain, account, message or site.
 
-Each works through the queue in small transactions, oldest message first, while mail flows; it writes what it does on
-each waybill, and one that is broken off is simply pulled again. What comes back is spread over time: no herd.
+Used by `ops queue`. Each works through the queue in small transactions, oldest message first, while mail flows, and
+records its effect on each waybill. An interrupted command can be repeated. Released rows fall due spread over time.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from engine.delivery.holds import Hold, HoldKind
 from engine.delivery.outcome import Category, Outcome, Scope, Verdict
 from engine.delivery.queue import Row
 from engine.flows.sending import postpone, settle
-from engine.flows.sending.settle import Attempt, Result
+from engine.flows.sending.settle import DeliveryAttempt, Result
 from engine.ledger import heads
 from engine.ledger.events import record_event
 from engine.mail.address import domain_name
@@ -30,13 +30,13 @@ from engine.store import caches
 from engine.store.database_clock import DatabaseClock
 from engine.store.queries import Conn, Queries, columns
 
-CHUNK = 250  # rows a transaction: their accounts' heads are locked for some 20 ms
-BACK_PER_S = 200.0  # rows a second that come back, at least
-MAX_BACK_S = 600.0  # however many they are
-HEARD_S = 1.5  # until every process knows of a hold and has put aside what it had in hand
-BOUNCING = timedelta(hours=1)  # how long the hold of a bounce may outlive a command that died
-OPERATOR = "operator"  # who did it, in the account's log
-EXPIRED = "the time this message was to be delivered by passed while the operator held it back"
+CHUNK = 250  # rows per transaction, which locks their accounts' heads for about 20 ms
+MIN_RELEASED_PER_S = 200.0  # rows
+MAX_RELEASE_S = 600.0  # for all rows of a command
+HOLD_KNOWN_S = 1.5  # until every process knows a new hold and has put aside what it had in memory
+BOUNCE_HOLD = timedelta(hours=1)  # how long the hold of a bounce may outlast a command that died
+OPERATOR = "operator"  # the actor in the account's log
+EXPIRED = "the message's `deliverBy` passed while the operator held the message"
 
 _SQL = Queries.beside(__file__, "queue_admin.sql")
 _OWED = _SQL.rows("owed_rows", Row)
@@ -46,9 +46,8 @@ _LOCK = _SQL.command("lock_rows")
 _NOWHERE = UUID(int=0)
 
 
-class Chosen(Struct, frozen=True):
-    """What a lever is pulled on. `domains` are those whose rows are meant: of a site all that lead to it, None for all
-    there are."""
+class QueueTarget(Struct, frozen=True):
+    """The rows that a command applies to. `domains` are recipient domains (all that lead to a site), None for all."""
 
     kind: HoldKind
     target: str
@@ -57,28 +56,28 @@ class Chosen(Struct, frozen=True):
     message: UUID | None = None
 
 
-def chosen(kind: HoldKind, target: str, site_domains: Sequence[str] = ()) -> Chosen:
-    """A lever's target from the operator's words; raises WrongId or BadAddress. `site_domains` belong to a site."""
+def queue_target(kind: HoldKind, target: str, site_domains: Sequence[str] = ()) -> QueueTarget:
+    """Return the operator's target; raises WrongId or BadAddress. `site_domains` are the domains of a site."""
     match kind:
         case HoldKind.ACCOUNT:
-            return Chosen(kind, target, account=ids.parse_id(ids.Kind.ACCOUNT, target))
+            return QueueTarget(kind, target, account=ids.parse_id(ids.Kind.ACCOUNT, target))
         case HoldKind.MESSAGE:
-            return Chosen(kind, target, message=ids.parse_id(ids.Kind.MESSAGE, target))
+            return QueueTarget(kind, target, message=ids.parse_id(ids.Kind.MESSAGE, target))
         case HoldKind.DOMAIN:
             name = domain_name(target)
-            return Chosen(kind, name, domains=(name,))
+            return QueueTarget(kind, name, domains=(name,))
         case HoldKind.SITE:
             everywhere = target == holds.EVERYWHERE
-            return Chosen(kind, target.lower(), domains=None if everywhere else tuple(site_domains))
+            return QueueTarget(kind, target.lower(), domains=None if everywhere else tuple(site_domains))
 
 
-async def suspend(pool: asyncpg.Pool, on: Chosen, *, reason: str, until: datetime | None = None) -> int:
-    """Hold deliveries back until `until`, or until `resume`; returns how many rows were due and wait from now on.
+async def suspend(pool: asyncpg.Pool, on: QueueTarget, *, reason: str, until: datetime | None = None) -> int:
+    """Hold deliveries until `until`, or until `resume`; return how many due rows are newly held.
 
-    Later ones, and mail that is accepted meanwhile, are put under the hold when they fall due. A hold that stands
-    already gets the new reason and end. Raises ValueError for an empty or long reason, 404 for an unknown account.
+    Rows that fall due later, and new mail, are held when they fall due. An existing hold gets the new reason and end.
+    Raises ValueError for an empty or long reason, 404 for an unknown account.
     """
-    laid = await _lay(pool, on, reason, until)
+    laid = await _put_hold(pool, on, reason, until)
     await _finish_ended(pool)
     time = await DatabaseClock.read(pool)
     soon = time.now() + timedelta(seconds=60)
@@ -90,8 +89,8 @@ async def suspend(pool: asyncpg.Pool, on: Chosen, *, reason: str, until: datetim
     return await _each(pool, on, put)
 
 
-async def resume(pool: asyncpg.Pool, on: Chosen, *, note: str | None = None) -> int | None:
-    """Lift the hold on a target; returns how many rows come back, spread over time, or None where nothing is held."""
+async def resume(pool: asyncpg.Pool, on: QueueTarget, *, note: str | None = None) -> int | None:
+    """End the hold on a target; return how many rows are released, spread over time, or None if there is no hold."""
     async with pool.acquire() as connection, connection.transaction():
         ended = await holds.END.first(connection, on.kind.value, on.target)
         if ended is None:
@@ -108,30 +107,29 @@ async def resume(pool: asyncpg.Pool, on: Chosen, *, note: str | None = None) -> 
     return await _finish_ended(pool, note=note, of=ended.id)
 
 
-async def flush(pool: asyncpg.Pool, on: Chosen, *, note: str | None = None) -> int:
-    """Try again now what waits for its next try, spread over time; what is held stays held. Returns how many rows."""
+async def flush(pool: asyncpg.Pool, on: QueueTarget, *, note: str | None = None) -> int:
+    """Make deliveries that wait for a retry due now, spread over time, except held ones; return the number of rows."""
     last = ids.floor_of(clock.milliseconds(clock.now()) + 1)
     total = await _count(pool, on, None, last)
     return await _bring_forward(pool, on, None, total, last, {"reason": "operator_flush", "note": note})
 
 
-async def bounce(pool: asyncpg.Pool, on: Chosen, *, reason: str, heard_s: float = HEARD_S) -> int:
-    """Give up the recipients that wait: they end `failed` with the operator's reason, never suppressed, never counted
-    as bounces of the account. Returns how many rows.
+async def bounce(pool: asyncpg.Pool, on: QueueTarget, *, reason: str, hold_known_s: float = HOLD_KNOWN_S) -> int:
+    """Fail the unsettled recipients with the operator's reason; return the number of rows.
 
-    Meanwhile the target is held, so that no process takes up what is being given up; a message on the wire at that
-    very moment may still arrive.
+    Their addresses are not suppressed, and the account's bounces do not count them. Meanwhile the target is held, so
+    that no process starts a delivery; a message in transmission at that moment may still arrive.
     """
-    last = ids.floor_of(clock.milliseconds(clock.now()) + 1)  # what is accepted from now on goes its way
-    standing = {(one.kind, one.target) for one in await holds.STANDING.fetch(pool)}
-    lent = (on.kind.value, on.target) not in standing
-    if lent:
-        await _lay(pool, on, reason, clock.now() + BOUNCING, quiet=True)
+    last = ids.floor_of(clock.milliseconds(clock.now()) + 1)  # later messages are not affected
+    existing = {(one.kind, one.target) for one in await holds.IN_FORCE.fetch(pool)}
+    temporary = (on.kind.value, on.target) not in existing
+    if temporary:
+        await _put_hold(pool, on, reason, clock.now() + BOUNCE_HOLD, quiet=True)
     try:
-        await asyncio.sleep(heard_s)
-        return await _each(pool, on, _failing(_given_up(reason)), last=last)
+        await asyncio.sleep(hold_known_s)
+        return await _each(pool, on, _failing(_bounced(reason)), last=last)
     finally:
-        if lent:
+        if temporary:
             async with pool.acquire() as connection, connection.transaction():
                 await holds.END.execute(connection, on.kind.value, on.target)
                 await caches.bump(connection, holds.KIND)
@@ -139,25 +137,29 @@ async def bounce(pool: asyncpg.Pool, on: Chosen, *, reason: str, heard_s: float 
 
 
 async def finish(pool: asyncpg.Pool) -> None:
-    """Bring back the rows of all holds that have ended, whoever ended them: after the end of a suspension, and in the
-    background for those whose command died on the way."""
+    """Release the rows of all holds that have ended.
+
+    Called after a suspension ends, and in the background for commands that died on the way.
+    """
     await _finish_ended(pool)
 
 
-async def standing(pool: asyncpg.Pool) -> list[Hold]:
-    """The holds in force, the oldest first."""
-    return await holds.STANDING.fetch(pool)
+async def holds_in_force(pool: asyncpg.Pool) -> list[Hold]:
+    """Return the holds in force, the oldest first."""
+    return await holds.IN_FORCE.fetch(pool)
 
 
 # -- holds ----------------------------------------------------------------------------------------
 
 
-async def _lay(pool: asyncpg.Pool, on: Chosen, reason: str, until: datetime | None, *, quiet: bool = False) -> Hold:
+async def _put_hold(
+    pool: asyncpg.Pool, on: QueueTarget, reason: str, until: datetime | None, *, quiet: bool = False
+) -> Hold:
     words = " ".join(reason.split())
     if not 1 <= len(words) <= holds.MAX_REASON or not words.isprintable():
-        raise ValueError(f"a reason has 1 to {holds.MAX_REASON} printable characters: the waybill shows it")
+        raise ValueError(f"the reason must have 1 to {holds.MAX_REASON} printable characters; the waybill shows it")
     if until is not None and until <= clock.now():
-        raise ValueError("a hold ends in the future")
+        raise ValueError("the hold's end must be in the future")
     async with pool.acquire() as connection, connection.transaction():
         if on.account is not None and await accounts.READ.first(connection, on.account) is None:
             raise not_found("account")
@@ -172,16 +174,16 @@ async def _lay(pool: asyncpg.Pool, on: Chosen, reason: str, until: datetime | No
 
 
 async def _finish_ended(pool: asyncpg.Pool, *, note: str | None = None, of: UUID | None = None) -> int:
-    """Bring the rows of ended holds back, those of a command that died on the way too; returns how many were `of`'s."""
+    """Release the rows of all ended holds; return how many belonged to hold `of`."""
     returned = 0
     for ended in await holds.ENDED.fetch(pool):
-        anywhere = Chosen(HoldKind(ended.kind), ended.target)
+        anywhere = QueueTarget(HoldKind(ended.kind), ended.target)
         last = UUID(int=(1 << 128) - 1)
         total = await _count(pool, anywhere, ended.id, last)
-        # Those whose time has passed first: they would be tried once more otherwise.
+        # First fail those whose `deliverBy` has passed; released, they would be tried once more.
         late = await _each(pool, anywhere, _failing(_too_late), under=ended.id)
-        told: dict[str, object] = {"reason": "operator_release", "note": note}
-        back = await _bring_forward(pool, anywhere, ended.id, total - late, last, told)
+        detail: dict[str, object] = {"reason": "operator_release", "note": note}
+        back = await _bring_forward(pool, anywhere, ended.id, total - late, last, detail)
         await holds.FORGET.execute(pool, ended.id)
         if ended.id == of:
             returned = late + back
@@ -193,13 +195,13 @@ async def _finish_ended(pool: asyncpg.Pool, *, note: str | None = None, of: UUID
 
 async def _each(
     pool: asyncpg.Pool,
-    on: Chosen,
+    on: QueueTarget,
     work: Callable[[Conn, list[Row]], Awaitable[int]],
     *,
     under: UUID | None = None,
     last: UUID | None = None,
 ) -> int:
-    """Do `work` on all chosen rows, a transaction a chunk; returns the sum of what it returned."""
+    """Run `work` on all rows of the target, one transaction per chunk; return the sum of its results."""
     end = last or UUID(int=(1 << 128) - 1)
     message, domain, done = _NOWHERE, "", 0
     while True:
@@ -212,18 +214,18 @@ async def _each(
         message, domain = rows[-1].key
 
 
-async def _count(pool: asyncpg.Pool, on: Chosen, under: UUID | None, last: UUID) -> int:
+async def _count(pool: asyncpg.Pool, on: QueueTarget, under: UUID | None, last: UUID) -> int:
     domains = None if on.domains is None else list(on.domains)
     return int((await _COUNT.records(pool, last, domains, on.account, on.message, under))[0]["rows"])
 
 
 async def _bring_forward(
-    pool: asyncpg.Pool, on: Chosen, under: UUID | None, total: int, last: UUID, told: dict[str, object]
+    pool: asyncpg.Pool, on: QueueTarget, under: UUID | None, total: int, last: UUID, detail: dict[str, object]
 ) -> int:
-    """Make rows due one after the other from now on, oldest message first; tells each when."""
+    """Make rows due one after the other from now on, oldest message first, and record that on their waybills."""
     time = await DatabaseClock.read(pool)
     began = time.now()
-    rate = max(BACK_PER_S, total / MAX_BACK_S)
+    rate = max(MIN_RELEASED_PER_S, total / MAX_RELEASE_S)
     placed = 0
 
     async def bring(connection: Conn, rows: list[Row]) -> int:
@@ -240,15 +242,15 @@ async def _bring_forward(
         moments = [(*key, at) for key, at in due.items()]
         moved = await _BRING_FORWARD.records(connection, *columns(moments, 3), under)
         back = {(one["message_id"], one["domain"]) for one in moved}
-        notes = ((row, told | {"until": clock.iso(due[row.key])}) for row in later if row.key in back)
-        await postpone.tell(connection, notes, now)
+        notes = ((row, detail | {"until": clock.iso(due[row.key])}) for row in later if row.key in back)
+        await postpone.add_queued_events(connection, notes, now)
         return len(back)
 
     return await _each(pool, on, bring, under=under, last=last)
 
 
 def _failing(why: Callable[[Row], str | None]) -> Callable[[Conn, list[Row]], Awaitable[int]]:
-    """Work that ends rows as `failed` for the reason given; None lets a row be."""
+    """Return work that ends rows as `failed` with the reason that `why` returns; rows with None are left unchanged."""
 
     async def fail(connection: Conn, rows: list[Row]) -> int:
         reasons = {row.key: text for row in rows if (text := why(row)) is not None}
@@ -257,8 +259,10 @@ def _failing(why: Callable[[Row], str | None]) -> Callable[[Conn, list[Row]], Aw
             return 0
         await heads.lock(connection, {row.account_id for row in ending})
         locked = await _LOCK.records(connection, *columns([row.key for row in ending], 2))
-        stand = {(one["message_id"], one["domain"]): one["attempts"] for one in locked}
-        plans = [settle.plan(_attempt(row, reasons[row.key])) for row in ending if stand.get(row.key) == row.attempts]
+        attempts = {(one["message_id"], one["domain"]): one["attempts"] for one in locked}
+        plans = [
+            settle.plan(_attempt(row, reasons[row.key])) for row in ending if attempts.get(row.key) == row.attempts
+        ]
         if plans:
             await settle.write(connection, plans)
         return len(plans)
@@ -266,16 +270,16 @@ def _failing(why: Callable[[Row], str | None]) -> Callable[[Conn, list[Row]], Aw
     return fail
 
 
-def _given_up(reason: str) -> Callable[[Row], str | None]:
-    return lambda _: f"given up by the operator: {' '.join(reason.split())}"
+def _bounced(reason: str) -> Callable[[Row], str | None]:
+    return lambda _: f"ended by the operator: {' '.join(reason.split())}"
 
 
 def _too_late(row: Row) -> str | None:
     return EXPIRED if row.deliver_by is not None and row.deliver_by <= clock.now() else None
 
 
-def _attempt(row: Row, diagnostic: str) -> Attempt:
-    """No attempt at all, but an end: nothing was tried and nothing is tried again."""
+def _attempt(row: Row, diagnostic: str) -> DeliveryAttempt:
+    """Return an attempt that ends the row without a delivery try."""
     now = clock.now()
     outcome = Outcome(
         Verdict.DEFERRED,
@@ -287,7 +291,7 @@ def _attempt(row: Row, diagnostic: str) -> Attempt:
         diagnostic=diagnostic,
     )
     results = tuple(Result(place, address, outcome) for place, address in row.pairs)
-    return Attempt(
+    return DeliveryAttempt(
         row=row,
         started_at=now,
         ended_at=now,

@@ -1,6 +1,6 @@
 -- name: owed_rows
--- The next $1 queue rows behind message $2 and domain $3 up to message $4: of domains $5, account $6, message $7 and
--- under hold $8, each where it is not null. Without their bodies.
+-- Return the next $1 queue rows after message $2 and domain $3 up to message $4, without bodies: of domains $5, account
+-- $6, message $7 and under hold $8, each ignored if null.
 SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipients::text, q.total, q.due_at, q.attempts,
        q.signature, q.waiting, NULL::bytea AS mime, false AS smtputf8, q.accepted_at AS released_at, q.deliver_by, q.min_tls,
        q.priority, true AS suspect
@@ -11,15 +11,15 @@ WHERE (q.message_id, q.domain) > ($2::uuid, $3::text) AND q.message_id <= $4
 ORDER BY q.message_id, q.domain LIMIT $1;
 
 -- name: count_owed
--- How many rows that are up to message $1.
+-- Count the rows up to message $1 with the same filters.
 SELECT count(*) AS rows FROM queue q
 WHERE q.message_id <= $1
   AND ($2::text[] IS NULL OR q.domain = ANY($2)) AND ($3::uuid IS NULL OR q.account_id = $3)
   AND ($4::uuid IS NULL OR q.message_id = $4) AND ($5::uuid IS NULL OR q.held_by = $5);
 
 -- name: bring_forward
--- Rows with messages $1 and domains $2 fall due at $3, free of hold $4 (null: only those under none), and their
--- recipients show it. Rows that changed hands meanwhile are left out of the answer.
+-- Make rows with messages $1 and domains $2 due at $3, free of hold $4 (null: only rows without a hold), show it on
+-- their recipients, and return the rows changed.
 WITH n AS (
     SELECT * FROM unnest($1::uuid[], $2::text[], $3::timestamptz[]) AS n (message_id, domain, due_at)
 ), row AS (
@@ -34,6 +34,6 @@ WITH n AS (
 SELECT message_id, domain FROM row;
 
 -- name: lock_rows
--- Those of the rows with messages $1 and domains $2 that still stand, locked, and the attempts they have seen.
+-- Lock the rows with messages $1 and domains $2 and return the attempts that each has seen.
 SELECT q.message_id, q.domain, q.attempts FROM unnest($1::uuid[], $2::text[]) AS n (message_id, domain)
 JOIN queue q ON q.message_id = n.message_id AND q.domain = n.domain FOR UPDATE OF q;

@@ -1,8 +1,8 @@
-"""The release of scheduled messages: when their time has come, what acceptance decided is decided again.
+"""Release scheduled messages that are due: repeat the decisions of acceptance, then queue them.
 
-account active → sender domain still verified → nobody suppressed meanwhile → daily and monthly allowance → platform
-ceiling → queued with an `accepted` event. Quota is waited for, within a grace; every other refusal is final at once.
-Any number of workers may do this beside each other, and one that is killed leaves everything as it was.
+account active → sender domain still verified → no recipient suppressed → daily and monthly allowance → platform ceiling
+→ queued with an `accepted` event. A used-up allowance is retried within a grace period; every other refusal is final.
+Any number of workers can do this at once; killing one loses nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ from engine.delivery import partition, splits
 from engine.flows.sending.accepted_rows import QUEUED, QueuedRow, by_domain
 from engine.ledger import heads, log, quota, quota_usage
 from engine.ledger.events import append_locked
-from engine.ledger.heads import Head
+from engine.ledger.heads import AccountHead
 from engine.ledger.quota_usage import Ceiling, Simulated
 from engine.mail.address import canonical
 from engine.mail.simulator import domain_of
@@ -36,10 +36,10 @@ from engine.store.queries import Conn, Queries
 from engine.store.row_sets import Column, RowSet
 
 BATCH = 128
-FAIR_SHARE = 8  # of any account, in every other batch of a backlog
-AGAIN_S = 60.0  # quota is asked for again after this
-AGAIN_PER_S = 1_000  # times in all that the waiting messages of one account are looked at again
-BROKEN_S = 600.0  # a message whose release fails by a fault of ours is left alone for so long
+FAIR_SHARE = 8  # messages of one account, in every other batch of a backlog
+MIN_RECHECK_S = 60.0  # until a message that waits for quota is checked again
+RECHECKS_PER_S = 1_000  # of all waiting messages of one account
+BROKEN_S = 600.0  # until a message whose release raised an error is tried again
 
 _SQL = Queries.beside(__file__, "release.sql")
 _ANY_DUE = _SQL.command("any_due")
@@ -55,7 +55,7 @@ _log = structlog.get_logger("release")
 
 
 class DueMessage(Struct, frozen=True):
-    """A message whose time has come."""
+    """A scheduled message that is due."""
 
     message_id: UUID
     account_id: UUID
@@ -69,19 +69,21 @@ TAKE_FAIRLY = _SQL.rows("take_fairly", DueMessage)
 
 
 class WaitingMessage(Struct, frozen=True, kw_only=True):
-    """A due message with what its release looks at. `suppressed` is (address, reason) of the first such recipient."""
+    """A due message with the facts for its release; `suppressed` is (address, reason) of the first suppressed
+    recipient.
+    """
 
     due: DueMessage
     source: str
     stream: str
     from_domain: str
-    domain_status: str | None  # None: the domain is gone
+    domain_status: str | None  # None: the domain was deleted
     recipients: list[tuple[int, str]]
     suppressed: tuple[str, str] | None
 
 
 class ReleaseDecision(Struct, frozen=True):
-    """What becomes of a due message; `look_at` when it goes on waiting."""
+    """The decision on a due message; `look_at` is the time of the next check if it keeps waiting."""
 
     status: Status
     kind: EventType | None
@@ -90,7 +92,7 @@ class ReleaseDecision(Struct, frozen=True):
 
 
 class BrokenBatch(Exception):  # noqa: N818 - named for what the messages are
-    """A batch failed by a fault of ours; names its messages."""
+    """A batch raised an unexpected error; `messages` are its message ids."""
 
     def __init__(self, messages: list[UUID]) -> None:
         super().__init__(messages)
@@ -98,32 +100,32 @@ class BrokenBatch(Exception):  # noqa: N818 - named for what the messages are
 
 
 async def release_due(pool: asyncpg.Pool, settings: Settings) -> int:
-    """Release everything that is due; returns how many messages left the schedule, whatever became of them."""
+    """Release all due messages; return how many left the schedule, released or refused."""
     due = await _ANY_DUE.records(pool)
     if not due:
         return 0
-    time = DatabaseClock(due[0]["at"])  # that of this host would send all of them early, or late
+    time = DatabaseClock(due[0]["at"])  # this host's clock could send all of them early or late
     ceiling = Ceiling(settings.platform_daily_ceiling)
-    left, alone, fairly = 0, 0, False
+    left, single, fairly = 0, 0, False
     try:
         while True:
-            size = 1 if alone else BATCH
+            size = 1 if single else BATCH
             try:
-                taken, gone = await _release(pool, settings, ceiling, size, time, fairly=fairly)
+                taken, departed = await _release(pool, settings, ceiling, size, time, fairly=fairly)
             except BrokenBatch as broken:
-                if alone:
+                if single:
                     until = time.now() + timedelta(seconds=BROKEN_S)
                     await _PUT_OFF.execute(pool, broken.messages[0], until)
                 else:
-                    alone, fairly = BATCH, False  # one by one: the one at fault is put off, the others go their way
+                    single, fairly = BATCH, False  # one by one, to postpone only the message at fault
                 continue
-            left += gone
+            left += departed
             if taken < size and not fairly:
                 return left
-            alone = max(0, alone - 1)
-            fairly = not fairly and not alone
+            single = max(0, single - 1)
+            fairly = not fairly and not single
     finally:
-        with suppress(DatabaseUnavailable):  # what can't be given back lies unused until midnight
+        with suppress(DatabaseUnavailable):  # a lease that is not returned stays unused until midnight
             async with pool.acquire() as connection:
                 await ceiling.give_back(connection)
 
@@ -131,7 +133,7 @@ async def release_due(pool: asyncpg.Pool, settings: Settings) -> int:
 async def _release(
     pool: asyncpg.Pool, settings: Settings, ceiling: Ceiling, size: int, time: DatabaseClock, *, fairly: bool
 ) -> tuple[int, int]:
-    """One transaction; returns how many messages it looked at and how many left the schedule."""
+    """Release one batch in a transaction; return how many messages it checked and how many left the schedule."""
     async with pool.acquire() as connection:
         at = time.now()
         await ceiling.reserve(connection, at.date(), size)
@@ -142,9 +144,9 @@ async def _release(
                     taken = await TAKE_FAIRLY.fetch(connection, at, size, FAIR_SHARE)
                 else:
                     taken = await _TAKE.fetch(connection, at, size)
-                released, gone = await _transact(connection, settings, taken, ceiling.room(at.date()), at)
+                released, departed = await _transact(connection, settings, taken, ceiling.room(at.date()), at)
         except DatabaseUnavailable:
-            ceiling.take(at.date(), min(size, ceiling.room(at.date())))  # it may be committed for all we know
+            ceiling.take(at.date(), min(size, ceiling.room(at.date())))  # the transaction may have been committed
             raise
         except Exception as error:
             if not taken:
@@ -154,7 +156,7 @@ async def _release(
             raise BrokenBatch(messages) from error
     ceiling.take(at.date(), released)
     metrics.ACCEPTED.inc(released)
-    return len(taken), gone
+    return len(taken), departed
 
 
 async def _transact(
@@ -163,32 +165,32 @@ async def _transact(
     if not taken:
         return 0, 0
     locked = await heads.lock_counted(connection, {one.account_id for one in taken})
-    await quota_usage.turn_all(connection, locked, at.date())
+    await quota_usage.advance_all(connection, locked, at.date())
     in_order = sorted(taken, key=lambda one: (one.due_at, one.message_id))
     waiting = await _load(connection, [one for one in in_order if one.account_id in locked])
     grace = timedelta(seconds=settings.schedule_grace_s)
-    verdicts: list[tuple[WaitingMessage, ReleaseDecision]] = []
+    decisions: list[tuple[WaitingMessage, ReleaseDecision]] = []
     released = 0
     for one in waiting:
         head = locked[one.due.account_id]
         parent = None if head.parent_id is None else locked.get(head.parent_id)
-        verdict = decide(one, head, room=room - released, at=at, grace=grace, parent=parent)
-        released += verdict.status is Status.QUEUED
-        head.scheduled -= verdict.status is not Status.SCHEDULED
-        verdicts.append((one, verdict))
+        decision = decide(one, head, room=room - released, at=at, grace=grace, parent=parent)
+        released += decision.status is Status.QUEUED
+        head.scheduled -= decision.status is not Status.SCHEDULED
+        decisions.append((one, decision))
     known = {one.due.message_id for one in waiting}
-    lost = [one for one in taken if one.message_id not in known]  # erased: there is nobody to tell
-    for gone in lost:
-        if gone.account_id in locked:
-            locked[gone.account_id].scheduled -= 1
-    await _write(connection, settings, verdicts, lost, at)
-    await quota_usage.count_simulated(connection, _simulated(verdicts, domain_of(settings.mail_host), at))
-    await append_locked(connection, locked, _entries(verdicts, at))
-    return released, sum(verdict.status is not Status.SCHEDULED for _, verdict in verdicts)
+    lost = [one for one in taken if one.message_id not in known]  # erased meanwhile: no event is possible
+    for erased in lost:
+        if erased.account_id in locked:
+            locked[erased.account_id].scheduled -= 1
+    await _write(connection, settings, decisions, lost, at)
+    await quota_usage.count_simulated(connection, _simulated(decisions, domain_of(settings.mail_host), at))
+    await append_locked(connection, locked, _entries(decisions, at))
+    return released, sum(decision.status is not Status.SCHEDULED for _, decision in decisions)
 
 
 async def _load(connection: Conn, taken: Sequence[DueMessage]) -> list[WaitingMessage]:
-    """What is known of them, in their order; read under the heads' locks, so that a new standing is seen."""
+    """Load the facts of due messages, in order; read under the heads' locks, so that a new status is seen."""
     if not taken:
         return []
     messages = [one.message_id for one in taken]
@@ -218,9 +220,15 @@ async def _load(connection: Conn, taken: Sequence[DueMessage]) -> list[WaitingMe
 
 
 def decide(
-    one: WaitingMessage, head: Head, *, room: int, at: datetime, grace: timedelta, parent: Head | None = None
+    one: WaitingMessage,
+    head: AccountHead,
+    *,
+    room: int,
+    at: datetime,
+    grace: timedelta,
+    parent: AccountHead | None = None,
 ) -> ReleaseDecision:
-    """What becomes of a due message; counts it, on its parent too, when it is released. Pure but for that."""
+    """Decide on a due message; count it on its head, and its parent's, if it is released. Otherwise pure."""
     if head.status != "active":
         return _failed(one, {"reason": f"account_{head.status}"})
     if one.domain_status != "verified":
@@ -235,7 +243,7 @@ def decide(
         end = end if one.due.deliver_by is None else min(end, one.due.deliver_by)
         if at >= end:
             return _failed(one, shortage)
-        wait = timedelta(seconds=max(AGAIN_S, head.scheduled / AGAIN_PER_S))
+        wait = timedelta(seconds=max(MIN_RECHECK_S, head.scheduled / RECHECKS_PER_S))
         return ReleaseDecision(Status.SCHEDULED, None, {}, min(at + wait, end))
     if one.due.deliver_by is not None and one.due.deliver_by <= at:
         return _failed(one, {"reason": "deliver_by_passed", "deliver_by": clock.iso(one.due.deliver_by)})
@@ -245,8 +253,8 @@ def decide(
     )
 
 
-def _shortage(head: Head, room: int, at: datetime, parent: Head | None) -> dict[str, object] | None:
-    """Which allowance is used up, with its numbers; the platform's has none to show."""
+def _shortage(head: AccountHead, room: int, at: datetime, parent: AccountHead | None) -> dict[str, object] | None:
+    """Return the event detail of a used-up allowance, with its figures, or None."""
     refusal = quota.used_up(head, at, parent=parent)
     if refusal is None:
         return None if room > 0 else {"reason": quota.platform_refusal().kind.value}
@@ -263,35 +271,35 @@ def _failed(one: WaitingMessage, why: dict[str, object]) -> ReleaseDecision:
 
 
 def _simulated(
-    verdicts: Sequence[tuple[WaitingMessage, ReleaseDecision]], domain: str, at: datetime
+    decisions: Sequence[tuple[WaitingMessage, ReleaseDecision]], domain: str, at: datetime
 ) -> list[Simulated]:
-    """Those that go out now, to the simulator's recipients alone."""
+    """Return the counts of messages that go out now to the simulator's recipients alone."""
     return [
         Simulated(one.due.account_id, at.date(), messages=1)
-        for one, verdict in verdicts
-        if verdict.status is Status.QUEUED and all(address.endswith(f"@{domain}") for _, address in one.recipients)
+        for one, decision in decisions
+        if decision.status is Status.QUEUED and all(address.endswith(f"@{domain}") for _, address in one.recipients)
     ]
 
 
-def _entries(verdicts: Sequence[tuple[WaitingMessage, ReleaseDecision]], at: datetime) -> list[log.Entry]:
+def _entries(decisions: Sequence[tuple[WaitingMessage, ReleaseDecision]], at: datetime) -> list[log.Entry]:
     return [
         log.Entry(
             one.due.account_id,
-            verdict.kind,
-            log.detail_text(verdict.detail),
+            decision.kind,
+            log.detail_text(decision.detail),
             at,
             one.due.message_id,
             ids.format_id(ids.Kind.MESSAGE, one.due.message_id),
         )
-        for one, verdict in verdicts
-        if verdict.kind is not None
+        for one, decision in decisions
+        if decision.kind is not None
     ]
 
 
 async def _write(
     connection: Conn,
     settings: Settings,
-    verdicts: Sequence[tuple[WaitingMessage, ReleaseDecision]],
+    decisions: Sequence[tuple[WaitingMessage, ReleaseDecision]],
     lost: Sequence[DueMessage],
     at: datetime,
 ) -> None:
@@ -299,13 +307,13 @@ async def _write(
     staying: list[tuple[UUID, datetime]] = []
     queued: list[QueuedRow] = []
     split = await splits.read(connection)
-    for one, verdict in verdicts:
+    for one, decision in decisions:
         message = one.due.message_id
-        if verdict.look_at is not None:
-            staying.append((message, verdict.look_at))
+        if decision.look_at is not None:
+            staying.append((message, decision.look_at))
             continue
-        leaving.append((message, verdict.status.value))
-        if verdict.status is Status.QUEUED:
+        leaving.append((message, decision.status.value))
+        if decision.status is Status.QUEUED:
             queued += _queued(one, settings.shards, split)
     touched = [message for message, _ in leaving] or [UUID(int=0)]
     await _WRITE.run(

@@ -1,18 +1,18 @@
 -- name: any_due
--- The database's time, where a message waits whose time has come by it.
+-- Return the database's time if a message is due by it.
 SELECT clock_timestamp() AS at FROM schedules WHERE look_at <= (SELECT clock_timestamp()) LIMIT 1;
 
 -- name: take_due
--- At most $2 messages whose time has come by $1, the longest due first, locked; those that another worker or a
--- cancellation holds are left to it.
+-- Lock and return at most $2 messages that are due at $1, the longest due first; skip those that another transaction
+-- holds.
 SELECT message_id, account_id, due_at, deliver_by, min_tls FROM schedules
 WHERE look_at <= $1 ORDER BY look_at LIMIT $2 FOR UPDATE SKIP LOCKED;
 
 -- name: take_fairly
--- The same with at most $3 of any account: one that has a million due keeps nobody waiting. Accounts are found by
--- skipping from one to the next through the index, and their messages along the same one: rows are compared, and keys
--- given as an array, since the planner may otherwise go through all that is due for each account. The time is asked of the
--- row that is locked too, which may have been moved since it was looked for.
+-- Like take_due with at most $3 messages of any account, so that a large backlog of one delays no other. Accounts are
+-- found by skipping through the index, and their messages along the same index: comparing rows, and passing keys as an
+-- array, keeps the planner from reading everything due for each account. The due time is checked again on the locked
+-- row, which may have changed meanwhile.
 WITH RECURSIVE holder AS (
     (SELECT account_id FROM schedules ORDER BY account_id LIMIT 1)
     UNION ALL
@@ -32,8 +32,8 @@ SELECT s.message_id, s.account_id, s.due_at, s.deliver_by, s.min_tls FROM schedu
 WHERE s.message_id = ANY (ARRAY(SELECT message_id FROM chosen)) AND s.due_at <= $1 FOR UPDATE SKIP LOCKED;
 
 -- name: load_due
--- What the release of messages $1 looks at, $2 and $3 bounding the ids for partition pruning: their sending domain as
--- it stands now, and all recipients in order.
+-- Return the facts for the release of messages $1, with $2 and $3 bounding the ids for partition pruning: the present
+-- state of their sending domain, and all recipients in order.
 SELECT m.id, m.source, m.from_domain, m.stream, d.status AS domain_status, ARRAY(
     SELECT ROW(r.n, r.address) FROM recipients r
     WHERE r.message_id = m.id AND r.message_id BETWEEN $2 AND $3 ORDER BY r.n) AS recipients
@@ -43,7 +43,7 @@ WHERE m.id = ANY($1::uuid[]) AND m.id BETWEEN $2 AND $3;
 
 -- name: write_released
 -- Messages `leaving` and their recipients leave the schedule with a new status; `low` and `high` bound their ids for
--- partition pruning. Messages `staying` are looked at again at `look_at`. Deliveries `queued` are due at `at`.
+-- partition pruning. Messages `staying` are checked again at `look_at`. Deliveries `queued` are due at `at`.
 WITH message AS (
     UPDATE messages m SET status = leaving.status FROM :leaving
     WHERE m.id = leaving.id AND m.status = 'scheduled' AND m.id BETWEEN :low AND :high
@@ -62,5 +62,5 @@ SELECT queued.message_id, queued.domain, queued.shard, queued.account_id, queued
 FROM :queued;
 
 -- name: put_off
--- Message $1 is looked at again at $2.
+-- Set the next check of message $1 to $2.
 UPDATE schedules SET look_at = $2 WHERE message_id = $1;

@@ -1,7 +1,7 @@
-"""Giving a scheduled message another time, before its release.
+"""Move a scheduled message to another time, before its release.
 
-As with canceling, the row in `schedules` is locked before the account's head: of release, cancel and this, one comes
-first. What acceptance asked of the first time is asked of the new one.
+As in cancel_schedule, the row in `schedules` is locked before the account's head, so that only one of release, cancel
+and reschedule takes effect. The new time is checked like the first one at acceptance.
 """
 
 from datetime import datetime
@@ -16,7 +16,7 @@ from engine.base import clock, ids
 from engine.base.errors import invalid
 from engine.base.events import EventType
 from engine.flows.sending.admission import beyond_window
-from engine.flows.sending.cancel_schedule import take
+from engine.flows.sending.cancel_schedule import lock_schedule
 from engine.ledger import heads, log, quota, quota_usage
 from engine.ledger.events import append_locked
 from engine.mail.headers import date_field
@@ -37,20 +37,20 @@ async def reschedule(
     reach: KeyRestrictions | None = None,
     actor: str | None = None,
 ) -> datetime:
-    """Move one message of the account to another time, and give it as it is kept; returns after the commit.
+    """Move one message of the account to another time; return the time as stored, after the commit.
 
-    A time in the past or within a minute is the present: the next release takes it. Raises 403, 404 and 409 as
+    A time in the past or within a minute means now: the next release takes it. Raises 403, 404 and 409 as
     `cancel_schedule`, 400 for a time beyond the plan's window or not before the message's `deliverBy`, 429 for a day or
-    a month that is used up.
+    a month whose allowance is used up.
     """
     at = clock.now()
     wanted = rules.timing_of(scheduled_at, None, at, give_up_s=give_up_s).scheduled_at or at
     async with pool.acquire() as connection, connection.transaction():
-        taken = await take(connection, account, message, reach)
+        taken = await lock_schedule(connection, account, message, reach)
         if taken["deliver_by"] is not None and taken["deliver_by"] <= wanted:
-            raise invalid("scheduledAt", "`scheduledAt` must lie before the message's `deliverBy`.")
+            raise invalid("scheduledAt", "`scheduledAt` must be before the message's `deliverBy`.")
         locked = await heads.lock_counted(connection, [account])
-        await quota_usage.turn_all(connection, locked, at.date())
+        await quota_usage.advance_all(connection, locked, at.date())
         head = locked[account]
         parent = None if head.parent_id is None else locked.get(head.parent_id)
         refusal = beyond_window(head, wanted, at) or quota.used_up(head, at, of=wanted, parent=parent)
@@ -58,7 +58,7 @@ async def reschedule(
             raise refusal
         before: datetime = taken["due_at"]
         await _MOVE.execute(connection, message, wanted, _date_of(before), _date_of(wanted))
-        detail = await _told(connection, message, before, wanted)
+        detail = await _event_detail(connection, message, before, wanted)
         entry = log.Entry(
             account,
             EventType.SCHEDULED,
@@ -72,12 +72,14 @@ async def reschedule(
 
 
 def _date_of(at: datetime) -> bytes:
-    """The whole line that we date a message with, between two line ends. Of any time it has the same length."""
+    """Return the whole `Date` line that acceptance writes, between two line ends; its length is the same for any
+    time.
+    """
     return f"\r\n{date_field(at)}".encode()
 
 
-async def _told(connection: Conn, message: UUID, before: datetime, now: datetime) -> dict[str, object]:
-    """What a `scheduled` event tells, and the time that this one takes the place of."""
+async def _event_detail(connection: Conn, message: UUID, before: datetime, now: datetime) -> dict[str, object]:
+    """Return the detail of a `scheduled` event, with the time that this one replaces."""
     facts = (await _FACTS.records(connection, message))[0]
     detail: dict[str, object] = {
         "to_domain": facts["address"].rpartition("@")[2],

@@ -1,12 +1,12 @@
 -- name: facts_of
--- What the events of message $1 tell of it, with its first recipient.
+-- Return the fields of message $1 that its events show, with its first recipient.
 SELECT m.source, m.from_domain, m.attachments::text AS attachments, r.address
 FROM messages m JOIN recipients r ON r.message_id = m.id AND r.n = 0
 WHERE m.id = $1 AND r.message_id = $1;
 
 -- name: move_schedule
--- Message $1 goes out at $2. Where the line $3 stands in its header, which is our Date for the time before, the line $4
--- of the same length takes its place.
+-- Schedule message $1 for $2, and replace the line $3 in its header (the Date for the former time) by the line $4 of
+-- the same length.
 WITH message AS (
     UPDATE messages SET scheduled_at = $2 WHERE id = $1
 ), body AS (

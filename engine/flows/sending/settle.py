@@ -1,8 +1,8 @@
 """Settle delivery attempts: record the outcomes of a batch in one transaction.
 
-account heads locked → fence and queue rows checked → recipients → message status → suppressions → events →
-queue row deleted or due again. Outcomes of concurrent deliveries share transactions, as acceptance does.
-Settling the same attempt twice changes nothing: the queue row tells how many attempts it has seen.
+lock account heads → check fence and queue rows → recipients → message status → suppressions → events → queue row
+deleted or due again. Outcomes of concurrent deliveries share transactions, as in acceptance. Settling an attempt twice
+changes nothing, because the queue row counts the attempts that were settled.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from engine.areas.suppressions import store as suppressions
 from engine.base import clock, ids
 from engine.base.events import AccountEvent, Status
 from engine.flows.sending import settled_rows
-from engine.flows.sending.settled_rows import Attempt, Result, SettlingPlan, plan
+from engine.flows.sending.settled_rows import DeliveryAttempt, Result, SettlingPlan, plan
 from engine.ledger import heads, log, quota_usage
 from engine.mail.address import canonical
 from engine.store.database_errors import BadData, ConstraintViolation, DatabaseUnavailable, MissingPartition
 from engine.store.group_commit import GroupCommit
 from engine.store.queries import Conn, Queries, columns
 
-__all__ = ["Attempt", "Fenced", "Result", "Settler", "SettlingPlan", "plan", "write"]
+__all__ = ["DeliveryAttempt", "Fenced", "Result", "Settler", "SettlingPlan", "plan", "write"]
 
 _log = structlog.get_logger("settle")
 
@@ -34,7 +34,7 @@ class Fenced(Exception):  # noqa: N818 - named for what happened
 
 
 _SQL = Queries.beside(__file__, "settle.sql")
-_STILL_OWED = _SQL.command("still_owed")
+_UNCHANGED_ROWS = _SQL.command("unchanged_rows")
 _IS_MEMBER = _SQL.command("is_member")
 _UPDATE_RECIPIENTS = _SQL.wide("update_recipients", settled_rows.RECIPIENT)
 _RECIPIENT_STATUSES = _SQL.command("recipient_statuses")
@@ -45,15 +45,15 @@ _SETTLE = _SQL.wide(
 
 _RETRY_S = 0.5
 _REPLAN_S = 1.0  # see Settler._discard_plans; planning `settle` costs 2 ms
-# Each flush costs about 1 ms of CPU whatever its size, and accepting waits for the account head meanwhile:
-# 30 ms more between a remote 250 and its commit is the price. Measured: ops/decisions/0040 and 0047.
+# Each flush costs about 1 ms of CPU whatever its size, and locks account heads that acceptance waits for:
+# larger flushes are worth 30 ms more between a remote 250 and its commit. Measured: ops/decisions/0040 and 0047.
 MIN_INTERVAL_S = 0.03
 
 
 class Settler:
-    """Settles for one process, sharing transactions; keeps trying while Postgres is away.
+    """Settles the attempts of one process in shared transactions; retries while Postgres is away.
 
-    The sessions of `pool` should plan statements once (`generic` of open_pool): a plan for each batch costs 0.3 ms.
+    The sessions of `pool` should plan statements once (`generic` of open_pool): planning each batch costs 0.3 ms.
     """
 
     def __init__(
@@ -62,8 +62,8 @@ class Settler:
         self._pool = pool
         self._member = member
         self._on_flush = on_flush
-        self._planned: dict[int, float] = {}  # sessions, and when they last discarded their plans
-        self._group: GroupCommit[Attempt, bool] = GroupCommit(
+        self._planned: dict[int, float] = {}  # by session, when it last discarded its plans
+        self._group: GroupCommit[DeliveryAttempt, bool] = GroupCommit(
             self._flush,
             most_waiting=1_000_000,
             least_interval_s=MIN_INTERVAL_S,
@@ -72,19 +72,19 @@ class Settler:
 
     @property
     def waiting(self) -> int:
-        """Outcomes not yet in a transaction."""
+        """Return the number of attempts not yet in a transaction."""
         return self._group.waiting
 
-    def settle(self, attempt: Attempt) -> "asyncio.Future[bool]":
-        """Return a future of True once committed, or False if another process has settled the row; raises Fenced."""
+    def settle(self, attempt: DeliveryAttempt) -> "asyncio.Future[bool]":
+        """Return a future of True once committed, or False if another process settled the row; raises Fenced."""
         return self._group.enqueue(attempt)
 
     async def idle(self) -> None:
-        """Wait until everything submitted is committed."""
+        """Wait until all submitted attempts are committed."""
         await self._group.idle()
 
-    async def _flush(self, batch: Sequence[Attempt]) -> list[bool | Exception]:
-        """Settle a batch. The results exist nowhere else: wait for Postgres rather than forget what was delivered."""
+    async def _flush(self, batch: Sequence[DeliveryAttempt]) -> list[bool | Exception]:
+        """Settle a batch. Retries until Postgres is back, since the results exist only in memory."""
         started = asyncio.get_running_loop().time()
         plans = [plan(attempt) for attempt in batch]
         while True:
@@ -94,7 +94,7 @@ class Settler:
             except BadData:
                 raise
             except DatabaseUnavailable as error:
-                _log.warning("settling waits", error=repr(error), attempts=len(batch))
+                _log.warning("attempts not settled yet", error=repr(error), attempts=len(batch))
                 await asyncio.sleep(_RETRY_S)
         self._on_flush(len(batch), asyncio.get_running_loop().time() - started)
         return done
@@ -105,32 +105,34 @@ class Settler:
             async with connection.transaction():
                 accounts = {one.attempt.row.account_id for one in plans}
                 locked = await heads.lock(connection, accounts)
-                if len(locked) == len(accounts) and _stand_alone(plans):  # one that is missing has been erased
+                if len(locked) == len(accounts) and _independent(plans):  # a missing head belongs to an erased account
                     if await _write(connection, plans, locked, member=self._member()):
                         return [True] * len(plans)
-                    locked = await heads.lock(connection, accounts)  # the copies in hand were sealed in vain
-                return await self._settle_standing(connection, plans, locked)
+                    locked = await heads.lock(connection, accounts)  # the copies have advanced in memory
+                return await self._settle_unchanged(connection, plans, locked)
 
-    async def _settle_standing(
-        self, connection: Conn, plans: Sequence[SettlingPlan], locked: Mapping[UUID, heads.Head]
+    async def _settle_unchanged(
+        self, connection: Conn, plans: Sequence[SettlingPlan], locked: Mapping[UUID, heads.AccountHead]
     ) -> list[bool | Exception]:
-        """Settle the attempts whose queue rows still stand as they found them."""
+        """Settle the attempts whose queue rows are unchanged since the attempt."""
         owed = await self._owed(connection, plans)
         done: list[bool | Exception] = []
-        standing: list[SettlingPlan] = []
+        unchanged: list[SettlingPlan] = []
         for one in plans:
             key = one.attempt.row.key
             done.append(key in owed)
             if key in owed:
-                owed.remove(key)  # should an attempt stand in the batch twice
-                standing.append(one)
-        if standing and not await _write(connection, standing, locked):
+                owed.remove(key)  # in case the batch contains an attempt twice
+                unchanged.append(one)
+        if unchanged and not await _write(connection, unchanged, locked):
             raise RuntimeError("a queue row changed under the lock of its account's head")
         return done
 
     async def _discard_plans(self, connection: Conn) -> None:
-        """Let the session forget each second how it read the tables: a plan made while a table was empty reads all of
-        it once it is not."""
+        """Discard the session's cached plans once per second.
+
+        A plan made while a table was empty reads the whole table when it is full.
+        """
         now, session = time.monotonic(), connection.get_server_pid()
         if now - self._planned.get(session, 0.0) > _REPLAN_S:
             await connection.execute("DISCARD PLANS")
@@ -139,7 +141,7 @@ class Settler:
 
     async def _owed(self, connection: Conn, plans: Sequence[SettlingPlan]) -> set[tuple[UUID, str]]:
         member = self._member()
-        rows = await _STILL_OWED.records(
+        rows = await _UNCHANGED_ROWS.records(
             connection,
             [one.attempt.row.message_id for one in plans],
             [one.attempt.row.domain for one in plans],
@@ -151,9 +153,12 @@ class Settler:
         return {(row["message_id"], row["domain"]) for row in rows}
 
 
-def _stand_alone(plans: Sequence[SettlingPlan]) -> bool:
-    """Return whether the attempts write nothing but what `settle` writes: no message has recipients in other rows or
-    stands in the batch twice, no address is suppressed, nothing is simulated."""
+def _independent(plans: Sequence[SettlingPlan]) -> bool:
+    """Return True if `settle` alone writes all that the attempts need.
+
+    That is: no message has recipients in other rows or occurs twice, no address is suppressed, and nothing is
+    simulated.
+    """
     if len({one.attempt.row.message_id for one in plans}) < len(plans):
         return False
     return not any(
@@ -165,10 +170,10 @@ def _stand_alone(plans: Sequence[SettlingPlan]) -> bool:
 
 
 async def write(connection: Conn, plans: list[SettlingPlan]) -> None:
-    """Settle within the caller's transaction, which holds the heads of the accounts and has checked that the queue rows
-    still stand.
+    """Settle within the caller's transaction, which has locked the accounts' heads and checked the queue rows.
 
-    A savepoint keeps what the transaction has done where the week's partition is missing: that has been made by then.
+    If the week's partition is missing, a savepoint keeps the transaction usable; the second try finds the partition
+    made.
     """
     accounts = {one.attempt.row.account_id for one in plans}
     try:
@@ -181,9 +186,13 @@ async def write(connection: Conn, plans: list[SettlingPlan]) -> None:
 
 
 async def _write(
-    connection: Conn, plans: list[SettlingPlan], heads_held: Mapping[UUID, heads.Head], *, member: UUID | None = None
+    connection: Conn,
+    plans: list[SettlingPlan],
+    heads_held: Mapping[UUID, heads.AccountHead],
+    *,
+    member: UUID | None = None,
 ) -> bool:
-    """Return whether the attempts were settled: all, or none because a row or `member` no longer stands."""
+    """Return True if all attempts were settled; False, with none settled, if a queue row or `member` is gone."""
     accounts = {one.attempt.row.account_id for one in plans}
     locked = {account: head for account, head in heads_held.items() if account in accounts}
     messages = [one.attempt.row.message_id for one in plans]
@@ -191,7 +200,7 @@ async def _write(
     recipients = settled_rows.settled_recipients(plans)
     partial = {one.attempt.row.message_id for one in plans if len(one.statuses) < one.attempt.row.total}
     stored: dict[UUID, list[Status]] = {}
-    if partial:  # their status needs those of recipients in other rows: write ours first, then ask for all
+    if partial:  # their status depends on recipients in other rows: write these first, then read all
         await _UPDATE_RECIPIENTS.run(connection, settled_rows.RECIPIENT.of(recipients), low=low, high=high)
         recipients = []
         for row in await _RECIPIENT_STATUSES.records(connection, list(partial), low, high):
@@ -218,7 +227,9 @@ async def _write(
 
 
 async def _suppress(connection: Conn, plans: list[SettlingPlan]) -> list[log.Entry]:
-    """Suppress the addresses that proved dead; one event for each that was not, or for a weaker reason."""
+    """Suppress the addresses that proved invalid; return one event for each that was not suppressed, or for a weaker
+    reason.
+    """
     rows = [
         (
             one.attempt.row.account_id,

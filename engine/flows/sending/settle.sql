@@ -1,18 +1,18 @@
--- name: still_owed
--- Which of the queue rows (messages $1, domains $2, attempts made $3) still stand as the attempt found them,
--- provided that member $4 is not fenced: its row is held until the transaction ends.
+-- name: unchanged_rows
+-- Return those of the queue rows (messages $1, domains $2, attempts made $3) that are unchanged since the attempt,
+-- provided that member $4 is not fenced: its row is locked until the transaction ends.
 WITH fence AS MATERIALIZED (SELECT 1 FROM shard_members WHERE id = $4 FOR KEY SHARE)
 SELECT q.message_id, q.domain
 FROM fence, unnest($1::uuid[], $2::text[], $3::smallint[]) AS n (message_id, domain, attempts)
 JOIN queue q ON q.message_id = n.message_id AND q.domain = n.domain AND q.attempts = n.attempts;
 
 -- name: is_member
--- Whether member $1 holds its leases.
+-- Return member $1 if it holds its leases.
 SELECT id FROM shard_members WHERE id = $1;
 
 -- fragment: recipient_update
--- The statement that records an attempt at recipients, if the expression `fits` has a row. `low` and `high` bound the ids
--- for partition pruning. They are stated of both sides: of the table alone, the planner takes the bounds for a narrow
+-- The statement that records an attempt on recipients, if the expression `fits` has a row. `low` and `high` bound the
+-- ids for partition pruning. The bounds apply to both sides: for the table alone, the planner takes them for a narrow
 -- range and reads everything between them, which is the whole backlog.
 UPDATE recipients r
 SET status = recipient.status, last_response = recipient.last_response, next_attempt_at = recipient.next_attempt_at,
@@ -22,21 +22,21 @@ WHERE r.message_id = recipient.message_id AND r.n = recipient.n AND r.message_id
   AND recipient.message_id BETWEEN :low AND :high
 
 -- name: update_recipients
--- Record an attempt at recipients before the rest of a batch is settled.
+-- Record an attempt on recipients before the rest of a batch is settled.
 WITH fits AS (SELECT 1) :recipient_update;
 
 -- name: recipient_statuses
--- Statuses of all recipients of messages $1, whose ids lie between $2 and $3.
+-- Return the statuses of all recipients of messages $1, whose ids lie between $2 and $3.
 SELECT message_id, array_agg(status) AS statuses FROM recipients
 WHERE message_id = ANY($1::uuid[]) AND message_id BETWEEN $2 AND $3 GROUP BY message_id;
 
 -- name: settle
--- Settle a batch of outcomes and return the accounts; returns no row and writes nothing unless all queue rows `found` still
--- stand as the attempts found them and `member` is not fenced (null: not asked). It begins with the heads locked by a
--- statement before, so it sees what others who held them have committed.
--- Written are: recipients (none where update_recipients has run); messages that move to another status, provided that
--- theirs is one of `moves`, comma-separated; queue rows that end, and those that are due again after `wait` by the
--- database's clock; account days; events with their posts to webhooks; the tips of the account logs.
+-- Settle a batch of outcomes and return the accounts; returns no row and writes nothing unless all queue rows `found`
+-- are unchanged since the attempts and `member` is not fenced (null: not checked). A statement before has locked the
+-- heads, so this one sees everything that earlier holders of the locks committed. It writes: recipients (none if
+-- update_recipients has run); messages whose status changes, if the present one is among `moves`, comma-separated;
+-- queue rows that end, and rows that are due again after `wait` by the database's clock; account days; events with
+-- their posts to webhooks; the tips of the account logs.
 WITH fence AS MATERIALIZED (
     SELECT 1 FROM shard_members WHERE id = :member FOR KEY SHARE
 ), fits AS MATERIALIZED (

@@ -1,4 +1,4 @@
-"""Delivery attempts as rows: events, statuses, and the row sets of the statement that settles a batch. Pure."""
+"""Derive events, statuses and row sets from delivery attempts, for the statement that settles a batch. Pure."""
 
 from collections.abc import Iterable
 from datetime import date, datetime, timedelta
@@ -19,7 +19,7 @@ _MOVES_TEXT = {status: ",".join(sorted(moves)) for status, moves in MOVES.items(
 
 
 class Result(Struct, frozen=True):
-    """The outcome of an attempt for one recipient; `suppressed`: the reason if the address was suppressed before it."""
+    """The outcome of an attempt for one recipient; `suppressed` is the reason if the address was already suppressed."""
 
     place: int
     address: str
@@ -27,7 +27,7 @@ class Result(Struct, frozen=True):
     suppressed: str | None = None
 
 
-class Attempt(Struct, frozen=True, kw_only=True):
+class DeliveryAttempt(Struct, frozen=True, kw_only=True):
     """An attempt at a queue row. `conversation` is None if no connection was tried."""
 
     row: Row
@@ -36,20 +36,16 @@ class Attempt(Struct, frozen=True, kw_only=True):
     results: tuple[Result, ...]
     conversation: dict[str, object] | None
     signature: bytes | None
-    next_at: datetime | None  # of the deferred recipients; None: they have failed
-    made: bool = True  # False: it ended without a delivery attempt, and does not count as one
-    others: dict[str, int] | None = (
-        None  # recent outcomes of other accounts at the same site, where they explain this one
-    )
-    simulated: bool = (
-        False  # to simulator recipients: suppresses no address, and is left out where the account is judged
-    )
+    next_at: datetime | None  # of deferred recipients; None: they have failed
+    made: bool = True  # False: the row ended without a delivery try, which does not count as an attempt
+    others: dict[str, int] | None = None  # recent outcomes of other accounts at the site, if they explain this one
+    simulated: bool = False  # to simulator recipients: suppresses no address and is not held against the account
 
 
 class SettlingPlan(Struct):
-    """The statuses and events that an attempt leads to."""
+    """The statuses and events that result from an attempt."""
 
-    attempt: Attempt
+    attempt: DeliveryAttempt
     statuses: list[tuple[Result, Status]]
     entries: list[log.Entry]
 
@@ -59,7 +55,7 @@ class SettlingPlan(Struct):
         return [result for result, status in self.statuses if status is Status.SENDING]
 
 
-def plan(attempt: Attempt) -> SettlingPlan:
+def plan(attempt: DeliveryAttempt) -> SettlingPlan:
     """Return the statuses and events of an attempt."""
     row = attempt.row
     message = ids.format_id(ids.Kind.MESSAGE, row.message_id)
@@ -69,7 +65,7 @@ def plan(attempt: Attempt) -> SettlingPlan:
         entries.append(log.Entry(row.account_id, kind, text, at, row.message_id, message))
 
     if attempt.conversation is not None:
-        talk = attempt.conversation if row.total == 1 else row.whose | attempt.conversation
+        talk = attempt.conversation if row.total == 1 else row.event_scope | attempt.conversation
         add(EventType.ATTEMPTED, log.detail_text(talk), attempt.started_at)
     statuses = []
     for result in attempt.results:
@@ -89,7 +85,7 @@ def _consequence(result: Result, *, again: bool) -> tuple[EventType, Status]:
     return (EventType.DEFERRED, Status.SENDING) if again else (EventType.FAILED, Status.FAILED)
 
 
-def _detail(result: Result, attempt: Attempt, kind: EventType) -> str:
+def _detail(result: Result, attempt: DeliveryAttempt, kind: EventType) -> str:
     found: dict[str, object] = {"recipient": result.address}
     if result.outcome is None:
         found |= {"address": result.address, "reason": result.suppressed, "phase": "delivery"}
@@ -111,7 +107,7 @@ def _detail(result: Result, attempt: Attempt, kind: EventType) -> str:
 
 
 class SettledRecipient(Struct, frozen=True):
-    """A recipient after an attempt; `made` is 1 where the attempt counts, else 0."""
+    """A recipient after an attempt; `made` is 1 if the attempt counts, else 0."""
 
     message_id: UUID
     n: int
@@ -122,7 +118,7 @@ class SettledRecipient(Struct, frozen=True):
 
 
 class SettledMessage(Struct, frozen=True):
-    """The status that a message takes if its present one is among `moves`, comma-separated."""
+    """A message's new status, valid if its present one is among `moves`, comma-separated."""
 
     id: UUID
     status: str
@@ -131,7 +127,7 @@ class SettledMessage(Struct, frozen=True):
 
 
 class AttemptedRow(Struct, frozen=True):
-    """A queue row as its attempt found it; `ends` if nothing is left to try."""
+    """A queue row as its attempt found it; `ends` if no recipient is left."""
 
     message_id: UUID
     domain: str
@@ -140,7 +136,7 @@ class AttemptedRow(Struct, frozen=True):
 
 
 class RetriedRow(Struct, frozen=True):
-    """A queue row that is due again after `wait`, for the recipients that are left, as JSON."""
+    """A queue row that is due again after `wait`, with its remaining recipients as JSON."""
 
     message_id: UUID
     domain: str
@@ -150,7 +146,7 @@ class RetriedRow(Struct, frozen=True):
 
 
 class SettledDay(Struct):
-    """Recipients that were settled on an account's day, by outcome."""
+    """Recipients settled on an account's day, by outcome."""
 
     account_id: UUID
     day: date
@@ -238,11 +234,11 @@ def settled_messages(plans: list[SettlingPlan], stored: dict[UUID, list[Status]]
     return list(decided.values())
 
 
-_REACHED = (Status.DELIVERED, Status.COMPLAINED)  # one of several may complain before the last is delivered
+_REACHED = (Status.DELIVERED, Status.COMPLAINED)  # a recipient may complain before the last one is delivered
 
 
 def found(one: SettlingPlan) -> AttemptedRow:
-    """Return the queue row that the plan's attempt was at."""
+    """Return the queue row of the plan's attempt."""
     row = one.attempt.row
     return AttemptedRow(row.message_id, row.domain, row.attempts, not one.waiting)
 

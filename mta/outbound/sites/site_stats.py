@@ -19,7 +19,7 @@ from msgspec import Struct
 from engine.base import clock, ids
 from engine.delivery.holds import a_labels
 from engine.delivery.outcome import Outcome, Verdict
-from engine.flows.sending.settle import Attempt
+from engine.flows.sending.settle import DeliveryAttempt
 from engine.store.caches import Cache
 from engine.store.queries import Queries
 from mta.outbound.routes import Route
@@ -121,7 +121,7 @@ class SiteStats:
         if self.watch.domains:
             self.watch.add_hosts(domain, tuple(host.name for host in route.hosts))
 
-    def saw(self, attempt: Attempt) -> Attempt:
+    def saw(self, attempt: DeliveryAttempt) -> DeliveryAttempt:
         """Count an attempt and keep it for operators who watch; return it with the counts of other accounts if it
         failed."""
         if self.watch.domains:
@@ -155,7 +155,7 @@ class SiteStats:
         if texts:
             await _TELL.records(self._pool, texts)
 
-    def _keep(self, attempt: Attempt) -> None:
+    def _keep(self, attempt: DeliveryAttempt) -> None:
         if a_labels(attempt.row.domain) not in self.watch.domains:
             return
         if len(self._told) >= MAX_TOLD:
@@ -167,7 +167,7 @@ class SiteStats:
         return {one.domain: one.expires_at for one in await _TRACED.fetch(self._pool)}
 
 
-def shown(attempt: Attempt) -> str:
+def shown(attempt: DeliveryAttempt) -> str:
     """Return an attempt as JSON for operators who watch: the conversation with addresses masked, and the outcomes."""
     talk = attempt.conversation or {}
     said: dict[str, Any] = {

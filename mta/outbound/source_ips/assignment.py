@@ -20,8 +20,8 @@ from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery import sources_store
 from engine.delivery.sites import Family
-from engine.delivery.sources import Member, Pool, SourceBook, ordered
-from engine.delivery.sources_store import Books, Kind, Taken
+from engine.delivery.sources import Pool, PoolMember, SourceBook, ordered
+from engine.delivery.sources_store import MailKind, SourceBooks, Taken
 from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.routes import Route, preferring
 from mta.outbound.source_ips.addresses import SourceAddress, sources_of
@@ -55,8 +55,8 @@ class SourceAddresses:
     def __init__(self, settings: Settings, pool: asyncpg.Pool, unspent: UnspentQuota) -> None:
         self._pool = pool
         self._configured = {source.ip: source for source in sources_of(settings)}
-        self._all = Pool("", tuple(Member(ip) for ip in self._configured))
-        self._books = Books(pool)
+        self._all = Pool("", tuple(PoolMember(ip) for ip in self._configured))
+        self._books = SourceBooks(pool)
         self.caches = (self._books.cache,)  # for the process's Stamps
         self.health = SourceHealth(pool)
         self._book = SourceBook()
@@ -107,7 +107,7 @@ class SourceAddresses:
     async def _by_pool(
         self, book: SourceBook, mail: Sequence[ActiveDelivery]
     ) -> dict[tuple[str, UUID], tuple[Pool, list[ActiveDelivery]]]:
-        kinds: dict[UUID, Kind] = {}
+        kinds: dict[UUID, MailKind] = {}
         if book.assignments:
             kinds = await sources_store.kinds(self._pool, {one.row.message_id for one in mail})
         found: dict[tuple[str, UUID], tuple[Pool, list[ActiveDelivery]]] = {}

@@ -7,7 +7,7 @@ from engine.base import clock, ids
 from engine.base.settings import Settings
 from engine.delivery.queue import Row
 from engine.delivery.reply_codes import Category
-from engine.flows.sending.settle import Attempt, plan
+from engine.flows.sending.settle import DeliveryAttempt, plan
 from mta.outbound.attempts import MAX_FAULTS, at_fault, without_key, without_room
 from mta.outbound.delivery import ActiveDelivery
 
@@ -40,6 +40,6 @@ def test_what_ends_without_a_try_counts_none() -> None:
         assert (entry.type, "attempt" in orjson.loads(entry.detail)) == ("failed", False)
 
 
-def _class(attempt: Attempt) -> Category | None:
+def _class(attempt: DeliveryAttempt) -> Category | None:
     [result] = attempt.results
     return None if result.outcome is None else result.outcome.category

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from engine.base.settings import Settings
-from engine.delivery.sites import Limits, NamedRule, Rule, RuleBook
+from engine.delivery.sites import Limits, NamedRule, RuleBook, SiteRule
 from mta.outbound.sites import pacer as pacers
 from mta.outbound.sites.pacer import INITIAL_WINDOW, PUSHED_TOO_OFTEN, Pacer
 
 
 def limits(**rule: Any) -> Limits:
-    named = NamedRule(("mx.peer.test",), Rule(**rule), "operator")
+    named = NamedRule(("mx.peer.test",), SiteRule(**rule), "operator")
     return RuleBook([named]).limits("mx.peer.test", ["mx.peer.test"], Settings())
 
 

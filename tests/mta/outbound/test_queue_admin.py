@@ -13,7 +13,7 @@ from engine.base.settings import Settings
 from engine.delivery import holds, queue
 from engine.delivery.holds import HoldKind
 from engine.flows.sending import queue_admin
-from engine.flows.sending.queue_admin import chosen
+from engine.flows.sending.queue_admin import queue_target
 from engine.mail.address import BadAddress
 from ops import queue as ops_queue
 from tests.conftest import NewDatabase
@@ -47,7 +47,7 @@ async def detail(here: World, message: UUID, kind: str) -> dict[str, object]:
 
 
 async def test_suspended_domain_keeps_its_mail_and_tells_why_on_the_waybill(here: World) -> None:
-    on = chosen(HoldKind.DOMAIN, "Peer.TEST")
+    on = queue_target(HoldKind.DOMAIN, "Peer.TEST")
     assert await queue_admin.suspend(here.pool, on, reason=f"  {WHY} ") == 0
     here.domain("other.test")
     await here.mta()
@@ -69,7 +69,7 @@ async def test_suspended_domain_keeps_its_mail_and_tells_why_on_the_waybill(here
 async def test_hold_takes_effect_within_a_second_in_a_running_process_and_ends_as_fast(here: World) -> None:
     await here.mta()
     await here.until_step(await here.send("before@peer.test"), "delivered")
-    on = chosen(HoldKind.DOMAIN, "peer.test")
+    on = queue_target(HoldKind.DOMAIN, "peer.test")
     await queue_admin.suspend(here.pool, on, reason=WHY)
     await here.heard()
     held = await here.send("ann@peer.test")
@@ -86,10 +86,10 @@ async def test_hold_takes_effect_within_a_second_in_a_running_process_and_ends_a
 
 async def test_suspending_an_account_or_a_message_leaves_everybody_else_alone(here: World) -> None:
     other = await make_account(here.pool)
-    await queue_admin.suspend(here.pool, chosen(HoldKind.ACCOUNT, other.public_id), reason="unpaid")
+    await queue_admin.suspend(here.pool, queue_target(HoldKind.ACCOUNT, other.public_id), reason="unpaid")
     kept = await here.send("one@peer.test", account=other)
     single, free = await here.send("two@peer.test"), await here.send("three@peer.test")
-    assert await queue_admin.suspend(here.pool, chosen(HoldKind.MESSAGE, public(single)), reason="asked for") == 1
+    assert await queue_admin.suspend(here.pool, queue_target(HoldKind.MESSAGE, public(single)), reason="asked for") == 1
     await here.mta()
     await here.until_step(free, "delivered")
     await until_held(here, kept)
@@ -98,8 +98,8 @@ async def test_suspending_an_account_or_a_message_leaves_everybody_else_alone(he
     told = await here.pool.fetchval("SELECT payload FROM events WHERE account_id = $1 AND type = 'delivery.suspended'",
                                     other.id)  # fmt: skip
     assert "unpaid" in told
-    await queue_admin.resume(here.pool, chosen(HoldKind.ACCOUNT, other.public_id))
-    await queue_admin.resume(here.pool, chosen(HoldKind.MESSAGE, public(single)))
+    await queue_admin.resume(here.pool, queue_target(HoldKind.ACCOUNT, other.public_id))
+    await queue_admin.resume(here.pool, queue_target(HoldKind.MESSAGE, public(single)))
     await here.until_step(kept, "delivered")
     await here.until_step(single, "delivered")
 
@@ -107,7 +107,7 @@ async def test_suspending_an_account_or_a_message_leaves_everybody_else_alone(he
 async def test_suspended_site_holds_every_domain_behind_the_same_servers(here: World) -> None:
     for name in ("one.test", "two.test"):
         here.domain(name, mx="mx.big.test")
-    await queue_admin.suspend(here.pool, chosen(HoldKind.SITE, "MX.big.test"), reason=WHY)
+    await queue_admin.suspend(here.pool, queue_target(HoldKind.SITE, "MX.big.test"), reason=WHY)
     await here.mta()
     held = [await here.send(f"ann@{name}") for name in ("one.test", "two.test")]
     free = await here.send("bob@peer.test")
@@ -120,7 +120,7 @@ async def test_suspended_site_holds_every_domain_behind_the_same_servers(here: W
     live = here.mtas[0].settings
     done = await ops_queue.bounce(here.pool, live, (HoldKind.SITE, "mx.big.test"), reason="closed for good")
     assert done["rows"] in (0, 2)  # in local mode every domain leads to the sink
-    assert await queue_admin.resume(here.pool, chosen(HoldKind.SITE, "mx.big.test")) is not None
+    assert await queue_admin.resume(here.pool, queue_target(HoldKind.SITE, "mx.big.test")) is not None
 
 
 async def test_hold_survives_a_restart_and_a_hold_with_an_end_lets_go_by_itself(
@@ -128,7 +128,7 @@ async def test_hold_survives_a_restart_and_a_hold_with_an_end_lets_go_by_itself(
 ) -> None:
     monkeypatch.setattr("engine.flows.sending.postpone.SPREAD_S", 0.2)
     first = await here.mta()
-    on = chosen(HoldKind.DOMAIN, "peer.test")
+    on = queue_target(HoldKind.DOMAIN, "peer.test")
     until = clock.now() + timedelta(seconds=5)
     await queue_admin.suspend(here.pool, on, reason=WHY, until=until)
     message = await here.send("ann@peer.test")
@@ -149,7 +149,7 @@ async def test_a_hold_ends_by_the_databases_clock_wherever_the_hosts_stands(
 ) -> None:
     now = clock.now()
     await queue_admin.suspend(
-        here.pool, chosen(HoldKind.DOMAIN, "peer.test"), reason=WHY, until=now + timedelta(hours=1)
+        here.pool, queue_target(HoldKind.DOMAIN, "peer.test"), reason=WHY, until=now + timedelta(hours=1)
     )
     message = await here.send("ann@peer.test")
     (row,) = await queue.load(here.pool, [(message, "peer.test")])
@@ -163,9 +163,9 @@ async def test_a_hold_ends_by_the_databases_clock_wherever_the_hosts_stands(
 
 
 async def test_what_is_let_go_comes_back_spread_out(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_admin, "BACK_PER_S", 10.0)
+    monkeypatch.setattr(queue_admin, "MIN_RELEASED_PER_S", 10.0)
     monkeypatch.setattr(queue_admin, "CHUNK", 7)
-    on = chosen(HoldKind.DOMAIN, "peer.test")
+    on = queue_target(HoldKind.DOMAIN, "peer.test")
     messages = sorted(await here.send_many(30, lambda n: f"reader{n}@peer.test"))
     assert await queue_admin.suspend(here.pool, on, reason=WHY) == 30
     assert await queue_admin.suspend(here.pool, on, reason="still") == 0  # told once
@@ -186,12 +186,12 @@ async def test_flush_brings_retries_forward_and_leaves_what_is_held(here: World)
     await here.mta(retry_ladder_s=LATER_S)
     message = await here.send("ann@peer.test")
     await here.until_step(message, "deferred")
-    await queue_admin.suspend(here.pool, chosen(HoldKind.DOMAIN, "kept.test"), reason=WHY)
+    await queue_admin.suspend(here.pool, queue_target(HoldKind.DOMAIN, "kept.test"), reason=WHY)
     await here.heard()
     held = await here.send("bob@kept.test")
     await until_held(here, held)
-    assert await queue_admin.flush(here.pool, chosen(HoldKind.DOMAIN, "peer.test"), note="they are back") == 1
-    assert await queue_admin.flush(here.pool, chosen(HoldKind.DOMAIN, "kept.test")) == 0
+    assert await queue_admin.flush(here.pool, queue_target(HoldKind.DOMAIN, "peer.test"), note="they are back") == 1
+    assert await queue_admin.flush(here.pool, queue_target(HoldKind.DOMAIN, "kept.test")) == 0
     await here.until_step(message, "delivered")
 
     assert (await detail(here, message, "queued"))["note"] == "they are back"
@@ -205,14 +205,17 @@ async def test_bounce_ends_what_waits_as_failed_without_suppressing_or_counting_
     messages = [await here.send("ann@peer.test"), await here.send("bob@peer.test")]
     for message in messages:
         await here.until_step(message, "deferred")
-    assert await queue_admin.bounce(here.pool, chosen(HoldKind.DOMAIN, "peer.test"), reason="the domain is closed") == 2
+    assert (
+        await queue_admin.bounce(here.pool, queue_target(HoldKind.DOMAIN, "peer.test"), reason="the domain is closed")
+        == 2
+    )
 
     for message in messages:
         assert await here.status(message) == "failed"
         assert await here.steps(message) == ["accepted", "attempted", "deferred", "failed"]
         failed = await detail(here, message, "failed")
         assert (failed["class"], failed["scope"]) == ("operator", "message")
-        assert failed["diagnostic"] == "given up by the operator: the domain is closed"
+        assert failed["diagnostic"] == "ended by the operator: the domain is closed"
         assert "attempt" not in failed
         assert await here.queue(message) == []
     assert await here.suppressed() == []
@@ -227,7 +230,7 @@ async def test_bounce_ends_what_waits_as_failed_without_suppressing_or_counting_
 async def test_bounce_of_one_domain_leaves_the_other_recipients_of_a_message_alone(here: World) -> None:
     here.domain("gone.test", World.NOBODY)
     message = await here.send("ann@peer.test", "bob@gone.test")
-    await queue_admin.bounce(here.pool, chosen(HoldKind.DOMAIN, "gone.test"), reason="closed", heard_s=0)
+    await queue_admin.bounce(here.pool, queue_target(HoldKind.DOMAIN, "gone.test"), reason="closed", hold_known_s=0)
     assert await here.status(message) == "sending"
     await here.mta()
     await here.until_step(message, "delivered")
@@ -237,7 +240,7 @@ async def test_bounce_of_one_domain_leaves_the_other_recipients_of_a_message_alo
 
 
 async def test_a_released_message_past_its_deliver_by_fails_instead_of_arriving_late(here: World) -> None:
-    on = chosen(HoldKind.DOMAIN, "peer.test")
+    on = queue_target(HoldKind.DOMAIN, "peer.test")
     late = await here.send("code@peer.test", deliverBy=clock.iso(clock.now() + timedelta(hours=1)))
     fine = await here.send("ann@peer.test")
     await queue_admin.suspend(here.pool, on, reason=WHY)
@@ -251,9 +254,9 @@ async def test_a_released_message_past_its_deliver_by_fails_instead_of_arriving_
 
 async def test_a_resume_that_died_half_way_is_finished_by_the_next_lever(here: World) -> None:
     message = await here.send("ann@peer.test")
-    await queue_admin.suspend(here.pool, chosen(HoldKind.DOMAIN, "peer.test"), reason=WHY)
+    await queue_admin.suspend(here.pool, queue_target(HoldKind.DOMAIN, "peer.test"), reason=WHY)
     await here.pool.execute("UPDATE holds SET ended = true")  # and then the command was killed
-    await queue_admin.suspend(here.pool, chosen(HoldKind.DOMAIN, "other.test"), reason=WHY)
+    await queue_admin.suspend(here.pool, queue_target(HoldKind.DOMAIN, "other.test"), reason=WHY)
 
     (row,) = await here.queue(message)
     assert (row["held_by"], row["waiting"]) == (None, None)
@@ -262,31 +265,31 @@ async def test_a_resume_that_died_half_way_is_finished_by_the_next_lever(here: W
 
 @pytest.mark.parametrize("reason", ["", "   ", "x" * 201, "bell\x07"])
 async def test_a_reason_that_no_waybill_could_show_is_refused(here: World, reason: str) -> None:
-    with pytest.raises(ValueError, match="a reason has 1 to 200"):
-        await queue_admin.suspend(here.pool, chosen(HoldKind.DOMAIN, "peer.test"), reason=reason)
-    assert await queue_admin.standing(here.pool) == []
+    with pytest.raises(ValueError, match="the reason must have 1 to 200"):
+        await queue_admin.suspend(here.pool, queue_target(HoldKind.DOMAIN, "peer.test"), reason=reason)
+    assert await queue_admin.holds_in_force(here.pool) == []
 
 
 async def test_levers_refuse_what_they_can_not_be_pulled_on(here: World) -> None:
     with pytest.raises(BadAddress):
-        chosen(HoldKind.DOMAIN, "not a domain")
+        queue_target(HoldKind.DOMAIN, "not a domain")
     with pytest.raises(ids.WrongId):
-        chosen(HoldKind.ACCOUNT, public(ids.uuid7()))
-    nobody = chosen(HoldKind.ACCOUNT, ids.format_id(ids.Kind.ACCOUNT, ids.uuid7()))
+        queue_target(HoldKind.ACCOUNT, public(ids.uuid7()))
+    nobody = queue_target(HoldKind.ACCOUNT, ids.format_id(ids.Kind.ACCOUNT, ids.uuid7()))
     with pytest.raises(Refusal):
         await queue_admin.suspend(here.pool, nobody, reason=WHY)
     with pytest.raises(ValueError, match="in the future"):
-        await queue_admin.suspend(here.pool, chosen(HoldKind.DOMAIN, "a.test"), reason=WHY, until=clock.now())
+        await queue_admin.suspend(here.pool, queue_target(HoldKind.DOMAIN, "a.test"), reason=WHY, until=clock.now())
     with pytest.raises(ValueError, match="nothing is suspended"):
         await ops_queue.resume(here.pool, here.settings, (HoldKind.DOMAIN, "peer.test"), note=None)
 
 
 async def test_a_domain_is_one_domain_in_either_of_its_forms(here: World) -> None:
-    await queue_admin.suspend(here.pool, chosen(HoldKind.DOMAIN, "BÜCHER.test"), reason=WHY)
+    await queue_admin.suspend(here.pool, queue_target(HoldKind.DOMAIN, "BÜCHER.test"), reason=WHY)
     message = await here.send("ann@bücher.test")
     await here.mta()
     await until_held(here, message)
-    (hold,) = await queue_admin.standing(here.pool)
+    (hold,) = await queue_admin.holds_in_force(here.pool)
     assert hold.target == "xn--bcher-kva.test" == holds.a_labels("bücher.test")
 
 
@@ -296,7 +299,7 @@ async def test_depth_and_age_are_shown_by_domain_account_and_shard(here: World) 
         await here.send(f"a{n}@slow.test", f"b{n}@slow.test")
     await here.send("ann@peer.test")
     await here.pool.execute("UPDATE queue SET due_at = now() - interval '1 minute' WHERE domain = 'peer.test'")
-    await queue_admin.suspend(here.pool, chosen(HoldKind.DOMAIN, "slow.test"), reason=WHY)
+    await queue_admin.suspend(here.pool, queue_target(HoldKind.DOMAIN, "slow.test"), reason=WHY)
 
     by_domain = await ops_queue.depths(here.pool, here.settings, by="domain", limit=10)
     shown = ("domain", "rows", "recipients", "due", "held")

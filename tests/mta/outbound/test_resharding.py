@@ -9,7 +9,7 @@ from engine.base import clock, ids
 from engine.delivery import queue, splits
 from engine.delivery.partition import parts_of, shard_of
 from engine.delivery.queue import Row
-from engine.delivery.splits import Whose
+from engine.delivery.splits import SplitAuthor
 from mta.outbound import resharding
 from mta.outbound.active_queue import ActiveQueue
 from mta.outbound.delivery import ActiveDelivery
@@ -24,7 +24,9 @@ HOT = "hot.test"
 
 async def split(here: World, parts: int) -> None:
     async with here.pool.acquire() as connection, connection.transaction():
-        await splits.change(connection, HOT, parts, shards=here.settings.shards, whose=Whose.OPERATOR, why="tests")
+        await splits.change(
+            connection, HOT, parts, shards=here.settings.shards, whose=SplitAuthor.OPERATOR, why="tests"
+        )
 
 
 async def shards_of(here: World) -> dict[UUID, int]:

@@ -297,7 +297,7 @@ async def test_the_walk_over_accounts_goes_on_where_it_stopped_and_misses_nobody
     await here.pool.execute("UPDATE queue SET due_at = now() - interval '1 second' WHERE shard = $1", shard)
     seen, behind = [], BEFORE_ALL
     for _ in range(4):
-        found = await queue.due_fairly(here.pool, {shard: behind}, holders=2, most_each=2, but=[])
+        found = await queue.due_fairly(here.pool, {shard: behind}, holders=2, max_each=2, exclude=[])
         seen += [row.account_id for row in found]
         if found:
             behind = queue.Holder(found[-1].priority, found[-1].account_id)

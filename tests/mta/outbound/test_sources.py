@@ -13,7 +13,7 @@ import pytest
 from engine.base import clock
 from engine.base.settings import SourceIp
 from engine.delivery import sites_store, sources_store
-from engine.delivery.sources import Assignment, Member
+from engine.delivery.sources import Assignment, PoolMember
 from mta.outbound.source_ips import health as source_health
 from ops import sites as ops_sites
 from ops.local.sink_session import SinkSession
@@ -170,8 +170,8 @@ async def test_a_site_has_an_accounts_mail_from_one_address_and_many_sites_from_
 
 async def test_an_assigned_streams_mail_leaves_from_its_pool_within_a_second(here: World, server: Witness) -> None:
     await here.pool.execute("INSERT INTO streams (account_id, slug, name) VALUES ($1, 'news', 'News')", here.account.id)
-    await sources_store.set_pool(here.pool, "bulk", (Member(B),))
-    await sources_store.set_pool(here.pool, "codes", (Member(A),))
+    await sources_store.set_pool(here.pool, "bulk", (PoolMember(B),))
+    await sources_store.set_pool(here.pool, "codes", (PoolMember(A),))
     await sources_store.assign(here.pool, Assignment("news", None, "bulk"))
     await sources_store.assign(here.pool, Assignment("*", here.account.id, "codes"))
     await here.mta(source_ips=BOTH)
@@ -193,8 +193,8 @@ async def test_an_assigned_streams_mail_leaves_from_its_pool_within_a_second(her
 
 async def test_two_accounts_of_one_site_keep_to_their_own_pools(here: World, server: Witness) -> None:
     other = await make_account(here.pool)
-    await sources_store.set_pool(here.pool, "theirs", (Member(B),))
-    await sources_store.set_pool(here.pool, "ours", (Member(A),))
+    await sources_store.set_pool(here.pool, "theirs", (PoolMember(B),))
+    await sources_store.set_pool(here.pool, "ours", (PoolMember(A),))
     await sources_store.assign(here.pool, Assignment("*", None, "ours"))
     await sources_store.assign(here.pool, Assignment("*", other.id, "theirs"))
     await here.mta(source_ips=BOTH)
@@ -207,7 +207,7 @@ async def test_two_accounts_of_one_site_keep_to_their_own_pools(here: World, ser
 
 
 async def test_a_pool_without_an_address_of_this_host_falls_back_to_all(here: World, server: Witness) -> None:
-    await sources_store.set_pool(here.pool, "elsewhere", (Member("192.0.2.77"),))
+    await sources_store.set_pool(here.pool, "elsewhere", (PoolMember("192.0.2.77"),))
     await sources_store.assign(here.pool, Assignment("*", None, "elsewhere"))
     await here.mta(source_ips=(BOTH[0],))
     await here.until_step(await here.send("ann@s0.test"), "delivered")
@@ -221,8 +221,8 @@ async def test_a_pool_without_an_address_of_this_host_falls_back_to_all(here: Wo
 async def test_each_source_has_a_window_of_its_own_and_the_operator_sees_it(here: World, server: Witness) -> None:
     await sites_store.change(here.pool, "mx.s0.test", {"connections": 1}, "a test")
     other = await make_account(here.pool)
-    await sources_store.set_pool(here.pool, "a", (Member(A),))
-    await sources_store.set_pool(here.pool, "b", (Member(B),))
+    await sources_store.set_pool(here.pool, "a", (PoolMember(A),))
+    await sources_store.set_pool(here.pool, "b", (PoolMember(B),))
     await sources_store.assign(here.pool, Assignment("*", here.account.id, "a"))
     await sources_store.assign(here.pool, Assignment("*", other.id, "b"))
     server.script(".", delay_s=0.1)
@@ -335,7 +335,7 @@ async def test_where_there_is_no_other_address_the_refused_one_is_used_at_the_se
 
 
 async def test_a_source_that_the_host_loses_is_left_to_others(here: World, server: Witness) -> None:
-    await sources_store.set_pool(here.pool, "all", (Member(A), Member("203.0.113.9")))
+    await sources_store.set_pool(here.pool, "all", (PoolMember(A), PoolMember("203.0.113.9")))
     await sources_store.assign(here.pool, Assignment("*", None, "all"))
     gone = SourceIp("203.0.113.9", "gone.sources.test")
     await here.mta(source_ips=(BOTH[0], gone), fresh_due_s=0.5)

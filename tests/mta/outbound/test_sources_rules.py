@@ -17,8 +17,8 @@ from engine.delivery.sites import Family
 from engine.delivery.sources import (
     SHIPPED,
     Assignment,
-    Member,
     Pool,
+    PoolMember,
     Warmup,
     book,
     checked_members,
@@ -73,27 +73,27 @@ def test_a_source_that_is_no_address_of_this_host_is_refused_by_name() -> None:
 
 
 def test_the_same_account_and_provider_always_have_the_same_order() -> None:
-    members = [Member(f"192.0.2.{number}") for number in range(8)]
+    members = [PoolMember(f"192.0.2.{number}") for number in range(8)]
     assert ordered(members, "google.com/*\nann") == ordered(reversed(members), "google.com/*\nann")
     assert sorted(ordered(members, "x")) == sorted(one.ip for one in members)
 
 
 def test_an_address_that_goes_moves_no_others_mail() -> None:
-    members = [Member(f"192.0.2.{number}") for number in range(5)]
+    members = [PoolMember(f"192.0.2.{number}") for number in range(5)]
     for number in range(300):
         before = ordered(members, f"key {number}")
         assert ordered(members[1:], f"key {number}") == [ip for ip in before if ip != "192.0.2.0"]
 
 
 def test_weights_share_mail_in_their_proportion() -> None:
-    members = [Member("192.0.2.1", 1), Member("192.0.2.2", 3)]
+    members = [PoolMember("192.0.2.1", 1), PoolMember("192.0.2.2", 3)]
     first = Counter(ordered(members, f"key {number}")[0] for number in range(4_000))
     assert 0.7 < first["192.0.2.2"] / 4_000 < 0.8
 
 
 def test_an_accounts_own_word_goes_before_everybodys_and_a_stream_before_its_kind() -> None:
     account, other = ids.uuid7(), ids.uuid7()
-    pools = [Pool(name, (Member(f"192.0.2.{place}"),)) for place, name in enumerate(("a", "b", "c", "d"))]
+    pools = [Pool(name, (PoolMember(f"192.0.2.{place}"),)) for place, name in enumerate(("a", "b", "c", "d"))]
 
     def assigned(*lines: tuple[str, UUID | None, str]) -> str | None:
         found = book(pools, [Assignment(*line) for line in lines], []).pool_of(account, "news", "broadcast")
@@ -114,7 +114,7 @@ def test_what_is_no_list_of_members_is_refused_in_words(text: str) -> None:
 
 
 def test_members_may_have_weights() -> None:
-    assert checked_members("192.0.2.1, [2001:DB8::1]*3") == (Member("192.0.2.1"), Member("2001:db8::1", 3))
+    assert checked_members("192.0.2.1, [2001:DB8::1]*3") == (PoolMember("192.0.2.1"), PoolMember("2001:db8::1", 3))
 
 
 # -- families ----------------------------------------------------------------------------------

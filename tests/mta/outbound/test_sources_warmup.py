@@ -13,7 +13,7 @@ import pytest
 from engine.base import clock
 from engine.base.settings import SourceIp
 from engine.delivery import queue, sites_store, sources_store
-from engine.delivery.sources import Assignment, Member, Warmup, next_midnight
+from engine.delivery.sources import Assignment, PoolMember, Warmup, next_midnight
 from engine.delivery.sources_store import Taken
 from engine.store.postgres import open_pool
 from mta.outbound.delivery import ActiveDelivery
@@ -143,7 +143,7 @@ async def test_overflow_goes_to_another_address_of_the_pool_that_is_warm(here: W
 
 
 async def test_overflow_stays_in_its_pool(here: World, server: Witness) -> None:
-    await sources_store.set_pool(here.pool, "new", (Member(A),))
+    await sources_store.set_pool(here.pool, "new", (PoolMember(A),))
     await sources_store.assign(here.pool, Assignment("*", None, "new"))
     await warming(here, 2)
     await here.send_many(5, lambda n: f"reader{n}@c0.test")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.base.settings import Settings
-from engine.delivery.sites import NamedRule, Rule, RuleBook
+from engine.delivery.sites import NamedRule, RuleBook, SiteRule
 from engine.store import redis as redis_store
 from mta.outbound.sites import windows as module
 from mta.outbound.sites.pacer import Pacer
@@ -28,7 +28,7 @@ async def client(redis_url: str) -> AsyncIterator[redis_store.RedisClient]:
 
 
 def pacer_for(site: str, **rule: Any) -> Pacer:
-    book = RuleBook([NamedRule((site,), Rule(**rule), "operator")])
+    book = RuleBook([NamedRule((site,), SiteRule(**rule), "operator")])
     return Pacer(book.limits(site, [site], Settings()))
 
 
