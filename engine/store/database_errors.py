@@ -73,7 +73,7 @@ class SchemaMismatch(DatabaseError):
     """A table or column does not exist: the database lacks migrations of this version."""
 
 
-class LoginRefused(DatabaseError):
+class DatabaseLoginRefused(DatabaseError):
     """The server rejects the user or the password of the URL."""
 
 
@@ -100,7 +100,7 @@ _TRANSLATIONS: Final[tuple[tuple[type[Exception], type[DatabaseError]], ...]] = 
     (exceptions.QueryCanceledError, StatementCanceled),
     (exceptions.UndefinedTableError, SchemaMismatch),
     (exceptions.UndefinedColumnError, SchemaMismatch),
-    (exceptions.InvalidAuthorizationSpecificationError, LoginRefused),  # InvalidPasswordError is one
+    (exceptions.InvalidAuthorizationSpecificationError, DatabaseLoginRefused),  # InvalidPasswordError is one
     (exceptions.InvalidCatalogNameError, DatabaseMissing),
     (OSError, DatabaseUnavailable),
     (asyncpg.PostgresConnectionError, DatabaseUnavailable),

@@ -14,9 +14,9 @@ import dns.query
 
 from engine.base.settings import HostPort
 from engine.store import dns_wire
-from engine.store.dns_wire import EDNS_PAYLOAD, PlainAnswer, PlainQuestion
+from engine.store.dns_wire import EDNS_PAYLOAD, PlainAnswer, SentQuestion
 
-Kind = Literal["MX", "A", "AAAA", "TXT", "TLSA", "PTR"]
+RecordType = Literal["MX", "A", "AAAA", "TXT", "TLSA", "PTR"]
 
 
 # dnspython takes 37 µs for a record, and a packet over TCP can hold 5,000 of them: the owner of a domain could stop the
@@ -35,13 +35,13 @@ class NoName(Exception):  # noqa: N818 - named for what was asked for
 class DnsQuestion:
     """A DNS question with one id for all servers and tries; made for dnspython only where that reads the answer."""
 
-    def __init__(self, wire: bytes, plain: PlainQuestion | None) -> None:
+    def __init__(self, wire: bytes, plain: SentQuestion | None) -> None:
         self.wire = wire
         self.plain = plain
         self._query: dns.message.Message | None = None
 
     @classmethod
-    def of(cls, name: str, kind: Kind) -> "DnsQuestion":
+    def of(cls, name: str, kind: RecordType) -> "DnsQuestion":
         """The question for a name in text form; raises NoName."""
         plain = dns_wire.ask(name, kind, secrets.randbits(16))
         if plain is not None:

@@ -12,7 +12,7 @@ from typing import Final, Literal
 import dns.ipv6
 from msgspec import Struct
 
-PlainKind = Literal["MX", "A", "AAAA"]
+PlainRecordType = Literal["MX", "A", "AAAA"]
 
 EDNS_PAYLOAD: Final = 1232  # DNS flag day 2020: avoids IP fragmentation
 TYPES: Final[dict[str, int]] = {"A": 1, "MX": 15, "AAAA": 28}
@@ -38,11 +38,11 @@ _MAX_POINTERS: Final = 8
 _PLAIN: Final = b"abcdefghijklmnopqrstuvwxyz0123456789-_ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # what no text form escapes
 
 
-class PlainQuestion(Struct, frozen=True):
+class SentQuestion(Struct, frozen=True):
     """A question as it was sent."""
 
     wire: bytes
-    kind: PlainKind
+    kind: PlainRecordType
 
 
 class PlainAnswer(Struct, frozen=True):
@@ -55,7 +55,7 @@ class PlainAnswer(Struct, frozen=True):
     values: tuple[str, ...] | tuple[tuple[int, str], ...] = ()
 
 
-def ask(name: str, kind: str, number: int) -> PlainQuestion | None:
+def ask(name: str, kind: str, number: int) -> SentQuestion | None:
     """The question for the records of `name` (text form, without final dot) with EDNS, its id `number`; None where name
     or type is none of the plain ones."""
     if kind not in TYPES or not name.isascii():
@@ -70,10 +70,10 @@ def ask(name: str, kind: str, number: int) -> PlainQuestion | None:
     if size > _MAX_NAME:
         return None
     parts += (b"\0", TYPES[kind].to_bytes(2, "big"), b"\0\x01", _OPT_ASKED)
-    return PlainQuestion(b"".join(parts), kind)  # type: ignore[arg-type]
+    return SentQuestion(b"".join(parts), kind)  # type: ignore[arg-type]
 
 
-def read(wire: bytes, asked: PlainQuestion) -> PlainAnswer | None:
+def read(wire: bytes, asked: SentQuestion) -> PlainAnswer | None:
     """What a packet answers to the question; None where it is for dnspython to judge, forgeries included."""
     question = asked.wire[_QUESTION_AT : -len(_OPT_ASKED)]
     at = _QUESTION_AT + len(question)
@@ -93,7 +93,7 @@ def read(wire: bytes, asked: PlainQuestion) -> PlainAnswer | None:
 
 
 def _records(
-    wire: bytes, at: int, answers: int, others: int, asked: PlainQuestion, *, authentic: bool
+    wire: bytes, at: int, answers: int, others: int, asked: SentQuestion, *, authentic: bool
 ) -> PlainAnswer | None:
     owner = asked.wire[_QUESTION_AT : -len(_OPT_ASKED) - 4]
     kind, ttl_s, values = TYPES[asked.kind], _MAX_TTL, []
@@ -121,7 +121,7 @@ def _records(
     return PlainAnswer(exists=True, authentic=authentic, ttl_s=ttl_s, values=tuple(dict.fromkeys(values)))  # type: ignore[arg-type]
 
 
-def _value(wire: bytes, at: int, end: int, kind: PlainKind) -> str | tuple[int, str] | None:
+def _value(wire: bytes, at: int, end: int, kind: PlainRecordType) -> str | tuple[int, str] | None:
     if kind == "A":
         return inet_ntoa(wire[at:end]) if end - at == 4 else None
     if kind == "AAAA":

@@ -29,7 +29,7 @@ class GroupCommit(Generic[Item, Result]):
     """Gathers items into batches and hands each item its own result.
 
     `flush` takes a batch in arrival order and returns one result (or exception to raise) per item. A set may make
-    its batch larger than `most_items`. When `flush` raises one of `bad_data` for a batch of several callers, each
+    its batch larger than `max_items`. When `flush` raises one of `bad_data` for a batch of several callers, each
     caller's items are flushed by themselves, and those of a set one by one when that is not enough: an item that
     the database can't store fails alone.
     """
@@ -38,15 +38,15 @@ class GroupCommit(Generic[Item, Result]):
         self,
         flush: Callable[[Sequence[Item]], Awaitable[Sequence[Result | Exception]]],
         *,
-        most_items: int = 128,
-        most_waiting: int = 10_000,
-        least_interval_s: float = 0.0,
+        max_items: int = 128,
+        max_waiting: int = 10_000,
+        min_interval_s: float = 0.0,
         bad_data: tuple[type[Exception], ...] = (),
     ) -> None:
         self._flush = flush
-        self._most_items = most_items
-        self._most_waiting = most_waiting
-        self._least_interval_s = least_interval_s
+        self._max_items = max_items
+        self._max_waiting = max_waiting
+        self._min_interval_s = min_interval_s
         self._last_at = 0.0
         self._bad_data = bad_data
         self._entries: list[_Entry] = []
@@ -85,7 +85,7 @@ class GroupCommit(Generic[Item, Result]):
             await asyncio.shield(self._task)
 
     def _add(self, items: Sequence[Item], *, single: bool) -> "asyncio.Future[Any]":
-        if self._count + len(items) > self._most_waiting:
+        if self._count + len(items) > self._max_waiting:
             raise Overloaded
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._entries.append(_Entry(items, future, single))
@@ -104,14 +104,14 @@ class GroupCommit(Generic[Item, Result]):
     async def _pace(self) -> None:
         """Under load, let the batch grow until the interval since the last flush has passed."""
         clock = asyncio.get_running_loop().time
-        left = self._last_at + self._least_interval_s - clock()
-        if left > 0 and self._count < self._most_items:
+        left = self._last_at + self._min_interval_s - clock()
+        if left > 0 and self._count < self._max_items:
             await asyncio.sleep(left)
         self._last_at = clock()
 
     def _taken(self) -> list[_Entry]:
         """The next batch, out of what waits, without what was withdrawn."""
-        room, places = self._most_items, 0
+        room, places = self._max_items, 0
         for entry in self._entries:
             if places and len(entry.items) > room:
                 break

@@ -54,18 +54,18 @@ class HttpFailure(Struct, frozen=True):
     status: int | None = None
 
 
-class NotAllowed(OSError):  # noqa: N818 - named for what it says; an OSError is what aiohttp takes for "can't connect"
+class AddressNotAllowed(OSError):  # noqa: N818 - named for what it says; an OSError is what aiohttp takes for "can't connect"
     """The address is not one that may be dialled."""
 
 
 class HttpClient:
-    """A pool of connections to anybody; use within one event loop and `close` it there."""
+    """A pool of connections to any_address; use within one event loop and `close` it there."""
 
     def __init__(
         self, resolver: Resolver, *, may_dial: Callable[[str], bool] = is_public, tls: ssl.SSLContext | None = None
     ) -> None:
         """`may_dial` judges addresses in canonical text; `tls` stands in for the system's certificate authorities."""
-        self._resolver = Names(resolver, may_dial)
+        self._resolver = GuardedResolver(resolver, may_dial)
         self._may_dial = may_dial
         self._tls = tls or ssl.create_default_context()
         self._session: aiohttp.ClientSession | None = None
@@ -77,12 +77,12 @@ class HttpClient:
         """Public addresses only, unless the settings or the local mode allow every one."""
         allowed = settings.allow_private_webhooks
         every = settings.delivery == "local" if allowed is None else allowed
-        return cls(resolver, may_dial=anybody if every else is_public)
+        return cls(resolver, may_dial=any_address if every else is_public)
 
     async def post(
-        self, url: yarl.URL, body: bytes, headers: Mapping[str, str], *, timeout_s: float, most_bytes: int
+        self, url: yarl.URL, body: bytes, headers: Mapping[str, str], *, timeout_s: float, max_bytes: int
     ) -> HttpReply | HttpFailure:
-        """One request and at most `most_bytes` of its answer; `timeout_s` is for all of it, from DNS to the last octet.
+        """One request and at most `max_bytes` of its answer; `timeout_s` is for all of it, from DNS to the last octet.
 
         A kept connection that the server has closed meanwhile is replaced by a fresh one within the same time.
         """
@@ -93,7 +93,7 @@ class HttpClient:
                     dialled: list[bool] = []
                     _dialled.set(dialled)
                     try:
-                        return await self._exchange(url, body, headers, most_bytes, head)
+                        return await self._exchange(url, body, headers, max_bytes, head)
                     except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                         if dialled or isinstance(error, aiohttp.ClientConnectorError):
                             raise
@@ -114,12 +114,12 @@ class HttpClient:
             await session.close()
 
     async def _exchange(
-        self, url: yarl.URL, body: bytes, headers: Mapping[str, str], most_bytes: int, head: list[int]
+        self, url: yarl.URL, body: bytes, headers: Mapping[str, str], max_bytes: int, head: list[int]
     ) -> HttpReply:
         response = await self._open().request("POST", url, data=body, headers=headers, allow_redirects=False)
         head.append(response.status)
         try:
-            content = await _beginning(response.content, most_bytes)
+            content = await _beginning(response.content, max_bytes)
         except (aiohttp.ClientError, OSError):  # cut off in the middle: the status has been said
             content = b""
         finally:
@@ -141,7 +141,7 @@ class HttpClient:
         connector = _Connector(
             resolver=self._resolver,
             use_dns_cache=False,  # the resolver has its own
-            socket_factory=sockets_of(self._may_dial),
+            socket_factory=socket_factory(self._may_dial),
             ssl=self._tls,
             limit=0,  # whoever posts bounds what is in flight
             keepalive_timeout=KEPT_IDLE_S,
@@ -168,7 +168,7 @@ class _Connector(aiohttp.TCPConnector):
         return await super()._create_connection(*arguments)
 
 
-class Names(AbstractResolver):
+class GuardedResolver(AbstractResolver):
     """aiohttp's question for addresses, answered by our resolver and sifted."""
 
     def __init__(self, resolver: Resolver, may_dial: Callable[[str], bool]) -> None:
@@ -189,7 +189,7 @@ class Names(AbstractResolver):
             found, problem = await self._look_up(name)
         allowed = [address for address in found if self._may_dial(address)][:MAX_ADDRESSES]
         if not allowed and found:  # which one is left unsaid: whoever chose the name need not learn of our network
-            raise NotAllowed(f"{name} leads to what is not a public address")
+            raise AddressNotAllowed(f"{name} leads to what is not a public address")
         if not allowed:
             raise OSError(problem or f"{name} has no address")
         return [_result(host, address, port) for address in allowed]
@@ -203,13 +203,13 @@ class Names(AbstractResolver):
         return [*_values(four), *_values(six)], problems[0] if problems else ""
 
 
-def sockets_of(may_dial: Callable[[str], bool]) -> Callable[[tuple[Any, ...]], socket.socket]:
+def socket_factory(may_dial: Callable[[str], bool]) -> Callable[[tuple[Any, ...]], socket.socket]:
     """aiohttp's `socket_factory`: the last place before an address is dialled, whatever led here."""
 
     def make(address: tuple[Any, ...]) -> socket.socket:
         family, kind, protocol, _, place = address
         if not may_dial(str(place[0])):
-            raise NotAllowed(f"{place[0]} is not a public address")
+            raise AddressNotAllowed(f"{place[0]} is not a public address")
         return socket.socket(family, kind, protocol)
 
     return make
@@ -227,9 +227,9 @@ def resolver_for(settings: Settings) -> Resolver:
     return Resolver(system_servers())
 
 
-async def _beginning(stream: aiohttp.StreamReader, most_bytes: int) -> bytes:
+async def _beginning(stream: aiohttp.StreamReader, max_bytes: int) -> bytes:
     parts: list[bytes] = []
-    left = most_bytes
+    left = max_bytes
     while left > 0 and (part := await stream.read(left)):
         parts.append(part)
         left -= len(part)
@@ -244,7 +244,7 @@ async def _retire(session: aiohttp.ClientSession) -> None:
         await session.close()
 
 
-def anybody(_address: str) -> bool:
+def any_address(_address: str) -> bool:
     """`may_dial` where private addresses are allowed."""
     return True
 
@@ -263,7 +263,7 @@ def _failure(error: Exception, status: int | None) -> HttpFailure:
     """The errors of the world around aiohttp, translated once."""
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     text = _words(cause)
-    if isinstance(cause, NotAllowed):
+    if isinstance(cause, AddressNotAllowed):
         return HttpFailure("refused_address", text)
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return HttpFailure("dns", text)

@@ -281,7 +281,7 @@ async def connect(
 ) -> asyncpg.Connection:
     """Open one session without the pool's time-outs, on whichever server of the URL takes writes.
 
-    Raises DatabaseUnavailable, LoginRefused or DatabaseMissing.
+    Raises DatabaseUnavailable, DatabaseLoginRefused or DatabaseMissing.
     """
     try:
         return await Hosts(database_url).connect(

@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from engine.base.settings import HostPort, Settings
 from engine.store.deadlines import within
-from engine.store.dns_exchange import DnsQuestion, Kind, NoName, over_tcp, over_udp
+from engine.store.dns_exchange import DnsQuestion, NoName, RecordType, over_tcp, over_udp
 from engine.store.dns_wire import PlainAnswer
 from engine.store.query_slots import QuerySlots
 from engine.store.single_flight import SingleFlightCache
@@ -160,7 +160,7 @@ class Resolver:
         self._mx: SingleFlightCache[str, Answered[Mx]] = SingleFlightCache(
             self._look_up_mx, capacity, clock, _has_failed
         )
-        self._text: SingleFlightCache[tuple[str, Kind], Answered[str]] = SingleFlightCache(
+        self._text: SingleFlightCache[tuple[str, RecordType], Answered[str]] = SingleFlightCache(
             self._look_up_text, capacity, clock, _has_failed
         )
         self._txt: SingleFlightCache[str, Answered[bytes]] = SingleFlightCache(
@@ -216,7 +216,7 @@ class Resolver:
 
         return await self._look_up(name, "MX", RecordReader(read, lambda plain: Mx(*plain)))
 
-    async def _look_up_text(self, key: tuple[str, Kind]) -> "Answered[str]":
+    async def _look_up_text(self, key: tuple[str, RecordType]) -> "Answered[str]":
         return await self._look_up(key[0], key[1], RecordReader(str, str))
 
     async def _look_up_txt(self, name: str) -> "Answered[bytes]":
@@ -233,7 +233,7 @@ class Resolver:
 
         return await self._look_up(name, "TLSA", RecordReader(read, malformed=_MALFORMED))
 
-    async def _look_up(self, name: str, kind: Kind, reading: RecordReader[T]) -> "Answered[T]":
+    async def _look_up(self, name: str, kind: RecordType, reading: RecordReader[T]) -> "Answered[T]":
         """Ask, follow what the server did not follow, and read the records; total time is the budget."""
         target, ttl_s, authentic = name, int(MAX_TTL_S), True
         try:
@@ -265,7 +265,7 @@ class Resolver:
         return TemporaryFailure(detail, self._clock() + FAILURE_TTL_S)
 
     async def _ask(
-        self, name: str, target: str, kind: Kind, *, lenient: bool = False
+        self, name: str, target: str, kind: RecordType, *, lenient: bool = False
     ) -> PlainAnswer | dns.message.Message | str:
         """A NOERROR or NXDOMAIN answer about `target`, or why there was none; two rounds over the servers. `name` is
         what was asked for at first. Raises NoName."""

@@ -20,7 +20,7 @@ from engine.areas.templates.types import (
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.mail import template
-from engine.mail.template import BadTemplate, Program, Template, TooLong
+from engine.mail.template import BadTemplate, CompiledTemplate, Program, TooLong
 
 RESERVED = frozenset({"preview"})  # `/v1/templates/preview` is a path of its own
 LARGE_CHARS = 50_000  # compiling more than this takes over a millisecond: off the event loop
@@ -65,7 +65,7 @@ def version_of(row: VersionRow) -> Version:
     return prepared(compiled, variables, slug=row.slug, version=row.version)
 
 
-def prepared(compiled: Template, variables: Sequence[Variable], *, slug: str = "", version: int = 0) -> Version:
+def prepared(compiled: CompiledTemplate, variables: Sequence[Variable], *, slug: str = "", version: int = 0) -> Version:
     """A compiled template with what its variables ask for; without slug and version for unsaved content."""
     return Version(
         slug,
@@ -181,7 +181,7 @@ def _check_variables(variables: Sequence[Variable]) -> None:
                 raise invalid(f"{field}.{name}", f"`{name}` must not hold NUL.")
 
 
-def _compiled(content: TemplateContent) -> Template:
+def _compiled(content: TemplateContent) -> CompiledTemplate:
     try:
         return template.compile_template(content.subject, content.html, content.text)
     except BadTemplate as error:
@@ -194,7 +194,7 @@ def _compiled(content: TemplateContent) -> Template:
         ) from None
 
 
-def _notices(content: TemplateContent, compiled: Template) -> Iterator[Notice]:
+def _notices(content: TemplateContent, compiled: CompiledTemplate) -> Iterator[Notice]:
     """What is odd, in a stable order."""
     used = compiled.names
     declared = {one.name for one in content.variables}
@@ -219,7 +219,7 @@ def _notices(content: TemplateContent, compiled: Template) -> Iterator[Notice]:
     yield from _raw_values(compiled.html)
 
 
-def _says_something(compiled: Template) -> bool:
+def _says_something(compiled: CompiledTemplate) -> bool:
     return any(part is not None and part.steps for part in (compiled.html, compiled.text))
 
 

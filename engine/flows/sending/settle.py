@@ -65,8 +65,8 @@ class Settler:
         self._planned: dict[int, float] = {}  # sessions, and when they last discarded their plans
         self._group: GroupCommit[Attempt, bool] = GroupCommit(
             self._flush,
-            most_waiting=1_000_000,
-            least_interval_s=MIN_INTERVAL_S,
+            max_waiting=1_000_000,
+            min_interval_s=MIN_INTERVAL_S,
             bad_data=(BadData, ConstraintViolation),
         )
 
