@@ -130,7 +130,7 @@ async def test_a_refusal_inside_a_transaction_costs_the_session_too(own: str) ->
 async def test_a_server_on_a_timeline_that_was_left_gets_no_session(own: str) -> None:
     hosts = Hosts(beside_a_dead_one(own))
     await (await hosts.connect(timeout=5)).close()
-    hosts._seen.timeline += 1  # as after a promotion elsewhere, seen by any pool of the process
+    hosts._state.timeline += 1  # as after a promotion elsewhere, seen by any pool of the process
 
     for any_pool in (hosts, Hosts(beside_a_dead_one(own))):
         with pytest.raises(NoPrimary, match="was left for"):
