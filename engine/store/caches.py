@@ -51,7 +51,7 @@ class Cache(Generic[Key, Value]):
         return self._values.get(key)
 
     async def anew(self, key: Key) -> Value:
-        """Load the current value, whatever is cached: for callers that might refuse a request because of a stale one."""
+        """Load the current value, whatever is cached, for callers that may refuse a request because of a stale one."""
         generation = self._generation
         value = await self._load(key)
         if generation == self._generation and key in self._values:

@@ -277,7 +277,7 @@ def _failure(error: Exception, status: int | None) -> HttpFailure:
         return HttpFailure("url", "the URL can't be used")
     if isinstance(error, (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, OSError)):
         return HttpFailure("connect", text or "the connection was closed without an answer", status)
-    return HttpFailure("protocol", f"the response is not HTTP: {text}", status)
+    return HttpFailure("protocol", f"the answer is not HTTP: {text}", status)
 
 
 def _words(error: object) -> str:
